@@ -1,0 +1,167 @@
+"""The rows of a history: what clients did and saw, what the logs' bounds were, what was broken when.
+
+All times are nanoseconds of `harness.model.clock.now`. Every row type has one file per writer in the run directory
+(`harness.rundir`), one JSON object a line. Rows are written as they happen; an operation has two, so that one that never
+returned is known too: its outcome is info.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+OutcomeName = Literal["ok", "fail", "info"]
+Phase = Literal["invoke", "return"]
+OperationKind = Literal["init", "transaction", "send"]
+Ending = Literal["commit", "abort", "open", "none"]
+Isolation = Literal["read_committed", "read_uncommitted"]
+PollKind = Literal["poll", "assign", "revoke", "commit", "drained", "error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendGroup:
+    """Records of one operation to one partition, with consecutive uids, in the order they were handed to the client.
+
+    `acks` are runs (index of the first record in the group, how many, offset of the first): consecutive offsets.
+    `refused` are runs (index, how many) that the client reported as failed for certain. What is in neither is unknown.
+    """
+
+    topic: str
+    partition: int
+    first_uid: int
+    count: int
+    acks: tuple[tuple[int, int, int], ...] = ()
+    refused: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One call of one producer, seen when it was invoked or when it returned.
+
+    `ending` is what the client meant: commit, abort, leave open, or none (no transaction). `outcome` (on return) is that of
+    the ending: ok means that the cluster confirmed it, fail that it was certainly not done, info that nobody knows.
+    `ended_at` is when the commit or abort was asked for (0: never). `producer_id` and `producer_epoch` are librdkafka's own
+    word (statistics, `eos`), -1 while unknown.
+    """
+
+    number: int
+    phase: Phase
+    time: int
+    client: str
+    process: int
+    cluster: str
+    kind: OperationKind
+    ending: Ending = "none"
+    transactional_id: str = ""
+    outcome: OutcomeName = "info"
+    ended_at: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
+    sends: tuple[SendGroup, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What one poll returned of one partition: runs (uid, offset, how many), both rising by one; and the position after it.
+
+    Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is the committed offset.
+    """
+
+    topic: str
+    partition: int
+    runs: tuple[tuple[int, int, int], ...] = ()
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll:
+    """One thing a reader did: poll, assign, revoke, commit of group offsets, drained (read to the recorded end), or error."""
+
+    time: int
+    returned: int
+    reader: str
+    process: int
+    cluster: str
+    isolation: Isolation
+    kind: PollKind
+    group: str = ""
+    fetched: tuple[Fetched, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """The bounds of one partition as its leader told them between `time` and `returned`; -1 where it did not say."""
+
+    time: int
+    returned: int
+    cluster: str
+    leader: int
+    topic: str
+    partition: int
+    log_start: int
+    last_stable: int
+    high_watermark: int
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """A group's committed offset on a cluster, as an admin client saw it (group offset sync is checked against these)."""
+
+    time: int
+    cluster: str
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that linkflap did or noticed. Kinds, their subjects and data:
+
+    phase            name            {}
+    cluster-ready    cluster         {kafka, brokers, seconds}
+    link-proven      link            {proxied: [host:port], rtt_ms, probe_rtt_ms}
+    fault-start      target          {id, fault, for, options, restores}   restores: False when it is never healed
+    fault-bite       target          {id, bit: bool, observable, measured, expected}   exactly one per fault
+    fault-heal       target          {id, healed: bool, checked: [str]}
+    fault-end        target          {id}
+    proxy-rebuilt    link            {reason}
+    mirror-started   link            {mirror, options, seconds}
+    mirror-stopped   link            {drained: bool}
+    mirror-crashed   link            {by}
+    failover         link            {kind: planned|forced, fault_time, open_transactions}
+    promotion        link            {cluster, topic, partition, offset}    first offset that is the destination's own
+    clients-moved    from-cluster    {to}
+    host-stall       host            {seconds}
+    captured         cluster         {moment, replicas}
+    interrupted      run             {by}
+    """
+
+    time: int
+    kind: str
+    subject: str
+    data: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The bounds of one captured replica, and where they come from.
+
+    `high_watermark_from` is sampled (a leader said so), checkpoint (the broker's file: a lower bound), or recomputed
+    (single-replica log: the end of the bytes). `leader` is the last known leader of the partition.
+    """
+
+    cluster: str
+    broker: int
+    topic: str
+    partition: int
+    leader: bool
+    alive: bool
+    log_start: int
+    high_watermark: int
+    high_watermark_from: Literal["sampled", "checkpoint", "recomputed"]

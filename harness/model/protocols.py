@@ -1,0 +1,273 @@
+"""What faults, mirrors and workloads are handed, and what they must be: the seams of linkflap.
+
+A fault receives the `World` and nothing else; only `harness.runtimes` knows what stands behind a Broker, a Link or a
+Service. Everything here blocks until it is true (a killed broker is dead, a cut link refuses) or raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+from harness.model.history import Event
+from harness.model.scenario import FaultSpec, MirrorSpec, WorkloadSpec
+from harness.model.topology import LinkSpec, Topology
+
+BrokerState = Literal["running", "paused", "stopped"]
+Direction = Literal["requests", "responses"]
+
+
+class Broker(Protocol):
+    """One Kafka node in combined mode."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def id(self) -> int: ...
+    @property
+    def state(self) -> BrokerState: ...
+    @property
+    def client_address(self) -> str:
+        """host:port of its own CLIENT listener, no proxy in the path."""
+
+    @property
+    def log_dir(self) -> Path:
+        """Where the partition folders are, readable by the harness also when the broker is dead."""
+
+    @property
+    def log(self) -> Path:
+        """What it printed."""
+
+    def start(self) -> None:
+        """Starts it on the data it has; returns when it answers a metadata request."""
+
+    def stop(self) -> None:
+        """Controlled shutdown."""
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone."""
+
+    def pause(self) -> None:
+        """SIGSTOP: sockets stay open, nothing answers."""
+
+    def resume(self) -> None:
+        """SIGCONT."""
+
+
+class Cluster(Protocol):
+    """Some brokers with one quorum."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def kafka(self) -> str:
+        """The release that really runs, for example 4.3.1."""
+
+    @property
+    def brokers(self) -> Mapping[int, Broker]: ...
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers of the CLIENT listeners: the harness' own path, never through a proxy."""
+
+
+class Link(Protocol):
+    """The proxied path into a cluster: one Toxiproxy server, one proxy per broker of the source.
+
+    `name` is `A->B` for a link of the topology, and `*->A` for the proxied path of ordinary clients to A.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> str:
+        """The cluster that the path leads into (whose brokers stand behind the proxies)."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Bootstrap servers: the proxies' addresses."""
+
+    def cut(self) -> None:
+        """Disables the proxies: open connections end, new ones are refused."""
+
+    def restore(self) -> None:
+        """Enables them again, and removes every toxic."""
+
+    def add_toxic(self, kind: str, direction: Direction, attributes: Mapping[str, int], toxicity: float = 1.0) -> None:
+        """Adds a toxic to live connections of every proxy of the link; rebuilds the proxies if the API hangs."""
+
+    def clear(self) -> None:
+        """Removes every toxic by way of a disabled proxy (open connections are reset)."""
+
+    def toxics(self) -> Sequence[str]:
+        """Names of the toxics in force, asked from the server."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether every proxy lets connections through, asked from the server."""
+
+    def round_trip(self, *, within: float) -> float | None:
+        """Seconds of one ApiVersions round trip on a new connection through the path, or None if there was no answer."""
+
+    def transfer(self, *, size: int, within: float) -> float | None:
+        """Bytes per second of responses over the path, measured over about `size` bytes, or None if it stalled."""
+
+    def delivers_requests(self, *, within: float) -> bool:
+        """Whether a request sent into the path takes effect on the cluster, seen from behind the proxy."""
+
+
+class Service(Protocol):
+    """A JVM beside the brokers, for instance a MirrorMaker worker."""
+
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def log(self) -> Path: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def kill(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class Deployment(Protocol):
+    """A topology that runs: what a runtime made of it."""
+
+    @property
+    def topology(self) -> Topology: ...
+    @property
+    def clusters(self) -> Mapping[str, Cluster]: ...
+    @property
+    def links(self) -> Mapping[str, Link]:
+        """Links of the topology, their reverses, and `*->X` for every cluster X."""
+
+    def service(self, name: str, *, main: str, kafka: str, files: Mapping[str, str], arguments: Sequence[str]) -> Service:
+        """A JVM that is not started yet: class `main` of release `kafka`, run in a folder that holds `files` (name -> text)."""
+
+    def free_port(self) -> int:
+        """A leased loopback port, given back when the deployment ends."""
+
+    def close(self) -> None:
+        """Ends everything that was started; safe to call twice."""
+
+
+class Recorder(Protocol):
+    """Where events go."""
+
+    def event(self, kind: str, subject: str, **data: object) -> Event: ...
+
+
+class Mirror(Protocol):
+    """What replicates over one link. One class per kind, made by `(spec, link, deployment, recorder)`."""
+
+    @property
+    def spec(self) -> MirrorSpec: ...
+    @property
+    def link(self) -> LinkSpec: ...
+    def start(self) -> None:
+        """Returns when its tasks run and a record went through."""
+
+    def stop(self) -> None:
+        """Graceful; nothing is appended to the destination afterwards."""
+
+    def crash(self) -> None:
+        """SIGKILL of the worker."""
+
+    def restart(self) -> None:
+        """After a crash: returns when records go through again."""
+
+    @property
+    def alive(self) -> bool: ...
+    def lag(self) -> int | None:
+        """Records of the source that it has not read yet, or None while it cannot be told (source down)."""
+
+    def promotion(self) -> Mapping[tuple[str, int], int]:
+        """Per (topic, partition), the first offset on the destination that is not the mirror's; asked after stop()."""
+
+    @property
+    def expected_order_level(self) -> Literal["bytes", "records", "order"]:
+        """The strongest equality it promises (design: three levels)."""
+
+
+class Clients(Protocol):
+    """All workload clients of a run."""
+
+    def open_transactions(self, cluster: str) -> int:
+        """Transactions that have written something and are not ended, on this cluster, now."""
+
+    def move(self, source: str, destination: str, *, drained: bool) -> None:
+        """Fails all clients of `source` over to `destination`; drained: in-flight operations end first."""
+
+    def pause(self, cluster: str) -> None:
+        """Lets operations in flight end and begins no new ones (planned failover)."""
+
+    def acknowledged_since(self, time: int, cluster: str) -> int:
+        """Records acknowledged on this cluster by operations that returned after `time`."""
+
+
+class World(Protocol):
+    """What a fault may touch."""
+
+    @property
+    def deployment(self) -> Deployment: ...
+    @property
+    def mirrors(self) -> Mapping[str, Mirror]: ...
+    @property
+    def clients(self) -> Clients: ...
+    @property
+    def recorder(self) -> Recorder: ...
+    @property
+    def stopping(self) -> bool:
+        """True once the run is ending: hold no fault open any longer."""
+
+    def capture(self, moment: str, cluster: str) -> None:
+        """Copies the raw logs of a cluster as they are now."""
+
+
+class Bite:
+    """What was measured on the faulted path within its window."""
+
+    __slots__ = ("bit", "expected", "measured", "observable")
+
+    def __init__(self, *, bit: bool, observable: str, measured: object, expected: object) -> None:
+        self.bit, self.observable, self.measured, self.expected = bit, observable, measured, expected
+
+
+class Fault(Protocol):
+    """One kind of fault, made by `(spec, world)`; one file in chaos/faults and one line in its registry.
+
+    The schedule calls inject, then bite (within the window), holds for the duration, then heal, in that order. heal is
+    always called, also when inject or bite raised, and returns what it checked; it raises FaultError when that is not healed in time.
+    """
+
+    restores: bool
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        """None, or one sentence why this fault cannot be applied to that target of that topology."""
+
+    def inject(self) -> None: ...
+    def bite(self) -> Bite: ...
+    def heal(self) -> Sequence[str]: ...
+
+
+class FaultFactory(Protocol):
+    restores: bool
+
+    def __call__(self, spec: FaultSpec, world: World) -> Fault: ...
+    def applies_to(self, target: str, topology: Topology) -> str | None: ...
+
+
+class Workload(Protocol):
+    """Some clients with one purpose, each in a thread of its own. One class per kind, one line in harness.workloads."""
+
+    @property
+    def spec(self) -> WorkloadSpec: ...
+    def start(self) -> None: ...
+    def stop(self) -> None:
+        """No new operations; those in flight end or become info. Open transactions stay open."""
+
+    def drain(self, ends: Mapping[str, Mapping[tuple[str, int], int]], *, within: float) -> None:
+        """Readers read on to `ends` (cluster -> (topic, partition) -> offset); producers do nothing."""

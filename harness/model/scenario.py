@@ -1,0 +1,70 @@
+"""A scenario: topology + mirror + workload + schedule + checks, all plain values that a run directory keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from harness.model.topology import Topology
+
+Option = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorSpec:
+    """What replicates over every link. Options are the mirror's own (for mm2: delivery, isolation)."""
+
+    kind: str
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpec:
+    """One group of clients: what they do (`kind`, registered in harness.workloads), how many, and on which cluster's topics."""
+
+    kind: str
+    home: str
+    clients: int = 1
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSpec:
+    """One planned fault. `target` is a link (`A->B`), a proxied client path (`*->A`), a broker (`A/1`), or a mirror (`A->B`).
+
+    It starts once `at` seconds of workload have passed and the condition named `when` (chaos.triggers) holds.
+    """
+
+    id: str
+    fault: str
+    target: str
+    at: float
+    duration: float
+    when: str = "always"
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minimums:
+    """What a run must have done for its verdict to mean anything (etcd's minimum QPS): less than this is unknown."""
+
+    committed: int = 1
+    aborted: int = 1
+    reads: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything a run is told. A pure function of the scenario's name, its options and the seed."""
+
+    name: str
+    about: str
+    seed: int
+    topology: Topology
+    mirror: MirrorSpec
+    workloads: tuple[WorkloadSpec, ...]
+    schedule: tuple[FaultSpec, ...]
+    checks: tuple[str, ...] = ()
+    minimums: Minimums = Minimums()
+    partitions: int = 2
+    duration: float = 10.0

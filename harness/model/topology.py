@@ -1,0 +1,79 @@
+"""A topology: clusters and directed links between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.model.errors import InputError
+
+DEFAULT_KAFKA = "4.3.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """A cluster as asked for. `kafka` is a released version, a directory of jars or an unpacked distribution, or an image."""
+
+    name: str
+    brokers: int = 1
+    kafka: str = DEFAULT_KAFKA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkSpec:
+    """A directed link: what is in `source` may be mirrored to `destination`."""
+
+    source: str
+    destination: str
+
+    @property
+    def name(self) -> str:
+        """The link as it is written everywhere: `A->B`."""
+        return f"{self.source}->{self.destination}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Clusters in the order they were named, and the links between them."""
+
+    clusters: tuple[ClusterSpec, ...]
+    links: tuple[LinkSpec, ...]
+
+    def cluster(self, name: str) -> ClusterSpec:
+        """The cluster called `name`; InputError when there is none."""
+        for cluster in self.clusters:
+            if cluster.name == name:
+                return cluster
+        known = ", ".join(c.name for c in self.clusters)
+        raise InputError(f"topology has no cluster {name!r}; it has {known}")
+
+    def link(self, name: str) -> LinkSpec:
+        """The link called `name` (`A->B`); InputError when there is none."""
+        for link in self.links:
+            if link.name == name:
+                return link
+        known = ", ".join(link.name for link in self.links)
+        raise InputError(f"topology has no link {name!r}; it has {known}")
+
+    def homes_over(self, link: LinkSpec) -> tuple[str, ...]:
+        """The clusters whose own topics cross `link`: those that reach its source without passing its destination.
+
+        So `B->C` in `A->B->C` carries A's and B's topics, and in `A<->B` each direction carries its source's alone.
+        """
+        homes, frontier = {link.source}, [link.source]
+        while frontier:
+            here = frontier.pop()
+            for other in self.links:
+                if other.destination == here and other.source != link.destination and other.source not in homes:
+                    homes.add(other.source)
+                    frontier.append(other.source)
+        return tuple(c.name for c in self.clusters if c.name in homes)
+
+
+def topic_name(home: str, name: str) -> str:
+    """The name of a topic whose first writers are on cluster `home`: the home is part of it, so that mirrors can tell."""
+    return f"{home}.{name}"
+
+
+def topic_pattern(homes: tuple[str, ...]) -> str:
+    """A Java and Python regular expression for all topics of these homes."""
+    return "(" + "|".join(homes) + r")\..*"

@@ -1,0 +1,70 @@
+"""Verdicts, anomalies and what a check says of a run. valid < unknown < invalid, as Jepsen merges them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from harness.model import errors
+
+
+class Verdict(StrEnum):
+    """What is known of a guarantee after looking at what a run left behind."""
+
+    VALID = "valid"
+    UNKNOWN = "unknown"
+    INVALID = "invalid"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of `linkflap run` and `linkflap verify`."""
+        return {"valid": errors.VALID, "unknown": errors.UNKNOWN, "invalid": errors.INVALID}[self.value]
+
+
+_ORDER = (Verdict.VALID, Verdict.UNKNOWN, Verdict.INVALID)
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst of several verdicts; of none at all it is unknown, because nothing was looked at."""
+    return max(verdicts, key=_ORDER.index, default=Verdict.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anomaly:
+    """One violation, or one departure that a mirror's guarantee allows, at one place in one log.
+
+    `offset` is -1 where the anomaly has no offset (a record that is nowhere). `evidence` is plain JSON values.
+    """
+
+    check: str
+    kind: str
+    cluster: str
+    topic: str
+    partition: int
+    offset: int
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    allowed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """What one check examined and found. `examined` counts per "cluster/origin", origin being native or mirrored."""
+
+    name: str
+    verdict: Verdict
+    examined: Mapping[str, int]
+    anomalies: int
+    allowed: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failover:
+    """One failover as the bytes show it. `rto_seconds` is None when no write succeeded afterwards."""
+
+    link: str
+    kind: str
+    promoted: int
+    rpo_records: int
+    rto_seconds: float | None

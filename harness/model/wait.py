@@ -1,0 +1,42 @@
+"""Waiting for conditions, never for time: the only module that sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from harness.model.errors import DeadlineExceeded
+
+T = TypeVar("T")
+
+
+def until(
+    condition: Callable[[], T | None],
+    *,
+    within: float,
+    what: str,
+    every: float = 0.02,
+    state: Callable[[], object] | None = None,
+) -> T:
+    """Polls `condition` until it returns something truthy, and returns that.
+
+    `within` and `every` are seconds. `what` completes "waited 5 s for …"; `state` is asked once at the end, for the error.
+    Raises DeadlineExceeded with the last state seen. An exception in `condition` is the caller's and ends the wait.
+    """
+    deadline = time.monotonic() + within
+    while True:
+        result = condition()
+        if result:
+            return result
+        if time.monotonic() >= deadline:
+            seen = f"; last seen: {state()}" if state else ""
+            raise DeadlineExceeded(f"waited {within:g} s for {what}{seen}")
+        time.sleep(min(every, max(0.0, deadline - time.monotonic())))
+
+
+def pause(seconds: float, stop: Callable[[], bool], *, every: float = 0.05) -> None:
+    """Holds a fault open for `seconds`, or until `stop()` says that the run is ending."""
+    deadline = time.monotonic() + seconds
+    while not stop() and (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(every, left))

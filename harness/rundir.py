@@ -1,0 +1,255 @@
+"""The run directory: the only file that knows its layout.
+
+    run.json                        format, linkflap version, command, status, Scenario
+    events.jsonl                    Event
+    operations/<client>.jsonl       Operation, two rows each (invoke, return)
+    polls/<reader>.jsonl            Poll
+    watermarks/<cluster>.jsonl      Watermark
+    groups/<cluster>.jsonl          GroupOffset
+    captures/<moment>/bounds.json   [Bounds]
+    captures/<moment>/<cluster>/<broker>/<topic>-<partition>/*.log      as the broker wrote them
+    logs/                           what processes printed
+    manifest.json                   what the directory held when the run ended: path -> bytes (-1 for segments: only that they exist)
+    verdict.json, report.html       the judgement, made anew by every `linkflap verify`
+
+Rows are appended line by line and flushed, so that a killed harness leaves a directory in which at most the last line of a
+file is torn. Readers never half trust it: a torn or missing part becomes a `Damage` with the reason, beside the rows
+that are whole.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Generic, Literal, TypeVar
+
+import msgspec
+
+from harness.model.clock import now
+from harness.model.errors import InputError
+from harness.model.history import Bounds, Event, GroupOffset, Operation, Poll, Watermark
+from harness.model.scenario import Scenario
+
+FORMAT: Final = 1
+Status = Literal["running", "finished", "interrupted", "failed"]
+Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, Event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What run.json says."""
+
+    format: int
+    linkflap: str
+    command: str
+    runtime: str
+    status: Status
+    started: int
+    ended: int
+    scenario: Scenario
+    error: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A part of a run directory that cannot be trusted, and why."""
+
+    path: str
+    reason: str
+
+
+class Appender(Generic[Row]):
+    """Appends rows of one type to one file; safe from several threads; each line is flushed to the kernel whole."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+        self._encoder = msgspec.json.Encoder()
+        self._lock = threading.Lock()
+
+    def write(self, row: Row) -> None:
+        line = self._encoder.encode(row) + b"\n"
+        with self._lock:
+            self._file.write(line)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class RunWriter:
+    """Writes a run directory. Appenders are made once per file and closed together."""
+
+    def __init__(self, root: Path, run: Run) -> None:
+        root.mkdir(parents=True, exist_ok=False)
+        self.root = root
+        self._run = run
+        self._appenders: list[
+            Appender[Operation] | Appender[Poll] | Appender[Watermark] | Appender[GroupOffset] | Appender[Event]
+        ] = []
+        self._save()
+        self._events: Appender[Event] = self._open(Appender(root / "events.jsonl"))
+        self.logs = root / "logs"
+        self.logs.mkdir()
+
+    def _open(self, appender: Appender[Row]) -> Appender[Row]:
+        self._appenders.append(appender)
+        return appender
+
+    def _save(self) -> None:
+        write_whole(self.root / "run.json", msgspec.json.format(msgspec.json.encode(self._run), indent=1))
+
+    def operations(self, client: str) -> Appender[Operation]:
+        return self._open(Appender(self.root / "operations" / f"{client}.jsonl"))
+
+    def polls(self, reader: str) -> Appender[Poll]:
+        return self._open(Appender(self.root / "polls" / f"{reader}.jsonl"))
+
+    def watermarks(self, cluster: str) -> Appender[Watermark]:
+        return self._open(Appender(self.root / "watermarks" / f"{cluster}.jsonl"))
+
+    def groups(self, cluster: str) -> Appender[GroupOffset]:
+        return self._open(Appender(self.root / "groups" / f"{cluster}.jsonl"))
+
+    def event(self, kind: str, subject: str, **data: object) -> Event:
+        """Writes an event with the time of now, and returns it."""
+        event = Event(time=now(), kind=kind, subject=subject, data=data)
+        self._events.write(event)
+        return event
+
+    def capture_folder(self, moment: str) -> Path:
+        folder = self.root / "captures" / moment
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def write_bounds(self, moment: str, bounds: Sequence[Bounds]) -> None:
+        """Replaces the bounds of one moment; written last, so that a capture without bounds is known to be torn."""
+        write_whole(self.capture_folder(moment) / "bounds.json", msgspec.json.encode(list(bounds)))
+
+    def close(self, status: Status, *, error: str = "", versions: Mapping[str, str] | None = None) -> None:
+        """Says how the run ended and closes every file."""
+        for appender in self._appenders:
+            appender.close()
+        self._run = replace(self._run, status=status, ended=now(), error=error, versions=versions or self._run.versions)
+        self._save()
+        write_whole(self.root / "manifest.json", msgspec.json.encode(_inventory(self.root)))
+
+
+def _inventory(root: Path) -> dict[str, int]:
+    rows = {str(path.relative_to(root)): path.stat().st_size for path in root.rglob("*.jsonl")}
+    bounds = {str(path.relative_to(root)): path.stat().st_size for path in root.glob("captures/*/bounds.json")}
+    segments = {str(path.relative_to(root)): -1 for path in root.glob("captures/*/*/*/*/*.log")}
+    return dict(sorted((rows | bounds | segments).items()))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+class RunReader:
+    """Reads a run directory, at any time, on any machine. Raises InputError when it is not one."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            content = (root / "run.json").read_bytes()
+        except OSError:
+            raise InputError(
+                f"{root} is not a run directory: it has no readable run.json; give the folder that linkflap run named"
+            ) from None
+        try:
+            self.run = msgspec.json.decode(content, type=Run)
+        except msgspec.DecodeError as error:
+            raise InputError(f"{root}/run.json cannot be read ({error}); the run directory is damaged beyond judging") from None
+        if self.run.format != FORMAT:
+            raise InputError(
+                f"{root} has format {self.run.format}, this linkflap reads format {FORMAT}; use the linkflap that wrote it"
+            )
+
+    def damage(self) -> list[Damage]:
+        """What the manifest promises and the directory does not have; and what a run that never ended could not promise."""
+        if self.run.status == "running":
+            return [Damage(path="run.json", reason="the run never ended: its harness was killed, or it still runs")]
+        try:
+            manifest = msgspec.json.decode((self.root / "manifest.json").read_bytes(), type=dict[str, int])
+        except (OSError, msgspec.DecodeError) as error:
+            return [Damage(path="manifest.json", reason=f"cannot be read: {error}")]
+        return [d for path, size in manifest.items() if (d := self._missing(path, size))]
+
+    def _missing(self, path: str, size: int) -> Damage | None:
+        try:
+            found = (self.root / path).stat().st_size
+        except OSError:
+            return Damage(path=path, reason="missing: it was there when the run ended")
+        if size not in (-1, found):
+            return Damage(path=path, reason=f"has {found} bytes, had {size} when the run ended")
+        return None
+
+    def events(self) -> tuple[list[Event], list[Damage]]:
+        return self._rows(Event, [self.root / "events.jsonl"])
+
+    def operations(self) -> tuple[list[Operation], list[Damage]]:
+        return self._rows(Operation, self._folder("operations"))
+
+    def polls(self) -> tuple[list[Poll], list[Damage]]:
+        return self._rows(Poll, self._folder("polls"))
+
+    def watermarks(self) -> tuple[list[Watermark], list[Damage]]:
+        return self._rows(Watermark, self._folder("watermarks"))
+
+    def groups(self) -> tuple[list[GroupOffset], list[Damage]]:
+        return self._rows(GroupOffset, self._folder("groups"))
+
+    def moments(self) -> list[str]:
+        """Names of the captures, oldest first by name."""
+        return sorted(path.name for path in (self.root / "captures").glob("*") if path.is_dir())
+
+    def bounds(self, moment: str) -> tuple[list[Bounds], list[Damage]]:
+        path = self.root / "captures" / moment / "bounds.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=list[Bounds]), []
+        except OSError:
+            return [], [self._damage(path, "missing: the capture was not finished")]
+        except msgspec.DecodeError as error:
+            return [], [self._damage(path, str(error))]
+
+    def segments(self, moment: str, bounds: Bounds) -> list[Path]:
+        """The segment files of one captured replica, in offset order."""
+        folder = self.root / "captures" / moment / bounds.cluster / str(bounds.broker) / f"{bounds.topic}-{bounds.partition}"
+        return sorted(folder.glob("*.log"))
+
+    def _folder(self, name: str) -> list[Path]:
+        return sorted((self.root / name).glob("*.jsonl"))
+
+    def _damage(self, path: Path, reason: str) -> Damage:
+        return Damage(path=str(path.relative_to(self.root)), reason=reason)
+
+    def _rows(self, kind: type[Row], paths: Sequence[Path]) -> tuple[list[Row], list[Damage]]:
+        if not paths:
+            return [], [Damage(path=kind.__name__.lower(), reason="missing: no file of this kind was written")]
+        rows: list[Row] = []
+        damage: list[Damage] = []
+        for path in paths:
+            rows.extend(self._whole_lines(kind, path, damage))
+        return rows, damage
+
+    def _whole_lines(self, kind: type[Row], path: Path, damage: list[Damage]) -> Iterator[Row]:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            damage.append(self._damage(path, f"missing: {error.strerror}"))
+            return
+        decoder = msgspec.json.Decoder(kind)
+        lines = content.split(b"\n")
+        if lines[-1]:
+            damage.append(self._damage(path, f"line {len(lines)} is torn"))
+        for number, line in enumerate(lines[:-1], start=1):
+            try:
+                yield decoder.decode(line)
+            except msgspec.DecodeError as error:
+                damage.append(self._damage(path, f"line {number}: {error}"))

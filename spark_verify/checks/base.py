@@ -1,0 +1,93 @@
+"""What a check is: a declaration and a pure kernel. One file and one line in the registry (`spark_verify.checks`) each.
+
+The kernel sees one partition of one run and returns findings; it never decides a verdict, never raises for a violation, and
+counts what it examined. A check that must look across partitions returns clues from its kernel, and its `combine` sees all
+clues of a run together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from spark_verify.view import Origin, PartitionView
+
+Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnomalyKind:
+    """A kind of anomaly: its kebab-case noun, what it means, and the smallest example in words."""
+
+    name: str
+    meaning: str
+    smallest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An anomaly of the partition at hand. `offset` is -1 when the thing is nowhere; evidence is plain JSON values."""
+
+    kind: str
+    cluster: str
+    offset: int
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examined:
+    """How many things (records, batches, transactions: the check's own unit) were looked at, of what origin, where."""
+
+    cluster: str
+    origin: Origin
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clue:
+    """Something only `combine` can judge: plain JSON values, with the partition it came from filled in by the caller."""
+
+    cluster: str
+    offset: int
+    data: Mapping[str, object]
+    topic: str = ""
+    partition: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unjudged:
+    """A reason why this partition could not be judged (an input is missing or torn): the verdict is at least unknown."""
+
+    reason: str
+
+
+Finding = Found | Examined | Clue | Unjudged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combined:
+    """An anomaly that took several partitions to see."""
+
+    found: Found
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The declaration of a check.
+
+    `due` says of which origins something must have been examined on each cluster for the verdict to be valid: a check that
+    looked at nothing where something was due is unknown.
+    """
+
+    name: str
+    guarantee: str
+    source: str
+    inputs: frozenset[Input]
+    anomalies: tuple[AnomalyKind, ...]
+    kernel: Callable[[PartitionView], Sequence[Finding]]
+    combine: Callable[[Sequence[Clue]], Sequence[Combined]] | None = None
+    unit: str = "records"
+    due: frozenset[Origin] = frozenset({"native", "mirrored"})

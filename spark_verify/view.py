@@ -1,0 +1,208 @@
+"""What a check looks at: everything known of one partition of one run, as columns.
+
+A partition is the same (topic, partition) on every cluster of the run: the kernel of a check sees all replicas on all
+clusters, and what every client did to and saw of it. Arrays of one table have one length; times are nanoseconds, offsets
+Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.model.scenario import MirrorSpec
+from harness.model.topology import Topology
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Origin = Literal["native", "mirrored"]
+
+DATA, COMMIT, ABORT, OTHER_CONTROL = -1, 1, 0, 2
+"""Values of Batches.control: data, or the type of the control record (KIP-98: 0 = ABORT, 1 = COMMIT)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """Batch headers of one replica in file order, one element each. `length` is bytes of the whole batch on disk.
+
+    `last_offset` and `last_sequence` are inclusive; sequences wrap at 2^31. -1 for producer fields of plain batches.
+    `crc_ok` is the recomputed CRC-32C against the stored one; `count` the header's record count.
+    """
+
+    base_offset: Ints
+    last_offset: Ints
+    length: Ints
+    count: Ints
+    crc: Ints
+    crc_ok: Bools
+    leader_epoch: Ints
+    producer_id: Ints
+    producer_epoch: Ints
+    base_sequence: Ints
+    last_sequence: Ints
+    transactional: Bools
+    control: Ints
+
+    def __len__(self) -> int:
+        return len(self.base_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Data records (no control records) of one replica in file order.
+
+    `digest` is 64 bits over timestamp, key, value and headers; not the offset. `batch` is an index into Batches. `uid` and
+    `operation` are -1 for records that are not ours.
+    """
+
+    offset: Ints
+    uid: Ints
+    operation: Ints
+    digest: Ints
+    timestamp: Ints
+    batch: Ints
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One captured log. `end` is the offset after the last batch in the bytes; records of it are decoded only when `canonical`."""
+
+    cluster: str
+    broker: int
+    leader: bool
+    canonical: bool
+    log_start: int
+    high_watermark: int
+    high_watermark_from: str
+    batches: Batches
+    records: Records
+    damage: Sequence[str]
+
+    @property
+    def end(self) -> int:
+        """The log end offset as the bytes have it."""
+        return int(self.batches.last_offset[-1]) + 1 if len(self.batches) else self.log_start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """On `cluster`, offsets from `offset` on are its own. `time` is when writes to it were let in."""
+
+    link: str
+    kind: Literal["planned", "forced"]
+    source: str
+    cluster: str
+    offset: int
+    time: int
+    fault_time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """One send group of one operation, invoke and return put together. Outcome info: never returned, or nobody knows.
+
+    `offsets[i]` is the acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where
+    the client was told for certain that it was not written.
+    """
+
+    number: int
+    client: str
+    process: int
+    cluster: str
+    kind: str
+    ending: str
+    outcome: str
+    transactional_id: str
+    invoked: int
+    ended_at: int
+    returned: int
+    producer_id: int
+    producer_epoch: int
+    first_uid: int
+    offsets: Ints
+    refused: Bools
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What one poll returned of this partition. `uids` and `offsets` are in the order of the poll."""
+
+    reader: str
+    process: int
+    cluster: str
+    isolation: str
+    kind: str
+    group: str
+    time: int
+    returned: int
+    position: int
+    uids: Ints
+    offsets: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermarks:
+    """Sampled bounds of this partition on one cluster, in time order."""
+
+    time: Ints
+    returned: Ints
+    leader: Ints
+    log_start: Ints
+    last_stable: Ints
+    high_watermark: Ints
+    leader_epoch: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A fault's window: [start, end] in nanoseconds; `end` is after the heal."""
+
+    id: str
+    fault: str
+    target: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionView:
+    """One (run, topic, partition)."""
+
+    run: str
+    topic: str
+    partition: int
+    topology: Topology
+    mirror: MirrorSpec
+    replicas: Sequence[Replica]
+    promotions: Sequence[Promotion]
+    sends: Sequence[Send]
+    reads: Sequence[Read]
+    watermarks: Mapping[str, Watermarks]
+    windows: Sequence[Window]
+    ended: int
+
+    def canonical(self) -> Mapping[str, Replica]:
+        """Per cluster, the replica whose bytes speak for it: the leader where it is known, else the longest."""
+        return {r.cluster: r for r in self.replicas if r.canonical}
+
+    def origin(self, cluster: str, offset: int) -> Origin:
+        """Whether that offset on that cluster was written by clients there, or by a mirror."""
+        home = self.topic.partition(".")[0]
+        if cluster == home:
+            return "native"
+        promoted = [p.offset for p in self.promotions if p.cluster == cluster]
+        return "native" if promoted and offset >= min(promoted) else "mirrored"
+
+    def hops(self) -> Iterator[tuple[str, str]]:
+        """(source, destination) clusters of every link this topic crosses."""
+        home = self.topic.partition(".")[0]
+        for link in self.topology.links:
+            if home in self.topology.homes_over(link):
+                yield link.source, link.destination
