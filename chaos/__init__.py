@@ -1,0 +1,1 @@
+"""What is broken, when, and in which scenario."""

@@ -1,0 +1,31 @@
+"""Everything that has a name a user can give, with the first line of what it says of itself."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+
+from chaos.faults import FAULTS
+from chaos.scenarios import SCENARIOS
+from chaos.triggers import TRIGGERS
+from harness.mirrors import MIRRORS
+from harness.workloads import WORKLOADS
+from spark_verify.checks import REGISTRY
+from topologies import TOPOLOGIES
+
+
+def catalogue() -> Mapping[str, Mapping[str, str]]:
+    """Title -> name -> one line."""
+    return {
+        "scenarios": {name: _first_line(build) for name, build in SCENARIOS.items()},
+        "topologies": {name: _first_line(build) for name, build in TOPOLOGIES.items()},
+        "mirrors": {name: _first_line(make) for name, make in MIRRORS.items()},
+        "workloads": {name: _first_line(make) for name, make in WORKLOADS.items()},
+        "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
+        "triggers": {name: _first_line(trigger) for name, trigger in TRIGGERS.items()},
+        "checks": {name: check.guarantee for name, check in REGISTRY.items()},
+    }
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]

@@ -1,0 +1,32 @@
+"""Named scenarios: one file and one line here each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from chaos.scenarios import baseline, broker_loss, half_open, link_flap, mirror_crash, planned_failover
+from chaos.scenarios.base import Builder, Wish
+from harness.model.errors import InputError
+from harness.model.scenario import Scenario
+
+SCENARIOS: Mapping[str, Builder] = MappingProxyType(
+    {
+        "link-flap": link_flap.build,
+        "baseline": baseline.build,
+        "planned-failover": planned_failover.build,
+        "mirror-crash": mirror_crash.build,
+        "broker-loss": broker_loss.build,
+        "half-open": half_open.build,
+    }
+)
+
+
+def scenario(name: str, wish: Wish) -> Scenario:
+    """The scenario called `name`, as the user wishes it; InputError when there is none."""
+    if name not in SCENARIOS:
+        raise InputError(f"there is no scenario {name!r}; known are {', '.join(SCENARIOS)} (linkflap list)")
+    return SCENARIOS[name](wish)
+
+
+__all__ = ["SCENARIOS", "Wish", "scenario"]

@@ -1,0 +1,24 @@
+"""baseline: the same clients and mirror with nothing broken. What fails here is not the fault's doing."""
+
+from __future__ import annotations
+
+from chaos.scenarios.base import Wish, everyday
+from harness.model.scenario import Minimums, Scenario
+from topologies import parse
+
+
+def build(wish: Wish) -> Scenario:
+    """A->B with no fault."""
+    topology = wish.topology or parse("A->B")
+    link = topology.links[0]
+    return Scenario(
+        name="baseline",
+        about="A->B with nothing broken",
+        seed=wish.seed,
+        topology=topology,
+        mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
+        workloads=everyday(link.source, link.destination),
+        schedule=(),
+        minimums=Minimums(committed=100, aborted=10, reads=100),
+        duration=wish.duration or 6.0,
+    )

@@ -1,0 +1,36 @@
+"""broker-loss: brokers of both clusters are killed, paused and restarted while the link works.
+
+Guarantee at stake: replication inside a cluster (acks=all, min.insync.replicas 2) and transactions survive one broker's loss
+(KIP-98, KIP-966); replicas agree below the high watermark afterwards.
+"""
+
+from __future__ import annotations
+
+from chaos.scenarios.base import Wish, everyday
+from harness.model.scenario import FaultSpec, Minimums, Scenario
+from topologies import parse
+
+
+def build(wish: Wish) -> Scenario:
+    """A:3->B:3: one broker of A is killed, one of B paused, one of A restarted."""
+    dice = wish.dice
+    topology = wish.topology or parse("A:3->B:3")
+    link = topology.links[0]
+    killed = dice.choice([1, 2, 3])
+    return Scenario(
+        name="broker-loss",
+        about="A:3->B:3; a broker of A is killed, one of B paused, another of A restarted",
+        seed=wish.seed,
+        topology=topology,
+        mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
+        workloads=everyday(link.source, link.destination),
+        schedule=(
+            FaultSpec(id="kill", fault="broker-kill", target=f"{link.source}/{killed}", at=2.0, duration=5.0),
+            FaultSpec(
+                id="pause", fault="broker-pause", target=f"{link.destination}/{dice.choice([1, 2, 3])}", at=14.0, duration=5.0
+            ),
+            FaultSpec(id="restart", fault="broker-restart", target=f"{link.source}/{killed % 3 + 1}", at=26.0, duration=1.0),
+        ),
+        minimums=Minimums(committed=100, aborted=10, reads=100),
+        duration=wish.duration or 32.0,
+    )

@@ -1,0 +1,39 @@
+"""mirror-crash: the mirror's worker is killed in the middle of a write, and started again.
+
+MirrorMaker 2 in at-least-once mode commits its source offsets after it has produced (KIP-382; Connect's source tasks), so what
+lies between is written again: repeats are allowed after the kill, and counted. In exactly-once mode (KIP-618) none may be
+visible. A violation is a repeat outside that window, an inversion, or a hole.
+"""
+
+from __future__ import annotations
+
+from chaos.scenarios.base import Wish, everyday
+from harness.model.scenario import FaultSpec, Minimums, Scenario
+from topologies import parse
+
+
+def build(wish: Wish) -> Scenario:
+    """A->B: the worker is killed while it is behind, twice."""
+    dice = wish.dice
+    topology = wish.topology or parse("A->B")
+    link = topology.links[0]
+    return Scenario(
+        name="mirror-crash",
+        about="A->B; the mirror's worker is killed mid-write and started again",
+        seed=wish.seed,
+        topology=topology,
+        mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
+        workloads=everyday(link.source, link.destination),
+        schedule=(
+            FaultSpec(
+                id="crash",
+                fault="mirror-kill",
+                target=link.name,
+                at=round(dice.uniform(3.0, 5.0), 2),
+                duration=1.0,
+                when="mirror-behind",
+            ),
+        ),
+        minimums=Minimums(committed=100, aborted=10, reads=100),
+        duration=wish.duration or 12.0,
+    )

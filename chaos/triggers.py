@@ -1,0 +1,37 @@
+"""Conditions on the log's state that a planned fault waits for, so that it is not placed by hoping for the right second.
+
+A trigger is a function of the fault and the world; its name is what `FaultSpec.when` holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from harness.model.protocols import World
+from harness.model.scenario import FaultSpec
+
+Trigger = Callable[[FaultSpec, World], bool]
+
+
+def _always(spec: FaultSpec, world: World) -> bool:
+    return True
+
+
+def _open_transactions(spec: FaultSpec, world: World) -> bool:
+    """Some transaction on the source of the link (or the cluster of the broker) has written and is not ended."""
+    return world.clients.open_transactions(spec.target.split("->")[0].split("/")[0]) > 0
+
+
+def _mirror_behind(spec: FaultSpec, world: World) -> bool:
+    """The mirror has read less than there is: killing it now interrupts a write."""
+    return bool(world.mirrors[spec.target].lag())
+
+
+TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
+    {
+        "always": _always,
+        "open-transactions": _open_transactions,
+        "mirror-behind": _mirror_behind,
+    }
+)

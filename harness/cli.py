@@ -1,0 +1,246 @@
+"""The command line: `linkflap run | verify | list | doctor | clean`.
+
+Exit codes are those of `harness.model.errors`. With --json, stdout carries one document and nothing else. Everything slow is
+imported inside the command that needs it, so that --help and Ctrl-C answer at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, InputError, LinkflapError
+from harness.model.scenario import Option, Scenario
+
+if TYPE_CHECKING:
+    from chaos.scenarios import Wish
+    from spark_verify.verify import Judgement
+
+RUNS = Path("linkflap-runs")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@click.version_option(package_name="linkflap")
+def linkflap(debug: bool) -> None:
+    """Breaks links between real Kafka clusters and proves, offset by offset, what survived.
+
+    Exit codes: 0 valid, 1 invalid, 2 unknown, 130 interrupted, 254 wrong input, 255 the environment or linkflap failed.
+    """
+    del debug  # read by main(), before click parses
+
+
+def option_value(text: str) -> tuple[str, Option]:
+    """`name=value` as an option, numbers and true/false as such; InputError when it has no `=`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InputError(f"--set {text!r} is not of the form name=value, for example --set delivery=exactly-once")
+    if value in ("true", "false"):
+        return name, value == "true"
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, number(value)
+    return name, value
+
+
+@linkflap.command()
+@click.argument("scenario_name", metavar="SCENARIO")
+@click.option(
+    "--topology", metavar="ARROWS", help="Other clusters and links than the scenario's, e.g. 'A:3->B:3' or 'A@3.9.2->B'."
+)
+@click.option("--runtime", default="process", show_default=True, help="What brokers run in.")
+@click.option("--mirror", help="What replicates over the links (linkflap list).")
+@click.option(
+    "--set", "options", multiple=True, metavar="NAME=VALUE", help="An option of the mirror, e.g. delivery=exactly-once."
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives the schedule and the payloads; by default a new one.")
+@click.option("--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload.")
+@click.option("--out", type=click.Path(path_type=Path), help=f"The run directory to make; by default a new one in {RUNS}/.")
+@click.option("--dry-run", is_flag=True, help="Print the topology and the schedule, start nothing.")
+@click.option("--no-verify", is_flag=True, help="Only record; judge later with linkflap verify.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
+def run(
+    scenario_name: str,
+    topology: str | None,
+    runtime: str,
+    mirror: str | None,
+    options: Sequence[str],
+    seed: int | None,
+    duration: float | None,
+    out: Path | None,
+    dry_run: bool,
+    no_verify: bool,
+    as_json: bool,
+    junit: Path | None,
+) -> int:
+    """Runs SCENARIO and judges what it left behind."""
+    from chaos.scenarios import Wish, scenario
+    from topologies import parse
+
+    wish = Wish(
+        seed=secrets.randbits(32) if seed is None else seed,
+        topology=parse(topology) if topology else None,
+        mirror=mirror,
+        mirror_options=dict(option_value(text) for text in options),
+        duration=duration,
+    )
+    chosen = scenario(scenario_name, wish)
+    if dry_run:
+        return _dry_run(chosen)
+    folder = _record(chosen, runtime, out, _again(wish, chosen, runtime, topology), warm=not no_verify)
+    if no_verify:
+        click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)
+        return 0
+    return _judge([folder], as_json=as_json, junit=junit)
+
+
+def _dry_run(chosen: Scenario) -> int:
+    from chaos.schedule import check, describe
+    from topologies import draw
+
+    check(chosen.schedule, chosen.topology)
+    click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}\n\n{draw(chosen.topology)}\n")
+    for id, line in describe(chosen.schedule).items():
+        click.echo(f"  {id:10} {line}")
+    return 0
+
+
+def _again(wish: Wish, chosen: Scenario, runtime: str, topology: str | None) -> str:
+    """The command that runs the same scenario again."""
+    words = ["linkflap", "run", chosen.name, "--runtime", runtime, "--seed", str(wish.seed)]
+    words += ["--topology", f"'{topology}'"] if topology else []
+    words += ["--mirror", wish.mirror] if wish.mirror else []
+    words += [f"--set {name}={value}" for name, value in wish.mirror_options.items()]
+    words += ["--duration", f"{wish.duration:g}"] if wish.duration else []
+    return " ".join(words)
+
+
+def _record(chosen: Scenario, runtime: str, out: Path | None, command: str, *, warm: bool) -> Path:
+    from harness.report.progress import Progress
+    from harness.run import record
+    from spark_verify import session
+
+    folder = out or RUNS / f"{chosen.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    if folder.exists():
+        raise InputError(f"{folder} exists already; name a folder that does not, or leave --out away")
+    click.echo(f"{chosen.name} with seed {chosen.seed}; run directory {folder}", err=True)
+    with Progress() as progress:
+        if warm:
+            session.warm()
+        return record(chosen, runtime=runtime, folder=folder, command=command, progress=progress)
+
+
+def _judge(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int:
+    from harness.model.verdict import worst
+    from harness.report import html, table
+    from harness.report import junit as junit_report
+    from spark_verify.verify import verify as judge
+
+    judgements: Sequence[Judgement] = judge(folders)
+    for judgement in judgements:
+        html.write(judgement.folder, judgement.document)
+        if not as_json:
+            table.show(judgement.document, judgement.folder)
+    if junit:
+        junit_report.write(junit, [j.document for j in judgements])
+    if as_json:
+        documents = [dict(j.document) for j in judgements]
+        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents))
+    return worst(j.verdict for j in judgements).exit_code
+
+
+@linkflap.command()
+@click.argument("folders", metavar="RUNDIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (a list when several directories are given).")
+@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
+def verify(folders: tuple[Path, ...], as_json: bool, junit: Path | None) -> int:
+    """Judges run directories again: the same verdict on any machine, at any time."""
+    return _judge(folders, as_json=as_json, junit=junit)
+
+
+@linkflap.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def list_(as_json: bool) -> int:
+    """Lists scenarios, topologies, mirrors, workloads, faults, triggers and checks."""
+    from chaos.catalogue import catalogue
+
+    known = catalogue()
+    if as_json:
+        click.echo(json.dumps(known))
+        return 0
+    for title, entries in known.items():
+        click.echo(f"{title}:")
+        for name, about in entries.items():
+            click.echo(f"  {name:28} {about}")
+        click.echo()
+    return 0
+
+
+@linkflap.command()
+def doctor() -> int:
+    """Tells what this machine lacks for which runtime, and how to mend it."""
+    from harness import doctor as examination
+
+    return examination.show()
+
+
+@linkflap.command()
+def clean() -> int:
+    """Removes what harnesses that died left behind, and touches nothing else."""
+    from harness.runtimes import cleanup
+
+    removed = cleanup.clean()
+    for thing in removed:
+        click.echo(f"removed {thing}", err=True)
+    click.echo(f"{len(removed)} left-over things removed" if removed else "nothing was left behind", err=True)
+    return 0
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: everything is stopped and written down."""
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """The console script. Every way out has its exit code, and its one sentence on stderr."""
+    debug = "--debug" in sys.argv
+    signal.signal(signal.SIGTERM, _terminated)
+    signal.signal(signal.SIGHUP, _terminated)
+    try:
+        code = linkflap.main(standalone_mode=False) or 0
+    except click.exceptions.Exit as leave:
+        code = leave.exit_code
+    except click.ClickException as error:
+        code = _said(error.format_message(), WRONG_INPUT)
+    except LinkflapError as error:
+        code = _said(str(error), error.exit_code, debug)
+    except (KeyboardInterrupt, click.Abort):
+        code = _said("interrupted; everything that was started is stopped, and the run directory is readable", INTERRUPTED)
+    except Exception as defect:  # noqa: BLE001  (the last line of defence: one sentence, exit code 255)
+        code = _said(f"linkflap failed: {type(defect).__name__}: {defect}; run again with --debug and report it", FAILED, debug)
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def _said(sentence: str, code: int, debug: bool = False) -> int:
+    click.echo(f"linkflap: {sentence}", err=True)
+    if debug:
+        traceback.print_exc()
+    return code
+
+
+if __name__ == "__main__":
+    main()
