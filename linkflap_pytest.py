@@ -1,4 +1,4 @@
-"""The pytest plugin's entry point: a module of unique name, so that it loads even where a project's own folder is called `harness`.
+"""The pytest plugin's entry point: of unique name, so that it loads even where a project's own folder is called `harness`.
 
 linkflap's packages have plain names (harness, chaos, topologies, spark_verify). A project with a folder of one of these names
 at the front of sys.path shadows them; this says so in one sentence instead of an ImportError from the depths.
@@ -21,13 +21,15 @@ def _shadowed() -> str | None:
         places = list(spec.submodule_search_locations or ()) if spec else []
         if not any((Path(place) / "__init__.py").is_file() and _is_ours(name, Path(place)) for place in places):
             where = places[0] if places else "nowhere"
-            return f"linkflap's package {name!r} is shadowed by {where}; rename that folder, or keep it off sys.path (rootdir/conftest, PYTHONPATH)"
+            return (
+                f"linkflap's package {name!r} is shadowed by {where}; rename that folder, or keep it off sys.path and PYTHONPATH"
+            )
     return None
 
 
 def _is_ours(name: str, place: Path) -> bool:
     """Ours has the marker that no other package of that name has."""
-    marker = {"harness": "rundir.py", "chaos": "schedule.py", "topologies": "arrows.py", "spark_verify": "view.py"}[name]
+    marker = {"harness": "rundir.py", "chaos": "schedule.py", "topologies": "__init__.py", "spark_verify": "view.py"}[name]
     return (place / marker).is_file()
 
 
