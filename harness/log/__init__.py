@@ -1,0 +1,11 @@
+"""Kafka's log format, read from bytes: no sockets, no JVM.
+
+    layout      the v2 record batch, field by field
+    segments    segment files, memory-mapped; and what can be wrong with bytes
+    batches     batch headers of a whole log as numpy columns, CRC-32C recomputed
+    records     data records as numpy columns (offset, uid, operation, digest, timestamp)
+    codecs      none, gzip, snappy, lz4, zstd
+    reference   the slow and obvious decoder of everything, which the fast ones are tested against
+
+Nothing here raises on bytes: whatever cannot be read becomes a `Damage` that names file and position.
+"""

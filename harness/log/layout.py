@@ -1,0 +1,72 @@
+"""The v2 record batch (KIP-98, KIP-32, KIP-35; Kafka's DefaultRecordBatch), the only format since Kafka 0.11.
+
+    offset  size  field
+    0       8     base offset               not covered by the CRC
+    8       4     length of what follows    not covered
+    12      4     partition leader epoch    not covered
+    16      1     magic = 2                 not covered
+    17      4     CRC-32C of everything from attributes on
+    21      2     attributes: 0-2 codec, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon
+    23      4     last offset delta
+    27      8     base timestamp
+    35      8     max timestamp
+    43      8     producer id
+    51      2     producer epoch
+    53      4     base sequence
+    57      4     record count
+    61            records, compressed as one where there is a codec
+
+A record is: varint length | attributes i8 | varlong timestamp delta | varint offset delta | varint key length, key |
+varint value length, value | varint header count | (varint key length, key, varint value length, value)*; varints are zigzag,
+length -1 is null.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+LENGTH_AT: Final = 8
+LENGTH_ENDS: Final = 12
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+CRC_FROM: Final = 21
+HEADER_SIZE: Final = 61
+MAGIC: Final = 2
+SMALLEST_LENGTH: Final = HEADER_SIZE - LENGTH_ENDS
+SMALLEST_OLD_LENGTH: Final = 14
+"""Of a v0 message: CRC, magic, attributes, key length, value length."""
+LARGEST_LENGTH: Final = 1 << 30
+"""Kafka's largest segment.bytes is 2 GiB, and a batch is bounded by message.max.bytes: more than this is no length."""
+SMALLEST_RECORD: Final = 7
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+
+DATA: Final = -1
+ABORT: Final = 0
+COMMIT: Final = 1
+OTHER_CONTROL: Final = 2
+KNOWN_CONTROL_TYPES: Final = range(8)
+"""0 ABORT, 1 COMMIT, 2-6 KRaft's own (never in a data partition), 7 MIRROR_PID_RESET (KIP-1279)."""
+
+HEADER: Final = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("count", ">i4"),
+    ]
+)

@@ -1,0 +1,255 @@
+"""The slow and obvious decoder: one Python object per batch and record, straight from the format's description.
+
+It is what the columnar decoders (`batches`, `records`) are tested against, and what shows a person a batch. It shares with them
+only the layout's numbers and the codecs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from harness.log import layout
+from harness.log.codecs import CannotInflate, inflate
+from harness.model.payload import FOREIGN, HEADER, LAYOUT
+
+Header = tuple[bytes, bytes | None]
+_CASTAGNOLI: Final = 0x82F63B78
+_FNV_BASIS: Final = 0xCBF29CE484222325
+_FNV_PRIME: Final = 0x100000001B3
+_64_BITS: Final = (1 << 64) - 1
+
+
+class Malformed(ValueError):
+    """Bytes that are no record batch. Never leaves `harness.log`, except from this module's own functions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record. `timestamp` is milliseconds; None is null."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One batch header, as written."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+    crc_ok: bool
+    body: bytes
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & layout.CODEC_MASK
+
+    @property
+    def transactional(self) -> bool:
+        return bool(self.attributes & layout.TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & layout.CONTROL)
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        return -1 if self.base_sequence < 0 else (self.base_sequence + self.last_offset_delta) % (1 << 31)
+
+
+def crc32c(data: bytes) -> int:
+    """CRC-32C (Castagnoli), a bit at a time."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (_CASTAGNOLI if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def batches(data: bytes) -> Iterator[Batch]:
+    """The batches of a segment's bytes. Raises Malformed where a whole v2 batch should be and is not."""
+    position = 0
+    while position < len(data):
+        if len(data) - position < layout.HEADER_SIZE:
+            raise Malformed(f"{len(data) - position} bytes at byte {position} are less than a batch header")
+        fields = struct.unpack_from(">qiibIhiqqqhii", data, position)
+        base_offset, length, leader_epoch, magic, crc, attributes, delta, first, latest, pid, epoch, sequence, count = fields
+        if magic != layout.MAGIC:
+            raise Malformed(f"magic {magic} at byte {position}")
+        end = position + layout.LENGTH_ENDS + length
+        if length < layout.SMALLEST_LENGTH or end > len(data):
+            raise Malformed(f"a batch at byte {position} of length {length} where {len(data) - position} bytes are left")
+        yield Batch(
+            base_offset=base_offset,
+            length=layout.LENGTH_ENDS + length,
+            leader_epoch=leader_epoch,
+            magic=magic,
+            crc=crc,
+            attributes=attributes,
+            last_offset_delta=delta,
+            base_timestamp=first,
+            max_timestamp=latest,
+            producer_id=pid,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            count=count,
+            crc_ok=crc32c(data[position + layout.CRC_FROM : end]) == crc,
+            body=data[position + layout.HEADER_SIZE : end],
+        )
+        position = end
+
+
+class _Cursor:
+    """Reads a record's fields one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.position = 0
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or self.position + size > len(self._data):
+            raise Malformed(f"{size} bytes wanted at byte {self.position} of {len(self._data)}")
+        self.position += size
+        return self._data[self.position - size : self.position]
+
+    def varint(self, bits: int = 32) -> int:
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                break
+            if shift >= bits:
+                raise Malformed(f"a varint of more than {bits} bits before byte {self.position}")
+        value &= (1 << bits) - 1
+        return (value >> 1) ^ -(value & 1)
+
+    def nullable(self) -> bytes | None:
+        length = self.varint()
+        if length < -1:
+            raise Malformed(f"length {length} before byte {self.position}")
+        return None if length == -1 else self.take(length)
+
+    def at_end(self) -> bool:
+        return self.position == len(self._data)
+
+
+def records(batch: Batch) -> list[Record]:
+    """The records of a batch, data or control. Raises Malformed, and CannotInflate for its codec."""
+    cursor = _Cursor(inflate(batch.codec, batch.body))
+    found: list[Record] = []
+    previous = -1
+    for _ in range(batch.count):
+        size = cursor.varint()
+        inner = _Cursor(cursor.take(size))
+        delta, record = _record(inner, batch)
+        if not inner.at_end():
+            raise Malformed(f"a record of {size} bytes ends after {inner.position}")
+        if not previous < delta <= batch.last_offset_delta:
+            raise Malformed(f"offset delta {delta} after {previous} in a batch that ends at {batch.last_offset_delta}")
+        previous = delta
+        found.append(record)
+    if not cursor.at_end():
+        raise Malformed(f"bytes are left after {batch.count} records")
+    return found
+
+
+def _record(cursor: _Cursor, batch: Batch) -> tuple[int, Record]:
+    cursor.take(1)
+    timestamp = _wrapped(batch.base_timestamp + cursor.varint(bits=64))
+    if batch.attributes & layout.LOG_APPEND_TIME:
+        timestamp = batch.max_timestamp
+    delta = cursor.varint()
+    key, value = cursor.nullable(), cursor.nullable()
+    count = cursor.varint()
+    if count < 0:
+        raise Malformed(f"{count} headers")
+    headers: list[Header] = []
+    for _ in range(count):
+        name = cursor.nullable()
+        if name is None:
+            raise Malformed("a header without a key")
+        headers.append((name, cursor.nullable()))
+    return delta, Record(offset=batch.base_offset + delta, timestamp=timestamp, key=key, value=value, headers=headers)
+
+
+def _wrapped(value: int) -> int:
+    """Two's complement in 64 bits: what Kafka's Java arithmetic does."""
+    value &= _64_BITS
+    return value - (1 << 64) if value >> 63 else value
+
+
+def identity(record: Record) -> tuple[int, int]:
+    """(uid, operation) of a record, FOREIGN twice where it is not ours."""
+    for name, value in record.headers:
+        if name == HEADER.encode() and value is not None and len(value) == LAYOUT.size:
+            uid, operation, _ = LAYOUT.unpack(value)
+            return int(uid), int(operation)
+    return FOREIGN, FOREIGN
+
+
+def digest(record: Record) -> int:
+    """64 bits, signed, over everything a record is except its offset.
+
+    FNV-1a-64 (Fowler, Noll, Vo) over: timestamp i64 | key | value | header count i32 | (key, value) of each header, in order;
+    a byte string is its length i32 and its bytes, null is length -1 alone; integers are big-endian.
+    """
+    parts = [struct.pack(">q", record.timestamp), *_sized(record.key), *_sized(record.value)]
+    parts.append(struct.pack(">i", len(record.headers)))
+    for name, value in record.headers:
+        parts += [*_sized(name), *_sized(value)]
+    state = _FNV_BASIS
+    for byte in b"".join(parts):
+        state = ((state ^ byte) * _FNV_PRIME) & _64_BITS
+    return _wrapped(state)
+
+
+def _sized(data: bytes | None) -> tuple[bytes, ...]:
+    return (struct.pack(">i", -1),) if data is None else (struct.pack(">i", len(data)), data)
+
+
+def control_type(codec: int, body: bytes) -> tuple[int, str]:
+    """What the first record of a control batch says: ABORT, COMMIT or OTHER_CONTROL, and what is wrong with it or "".
+
+    KIP-98: the key is version i16 | type i16, version 0; later versions may add fields behind.
+    """
+    try:
+        cursor = _Cursor(inflate(codec, body))
+        cursor.varint()
+        cursor.take(1)
+        cursor.varint(bits=64)
+        cursor.varint()
+        key = cursor.nullable()
+    except (Malformed, CannotInflate) as error:
+        return layout.OTHER_CONTROL, f"a control record that cannot be read: {error}"
+    if key is None or len(key) < 4:
+        return layout.OTHER_CONTROL, f"a control record with the key {key!r}"
+    version, kind = struct.unpack_from(">hh", key)
+    if version != 0:
+        return layout.OTHER_CONTROL, f"a control record of unknown version {version}, type {kind}"
+    if kind not in layout.KNOWN_CONTROL_TYPES:
+        return layout.OTHER_CONTROL, f"a control record of unknown type {kind}"
+    return (kind if kind in (layout.ABORT, layout.COMMIT) else layout.OTHER_CONTROL), ""

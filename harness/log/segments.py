@@ -1,0 +1,157 @@
+"""Segment files, memory-mapped, and the walk from batch to batch; what is wrong with the bytes is a value.
+
+The walk needs only the length field, so a batch with a bad CRC does not end it. It ends where the next length cannot be one:
+there is no way to find the next batch but to guess, and a verifier does not guess.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.log import layout
+
+Bytes = NDArray[np.uint8]
+Kind = Literal[
+    "unreadable-file",
+    "torn-tail",
+    "impossible-length",
+    "unknown-magic",
+    "bytes-after-zeros",
+    "corrupt-batch",
+    "unknown-codec",
+    "unreadable-records",
+    "unknown-control",
+    "overlap",
+    "misplaced-segment",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes that cannot be what Kafka writes, or that this reader does not know. `position` is in bytes of `file`."""
+
+    kind: Kind
+    file: str
+    position: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.file} at byte {self.position}: {self.kind}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One segment file. `base_offset` is what its name says, -1 where the name is no number."""
+
+    path: Path
+    data: Bytes
+    base_offset: int
+
+    @property
+    def name(self) -> str:
+        """Partition folder and file: enough to find it in a capture."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+
+def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
+    """Maps a file; one that cannot be read becomes an empty segment and a damage."""
+    base_offset = int(path.stem) if path.stem.isascii() and path.stem.isdigit() else -1
+    damage: list[Damage] = []
+    try:
+        # An empty file cannot be mapped.
+        empty = path.stat().st_size == 0
+        data = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r").view(np.ndarray)
+    except OSError as error:
+        data = np.zeros(0, np.uint8)
+        reason = error.strerror or str(error)
+        damage.append(Damage(kind="unreadable-file", file=f"{path.parent.name}/{path.name}", position=0, detail=reason))
+    return Segment(path=path, data=data, base_offset=base_offset), damage
+
+
+def map_segments(paths: Iterable[Path]) -> tuple[list[Segment], list[Damage]]:
+    """Maps several files in the order given."""
+    segments: list[Segment] = []
+    damage: list[Damage] = []
+    for path in paths:
+        segment, wrong = map_segment(path)
+        segments.append(segment)
+        damage.extend(wrong)
+    return segments, damage
+
+
+def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
+    """Positions of the whole v2 batches of a segment, in file order. A zero-filled tail (preallocation) is no damage."""
+    data = segment.data.data
+    size = len(data)
+    positions: list[int] = []
+    damage: list[Damage] = []
+    old = _Run()
+    position = 0
+    while position < size:
+        step = _step(segment, data, position)
+        if isinstance(step, Damage):
+            damage.append(step)
+            break
+        if step == 0:
+            break
+        magic = data[position + layout.MAGIC_AT]
+        if magic == layout.MAGIC:
+            old.end(segment, damage)
+            positions.append(position)
+        else:
+            old.add(position, magic, segment, damage)
+        position += step
+    old.end(segment, damage)
+    return np.array(positions, np.int64), damage
+
+
+@dataclass(slots=True)
+class _Run:
+    """Neighbouring batches of one unknown magic, told as one damage: an old log would else have one per message."""
+
+    position: int = -1
+    magic: int = -1
+    count: int = 0
+
+    def add(self, position: int, magic: int, segment: Segment, damage: list[Damage]) -> None:
+        if self.count and magic != self.magic:
+            self.end(segment, damage)
+        if not self.count:
+            self.position, self.magic = position, magic
+        self.count += 1
+
+    def end(self, segment: Segment, damage: list[Damage]) -> None:
+        if self.count:
+            detail = f"{self.count} batches or messages of magic {self.magic}; only magic 2 is read"
+            damage.append(Damage(kind="unknown-magic", file=segment.name, position=self.position, detail=detail))
+        self.count = 0
+
+
+def _step(segment: Segment, data: memoryview, position: int) -> int | Damage:
+    """Bytes to the next batch; 0 where only zeros follow; or why there is no next batch."""
+    left = len(data) - position
+    head = bytes(data[position : position + layout.HEADER_SIZE])
+    if not any(head):
+        nonzero = segment.data[position:].nonzero()[0]
+        if not len(nonzero):
+            return 0
+        detail = f"zeros, and {left - int(nonzero[0])} bytes from byte {position + int(nonzero[0])} on that no batch leads to"
+        return Damage(kind="bytes-after-zeros", file=segment.name, position=position, detail=detail)
+    if left <= layout.MAGIC_AT:
+        return Damage(kind="torn-tail", file=segment.name, position=position, detail=f"{left} bytes, less than a batch header")
+    (length,) = struct.unpack_from(">i", head, layout.LENGTH_AT)
+    smallest = layout.SMALLEST_OLD_LENGTH if head[layout.MAGIC_AT] in (0, 1) else layout.SMALLEST_LENGTH
+    if not smallest <= length <= layout.LARGEST_LENGTH:
+        detail = f"a batch cannot have length {length}; the last {left} bytes of the file are not read"
+        return Damage(kind="impossible-length", file=segment.name, position=position, detail=detail)
+    if layout.LENGTH_ENDS + length > left:
+        detail = f"{left} bytes of a batch of {layout.LENGTH_ENDS + length}"
+        return Damage(kind="torn-tail", file=segment.name, position=position, detail=detail)
+    return layout.LENGTH_ENDS + int(length)

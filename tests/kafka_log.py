@@ -1,0 +1,205 @@
+"""Writes Kafka logs for tests, and changes captured ones: batches from plain values, markers, CRC repair.
+
+records    [Plain(uid=…), …]  or  record(b"value", key=b"k", headers=[("h", b"v")])
+batch      one v2 batch as bytes;  marker  one COMMIT or ABORT batch
+segment    writes batches to <folder>/00000000000000000000.log
+batches_in, rewrite, recrc, changed     take a segment apart, put it together again
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import cramjam
+import zstandard
+from crc32c import crc32c
+
+from harness.log import codecs, layout
+from harness.model.payload import HEADER, encode
+
+ABORT, COMMIT, MIRROR_PID_RESET = 0, 1, 7
+CODECS = {name: number for number, name in codecs.NAMES.items()} | {"xerial": codecs.SNAPPY}
+"""Names for `codec=`; `snappy` is librdkafka's framing, `xerial` Java's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plain:
+    """A record to be written. `delta` is its offset in the batch, -1: the next one; `timestamp` is milliseconds."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str | bytes, bytes | None]] = field(default_factory=tuple)
+    timestamp: int = 1_700_000_000_000
+    delta: int = -1
+
+
+def record(value: bytes | None, **rest: object) -> Plain:
+    """A record that is not ours."""
+    return Plain(value=value, **rest)  # type: ignore[arg-type]
+
+
+def ours(uid: int, operation: int = 0, counter: int = 0, *, value: bytes | None = None, **rest: object) -> Plain:
+    """A record as the workloads write it, with the `linkflap` header."""
+    value = b"v%d" % uid if value is None else value
+    return Plain(value=value, headers=((HEADER, encode(uid, operation, counter)),), **rest)  # type: ignore[arg-type]
+
+
+def varint(value: int, bits: int = 32) -> bytes:
+    """Zigzag varint."""
+    number = ((value << 1) ^ (value >> (bits - 1))) & ((1 << bits) - 1)
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def _nullable(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data
+
+
+def _record(plain: Plain, delta: int, base_timestamp: int) -> bytes:
+    body = b"\x00" + varint(plain.timestamp - base_timestamp, 64) + varint(delta) + _nullable(plain.key) + _nullable(plain.value)
+    body += varint(len(plain.headers))
+    for name, value in plain.headers:
+        body += _nullable(name.encode() if isinstance(name, str) else name) + _nullable(value)
+    return varint(len(body)) + body
+
+
+def _xerial(data: bytes) -> bytes:
+    blocks = [cramjam.snappy.compress_raw(data[i : i + 32768]) for i in range(0, len(data), 32768)]
+    return codecs.XERIAL + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(b)) + bytes(b) for b in blocks)
+
+
+_DEFLATE: dict[str, Callable[[bytes], bytes]] = {
+    "none": bytes,
+    "gzip": lambda data: zlib.compress(data, wbits=31),
+    "snappy": lambda data: bytes(cramjam.snappy.compress_raw(data)),
+    "xerial": _xerial,
+    "lz4": lambda data: bytes(cramjam.lz4.compress(data)),
+    "zstd": lambda data: zstandard.ZstdCompressor(write_content_size=False).compress(data),
+}
+
+
+def batch(
+    base_offset: int,
+    records: Sequence[Plain],
+    *,
+    pid: int = -1,
+    epoch: int = -1,
+    seq: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+    codec: str = "none",
+    leader_epoch: int = 0,
+    log_append_time: int | None = None,
+    count: int | None = None,
+    last_delta: int | None = None,
+    attributes: int = 0,
+) -> bytes:
+    """One v2 batch. `count`, `last_delta` and extra `attributes` bits are for what no broker would write."""
+    base_timestamp = records[0].timestamp if records else 0
+    latest = max((r.timestamp for r in records), default=-1) if log_append_time is None else log_append_time
+    body, delta = b"", -1
+    for plain in records:
+        delta = delta + 1 if plain.delta < 0 else plain.delta
+        body += _record(plain, delta, base_timestamp)
+    flags = CODECS[codec] | attributes
+    flags |= layout.TRANSACTIONAL if transactional else 0
+    flags |= layout.CONTROL if control else 0
+    flags |= layout.LOG_APPEND_TIME if log_append_time is not None else 0
+    covered = struct.pack(
+        ">hiqqqhii", flags, delta if last_delta is None else last_delta, base_timestamp, latest, pid, epoch, seq,
+        len(records) if count is None else count,
+    ) + _DEFLATE[codec](body)  # fmt: skip
+    head = struct.pack(">qiibI", base_offset, len(covered) + 9, leader_epoch, layout.MAGIC, crc32c(covered))
+    return head + covered
+
+
+def marker(
+    offset: int, kind: int, *, pid: int, epoch: int, leader_epoch: int = 0, version: int = 0, timestamp: int = 1_700_000_000_000
+) -> bytes:
+    """A control batch that ends a transaction: kind COMMIT or ABORT (EndTxnMarker: version i16, coordinator epoch i32)."""
+    plain = Plain(key=struct.pack(">hh", version, kind), value=struct.pack(">hi", 0, 0), timestamp=timestamp)
+    return batch(offset, [plain], pid=pid, epoch=epoch, transactional=True, control=True, leader_epoch=leader_epoch)
+
+
+def mirror_pid_reset(offset: int, *, leader_epoch: int = 0, cluster: str = "source") -> bytes:
+    """KIP-1279's control batch that clears all producer state: control, not transactional, producer id -1."""
+    value = struct.pack(">h", 0) + varint(len(cluster)) + cluster.encode() + b"\x00"
+    plain = Plain(key=struct.pack(">hh", 0, MIRROR_PID_RESET), value=value)
+    return batch(offset, [plain], control=True, leader_epoch=leader_epoch)
+
+
+def segment(folder: Path, batches: Sequence[bytes], *, base_offset: int = 0, tail: bytes = b"") -> Path:
+    """Writes a segment file into a partition folder (made if it is not there)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{base_offset:020}.log"
+    path.write_bytes(b"".join(batches) + tail)
+    return path
+
+
+def batches_in(path: Path) -> list[tuple[int, bytes]]:
+    """(position, bytes) of the batches of a sound segment file."""
+    whole = path.read_bytes()
+    written = len(whole.rstrip(b"\x00"))
+    found: list[tuple[int, bytes]] = []
+    position = 0
+    while position < written:
+        end = position + layout.LENGTH_ENDS + int(struct.unpack_from(">i", whole, position + layout.LENGTH_AT)[0])
+        found.append((position, whole[position:end]))
+        position = end
+    return found
+
+
+def rewrite(path: Path, batches: Sequence[bytes]) -> None:
+    """Replaces the content of a segment file."""
+    path.write_bytes(b"".join(batches))
+
+
+def recrc(data: bytes) -> bytes:
+    """The batch with its length and CRC set to what its bytes are."""
+    head = data[: layout.LENGTH_AT] + struct.pack(">i", len(data) - layout.LENGTH_ENDS) + data[layout.LENGTH_ENDS : layout.CRC_AT]
+    return head + struct.pack(">I", crc32c(data[layout.CRC_FROM :])) + data[layout.CRC_FROM :]
+
+
+_PLACES = {
+    "base_offset": (0, ">q"),
+    "leader_epoch": (12, ">i"),
+    "attributes": (21, ">h"),
+    "last_delta": (23, ">i"),
+    "base_timestamp": (27, ">q"),
+    "max_timestamp": (35, ">q"),
+    "pid": (43, ">q"),
+    "epoch": (51, ">h"),
+    "seq": (53, ">i"),
+    "count": (57, ">i"),
+}
+
+
+def changed(data: bytes, **fields: int) -> bytes:
+    """The batch with other header fields and a CRC to match. Names as for `batch`, and base_offset, attributes."""
+    out = bytearray(data)
+    for name, value in fields.items():
+        place, layout_of = _PLACES[name]
+        struct.pack_into(layout_of, out, place, value)
+    return recrc(bytes(out))
+
+
+def field_of(data: bytes, name: str) -> int:
+    """One header field of a batch, by the names of `changed`."""
+    place, layout_of = _PLACES[name]
+    return int(struct.unpack_from(layout_of, data, place)[0])
+
+
+def with_marker_kind(data: bytes, kind: int) -> bytes:
+    """A control batch turned to another kind (its key's type), CRC repaired."""
+    # The key is behind: length, attributes, timestamp delta, offset delta, key length: one byte each.
+    key = layout.HEADER_SIZE + 5
+    assert data[key - 1 : key + 2] == varint(4) + struct.pack(">h", 0), "not a control record as brokers write them"
+    return recrc(data[: key + 2] + struct.pack(">h", kind) + data[key + 4 :])
