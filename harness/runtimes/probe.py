@@ -1,0 +1,193 @@
+"""Measures one network path with Kafka's own protocol, from a plain socket: what a fault's bite and heal are judged by.
+
+Promises: every call ends within its deadline, opens a connection of its own and closes it, and says None (or raises
+`Unanswered` where the answer's content is wanted) when the path did not answer. Nothing is retried or cached, unlike in any
+Kafka client: a retry would hide exactly what is to be seen. ApiVersions (KIP-35) is what every listener answers without
+state; a client quota (KIP-546) of a name that no client has is the smallest thing that a request can change for good.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import struct
+import time
+from typing import Final, TypeVar
+
+from kio.schema.alter_client_quotas.v1 import request as alter_quotas
+from kio.schema.alter_client_quotas.v1.request import AlterClientQuotasRequest
+from kio.schema.api_versions.v0.request import ApiVersionsRequest
+from kio.schema.describe_client_quotas.v1 import request as describe_quotas
+from kio.schema.describe_client_quotas.v1.request import DescribeClientQuotasRequest
+from kio.schema.describe_client_quotas.v1.response import DescribeClientQuotasResponse
+from kio.schema.metadata.v4.request import MetadataRequest
+from kio.schema.metadata.v4.response import MetadataResponse
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import f64, i8, i32
+
+Address = tuple[str, int]
+Request = ApiVersionsRequest | MetadataRequest | AlterClientQuotasRequest | DescribeClientQuotasRequest
+Response = TypeVar("Response", MetadataResponse, DescribeClientQuotasResponse)
+CLIENT: Final = "linkflap-probe"
+_SIZE: Final = struct.Struct(">i")
+
+
+class Unanswered(Exception):
+    """The path gave no whole answer within the deadline: refused, reset, ended, silent, or not Kafka."""
+
+
+def parse(address: str) -> Address:
+    """`host:port` as a pair."""
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def encode(request: Request, correlation: int) -> bytes:
+    """A request with its header and its length before it."""
+    header = request.__header_schema__
+    out = io.BytesIO()
+    entity_writer(header)(
+        out,
+        header(
+            request_api_key=request.__api_key__,
+            request_api_version=request.__version__,
+            correlation_id=i32(correlation),
+            client_id=CLIENT,
+        ),
+    )
+    entity_writer(type(request))(out, request)
+    content = out.getvalue()
+    return _SIZE.pack(len(content)) + content
+
+
+API_VERSIONS: Final = encode(ApiVersionsRequest(), 1)
+
+
+class Path:
+    """One connection with one deadline for all that happens on it."""
+
+    def __init__(self, address: Address, *, within: float) -> None:
+        self._address, self._deadline = address, time.monotonic() + within
+        self._buffer = bytearray()
+
+    def __enter__(self) -> Path:
+        try:
+            self._socket = socket.create_connection(self._address, timeout=self._left())
+        except OSError as error:
+            raise Unanswered(f"{self._named} cannot be connected to: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    @property
+    def _named(self) -> str:
+        return f"{self._address[0]}:{self._address[1]}"
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise Unanswered(f"{self._named} did not answer in time")
+        return left
+
+    def send(self, content: bytes) -> None:
+        try:
+            self._socket.settimeout(self._left())
+            self._socket.sendall(content)
+        except OSError as error:
+            raise Unanswered(f"{self._named} took no request: {error}") from error
+
+    def receive(self) -> bytes:
+        """The next response without its length: correlation id, then the rest."""
+        while len(self._buffer) < _SIZE.size or len(self._buffer) < _SIZE.size + self._length():
+            self._fill()
+        end = _SIZE.size + self._length()
+        frame = bytes(self._buffer[_SIZE.size : end])
+        del self._buffer[:end]
+        return frame
+
+    def _length(self) -> int:
+        return int(_SIZE.unpack_from(self._buffer)[0])
+
+    def _fill(self) -> None:
+        try:
+            self._socket.settimeout(self._left())
+            content = self._socket.recv(1 << 16)
+        except OSError as error:
+            raise Unanswered(f"{self._named} did not answer: {error}") from error
+        if not content:
+            raise Unanswered(f"{self._named} ended the connection without an answer")
+        self._buffer += content
+
+    def ask(self, request: Request) -> bytes:
+        self.send(encode(request, 1))
+        return self.receive()
+
+
+def round_trip(address: Address, *, within: float) -> float | None:
+    """Seconds from one ApiVersions request to its whole response, on a new connection (connecting not included)."""
+    try:
+        with Path(address, within=within) as path:
+            start = time.perf_counter()
+            path.send(API_VERSIONS)
+            path.receive()
+            return time.perf_counter() - start
+    except Unanswered:
+        return None
+
+
+def transfer(address: Address, *, size: int, within: float) -> float | None:
+    """Bytes per second of pipelined ApiVersions responses, over at least `size` bytes; None if they stalled.
+
+    A broker answers one request of a connection at a time: without a fault this is some MB/s, not the link's capacity.
+    """
+    try:
+        with Path(address, within=within) as path:
+            start = time.perf_counter()
+            path.send(API_VERSIONS)
+            received = one = _SIZE.size + len(path.receive())
+            path.send(API_VERSIONS * -(-(size - one) // one))
+            while received < size:
+                received += _SIZE.size + len(path.receive())
+            return received / (time.perf_counter() - start)
+    except Unanswered:
+        return None
+
+
+def advertised(address: Address, *, within: float) -> dict[int, Address]:
+    """The brokers that Metadata names to a client which came in at `address`. Raises Unanswered."""
+    with Path(address, within=within) as path:
+        frame = path.ask(MetadataRequest(topics=(), allow_auto_topic_creation=False))
+    response = _decode(MetadataResponse, frame)
+    return {int(broker.node_id): (broker.host, int(broker.port)) for broker in response.brokers}
+
+
+def leave_mark(address: Address, name: str, *, within: float, remove: bool = False) -> bool:
+    """Asks for a client quota called `name` (or for its removal); whether the broker said that it did.
+
+    False says nothing about the effect: the request may have arrived and the response not. See `has_mark`.
+    """
+    entity = alter_quotas.EntityData(entity_type="client-id", entity_name=name)
+    operation = alter_quotas.OpData(key="request_percentage", value=f64(100.0), remove=remove)
+    entry = alter_quotas.EntryData(entity=(entity,), ops=(operation,))
+    try:
+        with Path(address, within=within) as path:
+            path.ask(AlterClientQuotasRequest(entries=(entry,), validate_only=False))
+            return True
+    except Unanswered:
+        return False
+
+
+def has_mark(address: Address, name: str, *, within: float) -> bool:
+    """Whether a client quota called `name` is known at `address`. Raises Unanswered."""
+    component = describe_quotas.ComponentData(entity_type="client-id", match_type=i8(0), match=name)
+    with Path(address, within=within) as path:
+        frame = path.ask(DescribeClientQuotasRequest(components=(component,), strict=True))
+    return bool(_decode(DescribeClientQuotasResponse, frame).entries)
+
+
+def _decode(kind: type[Response], frame: bytes) -> Response:
+    _, start = entity_reader(kind.__header_schema__)(frame, 0)
+    entity, _ = entity_reader(kind)(frame, start)
+    return entity
