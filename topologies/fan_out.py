@@ -1,0 +1,12 @@
+"""A->B, A->C: one source, several destinations that must agree with it and so with each other."""
+
+from __future__ import annotations
+
+from harness.model.topology import DEFAULT_KAFKA, Topology
+from topologies.build import build, letters
+
+
+def fan_out(*, destinations: int = 2, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:
+    """Several links out of one cluster."""
+    source, *names = letters(destinations + 1)
+    return build([source, *names], [(source, name) for name in names], brokers=brokers, kafka=kafka)

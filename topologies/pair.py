@@ -1,0 +1,11 @@
+"""A->B: one cluster, and the one that takes over from it."""
+
+from __future__ import annotations
+
+from harness.model.topology import DEFAULT_KAFKA, Topology
+from topologies.build import build
+
+
+def pair(*, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:
+    """Two clusters, one link."""
+    return build(["A", "B"], [("A", "B")], brokers=brokers, kafka=kafka)

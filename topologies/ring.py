@@ -1,0 +1,12 @@
+"""A->B->C->A: every cluster's topics go round and stop before they come home, so that no record meets itself."""
+
+from __future__ import annotations
+
+from harness.model.topology import DEFAULT_KAFKA, Topology
+from topologies.build import build, letters
+
+
+def ring(*, clusters: int = 3, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:
+    """A row of clusters whose last is linked to the first."""
+    names = letters(clusters)
+    return build(names, zip(names, names[1:] + names[:1], strict=True), brokers=brokers, kafka=kafka)
