@@ -1,1 +1,99 @@
-"""The pytest fixtures and the marker."""
+"""The pytest fixtures: real clusters, and whole judged runs, inside anybody's tests, also under `pytest -n`.
+
+    @pytest.mark.linkflap(topology="A->B")
+    def test_something(linkflap_deployment): ...             clusters and links, started and proven
+
+    @pytest.mark.linkflap(scenario="link-flap", seed=7, delivery="exactly-once")
+    def test_failover(linkflap_run):
+        assert linkflap_run.verdict == "valid", linkflap_run.why
+
+What fails while a fixture is set up is an error of the environment, and pytest reports it as an error; a violation is a failed
+assertion in the test. Ports and memory are leased, so that parallel workers, and several pytest at once, do not meet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.model.protocols import Deployment
+from harness.model.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A run and what was found in it. `document` is what `linkflap run --json` prints."""
+
+    folder: Path
+    document: Mapping[str, Any]
+    verdict: Verdict
+
+    @property
+    def why(self) -> str:
+        """One line per check that is not valid, and where the run directory is: for the assertion's message."""
+        lines = [f"{c['name']}: {c['verdict']}: {c['reason']}" for c in self.document["checks"] if c["verdict"] != "valid"]
+        return "\n".join([*lines, f"run directory: {self.folder}"])
+
+
+def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The marker's arguments, nearest marker first: a class or module may give what a test leaves out."""
+    wanted: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers("linkflap"))):
+        wanted |= marker.kwargs
+    return wanted
+
+
+def _folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return tmp_path / (re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.name)[:60] + ".run")
+
+
+@pytest.fixture
+def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """The marker's `topology` (default `A->B`), running on its `runtime` (default process); ended after the test."""
+    from harness import runtimes
+    from harness.rundir import EventLog
+    from topologies import parse
+
+    wanted = _wanted(request)
+    folder = _folder(request, tmp_path)
+    folder.mkdir()
+    deploy = runtimes.named(wanted.get("runtime", "process"))
+    with (
+        EventLog(folder / "events.jsonl") as events,
+        deploy(parse(wanted.get("topology", "A->B")), folder=folder, recorder=events) as up,
+    ):
+        yield up
+
+
+@pytest.fixture
+def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
+    """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
+    from chaos.scenarios import Wish, scenario
+    from harness.report.progress import Progress
+    from harness.run import record
+    from spark_verify import session
+    from spark_verify.verify import verify
+    from topologies import parse
+
+    wanted = _wanted(request)
+    name, topology, runtime = wanted.pop("scenario", "link-flap"), wanted.pop("topology", None), wanted.pop("runtime", "process")
+    wish = Wish(
+        seed=wanted.pop("seed", 1),
+        topology=parse(topology) if topology else None,
+        mirror=wanted.pop("mirror", None),
+        duration=wanted.pop("duration", None),
+        mirror_options=wanted,
+    )
+    folder = _folder(request, tmp_path)
+    request.node.add_report_section("setup", "linkflap", f"run directory {folder}, seed {wish.seed}")
+    with Progress() as progress:
+        session.warm()
+        record(scenario(name, wish), runtime=runtime, folder=folder, command=f"pytest {request.node.nodeid}", progress=progress)
+    (judgement,) = verify([folder])
+    return Judged(folder=folder, document=judgement.document, verdict=judgement.verdict)

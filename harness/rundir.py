@@ -79,6 +79,22 @@ class Appender(Generic[Row]):
         self._file.close()
 
 
+class EventLog:
+    """A file of events alone: what a deployment without a run writes to, and the part of a run that everything writes to."""
+
+    def __init__(self, path: Path) -> None:
+        self._rows: Appender[Event] = Appender(path)
+
+    def event(self, kind: str, subject: str, **data: object) -> Event:
+        """Writes an event with the time of now, and returns it."""
+        event = Event(time=now(), kind=kind, subject=subject, data=data)
+        self._rows.write(event)
+        return event
+
+    def close(self) -> None:
+        self._rows.close()
+
+
 class RunWriter:
     """Writes a run directory. Appenders are made once per file and closed together."""
 
@@ -90,7 +106,7 @@ class RunWriter:
             Appender[Operation] | Appender[Poll] | Appender[Watermark] | Appender[GroupOffset] | Appender[Event]
         ] = []
         self._save()
-        self._events: Appender[Event] = self._open(Appender(root / "events.jsonl"))
+        self._events = EventLog(root / "events.jsonl")
         self.logs = root / "logs"
         self.logs.mkdir()
 
@@ -115,9 +131,7 @@ class RunWriter:
 
     def event(self, kind: str, subject: str, **data: object) -> Event:
         """Writes an event with the time of now, and returns it."""
-        event = Event(time=now(), kind=kind, subject=subject, data=data)
-        self._events.write(event)
-        return event
+        return self._events.event(kind, subject, **data)
 
     def capture_folder(self, moment: str) -> Path:
         folder = self.root / "captures" / moment
@@ -130,7 +144,7 @@ class RunWriter:
 
     def close(self, status: Status, *, error: str = "", versions: Mapping[str, str] | None = None) -> None:
         """Says how the run ended and closes every file."""
-        for appender in self._appenders:
+        for appender in (*self._appenders, self._events):
             appender.close()
         self._run = replace(self._run, status=status, ended=now(), error=error, versions=versions or self._run.versions)
         self._save()
