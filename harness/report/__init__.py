@@ -1,0 +1,1 @@
+"""What people see of a run: live progress, the result table, the HTML report, JUnit."""
