@@ -1,33 +1,7 @@
-"""Topologies by name: each is one function in a file of its own and returns a legal Topology.
+"""Topologies: the notation (`parse`, and its inverse in `topologies.arrows`), the named ones, and drawings of them."""
 
-`topologies.arrows` reads and writes the notation, `topologies.drawing` draws.
-"""
+from topologies.arrows import parse
+from topologies.drawing import draw
+from topologies.named import NAMED
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Final, Protocol
-
-from harness.model.topology import Topology
-from topologies.chain import chain
-from topologies.fan_in import fan_in
-from topologies.fan_out import fan_out
-from topologies.pair import pair
-from topologies.ring import ring
-from topologies.round_trip import round_trip
-
-
-class Build(Protocol):
-    """Makes a topology whose clusters all have these brokers and this Kafka."""
-
-    def __call__(self, *, brokers: int = ..., kafka: str = ...) -> Topology: ...
-
-
-NAMED: Final[Mapping[str, Build]] = {
-    "chain": chain,
-    "fan_in": fan_in,
-    "fan_out": fan_out,
-    "pair": pair,
-    "ring": ring,
-    "round_trip": round_trip,
-}
+__all__ = ["NAMED", "draw", "parse"]

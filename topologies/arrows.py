@@ -7,7 +7,7 @@
     name     := a capital letter, then letters and digits
     kafka    := a release (3.9.2), a folder (./dist) or an image (apache/kafka); in double quotes when it holds a space, a colon,
                 a comma, a semicolon, an arrow or a quote (written twice): A@"apache/kafka:4.3.1"
-    named    := one of topologies.NAMED, with the kafka and brokers of all its clusters: pair, chain:3, ring@3.9.2
+    named    := one of topologies.named, with the kafka and brokers of all its clusters: pair, chain:3, ring@3.9.2
 
 Every malformed text raises InputError with its own sentence: the place, the piece, the mend.
 """
@@ -21,8 +21,8 @@ from typing import Final, NoReturn
 
 from harness.model.errors import InputError
 from harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
-from topologies import NAMED
 from topologies.legal import check, check_brokers, check_kafka, check_name
+from topologies.named import NAMED
 
 _NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔\"]+")
 _WORD: Final = re.compile(r"[a-z][a-z_]*(?:-[a-z_]+)*")

@@ -34,7 +34,7 @@ class Counters:
     read: int = 0
 
 
-class Progress(Protocol):
+class Display(Protocol):
     """What the run tells. A context manager; telling before entering or after leaving is allowed and harmless."""
 
     def __enter__(self) -> Self: ...
@@ -235,11 +235,28 @@ def _figure(name: str, value: str, rate: str) -> Text:
     return Text.assemble((f"  {name} ", "dim"), (value, "bold"), (f" {rate}" if rate else "", "dim"))
 
 
-def progress(stream: TextIO | None = None) -> Progress:
-    """The display that fits `stream` (default: standard error)."""
-    stream = sys.stderr if stream is None else stream
+def display_for(stream: TextIO) -> Display:
+    """The display that fits `stream`."""
     if stream.isatty():
         console = Console(file=stream)
         if not console.is_dumb_terminal:
             return Screen(console)
     return Lines(stream)
+
+
+class Progress:
+    """The display that fits `stream` (default: standard error), told by the methods of Display."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        shown = display_for(sys.stderr if stream is None else stream)
+        self._shown = shown
+        self.phase, self.note = shown.phase, shown.note
+        self.fault_started, self.fault_ended = shown.fault_started, shown.fault_ended
+        self.counters, self.lag = shown.counters, shown.lag
+
+    def __enter__(self) -> Self:
+        self._shown.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._shown.__exit__(kind, error, trace)

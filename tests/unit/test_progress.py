@@ -8,7 +8,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from harness.report.progress import Counters, Lines, Progress, Screen, progress
+from harness.report.progress import Counters, Display, Lines, Progress, Screen, display_for
 
 
 class Clock:
@@ -131,7 +131,7 @@ def test_many_threads(live: bool) -> None:
     console = terminal()
     output = console.file
     assert isinstance(output, io.StringIO)
-    shown: Progress = Screen(console) if live else Lines(output)
+    shown: Display = Screen(console) if live else Lines(output)
 
     def tell(n: int) -> None:
         for i in range(50):
@@ -153,7 +153,16 @@ def test_many_threads(live: bool) -> None:
 
 
 def test_what_is_no_terminal_gets_lines() -> None:
-    assert isinstance(progress(io.StringIO()), Lines)
+    assert isinstance(display_for(io.StringIO()), Lines)
+
+
+def test_the_default_is_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as shown:
+        shown.phase("work")
+        shown.note("halfway")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert [line.split(" s  ")[1] for line in captured.err.splitlines()][:2] == ["phase work", "note  halfway"]
 
 
 def test_a_terminal_gets_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,6 +171,6 @@ def test_a_terminal_gets_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
             return True
 
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(progress(Terminal()), Screen)
+    assert isinstance(display_for(Terminal()), Screen)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(progress(Terminal()), Lines)
+    assert isinstance(display_for(Terminal()), Lines)
