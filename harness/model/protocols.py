@@ -89,20 +89,25 @@ class Link(Protocol):
     def bootstrap(self) -> str:
         """Bootstrap servers: the proxies' addresses."""
 
-    def cut(self) -> None:
-        """Disables the proxies: open connections end, new ones are refused."""
+    def cut(self, *, owner: str = "") -> None:
+        """Disables the proxies: open connections end, new ones are refused. `owner` is the fault that does it."""
 
-    def restore(self) -> None:
-        """Enables them again, and removes every toxic."""
+    def restore(self, *, owner: str | None = None) -> None:
+        """Ends the cut and removes every toxic of `owner`, or of everyone; enabled again when nobody cuts any more."""
 
-    def add_toxic(self, kind: str, direction: Direction, attributes: Mapping[str, int], toxicity: float = 1.0) -> None:
+    def add_toxic(
+        self, kind: str, direction: Direction, attributes: Mapping[str, int], toxicity: float = 1.0, *, owner: str = ""
+    ) -> None:
         """Adds a toxic to live connections of every proxy of the link; rebuilds the proxies if the API hangs."""
 
-    def clear(self) -> None:
-        """Removes every toxic by way of a disabled proxy (open connections are reset)."""
+    def clear(self, *, owner: str | None = None) -> None:
+        """Removes every toxic of `owner`, or of everyone, by way of a disabled proxy (open connections are reset)."""
 
-    def toxics(self) -> Sequence[str]:
-        """Names of the toxics in force, asked from the server."""
+    def toxics(self, *, owner: str | None = None) -> Sequence[str]:
+        """Names of the toxics in force, of `owner` or of everyone, asked from the server."""
+
+    def holders(self) -> frozenset[str]:
+        """The owners of all cuts and toxics that are wanted now."""
 
     @property
     def enabled(self) -> bool:
@@ -239,7 +244,8 @@ class Fault(Protocol):
     """One kind of fault, made by `(spec, world)`; one file in chaos/faults and one line in its registry.
 
     The schedule calls inject, then bite (within the window), holds for the duration, then heal, in that order. heal is
-    always called, also when inject or bite raised, and returns what it checked; it raises FaultError when that is not healed in time.
+    always called, also when inject or bite raised, and returns what it checked; it raises FaultError when it is not healed in
+    time.
     """
 
     restores: bool

@@ -112,7 +112,6 @@ class ToxiproxyLink:
         """Ends the server; safe to call twice, and before start."""
         with self._lock:
             self._forget()
-            self._process.close()
 
     @contextlib.contextmanager
     def _serving(self) -> Iterator[ToxiproxyApi]:
@@ -156,7 +155,7 @@ class ToxiproxyLink:
     ) -> None:
         """Adds a toxic to live connections of every proxy of the link; rebuilds the proxies if the API hangs."""
         with self._lock:
-            name = f"{next(self._numbers)}-{re.sub('[^A-Za-z0-9]+', '-', owner)}-{kind}-{direction}"
+            name = f"{_plain(owner)}.{next(self._numbers)}.{kind}.{direction}"
             toxic = Toxic(name=name, kind=kind, direction=direction, attributes=dict(attributes), toxicity=toxicity, owner=owner)
             self._toxics[name] = toxic
             try:
@@ -196,9 +195,15 @@ class ToxiproxyLink:
 
     # What is in force
 
-    def toxics(self) -> Sequence[str]:
-        """Names of the toxics in force, asked from the server."""
-        return sorted({name for names in self._ask(lambda api, proxy: api.toxics(proxy)) for name in names})
+    def toxics(self, *, owner: str | None = None) -> Sequence[str]:
+        """Names of the toxics in force, of `owner` or of everyone, asked from the server."""
+        names = {name for names in self._ask(lambda api, proxy: api.toxics(proxy)) for name in names}
+        return sorted(name for name in names if owner is None or name.partition(".")[0] == _plain(owner))
+
+    def holders(self) -> frozenset[str]:
+        """The owners of all cuts and toxics that are wanted now."""
+        with self._lock:
+            return frozenset(self._cuts | {toxic.owner for toxic in self._toxics.values()})
 
     @property
     def enabled(self) -> bool:
@@ -310,3 +315,8 @@ class ToxiproxyLink:
 
 def _proxy(broker: int) -> str:
     return f"broker-{broker}"
+
+
+def _plain(owner: str) -> str:
+    """An owner as part of a toxic's name, which the package puts into a URL unquoted."""
+    return re.sub("[^A-Za-z0-9-]", lambda found: f"_{ord(found[0]):x}_", owner)

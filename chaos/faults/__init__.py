@@ -1,0 +1,34 @@
+"""The faults: one file each, one line here. A file's header says what breaks, how the bite is seen, how the heal is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from chaos.faults.broker_kill import BrokerKill
+from chaos.faults.broker_pause import BrokerPause
+from chaos.faults.broker_restart import BrokerRestart
+from chaos.faults.link_bandwidth import LinkBandwidth
+from chaos.faults.link_cut import LinkCut
+from chaos.faults.link_flap import LinkFlap
+from chaos.faults.link_half_open import LinkHalfOpen
+from chaos.faults.link_latency import LinkLatency
+from chaos.faults.link_reset import LinkReset
+from chaos.faults.mirror_kill import MirrorKill
+from harness.model.protocols import FaultFactory
+
+FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
+    {
+        "broker-kill": BrokerKill,
+        "broker-pause": BrokerPause,
+        "broker-restart": BrokerRestart,
+        "link-bandwidth": LinkBandwidth,
+        "link-cut": LinkCut,
+        "link-flap": LinkFlap,
+        "link-half-open": LinkHalfOpen,
+        "link-latency": LinkLatency,
+        "link-reset": LinkReset,
+        "mirror-kill": MirrorKill,
+    }
+)

@@ -1,0 +1,35 @@
+"""Watches for a fault's bite: measured on what the fault broke, never taken from the answer of the API that broke it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from harness.model.errors import DeadlineExceeded
+from harness.model.protocols import Bite, World
+from harness.model.wait import until
+
+BITES_WITHIN: Final = 10.0
+
+Measure = Callable[[], tuple[bool, object]]
+"""Whether it bit, and what was seen (plain JSON values)."""
+
+
+def watch(world: World, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN) -> Bite:
+    """Measures until it bites, `within` seconds have passed, or the run ends; the last measurement is the evidence."""
+    seen: tuple[bool, object] = (False, "nothing")
+
+    def over() -> bool:
+        nonlocal seen
+        seen = measure()
+        return seen[0] or world.stopping
+
+    with contextlib.suppress(DeadlineExceeded):
+        until(over, within=within, what=f"{observable} to show the fault")
+    return Bite(bit=seen[0], observable=observable, measured=seen[1], expected=expected)
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    """Rounded; None where there was no answer."""
+    return None if seconds is None else round(seconds * 1000, 3)

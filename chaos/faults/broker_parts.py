@@ -1,0 +1,105 @@
+"""A broker as one fault has it: how it answered before, and the heal that all broker faults share.
+
+Promises: healed means that the broker's process runs, its own listener answers, and it is back in the ISR of every partition
+that it holds a replica of, as its cluster's metadata says. Other brokers of the cluster may be broken by other faults.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from chaos.faults.bites import Measure, milliseconds, watch
+from harness.model.errors import FaultError, InputError, LinkflapError
+from harness.model.protocols import Bite, World
+from harness.model.scenario import FaultSpec
+from harness.model.topology import Topology
+from harness.model.wait import until
+from harness.runtimes import probe
+
+ANSWERS_WITHIN: Final = 10.0
+UNANSWERED_WITHIN: Final = 1.0
+HEALS_WITHIN: Final = 90.0
+
+
+def broker_reason(target: str, topology: Topology) -> str | None:
+    """None when `target` is `A/1`: broker 1 of a cluster A of the topology that has at least that many."""
+    name, _, number = target.partition("/")
+    cluster = next((cluster for cluster in topology.clusters if cluster.name == name), None)
+    if cluster is not None and number.isdecimal() and 1 <= int(number) <= cluster.brokers:
+        return None
+    known = ", ".join(f"{c.name}/1" + (f" to {c.name}/{c.brokers}" if c.brokers > 1 else "") for c in topology.clusters)
+    return f"{target!r} is not a broker; this topology has {known}"
+
+
+class BrokerParts:
+    """One fault's hold on one broker."""
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        name, _, number = spec.target.partition("/")
+        try:
+            self.cluster = world.deployment.clusters[name]
+            self.broker = self.cluster.brokers[int(number)]
+        except (KeyError, ValueError):
+            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, which is no broker of this deployment") from None
+        self._world, self._target = world, spec.target
+        self.before: float | None = None
+
+    def answers(self, *, within: float) -> float | None:
+        """Seconds of a round trip on the broker's own CLIENT listener."""
+        return probe.round_trip(probe.parse(self.broker.client_address), within=within)
+
+    def look(self) -> None:
+        """Measures the round trip before the fault."""
+        self.before = self.answers(within=ANSWERS_WITHIN)
+
+    def bite(self, observable: str, expected: object, measure: Measure) -> Bite:
+        """As `bites.watch`; a broker that did not answer before cannot be seen to be bitten."""
+        if self.before is None:
+            return Bite(bit=False, observable=observable, measured="no answer before the fault either", expected=expected)
+        return watch(self._world, observable, expected, measure)
+
+    def gone(self) -> tuple[bool, object]:
+        """A measurement: the broker does not answer any more."""
+        seconds = self.answers(within=UNANSWERED_WITHIN)
+        return seconds is None, {"before_ms": milliseconds(self.before), "during_ms": milliseconds(seconds)}
+
+    def heal(self) -> list[str]:
+        """Runs the broker again, whatever state it is in, and sees that it is whole. Raises FaultError."""
+        try:
+            if self.broker.state == "paused":
+                self.broker.resume()
+            if self.broker.state == "stopped":
+                self.broker.start()
+            until(lambda: self.answers(within=5.0), within=HEALS_WITHIN, what=f"broker {self._target} to answer")
+            held = self._whole()
+        except LinkflapError as error:
+            raise FaultError(f"broker {self._target} was not healed: {error}; see {self.broker.log}") from error
+        return [f"process of {self._target} runs", "its listener answers", f"in the ISR of all {held} partitions it holds"]
+
+    def _whole(self) -> int:
+        """How many partitions it holds, once it is in the ISR of all of them. Raises DeadlineExceeded."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 0})
+        missing: list[str] = ["metadata"]
+        held = 0
+
+        def whole() -> bool:
+            nonlocal missing, held
+            with contextlib.suppress(KafkaException):
+                missing, held = self._missing(admin)
+            return not missing
+
+        until(whole, within=HEALS_WITHIN, what=f"{self._target} to be in the ISR again", every=0.1, state=lambda: missing[:5])
+        return held
+
+    def _missing(self, admin: AdminClient) -> tuple[list[str], int]:
+        mine = [
+            (f"{name}-{number}", partition.isrs)
+            for name, topic in admin.list_topics(timeout=5).topics.items()
+            for number, partition in topic.partitions.items()
+            if self.broker.id in partition.replicas
+        ]
+        return [name for name, isr in mine if self.broker.id not in isr], len(mine)

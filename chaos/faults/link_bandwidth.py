@@ -1,0 +1,64 @@
+"""link-bandwidth: each connection over a link gets no more than `rate` KB/s in one direction.
+
+Breaks    the mirror's throughput: it falls behind, and a fetch may outlast a request timeout.
+Bite      pipelined responses over one connection come at no more than 1.3 times the rate, and slower than before.
+Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from chaos.faults.link_path import LinkPath, link_reason
+from chaos.faults.settings import number, settings
+from harness.model.errors import InputError
+from harness.model.protocols import Bite, World
+from harness.model.scenario import FaultSpec, Option
+from harness.model.topology import Topology
+
+MEASURED_SECONDS = 0.7
+LEAST_BYTES = 16_384
+TOLERANCE = 1.3
+WITHIN = 10.0
+
+
+class LinkBandwidth:
+    """Throttles the responses over a link; option rate (KB/s per connection)."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {"rate": 100}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        self._rate = number(settings(spec, self.defaults), "rate")
+        if self._rate < 1:
+            raise InputError(f"fault {spec.id!r} ({spec.fault}) has rate {self._rate:g}; it must be at least 1 KB/s")
+        self._size = max(LEAST_BYTES, int(self._rate * 1000 * MEASURED_SECONDS))
+        self._path = LinkPath(spec, world)
+        self._before: float | None = None
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return link_reason(target, topology)
+
+    def inject(self) -> None:
+        self._path.look()
+        self._before = self._path.link.transfer(size=self._size, within=WITHIN)
+        self._path.add("bandwidth", "responses", rate=int(self._rate))
+
+    def bite(self) -> Bite:
+        expected = {"at_most_kb_per_s": round(self._rate * TOLERANCE, 1)}
+        return self._path.bite("throughput of responses over the link", expected, self._measure)
+
+    def _measure(self) -> tuple[bool, object]:
+        within = WITHIN + 2 * self._size / (self._rate * 1000)
+        speed = self._path.link.transfer(size=self._size, within=within)
+        bit = bool(speed and self._before and speed <= self._rate * 1000 * TOLERANCE and speed < 0.8 * self._before)
+        return bit, {"before_kb_per_s": _kilobytes(self._before), "during_kb_per_s": _kilobytes(speed)}
+
+    def heal(self) -> Sequence[str]:
+        return self._path.heal()
+
+
+def _kilobytes(speed: float | None) -> float | None:
+    return None if speed is None else round(speed / 1000, 1)

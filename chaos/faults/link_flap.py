@@ -1,0 +1,100 @@
+"""link-flap: a link is cut and restored again and again until the window ends: down, up, down, up.
+
+Breaks    reconnecting, over and over: back-off, metadata refresh, and fetch sessions that never get old.
+Bite      round trips go from answered to unanswered twice in the window with an answer between (once, if the window is too
+          short for two).
+Heal      the flapping has stopped, the proxies are enabled and without toxics of ours, a round trip is as quick as before.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from chaos.faults.link_path import LinkPath, link_reason
+from chaos.faults.settings import number, settings
+from harness.model.errors import FaultError, InputError, LinkflapError
+from harness.model.protocols import Bite, World
+from harness.model.scenario import FaultSpec, Option
+from harness.model.topology import Topology
+
+STOPS_WITHIN = 60.0
+
+
+class LinkFlap:
+    """Cuts and restores a link repeatedly; options down and up (seconds), jitter (0 to 1, share of each), seed."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {"down": 0.5, "up": 0.5, "jitter": 0.0, "seed": 0}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        values = settings(spec, self.defaults)
+        self._down, self._up, self._jitter = (number(values, name) for name in ("down", "up", "jitter"))
+        if not self._down or not self._up or self._jitter >= 1:
+            raise InputError(f"fault {spec.id!r} ({spec.fault}) needs down and up above 0, and jitter below 1")
+        # The run's seed is in the options of a seeded schedule; the id keeps two flaps of one schedule apart.
+        self._dice = random.Random(f"{values['seed']}/{spec.id}")
+        self._times = 2 if spec.duration >= 2 * self._down + self._up else 1
+        self._path = LinkPath(spec, world)
+        self._healing = threading.Event()
+        self._thread = threading.Thread(target=self._flap, name=f"flap {spec.id}", daemon=True)
+        self._failure: LinkflapError | None = None
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return link_reason(target, topology)
+
+    def inject(self) -> None:
+        self._path.look()
+        self._thread.start()
+
+    def _flap(self) -> None:
+        try:
+            while not self._healing.is_set():
+                self._path.cut()
+                self._healing.wait(self._rolled(self._down))
+                self._path.restore()
+                self._healing.wait(self._rolled(self._up))
+        except LinkflapError as failure:
+            self._failure = failure
+
+    def _rolled(self, seconds: float) -> float:
+        return seconds * (1 + self._jitter * self._dice.uniform(-1, 1))
+
+    def bite(self) -> Bite:
+        watched = _Interruptions()
+
+        def measure() -> tuple[bool, object]:
+            watched.see(answered=self._path.link.round_trip(within=self._down) is not None)
+            return watched.count >= self._times, {"interruptions": watched.count}
+
+        expected = {"interruptions": self._times}
+        within = 5 * (self._times + 1) * (self._down + self._up) + 5.0
+        return self._path.bite("answered and unanswered round trips", expected, measure, within=within)
+
+    def heal(self) -> Sequence[str]:
+        self._healing.set()
+        if self._thread.ident is not None:
+            self._thread.join(STOPS_WITHIN)
+        if self._thread.is_alive():
+            raise FaultError(
+                f"{self._thread.name} did not stop within {STOPS_WITHIN:g} s: its toxiproxy-server hangs; end the run"
+            )
+        if self._failure is not None:
+            self._path.heal()
+            raise FaultError(f"{self._thread.name} ended early: {self._failure}")
+        return ["flapping stopped", *self._path.heal()]
+
+
+class _Interruptions:
+    """Counts how often answered turned to unanswered; the path answered before."""
+
+    def __init__(self) -> None:
+        self.count, self._answered = 0, True
+
+    def see(self, *, answered: bool) -> None:
+        if self._answered and not answered:
+            self.count += 1
+        self._answered = answered

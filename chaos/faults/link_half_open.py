@@ -1,0 +1,71 @@
+"""link-half-open: one direction of a link goes silent while connections stay open; the other direction still passes.
+
+Breaks    what a client believes. stalled=responses: requests arrive and take effect, and nobody hears of it (the classic
+          origin of duplicates and of commits whose outcome nobody knows). stalled=requests: nothing arrives, nothing says so.
+Bite      a round trip stays silent to its deadline (an ended connection would be a cut), and a request sent into the path
+          takes effect (stalled=responses) or does not (stalled=requests) as seen from behind the proxy.
+Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before. Toxiproxy swallows what was
+          sent into the silence: connections are reset by the heal, never resumed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from chaos.faults.link_path import LinkPath, link_reason
+from chaos.faults.settings import direction, settings
+from harness.model.protocols import Bite, World
+from harness.model.scenario import FaultSpec, Option
+from harness.model.topology import Topology
+
+SILENT_FOR = 0.7
+EFFECT_WITHIN = 5.0
+NO_EFFECT_WITHIN = 1.0
+
+
+class LinkHalfOpen:
+    """Silences one direction of a link; option stalled (responses or requests)."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {"stalled": "responses|requests"}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        self._stalled = direction(settings(spec, self.defaults), "stalled")
+        self._path = LinkPath(spec, world)
+        self._delivered_before = False
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return link_reason(target, topology)
+
+    def inject(self) -> None:
+        self._path.look()
+        self._delivered_before = self._path.link.delivers_requests(within=EFFECT_WITHIN)
+        self._path.add("timeout", self._stalled, timeout=0)
+
+    @property
+    def _arrives(self) -> bool:
+        """Whether a request should still take effect."""
+        return self._stalled == "responses"
+
+    def bite(self) -> Bite:
+        expected = {"answered": False, "requests_take_effect": self._arrives}
+        return self._path.bite("silence, and the effect of a request seen from behind", expected, self._measure)
+
+    def _measure(self) -> tuple[bool, object]:
+        start = time.monotonic()
+        seconds = self._path.link.round_trip(within=SILENT_FOR)
+        silent = seconds is None and time.monotonic() - start >= 0.9 * SILENT_FOR
+        arrives = self._path.link.delivers_requests(within=EFFECT_WITHIN if self._arrives else NO_EFFECT_WITHIN)
+        seen = {
+            "took_effect_before": self._delivered_before,
+            "answered": seconds is not None,
+            "silent": silent,
+            "requests_take_effect": arrives,
+        }
+        return silent and self._delivered_before and arrives is self._arrives, seen
+
+    def heal(self) -> Sequence[str]:
+        return self._path.heal()

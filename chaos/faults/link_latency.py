@@ -1,0 +1,66 @@
+"""link-latency: everything that passes a link in one direction comes late, by `latency` ms, give or take `jitter` ms.
+
+Breaks    the pace of acknowledgements and fetches; order within a connection stays.
+Bite      the quickest of three round trips takes at least latency - jitter, and that much of it was not there before.
+Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before. Removing the toxic resets the
+          connections (a proxy must be disabled for it), which is part of the heal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from chaos.faults.bites import milliseconds
+from chaos.faults.link_path import LinkPath, link_reason
+from chaos.faults.settings import direction, number, settings
+from harness.model.errors import InputError
+from harness.model.protocols import Bite, World
+from harness.model.scenario import FaultSpec, Option
+from harness.model.topology import Topology
+
+SAMPLES = 3
+
+
+class LinkLatency:
+    """Delays what passes a link; options latency and jitter (ms), delayed (responses or requests)."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {"latency": 100, "jitter": 0, "delayed": "responses|requests"}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        values = settings(spec, self.defaults)
+        self._latency, self._jitter = number(values, "latency"), number(values, "jitter")
+        if self._jitter >= self._latency:
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) has latency {self._latency:g} and jitter {self._jitter:g}; "
+                "the latency must be more than the jitter"
+            )
+        self._direction = direction(values, "delayed")
+        self._path = LinkPath(spec, world)
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return link_reason(target, topology)
+
+    def inject(self) -> None:
+        self._path.look()
+        self._path.add("latency", self._direction, latency=int(self._latency), jitter=int(self._jitter))
+
+    @property
+    def _least(self) -> float:
+        """Seconds that the toxic adds at the very least."""
+        return (self._latency - self._jitter) / 1000
+
+    def bite(self) -> Bite:
+        return self._path.bite("round trip over the link", {"at_least_ms": milliseconds(self._least)}, self._measure)
+
+    def _measure(self) -> tuple[bool, object]:
+        before, within = self._path.before or 0.0, 2 * (self._latency + self._jitter) / 1000 + 2.0
+        trips = [self._path.link.round_trip(within=within) for _ in range(SAMPLES)]
+        answered = [seconds for seconds in trips if seconds is not None]
+        bit = len(answered) == SAMPLES and min(answered) >= max(self._least, before + self._least / 2)
+        return bit, {"before_ms": milliseconds(before), "during_ms": [milliseconds(seconds) for seconds in trips]}
+
+    def heal(self) -> Sequence[str]:
+        return self._path.heal()

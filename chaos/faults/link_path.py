@@ -1,0 +1,114 @@
+"""A link as one fault has it: its own toxics and cuts, how the path was before, and the heal that all link faults share.
+
+Promises: what one fault puts on a link carries its id, so that its heal takes away that and nothing else. A path that did
+not answer before the fault proves nothing when it does not answer during it: then the fault has not bitten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from chaos.faults.bites import BITES_WITHIN, Measure, watch
+from harness.model.errors import DeadlineExceeded, FaultError, InputError
+from harness.model.protocols import Bite, Direction, World
+from harness.model.scenario import FaultSpec
+from harness.model.topology import Topology
+from harness.model.wait import until
+
+ANSWERS_WITHIN: Final = 10.0
+HEALS_WITHIN: Final = 30.0
+NORMAL_WITHIN: Final = 2.0
+
+
+def link_reason(target: str, topology: Topology) -> str | None:
+    """None when `target` is a link of the topology, the reverse of one, or the proxied client path `*->X` of a cluster."""
+    source, arrow, destination = target.partition("->")
+    names = {cluster.name for cluster in topology.clusters}
+    pairs = {(link.source, link.destination) for link in topology.links}
+    if arrow and source == "*" and destination in names:
+        return None
+    if arrow and ((source, destination) in pairs or (destination, source) in pairs):
+        return None
+    known = [link.name for link in topology.links] + [f"*->{cluster.name}" for cluster in topology.clusters]
+    return f"{target!r} is not a link; this topology has {', '.join(known)}"
+
+
+class LinkPath:
+    """One fault's hold on one link."""
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        try:
+            self.link = world.deployment.links[spec.target]
+        except KeyError:
+            known = ", ".join(sorted(world.deployment.links))
+            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the links are {known}") from None
+        self._owner, self._world = spec.id, world
+        self.before: float | None = None
+
+    def look(self) -> None:
+        """Measures the round trip before the fault, for which a path that another fault just cuts is given some time."""
+        with contextlib.suppress(DeadlineExceeded):
+            self.before = until(
+                lambda: self.link.round_trip(within=ANSWERS_WITHIN) if self._source_runs else None,
+                within=ANSWERS_WITHIN,
+                what=f"{self.link.name} to answer before the fault",
+            )
+
+    @property
+    def _source_runs(self) -> bool:
+        brokers = self._world.deployment.clusters[self.link.source].brokers.values()
+        return any(broker.state == "running" for broker in brokers)
+
+    def cut(self) -> None:
+        self.link.cut(owner=self._owner)
+
+    def restore(self) -> None:
+        self.link.restore(owner=self._owner)
+
+    def add(self, kind: str, direction: Direction, **attributes: int) -> None:
+        self.link.add_toxic(kind, direction, attributes, owner=self._owner)
+
+    def bite(self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN) -> Bite:
+        """As `bites.watch`; a path that did not answer before cannot be seen to be bitten."""
+        if self.before is None:
+            return Bite(bit=False, observable=observable, measured="no answer before the fault either", expected=expected)
+        return watch(self._world, observable, expected, measure, within=within)
+
+    def heal(self) -> list[str]:
+        """Takes the fault's own cut and toxics off the link and sees that they are gone. Safe to call again.
+
+        Raises FaultError when the link is not normal in time. While another fault holds the link, its round trip is that
+        one's to check; while the source is down, nobody can.
+        """
+        self.link.restore(owner=self._owner)
+        try:
+            return until(
+                self._healed,
+                within=HEALS_WITHIN,
+                what=f"link {self.link.name} to be normal after fault {self._owner}",
+                state=lambda: f"toxics {list(self.link.toxics())}, enabled {self.link.enabled}",
+            )
+        except DeadlineExceeded as error:
+            raise FaultError(f"{error}; see the log of its toxiproxy-server") from error
+
+    def _healed(self) -> list[str] | None:
+        if self.link.toxics(owner=self._owner):
+            return None
+        checked = [f"no toxic of {self._owner} left on {self.link.name}"]
+        if others := sorted(self.link.holders()):
+            return [*checked, f"{self.link.name} is still held by {', '.join(others)}"]
+        if self.link.toxics() or not self.link.enabled:
+            return None
+        checked.append(f"every proxy of {self.link.name} enabled and without toxics")
+        if not self._source_runs:
+            return [*checked, f"no broker of {self.link.source} runs: round trip not asked"]
+        seconds = self.link.round_trip(within=NORMAL_WITHIN)
+        if seconds is None or seconds > self._normal:
+            return None
+        return [*checked, f"round trip {seconds * 1000:.1f} ms"]
+
+    @property
+    def _normal(self) -> float:
+        """Seconds that a healed round trip may take: what it took before, with room for a busy machine."""
+        return max(0.25, 5 * (self.before or 0.0))

@@ -1,0 +1,45 @@
+"""Reads a fault's options: every name known, every number a number in its unit, or one sentence that says which is not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.model.errors import InputError
+from harness.model.protocols import Direction
+from harness.model.scenario import FaultSpec, Option
+
+
+def settings(spec: FaultSpec, defaults: Mapping[str, Option]) -> dict[str, Option]:
+    """The options of `spec` over `defaults`, whose types they must have. Raises InputError.
+
+    A default that is text lists its choices, the first being the default: `responses|requests`.
+    """
+    if unknown := sorted(spec.options.keys() - defaults.keys()):
+        known = ", ".join(sorted(defaults)) or "no options"
+        raise InputError(f"fault {spec.id!r} ({spec.fault}) has no option {unknown[0]!r}; it has {known}")
+    return {name: _read(spec, name, default) for name, default in defaults.items()}
+
+
+def _read(spec: FaultSpec, name: str, default: Option) -> Option:
+    given = spec.options.get(name)
+    where = f"option {name} of fault {spec.id!r} ({spec.fault})"
+    if isinstance(default, str):
+        choices = default.split("|")
+        if given is not None and given not in choices:
+            raise InputError(f"{where} is {given!r}; it can be {' or '.join(choices)}")
+        return choices[0] if given is None else given
+    if given is None:
+        return default
+    if isinstance(given, bool) or not isinstance(given, int | float) or given < 0:
+        raise InputError(f"{where} is {given!r}; it must be a number of 0 or more")
+    return given if isinstance(default, float) else int(given)
+
+
+def number(values: Mapping[str, Option], name: str) -> float:
+    """A numeric setting."""
+    return float(values[name])
+
+
+def direction(values: Mapping[str, Option], name: str) -> Direction:
+    """A setting that is one of the two directions of a link."""
+    return "requests" if values[name] == "requests" else "responses"
