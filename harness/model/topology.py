@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from harness.model.errors import InputError
 
 DEFAULT_KAFKA = "4.3.1"
+CANARY = "linkflap-canary"
+"""Topic (with a home, as any other) that mirrors prove their path with: it is neither captured nor verified."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +79,12 @@ def topic_name(home: str, name: str) -> str:
 def topic_pattern(homes: tuple[str, ...]) -> str:
     """A Java and Python regular expression for all topics of these homes."""
     return "(" + "|".join(homes) + r")\..*"
+
+
+def is_data_topic(name: str, homes: tuple[str, ...]) -> bool:
+    """Whether this is a topic of workloads at home on one of `homes`: what mirrors carry and checks judge.
+
+    MirrorMaker names its checkpoints `<source>.checkpoints.internal`, as if they were at home there.
+    """
+    home, _, rest = name.partition(".")
+    return home in homes and rest not in ("", CANARY) and not rest.endswith(".internal")

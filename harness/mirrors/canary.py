@@ -1,0 +1,39 @@
+"""One record that proves a mirror's whole path: written to the source directly, awaited on the destination directly."""
+
+from __future__ import annotations
+
+import uuid
+
+from confluent_kafka import Producer, TopicPartition
+
+from harness.mirrors.mm2_progress import reader
+from harness.model.errors import DeadlineExceeded
+from harness.model.wait import until
+from harness.wire.offsets import quiet
+
+
+class Canary:
+    """Written when made; `arrived` is asked until it says so. The topic has one partition and exists on both sides."""
+
+    def __init__(self, source: str, destination: str, topic: str) -> None:
+        self._token = uuid.uuid4().bytes
+        self._reader = reader(destination, "read_committed")
+        _, end = self._reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+        self._reader.assign([TopicPartition(topic, 0, end)])
+        self._write(source, topic)
+
+    def _write(self, source: str, topic: str) -> None:
+        # Not idempotent: the canary draws no producer id on a cluster whose producer ids are checked.
+        producer = Producer(quiet(source) | {"enable.idempotence": False, "acks": "all", "linger.ms": 0})
+        producer.produce(topic, self._token, partition=0)
+        try:
+            until(lambda: producer.flush(0.1) == 0, within=20, what=f"the canary to be written to {topic}")
+        except DeadlineExceeded:
+            producer.purge()
+            raise
+
+    def arrived(self) -> bool:
+        return any(message.value() == self._token for message in self._reader.consume(100, timeout=0))
+
+    def close(self) -> None:
+        self._reader.close()

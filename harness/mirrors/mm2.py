@@ -1,0 +1,220 @@
+"""MirrorMaker 2 in dedicated mode on one link: one worker, its source behind the link's proxies, its destination direct.
+
+`start` and `restart` return when Connect says that a task of the source connector runs and a canary record written to the
+source has arrived on the destination. MirrorMaker keeps the order of records, not offsets: markers, repeats and left-out aborted
+records all shift them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+from harness.mirrors import mm2_config
+from harness.mirrors.canary import Canary
+from harness.mirrors.mm2_progress import Gap, Progress
+from harness.mirrors.topics import copy_topics, data_topics
+from harness.model.errors import DeadlineExceeded, SetupError
+from harness.model.protocols import Deployment, Recorder, Service
+from harness.model.scenario import MirrorSpec
+from harness.model.topology import CANARY, LinkSpec, topic_name, topic_pattern
+from harness.model.wait import until
+from harness.wire.offsets import Partition, bounds, quiet, try_bounds
+
+START_SECONDS: Final = 90.0
+SETTLE_SECONDS: Final = 60.0
+_ASK_SECONDS: Final = 2.0
+_FILE: Final = "mm2.properties"
+
+
+def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> MirrorMaker:
+    """The factory; InputError for an unknown option or value. Nothing is started."""
+    return MirrorMaker(spec, link, deployment, recorder)
+
+
+class MirrorMaker:
+    """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
+
+    def __init__(self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> None:
+        self.spec, self.link = spec, link
+        self._options = mm2_config.options(spec.options)
+        self._recorder = recorder
+        self._source, self._destination = deployment.clusters[link.source], deployment.clusters[link.destination]
+        self._homes = deployment.topology.homes_over(link)
+        self._here, self._there = AdminClient(quiet(self._destination.bootstrap)), AdminClient(quiet(self._source.bootstrap))
+        self._service = self._prepare(deployment)
+        self._progress = Progress(link, self._destination.bootstrap)
+        self._gap = Gap(self._source.bootstrap, self._options.isolation)
+        self._seen: dict[Partition, tuple[int, int]] = {}
+        self._asking = threading.Lock()
+
+    def _prepare(self, deployment: Deployment) -> Service:
+        values = mm2_config.properties(
+            self._options,
+            self.link,
+            source=deployment.links[self.link.name].bootstrap,
+            destination=self._destination.bootstrap,
+            topics=topic_pattern(self._homes),
+            replicas=min(3, len(self._destination.brokers)),
+            port=deployment.free_port() if self._options.delivery == "exactly-once" else 0,
+        )
+        name = f"mm2-{self.link.source}-{self.link.destination}"
+        return deployment.service(
+            name,
+            main=mm2_config.MAIN,
+            kafka=self._destination.kafka,
+            files={_FILE: mm2_config.render(values)},
+            arguments=[_FILE, "--clusters", self.link.destination],
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self._service.alive
+
+    @property
+    def expected_order_level(self) -> Literal["bytes", "records", "order"]:
+        return "order"
+
+    def start(self) -> None:
+        """Makes the topics, starts the worker and waits for a record to go through; SetupError with the last log lines if not."""
+        copy_topics(self._source, self._destination, self._homes)
+        self._run()
+
+    def restart(self) -> None:
+        self._run()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        with self._asking:
+            self._progress.forget_states()
+        self._service.start()
+        canary = Canary(self._source.bootstrap, self._destination.bootstrap, topic_name(self.link.source, CANARY))
+        try:
+            until(
+                lambda: self._through(canary), within=START_SECONDS, what=f"a record to cross {self.link.name}", state=self._state
+            )
+        except DeadlineExceeded as error:
+            raise SetupError(
+                f"mirror mm2 on {self.link.name} did not start: {error}; its log ends:\n{self._log_tail()}"
+            ) from error
+        finally:
+            canary.close()
+        options = {name: getattr(self._options, name) for name in ("delivery", "isolation", "groups", "tasks")}
+        self._recorder.event("mirror-started", self.link.name, mirror="mm2", options=options, seconds=_since(began))
+
+    def _through(self, canary: Canary) -> bool:
+        if not self._service.alive:
+            raise SetupError(f"mirror mm2 on {self.link.name} ended while it started; its log ends:\n{self._log_tail()}")
+        with self._asking:
+            running = self._progress.refresh() and self._progress.running_tasks()
+        return canary.arrived() and bool(running)
+
+    def _state(self) -> str:
+        return f"worker {'alive' if self._service.alive else 'dead'}, Connect says {self._progress.states or 'nothing'}"
+
+    def _log_tail(self) -> str:
+        return _tail(self._service.log)
+
+    def crash(self) -> None:
+        self._service.kill()
+        self._recorder.event("mirror-crashed", self.link.name, by="SIGKILL")
+
+    def stop(self) -> None:
+        """Ends the worker, and whatever it left open on the destination.
+
+        A worker that ends gracefully commits its last transaction. One that was killed, or that could not end in time, leaves
+        one open, and the coordinator would append an abort marker at any moment until the transaction's timeout: so its
+        transactional ids are taken over here, which aborts now what is open.
+        """
+        drained = self.lag() == 0 if self._service.alive else False
+        self._service.stop()
+        if self._options.delivery == "exactly-once":
+            self._settle()
+        self._still()
+        self._recorder.event("mirror-stopped", self.link.name, drained=drained)
+
+    def _open(self) -> list[str]:
+        """Mirrored partitions of the destination that have an open transaction."""
+        places = self._mirrored()
+        stable = bounds(self._here, places, "stable", within=_ASK_SECONDS * 5)
+        high = bounds(self._here, places, "high", within=_ASK_SECONDS * 5)
+        return [f"{topic}-{partition}" for (topic, partition), end in high.items() if stable[topic, partition] < end]
+
+    def _settle(self) -> None:
+        if self._open():
+            for name in mm2_config.transactional_ids(self.link, self._options.tasks):
+                taker = Producer(quiet(self._destination.bootstrap) | {"transactional.id": name})
+                taker.init_transactions(SETTLE_SECONDS)
+        until(lambda: not self._open(), within=SETTLE_SECONDS, what=f"open transactions of {self.link.name}", state=self._open)
+
+    def _still(self) -> None:
+        """Waits until the ends stand still: requests of a killed worker may be in the broker's socket buffer yet."""
+        last: dict[Partition, int] = {}
+
+        def unchanged() -> bool:
+            nonlocal last
+            before, last = last, self._ends()
+            return last == before
+
+        until(
+            unchanged, within=SETTLE_SECONDS, every=0.2, what=f"the ends on {self.link.destination} to stand", state=lambda: last
+        )
+
+    def _mirrored(self) -> list[Partition]:
+        topics = data_topics(self._here, self._homes)
+        return [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+
+    def _ends(self) -> dict[Partition, int]:
+        return bounds(self._here, self._mirrored(), "high", within=_ASK_SECONDS * 5)
+
+    def promotion(self) -> Mapping[Partition, int]:
+        return self._ends()
+
+    def lag(self) -> int | None:
+        """Records of the source that are not known to be on the destination; None while the source does not answer.
+
+        An upper bound by offsets while anything moves; exact, by reading the tail, once source and mirror stand still.
+        """
+        if not any(broker.state == "running" for broker in self._source.brokers.values()):
+            return None
+        with self._asking:
+            ends = self._source_ends()
+            if ends is None or not self._progress.refresh():
+                return None
+            return sum(self._behind(partition, end) for partition, end in ends.items())
+
+    def _source_ends(self) -> dict[Partition, int] | None:
+        try:
+            topics = data_topics(self._there, self._homes, within=_ASK_SECONDS)
+        except KafkaException:
+            return None
+        places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+        which: Literal["stable", "high"] = "stable" if self._options.isolation == "read_committed" else "high"
+        return try_bounds(self._there, places, which, within=_ASK_SECONDS)
+
+    def _behind(self, partition: Partition, end: int) -> int:
+        position = self._progress.positions.get(partition, 0)
+        if position >= end:
+            return 0
+        before, self._seen[partition] = self._seen.get(partition), (position, end)
+        if before != (position, end):
+            return end - position
+        counted = self._gap.count(partition, position, end, within=_ASK_SECONDS)
+        return end - position if counted is None else counted
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 3)
+
+
+def _tail(log: Path, lines: int = 15) -> str:
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+    except OSError as error:
+        return f"(no log: {error.strerror})"

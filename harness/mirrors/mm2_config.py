@@ -1,0 +1,203 @@
+"""MirrorMaker 2's options, and the properties file of one dedicated worker for one link. Pure: no sockets, no processes.
+
+The properties follow Kafka's MirrorMaker 2 documentation (georeplication) and KIP-382, KIP-545 (group offset sync), KIP-618
+(exactly-once source connectors), KIP-710 (internal REST in dedicated mode) and KIP-716 (offset syncs on the target).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, cast
+
+from harness.model.errors import InputError
+from harness.model.scenario import Option
+from harness.model.topology import LinkSpec
+
+MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
+SOURCE_CONNECTOR: Final = "MirrorSourceConnector"
+TRANSACTION_TIMEOUT_MS: Final = 10_000
+
+Delivery = Literal["at-least-once", "exactly-once"]
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
+
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "delivery": ("at-least-once", "exactly-once"),
+    "isolation": ("read_committed", "read_uncommitted"),
+}
+_MOST_TASKS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a scenario may say of MirrorMaker 2.
+
+    `groups` is a Java regular expression of the consumer groups whose offsets are synced (every second); empty: none, and the
+    checkpoint connector does not run. MirrorMaker's own default isolation is read_uncommitted, ours is not.
+    """
+
+    delivery: Delivery = "at-least-once"
+    isolation: IsolationLevel = "read_committed"
+    groups: str = ".*"
+    tasks: int = 2
+
+
+def options(given: Mapping[str, Option]) -> Options:
+    """The options of a MirrorSpec; InputError that names an unknown option or value and what is allowed."""
+    allowed = (*_CHOICES, "groups", "tasks")
+    for name in given:
+        if name not in allowed:
+            raise InputError(f"mirror mm2 has no option {name!r}; it has {', '.join(allowed)}")
+    for name, choices in _CHOICES.items():
+        if name in given and given[name] not in choices:
+            raise InputError(f"option {name} of mirror mm2 is {given[name]!r}; it must be {' or '.join(choices)}")
+    return Options(
+        delivery=cast(Delivery, given.get("delivery", "at-least-once")),
+        isolation=cast(IsolationLevel, given.get("isolation", "read_committed")),
+        groups=_groups(given.get("groups", ".*")),
+        tasks=_tasks(given.get("tasks", 2)),
+    )
+
+
+def _groups(value: Option) -> str:
+    if not isinstance(value, str) or any(character in value for character in "\r\n\\"):
+        raise InputError(
+            f"option groups of mirror mm2 is {value!r}; it must be a regular expression of group names on one line without "
+            "backslashes, or empty for no group offset sync"
+        )
+    return value
+
+
+def _tasks(value: Option) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_TASKS:
+        raise InputError(f"option tasks of mirror mm2 is {value!r}; it must be a whole number from 1 to {_MOST_TASKS}")
+    return value
+
+
+def offsets_topic(link: LinkSpec) -> str:
+    """Connect's source offsets on the destination: what was read of the source and is acknowledged by the destination."""
+    return f"mm2-offsets.{link.source}.internal"
+
+
+def status_topic(link: LinkSpec) -> str:
+    """Connect's connector and task states on the destination."""
+    return f"mm2-status.{link.source}.internal"
+
+
+def transactional_ids(link: LinkSpec, tasks: int) -> list[str]:
+    """The transactional ids of the source connector's tasks in exactly-once mode (KIP-618, ExactlyOnceWorkerSourceTask)."""
+    return [f"{link.source}-mm2-{SOURCE_CONNECTOR}-{task}" for task in range(tasks)]
+
+
+def properties(
+    chosen: Options, link: LinkSpec, *, source: str, destination: str, topics: str, replicas: int, port: int
+) -> dict[str, str]:
+    """All properties of the worker. `source` and `destination` are bootstrap servers, `topics` a Java regular expression.
+
+    `replicas` is the replication factor of what MirrorMaker creates on the destination, `port` its internal REST listener's
+    (exactly-once only).
+    """
+    a, b = link.source, link.destination
+    flow = f"{a}->{b}"
+    result = {
+        "clusters": f"{a},{b}",
+        f"{a}.bootstrap.servers": source,
+        f"{b}.bootstrap.servers": destination,
+        f"{flow}.enabled": "true",
+        f"{b}->{a}.enabled": "false",
+        f"{flow}.topics": topics,
+        # Everything MirrorMaker writes goes to the destination: a dead source then holds up neither its stop nor its start.
+        f"{flow}.offset-syncs.topic.location": "target",
+        f"{flow}.emit.heartbeats.enabled": "false",
+        f"{b}->{a}.emit.heartbeats.enabled": "false",
+        "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
+        # Scanning the class path for plugins costs seconds; the worker is told again below.
+        "plugin.discovery": "service_load",
+        "tasks.max": str(chosen.tasks),
+        "sync.topic.acls.enabled": "false",
+        "refresh.topics.interval.seconds": "1",
+    }
+    parts = (
+        _worker(b),
+        _groups_synced(chosen, flow),
+        _internal_topics(replicas),
+        _clients(chosen, link),
+        _exactly_once(chosen, link, port),
+    )
+    for part in parts:
+        result |= part
+    return result
+
+
+def _worker(destination: str) -> dict[str, str]:
+    """What the Connect worker itself is told: MirrorMakerConfig hands it these only with the destination's prefix."""
+    settings = {
+        "plugin.discovery": "service_load",
+        "offset.flush.interval.ms": "1000",
+        # A killed worker stays a member of Connect's group for the session timeout, and its successor waits for that. 6 s is the
+        # least that brokers allow by default (group.min.session.timeout.ms). There is no other worker to wait for after that.
+        "session.timeout.ms": "6000",
+        "heartbeat.interval.ms": "500",
+        "scheduled.rebalance.max.delay.ms": "0",
+    }
+    return {f"{destination}.{name}": value for name, value in settings.items()}
+
+
+def _groups_synced(chosen: Options, flow: str) -> dict[str, str]:
+    if not chosen.groups:
+        return {f"{flow}.emit.checkpoints.enabled": "false", f"{flow}.sync.group.offsets.enabled": "false"}
+    return {
+        f"{flow}.groups": chosen.groups,
+        "emit.checkpoints.interval.seconds": "1",
+        "refresh.groups.interval.seconds": "1",
+        "sync.group.offsets.enabled": "true",
+        "sync.group.offsets.interval.seconds": "1",
+    }
+
+
+def _internal_topics(replicas: int) -> dict[str, str]:
+    factors = (
+        "replication.factor",
+        "checkpoints.topic.replication.factor",
+        "heartbeats.topic.replication.factor",
+        "offset-syncs.topic.replication.factor",
+        "config.storage.replication.factor",
+        "offset.storage.replication.factor",
+        "status.storage.replication.factor",
+    )
+    return dict.fromkeys(factors, str(replicas)) | {"offset.storage.partitions": "1", "status.storage.partitions": "1"}
+
+
+def _clients(chosen: Options, link: LinkSpec) -> dict[str, str]:
+    a, b = link.source, link.destination
+    return {
+        f"{a}.consumer.isolation.level": chosen.isolation,
+        f"{a}.consumer.auto.offset.reset": "earliest",
+        f"{a}.consumer.reconnect.backoff.ms": "50",
+        f"{a}.consumer.reconnect.backoff.max.ms": "500",
+        f"{a}.consumer.fetch.max.bytes": str(16 << 20),
+        f"{a}.consumer.max.partition.fetch.bytes": str(4 << 20),
+        f"{a}.consumer.max.poll.records": "2000",
+        f"{b}.producer.batch.size": str(256 << 10),
+        f"{b}.producer.linger.ms": "5",
+    }
+
+
+def _exactly_once(chosen: Options, link: LinkSpec, port: int) -> dict[str, str]:
+    if chosen.delivery != "exactly-once":
+        return {}
+    return {
+        f"{link.destination}.exactly.once.source.support": "enabled",
+        # Dedicated mode hands zombie fencing requests over this listener (KIP-710).
+        "dedicated.mode.enable.internal.rest": "true",
+        "listeners": f"http://127.0.0.1:{port}",
+        f"{link.name}.transaction.boundary": "interval",
+        f"{link.name}.transaction.boundary.interval.ms": "500",
+        # What a killed worker left open is aborted by its successor, or after this time by the coordinator.
+        f"{link.destination}.producer.transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
+    }
+
+
+def render(values: Mapping[str, str]) -> str:
+    """A Java properties file."""
+    return "".join(f"{name}={value}\n" for name, value in values.items())

@@ -1,0 +1,177 @@
+"""How far a MirrorMaker 2 worker is, read from what Connect itself keeps on the destination.
+
+Connect writes a source offset only after the destination acknowledged every record up to it, so a position read here is never
+ahead of the truth; it trails by up to `offset.flush.interval.ms` (at-least-once) or by one transaction (exactly-once).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from harness.mirrors import mm2_config
+from harness.model.errors import DeadlineExceeded
+from harness.model.topology import LinkSpec
+from harness.model.wait import until
+from harness.wire.offsets import Partition, quiet
+
+_BATCH: Final = 5000
+
+
+def reader(bootstrap: str, isolation: str) -> Consumer:
+    """A consumer without a group that is told when it has read to the end."""
+    return Consumer(
+        quiet(bootstrap)
+        | {
+            "group.id": "linkflap-mirror-progress",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "isolation.level": isolation,
+            "fetch.wait.max.ms": 100,
+            "allow.auto.create.topics": False,
+        }
+    )
+
+
+class Progress:
+    """The tables that Connect keeps in its compacted internal topics of one link. Not safe for use by several threads."""
+
+    def __init__(self, link: LinkSpec, bootstrap: str) -> None:
+        self._link = link
+        self._topics = (mm2_config.offsets_topic(link), mm2_config.status_topic(link))
+        self._admin = AdminClient(quiet(bootstrap))
+        self._reader = reader(bootstrap, "read_committed")
+        self._assigned = False
+        self.positions: dict[Partition, int] = {}
+        """Per source partition, the first offset that is not known to be mirrored."""
+        self.states: dict[str, str] = {}
+        """Connector and task states as Connect wrote them, for example task MirrorSourceConnector-0 -> RUNNING."""
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def refresh(self) -> bool:
+        """Takes in what was written since; False while Connect has not made its topics."""
+        if not self._assigned and not self._assign():
+            return False
+        while messages := self._reader.consume(_BATCH, timeout=0):
+            for message in messages:
+                self._take(message)
+        return True
+
+    def running_tasks(self) -> list[str]:
+        """The source connector's tasks that Connect says are running."""
+        prefix = f"task {mm2_config.SOURCE_CONNECTOR}-"
+        return [name for name, state in self.states.items() if name.startswith(prefix) and state == "RUNNING"]
+
+    def forget_states(self) -> None:
+        """Before a restart: what Connect said of the worker that died is no news."""
+        self.refresh()
+        self.states.clear()
+
+    def _assign(self) -> bool:
+        known = self._admin.list_topics(timeout=10).topics
+        if not all(topic in known for topic in self._topics):
+            return False
+        self._reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in self._topics])
+        self._assigned = True
+        ended: set[str] = set()
+
+        def read_through() -> bool:
+            for message in self._reader.consume(_BATCH, timeout=0.05):
+                if _at_end(message):
+                    ended.add(message.topic() or "")
+                else:
+                    self._take(message)
+            return len(ended) == len(self._topics)
+
+        until(read_through, within=20, what=f"Connect's internal topics of {self._link.name}", state=lambda: sorted(ended))
+        return True
+
+    def _take(self, message: Message) -> None:
+        key, value = message.key(), message.value()
+        if message.error() is not None or key is None:
+            return
+        content = json.loads(value) if value else None
+        if message.topic() == self._topics[0]:
+            self._take_offset(json.loads(key), content)
+        else:
+            self._take_state(_text(key), content)
+
+    def _take_offset(self, key: list[object], value: object) -> None:
+        connector, where = key
+        if connector != mm2_config.SOURCE_CONNECTOR or not isinstance(where, dict):
+            return
+        partition = (str(where["topic"]), int(where["partition"]))
+        if isinstance(value, dict):
+            self.positions[partition] = int(value["offset"]) + 1
+        else:
+            self.positions.pop(partition, None)
+
+    def _take_state(self, key: str, value: object) -> None:
+        _, _, rest = key.partition("-")
+        kind, _, name = rest.partition("-")
+        if key.startswith("status-") and kind in ("connector", "task"):
+            state = str(value["state"]) if isinstance(value, dict) else "REMOVED"
+            self.states[f"{kind} {name}"] = state
+
+
+def _text(key: str | bytes) -> str:
+    return key.decode() if isinstance(key, bytes) else key
+
+
+def _at_end(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == KafkaError._PARTITION_EOF
+
+
+class Gap:
+    """Counts the records of the source between a position and an end that a consumer of the mirror's isolation is given.
+
+    An offset difference says little: control records and aborted transactions take offsets and are never mirrored. Counts are
+    kept, so that a gap that stays as it is is read once. Not safe for use by several threads.
+    """
+
+    def __init__(self, bootstrap: str, isolation: str) -> None:
+        self._reader = reader(bootstrap, isolation)
+        self._counts: dict[Partition, tuple[int, int, int]] = {}
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def count(self, partition: Partition, start: int, end: int, *, within: float) -> int | None:
+        """Records in [start, end), or None when they could not be read in `within` seconds."""
+        kept = self._counts.get(partition)
+        if kept and kept[:2] == (start, end):
+            return kept[2]
+        try:
+            counted = sum(1 for _ in self._records(partition, start, end, within))
+        except DeadlineExceeded:
+            return None
+        self._counts[partition] = (start, end, counted)
+        return counted
+
+    def _records(self, partition: Partition, start: int, end: int, within: float) -> Iterator[Message]:
+        self._reader.assign([TopicPartition(*partition, start)])
+        taken: list[Message] = []
+
+        def read_through() -> bool:
+            for message in self._reader.consume(_BATCH, timeout=0.05):
+                offset = message.offset()
+                if _at_end(message) or (offset is not None and offset >= end):
+                    return True
+                if message.error() is None:
+                    taken.append(message)
+            return False
+
+        try:
+            until(read_through, within=within, what=f"the tail of {partition[0]}-{partition[1]}", every=0.0)
+        finally:
+            self._reader.unassign()
+        yield from taken

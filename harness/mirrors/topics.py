@@ -1,0 +1,76 @@
+"""The topics that cross a link, made on the destination before anything is mirrored.
+
+With the identity policy a mirror would make them itself, seconds after it starts; readers on the destination would have to
+wait for it, and a topic made late is mirrored late. Made here they have the source's partition counts and topic configs.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from harness.model.errors import SetupError
+from harness.model.protocols import Cluster
+from harness.model.topology import CANARY, is_data_topic, topic_name
+from harness.wire.offsets import quiet
+
+_SECONDS: Final = 20.0
+
+
+def data_topics(admin: AdminClient, homes: tuple[str, ...], *, within: float = _SECONDS) -> dict[str, int]:
+    """Topic -> partition count of the data topics of these homes on a cluster. Raises KafkaException when it does not answer."""
+    found = admin.list_topics(timeout=within).topics
+    return {name: len(topic.partitions) for name, topic in found.items() if is_data_topic(name, homes)}
+
+
+def copy_topics(source: Cluster, destination: Cluster, homes: tuple[str, ...]) -> dict[str, int]:
+    """Makes the data topics of `source` on `destination` where they are missing; safe to call again. Returns topic -> partitions.
+
+    The mirrors' canary topic of the source is made on both. Raises SetupError when a cluster refuses.
+    """
+    there, here = AdminClient(quiet(source.bootstrap)), AdminClient(quiet(destination.bootstrap))
+    canary = topic_name(source.name, CANARY)
+    try:
+        wanted = data_topics(there, homes)
+        _create(there, [NewTopic(canary, 1, min(3, len(source.brokers)))])
+        replicas = min(3, len(destination.brokers))
+        configs = _configs(there, list(wanted))
+        new = [NewTopic(name, count, replicas, config=configs[name]) for name, count in wanted.items()]
+        _create(here, [*new, NewTopic(canary, 1, replicas)])
+    except KafkaException as error:
+        raise SetupError(
+            f"the topics of {source.name} could not be made on {destination.name} ({error.args[0]}); see the brokers' logs"
+        ) from error
+    return wanted
+
+
+def _configs(admin: AdminClient, topics: list[str]) -> dict[str, dict[str, str]]:
+    """Per topic, the configs that were set on the topic itself."""
+    if not topics:
+        return {}
+    asked = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics], request_timeout=_SECONDS)
+    return {
+        resource.name: {
+            entry.name: entry.value for entry in future.result().values() if not entry.is_default and _of_topic(entry.source)
+        }
+        for resource, future in asked.items()
+    }
+
+
+def _of_topic(source: object) -> bool:
+    return getattr(source, "value", source) == 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
+    if not topics:
+        return
+    created: dict[str, Future[None]] = admin.create_topics(topics, request_timeout=_SECONDS, operation_timeout=_SECONDS)
+    for future in created.values():
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise

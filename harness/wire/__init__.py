@@ -1,0 +1,1 @@
+"""Kafka's protocol over sockets: what the harness asks brokers."""
