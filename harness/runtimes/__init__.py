@@ -1,0 +1,28 @@
+"""What brokers run in. Nothing above this package can tell one runtime from another.
+
+A runtime is one function `deploy(topology, *, folder, recorder) -> Deployment`, and one line here.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Final, Protocol, cast
+
+from harness.model.errors import InputError
+from harness.model.protocols import Deployment, Recorder
+from harness.model.topology import Topology
+
+# Modules by name, imported when used: the docker runtime's packages are slow to import and not needed by the other.
+RUNTIMES: Final = {"process": "harness.runtimes.process"}
+
+
+class Deploy(Protocol):
+    def __call__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> Deployment: ...
+
+
+def runtime(name: str) -> Deploy:
+    """The `deploy` function of the runtime called `name`. Raises InputError when there is none."""
+    if name not in RUNTIMES:
+        raise InputError(f"there is no runtime {name!r}; there are {', '.join(RUNTIMES)}")
+    return cast(Deploy, import_module(RUNTIMES[name]).deploy)

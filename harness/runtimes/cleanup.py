@@ -1,0 +1,74 @@
+"""Nothing survives the harness: a watchdog that outlives it, and `clean` for when the watchdog died too.
+
+Children die with the harness by themselves (`harness.runtimes.children`), so what the watchdog finds is what that could
+not reach, and folders and leases. It acts within a second of the harness' death. Both touch only what stands in the entry
+of an owner that is dead (`harness.runtimes.ledger`).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import threading
+from pathlib import Path
+
+from harness.runtimes import ledger
+
+_watched = 0
+_lock = threading.Lock()
+
+
+def clean() -> list[str]:
+    """Ends and removes what dead owners left, and returns one line for each thing removed."""
+    removed: list[str] = []
+    with ledger.machine_lock():
+        for entry in ledger.entries():
+            if not ledger.alive(entry.owner):
+                removed.extend(ledger.end(entry))
+    return removed
+
+
+def watch_over_me() -> None:
+    """Starts this process' watchdog, once. It is a session of its own: no signal of a terminal reaches it."""
+    global _watched
+    with _lock:
+        if _watched == os.getpid():
+            return
+        mine = ledger.own().owner
+        root = str(Path(__file__).resolve().parents[2])
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
+        command = [sys.executable, "-m", "harness.runtimes.cleanup", str(mine.pid), mine.born]
+        null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+        # Not subprocess: this child is meant to outlive us, and a Popen that is never waited for warns about just that.
+        os.posix_spawn(sys.executable, command, environment, file_actions=null, setsid=True)
+        _watched = os.getpid()
+
+
+def _wait_for_end(owner: ledger.Identity) -> None:
+    """Returns when the owner is dead, also when its parent never reaps it."""
+    try:
+        handle = os.pidfd_open(owner.pid)
+    except (AttributeError, OSError):
+        handle = -1
+    gone = threading.Event()
+    while ledger.alive(owner):
+        if handle >= 0:
+            select.select([handle], [], [], 5)
+        else:
+            gone.wait(0.5)
+
+
+def main() -> None:
+    """The watchdog's life: wait for the owner's death, then end what it left."""
+    os.chdir("/")
+    owner = ledger.Identity(pid=int(sys.argv[1]), born=sys.argv[2])
+    _wait_for_end(owner)
+    with ledger.machine_lock():
+        for entry in ledger.entries():
+            if entry.owner == owner:
+                list(ledger.end(entry))
+
+
+if __name__ == "__main__":
+    main()

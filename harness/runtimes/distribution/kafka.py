@@ -1,0 +1,209 @@
+"""Released Kafka jars by version number, exactly the pinned ones; or any Kafka that is already on this machine.
+
+For a version there is a list in `kafka/<version>.sha256`: every jar that a broker, its tools and MirrorMaker need, with its
+coordinates and sha256. The jars are fetched with mvn where there is one (its settings, mirrors and proxies apply) and with
+the PyPI package jgo otherwise, into the user's cache, once. A jar that is missing, too many or different is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness.model.errors import InputError, SetupError
+from harness.runtimes.distribution import cache
+
+_LISTS: Final = Path(__file__).parent / "kafka"
+_FETCH_WITHIN: Final = 900.0
+_ATTEMPTS: Final = 3
+_OWN_BUILD: Final = "a directory of jars or an unpacked distribution can be named instead of a version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kafka:
+    """A Kafka that can be run. `version` is what its own jars say; `key` names it in the cache, and no other Kafka."""
+
+    version: str
+    jars: tuple[Path, ...]
+    key: str
+
+    @property
+    def classpath(self) -> str:
+        """Sorted, because a class archive is only good for the class path that it was made with."""
+        return ":".join(str(jar) for jar in self.jars)
+
+    @property
+    def major_minor(self) -> tuple[int, int]:
+        """For example (4, 3); (0, 0) when the version is not of that form."""
+        numbers = re.match(r"(\d+)\.(\d+)", self.version)
+        return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One line of a list: Maven coordinates and the sha256 of that jar."""
+
+    coordinates: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        _, *rest = self.coordinates.split(":")
+        return "-".join(rest) + ".jar"
+
+
+def released() -> list[str]:
+    """The versions that have a list, oldest first."""
+    names = [path.name.removesuffix(".sha256") for path in _LISTS.glob("*.sha256")]
+    return sorted(names, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def kafka(asked: str) -> Kafka:
+    """The Kafka for a `ClusterSpec.kafka`. Raises InputError (no such thing) or SetupError (cannot be fetched)."""
+    path = Path(asked).expanduser()
+    if path.is_dir() and (path / "libs").is_dir():
+        return _local(path / "libs")
+    if path.is_dir():
+        return _local(path)
+    if ("/" in asked and path.is_absolute()) or asked.startswith((".", "~")):
+        raise InputError(f"there is no directory {asked}; {_OWN_BUILD}")
+    return _released(asked)
+
+
+def _local(folder: Path) -> Kafka:
+    jars = tuple(sorted(folder.resolve().glob("*.jar")))
+    clients = [jar for jar in jars if re.fullmatch(r"kafka-clients-[^-]*(-SNAPSHOT)?\.jar", jar.name)]
+    if len(clients) != 1:
+        raise InputError(
+            f"{folder} has {len(clients)} kafka-clients jars and must have one; name a directory with all jars of one Kafka"
+        )
+    state = "".join(f"{jar}{jar.stat().st_size}{jar.stat().st_mtime_ns}" for jar in jars)
+    return Kafka(version=_version_in(clients[0]), jars=jars, key=f"local-{hashlib.sha256(state.encode()).hexdigest()[:16]}")
+
+
+def _version_in(clients: Path) -> str:
+    """What kafka-clients says of itself, in kafka/kafka-version.properties."""
+    try:
+        with zipfile.ZipFile(clients) as jar:
+            text = jar.read("kafka/kafka-version.properties").decode()
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        raise InputError(f"{clients} is not a readable kafka-clients jar ({error}); build or unpack that Kafka again") from error
+    found = re.search(r"^version=(\S+)", text, re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
+def _released(version: str) -> Kafka:
+    pins = pinned(version)
+    folder = cache.once(f"kafka/{version}", lambda target: _fetch(version, pins, target))
+    jars = tuple(sorted(folder.glob("*.jar")))
+    if {jar.name for jar in jars} != pins.keys():
+        odd = sorted({jar.name for jar in jars} ^ pins.keys())
+        raise SetupError(f"{folder} has not the jars it was filled with ({', '.join(odd[:3])}); remove that folder")
+    return Kafka(version=version, jars=jars, key=version)
+
+
+def pinned(version: str) -> Mapping[str, Pin]:
+    """The list of one version: file name -> pin. Raises InputError when there is none."""
+    path = _LISTS / f"{version}.sha256"
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version) or not path.is_file():
+        raise InputError(f"no list of jars is kept for Kafka {version!r}, only for {', '.join(released())}; {_OWN_BUILD}")
+    pins = [Pin(sha256=line.split()[0], coordinates=line.split()[1]) for line in path.read_text().splitlines()]
+    return {pin.name: pin for pin in pins}
+
+
+def _fetch(version: str, pins: Mapping[str, Pin], target: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven:
+        _fetch_with_maven(maven, version, pins, target)
+    else:
+        _fetch_with_jgo(version, pins, target)
+    check(pins, target)
+
+
+def check(pins: Mapping[str, Pin], folder: Path) -> None:
+    """Raises SetupError when a jar is missing, one too many, or not the pinned one."""
+    found = {jar.name: jar for jar in folder.glob("*.jar")}
+    if odd := sorted(found.keys() ^ pins.keys()):
+        kind = "was not fetched" if odd[0] in pins else "was fetched and is not in the list"
+        raise SetupError(f"{odd[0]} {kind}; look at the settings of mvn, {_OWN_BUILD}")
+    for name, jar in sorted(found.items()):
+        digest = hashlib.sha256(jar.read_bytes()).hexdigest()
+        if digest != pins[name].sha256:
+            raise SetupError(
+                f"{name} has sha256 {digest} and {pins[name].sha256} is pinned: what was fetched is not the release; "
+                "remove it from the local Maven repository and look at the mirror it came from"
+            )
+
+
+def _fetch_with_maven(maven: str, version: str, pins: Mapping[str, Pin], target: Path) -> None:
+    pom = target / "pom.xml"
+    pom.write_text(_pom(pins))
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_WITHIN, check=False, cwd=target)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _unreachable(version, "mvn", str(error)) from error
+    pom.unlink()
+    if done.returncode:
+        lines = re.findall(r"^\[ERROR\] (.+)", done.stdout, re.MULTILINE) or done.stderr.splitlines() or ["it said nothing"]
+        raise _unreachable(version, "mvn", lines[0])
+
+
+def _pom(pins: Mapping[str, Pin]) -> str:
+    every = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
+    dependencies = []
+    for pin in pins.values():
+        group, artifact, version, *classifier = pin.coordinates.split(":")
+        extra = f"<classifier>{classifier[0]}</classifier>" if classifier else ""
+        dependencies.append(
+            f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>"
+            f"{extra}{every}</dependency>"
+        )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>linkflap</groupId><artifactId>kafka</artifactId>"
+        f"<version>1</version><dependencies>{''.join(dependencies)}</dependencies></project>"
+    )
+
+
+def _fetch_with_jgo(version: str, pins: Mapping[str, Pin], target: Path) -> None:
+    from jgo.maven import MavenContext  # slow to import, and needed once in the life of a cache
+
+    # A repository of its own: jgo leaves a torn file where it was interrupted, and would take it for whole next time.
+    repository = target / "repository"
+    context = MavenContext(repo_cache=repository, timeout=60)
+
+    def fetch(pin: Pin) -> None:
+        group, artifact, number, *classifier = pin.coordinates.split(":")
+        component = context.project(group, artifact).at_version(number)
+        found = component.artifact(classifier[0] if classifier else "", "jar").resolve()
+        found.replace(target / pin.name)
+
+    missing = list(pins.values())
+    for attempt in range(_ATTEMPTS):
+        failed: list[Pin] = []
+        with ThreadPoolExecutor(8) as pool:
+            for pin, future in [(pin, pool.submit(fetch, pin)) for pin in missing]:
+                error = future.exception()
+                if error is None:
+                    continue
+                if not isinstance(error, (OSError, RuntimeError)) or attempt == _ATTEMPTS - 1:
+                    raise _unreachable(version, "jgo", f"{pin.name}: {error}") from error
+                failed.append(pin)
+        shutil.rmtree(repository, ignore_errors=True)
+        missing = failed
+
+
+def _unreachable(version: str, tool: str, reason: str) -> SetupError:
+    short = reason.strip().split("\n")[0][:300]
+    return SetupError(
+        f"the jars of Kafka {version} could not be fetched with {tool} ({short}); "
+        f"check the network, and {tool}'s settings of mirrors and proxies; {_OWN_BUILD}"
+    )

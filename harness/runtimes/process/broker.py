@@ -1,0 +1,122 @@
+"""One broker as a child process: KRaft combined mode, on a log directory that outlives every restart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.model.errors import DeadlineExceeded, SetupError
+from harness.model.protocols import BrokerState
+from harness.model.wait import until
+from harness.runtimes import children
+from harness.runtimes.process import readiness
+
+UP_WITHIN: Final = 120.0
+STOP_WITHIN: Final = 60.0
+
+
+class ProcessBroker:
+    """`harness.model.protocols.Broker` as a JVM. Not started when made; `folder` holds its data, configuration and logs."""
+
+    def __init__(self, cluster: str, node: int, *, folder: Path, command: Sequence[str], client_address: str) -> None:
+        self._cluster = cluster
+        self._id = node
+        self._folder = folder
+        self._command = command
+        self._client_address = client_address
+        self._child: children.Child | None = None
+
+    @property
+    def name(self) -> str:
+        """As faults name it: `A/1`."""
+        return f"{self._cluster}/{self._id}"
+
+    @property
+    def cluster(self) -> str:
+        return self._cluster
+
+    @property
+    def id(self) -> int:
+        return self._id
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        return self._child.pid if self._child is not None and self._child.alive else None
+
+    @property
+    def state(self) -> BrokerState:
+        if self._child is None or not self._child.alive:
+            return "stopped"
+        return "paused" if self._child.paused else "running"
+
+    @property
+    def client_address(self) -> str:
+        return self._client_address
+
+    @property
+    def log_dir(self) -> Path:
+        return self._folder / "data"
+
+    @property
+    def log(self) -> Path:
+        return self._folder / "server.log"
+
+    @property
+    def output(self) -> Path:
+        """What the JVM printed beside its log: its last words when it could not even start."""
+        return self._folder / "output.log"
+
+    def start(self) -> None:
+        """Starts it and waits until it serves. SetupError with its last words when it dies or does not serve in time."""
+        self.launch()
+        self.await_up()
+
+    def launch(self) -> None:
+        """Starts the process only; nothing when it runs already."""
+        if self.state == "stopped":
+            self.log.touch()
+            self._child = children.spawn(self._command, name=f"broker {self.name}", folder=self._folder, output=self.output)
+
+    def await_up(self, *, within: float = UP_WITHIN) -> None:
+        """Waits until it answers a metadata request that names itself: it is registered and unfenced."""
+        try:
+            until(self._up, within=within, what=f"broker {self.name} to answer", every=0.01)
+        except DeadlineExceeded as error:
+            raise SetupError(f"{error}; {self._last_words()}") from error
+
+    def _up(self) -> bool:
+        if self.state == "stopped":
+            status = self._child.poll() if self._child is not None else None
+            raise SetupError(f"broker {self.name} ended with status {status} while starting; {self._last_words()}")
+        return self._id in readiness.seen_brokers(self._client_address)
+
+    def _last_words(self) -> str:
+        lines = [line for path in (self.output, self.log) for line in _tail(path)]
+        return f"the last lines of {self.log}:\n" + "\n".join(lines) if lines else f"it left no word in {self.log}"
+
+    def stop(self) -> None:
+        if self._child is not None:
+            self._child.stop(within=STOP_WITHIN)
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def pause(self) -> None:
+        if self._child is not None:
+            self._child.pause()
+
+    def resume(self) -> None:
+        if self._child is not None:
+            self._child.resume()
+
+
+def _tail(path: Path, *, lines: int = 8) -> list[str]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 8192))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []

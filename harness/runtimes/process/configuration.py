@@ -1,0 +1,124 @@
+"""server.properties of one broker: where it listens, what it advertises, and settings for small and quick clusters.
+
+Each broker has listeners INTERNAL (brokers), CLIENT (the harness' own path, never proxied), CONTROLLER, ACCESS (ordinary
+clients by way of the proxy `*->X`) and one LINK_<peer> for each cluster that a link joins it to, in either direction.
+A client stays on the listener that it came in by, because metadata names the addresses of that listener: so whether a proxy
+is in the path is decided by what the listener advertises (Kafka documentation, advertised.listeners; KIP-103).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness.model.errors import InputError
+from harness.model.topology import Topology
+
+CONTROLLER: Final = "CONTROLLER"
+CLIENT: Final = "CLIENT"
+INTERNAL: Final = "INTERNAL"
+ACCESS: Final = "ACCESS"
+
+# Measured to start fast and idle low on two cores. Timeouts are short so that faults show within seconds; whoever runs on a
+# starved machine must know that brokers may then fence each other by themselves.
+_TUNED: Final = """\
+auto.create.topics.enable=false
+group.initial.rebalance.delay.ms=0
+offsets.topic.num.partitions=1
+transaction.state.log.num.partitions=1
+share.coordinator.state.topic.num.partitions=1
+num.network.threads=2
+num.io.threads=2
+background.threads=2
+num.recovery.threads.per.data.dir=1
+group.coordinator.threads=1
+log.cleaner.dedupe.buffer.size=2097152
+log.cleaner.io.buffer.size=65536
+log.index.size.max.bytes=1048576
+offsets.topic.segment.bytes=1048576
+transaction.state.log.segment.bytes=1048576
+controller.quorum.append.linger.ms=0
+controller.quorum.election.timeout.ms=200
+controller.quorum.election.backoff.max.ms=100
+controller.quorum.fetch.timeout.ms=1000
+metadata.max.idle.interval.ms=2000
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=3000
+replica.fetch.wait.max.ms=500
+replica.fetch.backoff.ms=50
+replica.lag.time.max.ms=3000
+leader.imbalance.check.interval.seconds=5
+log.segment.delete.delay.ms=1000
+log.initial.task.delay.ms=1000
+socket.send.buffer.bytes=-1
+socket.receive.buffer.bytes=-1
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPorts:
+    """Where one broker listens: listener -> port; and what differs in what it advertises: listener -> the proxy's port."""
+
+    listens: Mapping[str, int]
+    advertised: Mapping[str, int]
+
+
+def link_listener(peer: str) -> str:
+    """The listener for links between a cluster and `peer`. Kafka takes listener names in upper case only."""
+    return f"LINK_{peer.upper()}"
+
+
+def peers(topology: Topology, cluster: str) -> list[str]:
+    """The clusters that a link joins to `cluster`, in either direction, in the topology's order."""
+    joined = {link.destination for link in topology.links if link.source == cluster}
+    joined |= {link.source for link in topology.links if link.destination == cluster}
+    return [other.name for other in topology.clusters if other.name in joined]
+
+
+def paths_into(topology: Topology, cluster: str) -> dict[str, str]:
+    """The proxied paths that lead into `cluster`: link name -> listener. Links have their reverse, whether asked for or not."""
+    links = {f"{cluster}->{peer}": link_listener(peer) for peer in peers(topology, cluster)}
+    if len(set(links.values())) < len(links):
+        raise InputError(f"clusters beside {cluster} differ only in upper and lower case; give them different names")
+    return {**links, f"*->{cluster}": ACCESS}
+
+
+def server_properties(node: int, nodes: Mapping[int, BrokerPorts], data: Path, own: Mapping[str, str]) -> str:
+    """The file of broker `node` among `nodes`. `own` is added at the end and wins."""
+    ports = nodes[node]
+    listens = {name: f"{name}://127.0.0.1:{port}" for name, port in ports.listens.items()}
+    advertises = {
+        name: f"{name}://127.0.0.1:{ports.advertised.get(name, port)}"
+        for name, port in ports.listens.items()
+        if name != CONTROLLER
+    }
+    settings = {
+        "node.id": str(node),
+        "process.roles": "broker,controller",
+        "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p.listens[CONTROLLER]}" for i, p in sorted(nodes.items())),
+        "listeners": ",".join(listens.values()),
+        "advertised.listeners": ",".join(advertises.values()),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listens),
+        "inter.broker.listener.name": INTERNAL,
+        "controller.listener.names": CONTROLLER,
+        "log.dirs": str(data),
+        **_replication(len(nodes)),
+    }
+    lines = [f"{key}={value}" for key, value in settings.items()]
+    return "\n".join(lines) + "\n" + _TUNED + "".join(f"{key}={value}\n" for key, value in own.items())
+
+
+def _replication(nodes: int) -> dict[str, str]:
+    """Three replicas of which two must be in sync, as far as there are nodes."""
+    factor, in_sync = str(min(3, nodes)), str(max(1, min(3, nodes) - 1))
+    return {
+        "default.replication.factor": factor,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": factor,
+        "transaction.state.log.replication.factor": factor,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": factor,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }

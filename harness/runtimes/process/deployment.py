@@ -1,0 +1,176 @@
+"""A topology as child processes: all clusters and links start side by side, and one `close` ends everything.
+
+Every port is leased before anything is written or started, because a broker must advertise ports that its links' proxies
+will listen on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Final, Self, TypeVar
+
+from harness.model.protocols import Recorder
+from harness.model.topology import ClusterSpec, Topology
+from harness.runtimes.leases import Lease
+from harness.runtimes.process.cluster import Installation, ProcessCluster
+from harness.runtimes.process.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts, paths_into
+from harness.runtimes.process.installation import install
+from harness.runtimes.process.service import ProcessService
+from harness.runtimes.toxiproxy import ToxiproxyLink
+
+_MEGABYTE: Final = 1 << 20
+BROKER_MEMORY: Final = 350 * _MEGABYTE
+LINK_MEMORY: Final = 20 * _MEGABYTE
+SERVICE_MEMORY: Final = 600 * _MEGABYTE
+T = TypeVar("T")
+
+
+def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDeployment:
+    """Starts a topology in `folder` (made when missing) and returns when all of it serves and every link is proven.
+
+    Raises InputError or SetupError, after ending what was started by then.
+    """
+    deployment = ProcessDeployment(topology, folder=folder, recorder=recorder)
+    try:
+        deployment.start()
+    except BaseException:
+        deployment.close()
+        raise
+    return deployment
+
+
+class ProcessDeployment:
+    """`harness.model.protocols.Deployment`, and a context manager that closes it."""
+
+    def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
+        self._topology = topology
+        self._folder = folder
+        self._recorder = recorder
+        self._lease = Lease()
+        self._installations: dict[str, Installation] = {}
+        self._clusters: dict[str, ProcessCluster] = {}
+        self._links: dict[str, ToxiproxyLink] = {}
+        self._services: list[ProcessService] = []
+        self._closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def topology(self) -> Topology:
+        return self._topology
+
+    @property
+    def clusters(self) -> Mapping[str, ProcessCluster]:
+        return MappingProxyType(self._clusters)
+
+    @property
+    def links(self) -> Mapping[str, ToxiproxyLink]:
+        return MappingProxyType(self._links)
+
+    def start(self) -> None:
+        """See `deploy`."""
+        paths = {cluster.name: paths_into(self._topology, cluster.name) for cluster in self._topology.clusters}
+        for asked in {cluster.kafka for cluster in self._topology.clusters}:
+            self._installations[asked] = install(asked)
+        brokers = sum(cluster.brokers for cluster in self._topology.clusters)
+        self._lease.memory(brokers * BROKER_MEMORY + sum(map(len, paths.values())) * LINK_MEMORY)
+        for cluster in self._topology.clusters:
+            self._prepare(cluster, paths[cluster.name])
+        for started in self._clusters.values():
+            started.launch()
+        _side_by_side(link.start for link in self._links.values())
+        _side_by_side(self._readiness(started) for started in self._clusters.values())
+        _side_by_side(link.prove for link in self._links.values())
+
+    def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
+        """Leases every port of one cluster and its proxies, and makes both; nothing is started."""
+        ports = iter(self._lease.ports(spec.brokers * (3 + 2 * len(paths)) + len(paths)))
+        proxies: dict[str, dict[int, tuple[int, str]]] = {path: {} for path in paths}
+        nodes: dict[int, BrokerPorts] = {}
+        for node in range(1, spec.brokers + 1):
+            listens = {name: next(ports) for name in (INTERNAL, CLIENT, CONTROLLER, *paths.values())}
+            for path, listener in paths.items():
+                proxies[path][node] = (next(ports), f"127.0.0.1:{listens[listener]}")
+            advertised = {listener: proxies[path][node][0] for path, listener in paths.items()}
+            nodes[node] = BrokerPorts(listens=listens, advertised=advertised)
+        cluster = ProcessCluster(spec.name, self._installations[spec.kafka], nodes, self._folder / spec.name)
+        self._clusters[spec.name] = cluster
+        for path, listener in paths.items():
+            self._links[path] = ToxiproxyLink(
+                path,
+                spec.name,
+                proxies[path],
+                next(ports),
+                self._folder / spec.name / listener.lower(),
+                self._recorder,
+                cluster.bootstrap,
+            )
+
+    def _readiness(self, cluster: ProcessCluster) -> Callable[[], None]:
+        def ready() -> None:
+            seconds = cluster.await_ready()
+            self._recorder.event(
+                "cluster-ready", cluster.name, kafka=cluster.kafka, brokers=len(cluster.brokers), seconds=round(seconds, 3)
+            )
+
+        return ready
+
+    def service(self, name: str, *, main: str, kafka: str, files: Mapping[str, str], arguments: Sequence[str]) -> ProcessService:
+        """See the protocol. `kafka` is what a cluster was asked to run or says that it runs, or any other `ClusterSpec.kafka`."""
+        service = ProcessService(
+            name,
+            self._installation(kafka),
+            main=main,
+            folder=self._folder / "services" / name,
+            files=files,
+            arguments=arguments,
+        )
+        with self._lock:
+            self._services.append(service)
+            self._lease.reserve(SERVICE_MEMORY)
+        return service
+
+    def _installation(self, asked: str) -> Installation:
+        for name, installation in self._installations.items():
+            if asked in (name, installation.kafka.version):
+                return installation
+        return install(asked)
+
+    def free_port(self) -> int:
+        return self._lease.ports(1)[0]
+
+    def close(self) -> None:
+        """Ends services, brokers and links, in this order, and gives ports and memory back; safe to call twice."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        with contextlib.ExitStack() as ends:
+            ends.callback(self._lease.release)
+            for link in self._links.values():
+                ends.callback(link.close)
+            for cluster in self._clusters.values():
+                ends.callback(cluster.kill)
+            for service in self._services:
+                ends.callback(service.kill)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _side_by_side(tasks: Iterable[Callable[[], None]]) -> None:
+    """Runs all tasks at once and waits for all; raises the first error in the order of the tasks."""
+    todo = list(tasks)
+    if not todo:
+        return
+    with ThreadPoolExecutor(len(todo)) as pool:
+        futures = [pool.submit(task) for task in todo]
+    for future in futures:
+        future.result()

@@ -1,0 +1,70 @@
+"""Command lines of JVMs: flags for small, quick ones, and class archives that save them loading and verifying classes.
+
+A class archive belongs to one Kafka and one Java, and is made once by a training run that ends in good order: a dynamic CDS
+archive (JEP 350) up to Java 24, an AOT cache (JEP 483, 514) from 25 on. A JVM that cannot use one starts without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.runtimes.distribution import cache
+from harness.runtimes.distribution.java import Java
+from harness.runtimes.distribution.kafka import Kafka
+
+_CONFIGURATIONS: Final = Path(__file__).parent
+_FIRST_WITH_AOT: Final = 25
+_QUICK: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError")
+BROKER_MEMORY: Final = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=128m")
+SERVICE_MEMORY: Final = ("-Xms64m", "-Xmx512m", "-XX:MaxDirectMemorySize=128m")
+
+
+def command(
+    kafka: Kafka, java: Java, *, main: str, arguments: Sequence[str], memory: Sequence[str], log: Path, archive: Sequence[str]
+) -> list[str]:
+    """The words that start class `main` of `kafka` on `java`; it logs to the file `log`. `archive`: see `use` and `make`."""
+    return [
+        str(java.path),
+        *memory,
+        *_QUICK,
+        *archive,
+        f"-Dlinkflap.log={log}",
+        f"-Dlog4j2.configurationFile={_CONFIGURATIONS / 'log4j2.properties'}",
+        f"-Dlog4j.configuration=file:{_CONFIGURATIONS / 'log4j.properties'}",
+        "-Djava.net.preferIPv4Stack=true",
+        "-cp",
+        kafka.classpath,
+        main,
+        *arguments,
+    ]
+
+
+def archive_name(kafka: Kafka, java: Java, main: str) -> str:
+    """The archive's name in the cache. It tells apart two Javas, two Kafkas, and the same Kafka in two places."""
+    state = f"{java.path}{java.path.stat().st_mtime_ns}{kafka.classpath}"
+    return f"archives/{main}-{kafka.key}-java{java.major}-{hashlib.sha256(state.encode()).hexdigest()[:12]}"
+
+
+def archive_of(kafka: Kafka, java: Java, main: str) -> Path | None:
+    """The archive if it has been made."""
+    path = cache.folder() / archive_name(kafka, java, main) / "classes"
+    return path if path.is_file() else None
+
+
+def use(java: Java, archive: Path | None) -> list[str]:
+    """Options with which a JVM uses an archive."""
+    if archive is None:
+        return []
+    if java.major >= _FIRST_WITH_AOT:
+        return [f"-XX:AOTCache={archive}", "-Xlog:aot=off", "-Xlog:cds=off"]
+    return ["-Xshare:auto", f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
+
+
+def make(java: Java, archive: Path) -> list[str]:
+    """Options with which a JVM writes an archive when it ends in good order."""
+    if java.major >= _FIRST_WITH_AOT:
+        return [f"-XX:AOTCacheOutput={archive}"]
+    return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off"]

@@ -1,0 +1,80 @@
+"""Formatted log directories without a JVM: Kafka's own StorageTool runs once per Kafka, its bootstrap checkpoint is kept.
+
+The checkpoint holds no ids, only the features that this Kafka starts with (KIP-584, KIP-1022). A broker also starts without
+one, or with another version's, and then lacks transactions v2, ELR and the new group coordinator without a word: therefore
+`expected_features`, to be compared with what the running cluster says.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Final
+
+from harness.model.errors import SetupError
+from harness.runtimes.distribution import cache
+from harness.runtimes.distribution.java import Java
+from harness.runtimes.distribution.kafka import Kafka
+
+_ANY_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
+_FORMAT: Final = """\
+node.id=1
+process.roles=broker,controller
+controller.quorum.voters=1@127.0.0.1:1
+listeners=INTERNAL://127.0.0.1:2,CONTROLLER://127.0.0.1:1
+listener.security.protocol.map=INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=INTERNAL
+controller.listener.names=CONTROLLER
+"""
+# FeatureLevelRecord (metadata/src/main/resources/common/metadata/FeatureLevelRecord.json) as a record's value: frame version
+# 1, api key 12, version 0, compact string, int16.
+_FEATURE: Final = re.compile(rb"\x01\x0c\x00(.)([a-z][a-z.]+)(..)\x00", re.DOTALL)
+
+
+def fresh_id() -> str:
+    """A random id as Kafka writes them: 16 bytes in URL-safe base64, not starting with a dash (which options do)."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def template(kafka: Kafka, java: Java) -> Path:
+    """The folder with what StorageTool writes beside meta.properties; made once per Kafka. Raises SetupError."""
+    return cache.once(f"formatted/{kafka.key}", lambda target: _run_storage_tool(kafka, java, target))
+
+
+def _run_storage_tool(kafka: Kafka, java: Java, target: Path) -> None:
+    properties = target / "server.properties"
+    properties.write_text(f"{_FORMAT}log.dirs={target}\n")
+    command = [str(java.path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", kafka.classpath, "kafka.tools.StorageTool"]
+    command += ["format", "-t", _ANY_ID, "-c", str(properties)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=target)
+    if done.returncode:
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+        raise SetupError(f"StorageTool of Kafka {kafka.version} failed ({lines[-1]}); are all its jars in one directory?")
+    properties.unlink()
+    (target / "meta.properties").unlink()
+
+
+def format_log_dir(template: Path, folder: Path, *, cluster_id: str, node: int) -> None:
+    """What StorageTool would have done to `folder`, except that the node's directory id is ours."""
+    shutil.copytree(template, folder)
+    lines = ["version=1", f"cluster.id={cluster_id}", f"node.id={node}", f"directory.id={fresh_id()}"]
+    (folder / "meta.properties").write_text("\n".join(lines) + "\n")
+
+
+def expected_features(template: Path) -> dict[str, int]:
+    """Feature -> level that a cluster made from this template must have finalized."""
+    found: dict[str, int] = {}
+    for checkpoint in template.rglob("*.checkpoint"):
+        for length, name, level in _FEATURE.findall(checkpoint.read_bytes()):
+            if length[0] == len(name) + 1:
+                found[name.decode()] = int.from_bytes(level, "big")
+    if "metadata.version" not in found:
+        raise SetupError(f"{template} has no readable bootstrap checkpoint; remove that folder and start again")
+    return found
