@@ -2,6 +2,6 @@
 
 from topologies.arrows import parse
 from topologies.drawing import draw
-from topologies.named import NAMED
+from topologies.named import TOPOLOGIES
 
-__all__ = ["NAMED", "draw", "parse"]
+__all__ = ["TOPOLOGIES", "draw", "parse"]

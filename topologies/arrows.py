@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 from harness.model.errors import InputError
 from harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from topologies.legal import check, check_brokers, check_kafka, check_name
-from topologies.named import NAMED
+from topologies.named import TOPOLOGIES
 
 _NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔\"]+")
 _WORD: Final = re.compile(r"[a-z][a-z_]*(?:-[a-z_]+)*")
@@ -73,7 +73,7 @@ def parse(text: str) -> Topology:
     cursor = _Text(text)
     cursor.skip_blanks()
     word = _WORD.match(text, cursor.at)
-    if word and (word.group().replace("-", "_") in NAMED or not _ARROW.search(text)):
+    if word and (word.group().replace("-", "_") in TOPOLOGIES or not _ARROW.search(text)):
         return _named(cursor, word.group())
     mentions: list[_Mention] = []
     links: list[tuple[int, LinkSpec]] = []
@@ -125,14 +125,14 @@ def _write(cluster: ClusterSpec, written: set[str]) -> str:
 
 def _named(cursor: _Text, word: str) -> Topology:
     name, at = word.replace("-", "_"), cursor.at
-    if name not in NAMED:
-        cursor.fail(f"there is no topology named {word!r}; write links like A->B, or one of {', '.join(sorted(NAMED))}")
+    if name not in TOPOLOGIES:
+        cursor.fail(f"there is no topology named {word!r}; write links like A->B, or one of {', '.join(sorted(TOPOLOGIES))}")
     cursor.at += len(word)
     kafka, brokers = _version(cursor, word), _brokers(cursor, word)
     cursor.skip_blanks()
     if cursor.peek():
         cursor.fail(f"{cursor.text[cursor.at :]!r} after {cursor.text[at : cursor.at].strip()} has no meaning; leave it out")
-    return NAMED[name](brokers=brokers or 1, kafka=kafka or DEFAULT_KAFKA)
+    return TOPOLOGIES[name](brokers=brokers or 1, kafka=kafka or DEFAULT_KAFKA)
 
 
 def _path(cursor: _Text, mentions: list[_Mention], links: list[tuple[int, LinkSpec]]) -> None:

@@ -9,6 +9,6 @@ from topologies.build import build, letters
 
 
 def chain(*, clusters: int = 3, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:
-    """A row of clusters, each linked to the next."""
+    """A->B->C: a row of clusters, each linked to the next."""
     names = letters(clusters)
     return build(names, pairwise(names), brokers=brokers, kafka=kafka)

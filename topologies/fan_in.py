@@ -7,6 +7,6 @@ from topologies.build import build, letters
 
 
 def fan_in(*, sources: int = 2, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:
-    """Several links into one cluster."""
+    """A->C, B->C: several links into one cluster."""
     *names, destination = letters(sources + 1)
     return build([*names[:1], destination, *names[1:]], [(name, destination) for name in names], brokers=brokers, kafka=kafka)

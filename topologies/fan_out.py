@@ -7,6 +7,6 @@ from topologies.build import build, letters
 
 
 def fan_out(*, destinations: int = 2, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:
-    """Several links out of one cluster."""
+    """A->B, A->C: several links out of one cluster."""
     source, *names = letters(destinations + 1)
     return build([source, *names], [(source, name) for name in names], brokers=brokers, kafka=kafka)

@@ -20,7 +20,7 @@ class Build(Protocol):
     def __call__(self, *, brokers: int = ..., kafka: str = ...) -> Topology: ...
 
 
-NAMED: Final[Mapping[str, Build]] = {
+TOPOLOGIES: Final[Mapping[str, Build]] = {
     "chain": chain,
     "fan_in": fan_in,
     "fan_out": fan_out,

@@ -7,5 +7,5 @@ from topologies.build import build
 
 
 def pair(*, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:
-    """Two clusters, one link."""
+    """A->B: two clusters, one link."""
     return build(["A", "B"], [("A", "B")], brokers=brokers, kafka=kafka)

@@ -7,6 +7,6 @@ from topologies.build import build, letters
 
 
 def ring(*, clusters: int = 3, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:
-    """A row of clusters whose last is linked to the first."""
+    """A->B->C->A: a row of clusters whose last is linked to the first."""
     names = letters(clusters)
     return build(names, zip(names, names[1:] + names[:1], strict=True), brokers=brokers, kafka=kafka)

@@ -7,5 +7,5 @@ from topologies.build import build
 
 
 def round_trip(*, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:
-    """Two clusters, two links."""
+    """A<->B: two clusters, a link in each direction."""
     return build(["A", "B"], [("A", "B"), ("B", "A")], brokers=brokers, kafka=kafka)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from harness.model.errors import InputError
 from harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
-from topologies import NAMED
+from topologies import TOPOLOGIES
 from topologies.arrows import arrows, parse
 from topologies.chain import chain
 from topologies.fan_in import fan_in
@@ -186,9 +186,9 @@ def test_the_hand_made_order_gives_way_to_that_of_the_links() -> None:
     assert [c.name for c in parse(arrows(topology)).clusters] == ["A", "B"]
 
 
-@pytest.mark.parametrize("name", sorted(NAMED))
+@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
 def test_named_topologies_are_legal(name: str) -> None:
-    topology = NAMED[name](brokers=3, kafka="3.9.2")
+    topology = TOPOLOGIES[name](brokers=3, kafka="3.9.2")
     assert check(topology) is topology
     assert parse(f"{name}@3.9.2:3") == topology
 
