@@ -163,20 +163,21 @@ def advertised(address: Address, *, within: float) -> dict[int, Address]:
     return {int(broker.node_id): (broker.host, int(broker.port)) for broker in response.brokers}
 
 
-def leave_mark(address: Address, name: str, *, within: float, remove: bool = False) -> bool:
-    """Asks for a client quota called `name` (or for its removal); whether the broker said that it did.
+def set_mark(name: str) -> bytes:
+    """The request that makes a client quota called `name`, to be sent on a `Path`; see `has_mark` for its effect."""
+    return encode(_mark(name, remove=False), 1)
 
-    False says nothing about the effect: the request may have arrived and the response not. See `has_mark`.
-    """
+
+def remove_mark(address: Address, name: str, *, within: float) -> None:
+    """Removes a client quota. Raises Unanswered."""
+    with Path(address, within=within) as path:
+        path.ask(_mark(name, remove=True))
+
+
+def _mark(name: str, *, remove: bool) -> AlterClientQuotasRequest:
     entity = alter_quotas.EntityData(entity_type="client-id", entity_name=name)
     operation = alter_quotas.OpData(key="request_percentage", value=f64(100.0), remove=remove)
-    entry = alter_quotas.EntryData(entity=(entity,), ops=(operation,))
-    try:
-        with Path(address, within=within) as path:
-            path.ask(AlterClientQuotasRequest(entries=(entry,), validate_only=False))
-            return True
-    except Unanswered:
-        return False
+    return AlterClientQuotasRequest(entries=(alter_quotas.EntryData(entity=(entity,), ops=(operation,)),), validate_only=False)
 
 
 def has_mark(address: Address, name: str, *, within: float) -> bool:

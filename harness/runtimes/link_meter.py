@@ -1,0 +1,76 @@
+"""Measures a link from where its users stand (the proxies) and from where they do not (the source's own listeners).
+
+Promises: every measurement is made on new connections within its deadline, touches no topic and no group, and takes all
+proxies of the link at once. A link is as good as its best proxy: a fault of the link harms all of them, whereas a dead broker
+behind one is not the link's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from harness.model.errors import DeadlineExceeded
+from harness.model.wait import until
+from harness.runtimes import probe
+
+Answer = TypeVar("Answer")
+
+
+class LinkMeter:
+    """The measuring half of a link. `proxies`: broker id -> address; `behind`: the source's own listeners."""
+
+    def __init__(self, name: str, proxies: Mapping[int, probe.Address], behind: Sequence[probe.Address]) -> None:
+        self._name, self.proxies, self._behind = name, dict(proxies), list(behind)
+
+    def round_trips(self, *, within: float) -> dict[int, float | None]:
+        """Per broker, seconds of one ApiVersions round trip, None where there was no answer."""
+        return self._each(lambda address: probe.round_trip(address, within=within))
+
+    def round_trip(self, *, within: float) -> float | None:
+        """The fastest of `round_trips`, None if none answered."""
+        return min((seconds for seconds in self.round_trips(within=within).values() if seconds is not None), default=None)
+
+    def transfer(self, *, size: int, within: float) -> float | None:
+        """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None if all stalled."""
+        rates = self._each(lambda address: probe.transfer(address, size=size, within=within)).values()
+        return max((rate for rate in rates if rate is not None), default=None)
+
+    def _each(self, measure: Callable[[probe.Address], Answer]) -> dict[int, Answer]:
+        if len(self.proxies) == 1:
+            return {broker: measure(address) for broker, address in self.proxies.items()}
+        with ThreadPoolExecutor(len(self.proxies)) as pool:
+            return dict(zip(self.proxies, pool.map(measure, self.proxies.values()), strict=True))
+
+    def delivers_requests(self, *, within: float) -> bool:
+        """Whether a request sent into the path takes effect on the cluster, whatever becomes of its response.
+
+        The request sets a client quota for a client that does not exist; it is looked for behind the proxies, and removed.
+        """
+        mark = f"{probe.CLIENT}-{uuid.uuid4().hex}"
+        with contextlib.ExitStack() as open_paths:
+            for address in self.proxies.values():
+                # The connection stays open until the effect is seen: closing it could take the request along.
+                with contextlib.suppress(probe.Unanswered):
+                    open_paths.enter_context(probe.Path(address, within=within)).send(probe.set_mark(mark))
+            try:
+                until(lambda: self._seen(mark), within=within, what=f"a request through link {self._name} to take effect")
+            except DeadlineExceeded:
+                return False
+        self._forget(mark)
+        return True
+
+    def _seen(self, mark: str) -> bool:
+        for address in self._behind:
+            with contextlib.suppress(probe.Unanswered):
+                return probe.has_mark(address, mark, within=1.0)
+        return False
+
+    def _forget(self, mark: str) -> None:
+        for address in self._behind:
+            with contextlib.suppress(probe.Unanswered):
+                probe.remove_mark(address, mark, within=1.0)
+                return
