@@ -1,0 +1,136 @@
+"""From rows to views: one `PartitionView` from the rows of one (run, topic, partition), in whatever order they come.
+
+The same function serves Spark's workers and `views`, which reads a run directory without Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from harness.rundir import Damage
+from spark_verify.plan import RunPlan, is_data, plan
+from spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
+from spark_verify.view import Batches, PartitionView, Read, Records, Replica, Send, Watermarks
+
+_WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
+
+
+def view(run: RunPlan, topic: str, partition: int, batches: pa.Table, history: pa.Table) -> PartitionView:
+    """One partition as the kernels see it. The tables hold its rows only, of the schemas of `spark_verify.rows`."""
+    return PartitionView(
+        run=run.run,
+        topic=topic,
+        partition=partition,
+        topology=run.topology,
+        mirror=run.mirror,
+        replicas=_replicas(batches),
+        promotions=tuple(run.promotions.get((topic, partition), ())),
+        sends=_sends(_of(history, "send")),
+        reads=_reads(_of(history, "read")),
+        watermarks=_watermarks(_of(history, "watermark")),
+        windows=tuple(run.windows),
+        ended=run.ended,
+    )
+
+
+def views(root: Path) -> Iterator[PartitionView]:
+    """Every partition of a run directory, without Spark. Raises InputError when it is not one."""
+    run = plan(root)
+    batches = pa.Table.from_batches(batch_rows(run.replicas), BATCHES)
+    history = pa.Table.from_batches((b for part in PARTS for b in history_rows(root, part)), HISTORY)
+    keys = {
+        key for table in (batches, history) for key in zip(*(table[n].to_pylist() for n in ("topic", "partition")), strict=True)
+    }
+    for topic, partition in sorted(keys):
+        if is_data(run.topology, topic):
+            yield view(run, topic, partition, _at(batches, topic, partition), _at(history, topic, partition))
+
+
+def damage_in(history: pa.Table) -> list[Damage]:
+    """What the rows say of parts of a history that could not be read."""
+    return [Damage(**row) for row in _of(history, "damage").to_pylist()]
+
+
+def _at(table: pa.Table, topic: str, partition: int) -> pa.Table:
+    return table.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
+
+
+def _of(history: pa.Table, kind: str) -> pa.Table:
+    """The rows of one kind as a table of its fields."""
+    column = history[kind].combine_chunks().drop_null()
+    return pa.Table.from_arrays(column.flatten(), names=[field.name for field in column.type])
+
+
+def _replicas(table: pa.Table) -> Sequence[Replica]:
+    table = table.sort_by([("cluster", "ascending"), ("broker", "ascending"), ("ordinal", "ascending")]).combine_chunks()
+    heads = np.flatnonzero(_numbers(table["ordinal"]) < 0).tolist()
+    ends = [*heads[1:], len(table)]
+    return tuple(_replica(table.slice(head, end - head)) for head, end in zip(heads, ends, strict=True))
+
+
+def _replica(rows: pa.Table) -> Replica:
+    """One replica from its own row and, after it, those of its batches."""
+    head = rows.slice(0, 1).select(["cluster", "broker", "replica"]).to_pylist()[0]
+    told = head["replica"]
+    body = rows.slice(1).combine_chunks()
+    headers: dict[str, Any] = {name: _numbers(body[name]) for name in HEADER_FIELDS}
+    lists = {name: body[f"record_{name}"].combine_chunks() for name in RECORD_FIELDS}
+    counts = pc.list_value_length(lists["offset"])
+    batch = np.repeat(np.arange(len(body)), _numbers(counts)) if len(body) else np.zeros(0, np.int64)
+    columns: dict[str, Any] = {name: _numbers(column.flatten()) for name, column in lists.items()}
+    return Replica(
+        cluster=head["cluster"],
+        broker=head["broker"],
+        leader=told["leader"],
+        canonical=told["canonical"],
+        log_start=told["log_start"],
+        high_watermark=told["high_watermark"],
+        high_watermark_from=told["high_watermark_from"],
+        batches=Batches(**headers),
+        records=Records(batch=batch, **columns),
+        damage=tuple(told["damage"]),
+    )
+
+
+def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """A column without nulls as a numpy array of its own, so that no view of Spark's buffers outlives them."""
+    return np.array(column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy())
+
+
+def _sends(table: pa.Table) -> Sequence[Send]:
+    """Sends by time of invocation, then by number and first uid."""
+    table = table.sort_by([("invoked", "ascending"), ("number", "ascending"), ("first_uid", "ascending")])
+    offsets, refused = _split(table["offsets"]), _split(table["refused"])
+    plain = table.drop_columns(["offsets", "refused"]).to_pylist()
+    return tuple(Send(**row, offsets=o, refused=r) for row, o, r in zip(plain, offsets, refused, strict=True))
+
+
+def _reads(table: pa.Table) -> Sequence[Read]:
+    """Reads by time of return, then by reader; within one poll as they were written."""
+    table = table.sort_by([("returned", "ascending"), ("time", "ascending"), ("reader", "ascending")])
+    uids, offsets = _split(table["uids"]), _split(table["offsets"])
+    plain = table.drop_columns(["uids", "offsets"]).to_pylist()
+    return tuple(Read(**row, uids=u, offsets=o) for row, u, o in zip(plain, uids, offsets, strict=True))
+
+
+def _split(column: pa.ChunkedArray) -> list[NDArray[Any]]:
+    """One array per row of a list column."""
+    lists = column.combine_chunks()
+    ends = np.cumsum(_numbers(pc.list_value_length(lists)), dtype=np.int64)
+    values = _numbers(lists.flatten())
+    return np.split(values, ends[:-1]) if len(ends) else []
+
+
+def _watermarks(table: pa.Table) -> Mapping[str, Watermarks]:
+    found: dict[str, Watermarks] = {}
+    for cluster in sorted(set(table["cluster"].to_pylist())):
+        own = table.filter(pc.field("cluster") == cluster).sort_by([("time", "ascending"), ("returned", "ascending")])
+        found[cluster] = Watermarks(**{name: _numbers(own[name]) for name in _WATERMARK_FIELDS})
+    return found

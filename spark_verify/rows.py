@@ -1,0 +1,287 @@
+"""Rows: what the Spark tables hold, made from a run directory's bytes as Arrow batches. No Spark in here.
+
+    batches    one row per replica (its bounds and damage; `ordinal` -1) and one per batch of it (`ordinal` = place in the log),
+               with its data records as list columns where the replica is the one that speaks for its cluster
+    history    one row per send group, per poll of a partition, per sampled watermark; and one per part that cannot be trusted
+
+Every row carries (run, topic, partition), so that many runs are one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from harness.log import batches, records
+from harness.model.history import Operation, SendGroup
+from harness.rundir import Damage, RunReader
+from spark_verify.plan import Captured
+from spark_verify.view import Batches, Ints
+
+LISTS: Final = pa.list_(pa.int64())
+FLAGS: Final = pa.list_(pa.bool_())
+HEADER_FIELDS: Final = tuple(f.name for f in fields(Batches))
+RECORD_FIELDS: Final = ("offset", "uid", "operation", "digest", "timestamp")
+_FLAG_FIELDS: Final = ("crc_ok", "transactional")
+_KEY: Final = [("run", pa.string()), ("topic", pa.string()), ("partition", pa.int32())]
+
+BATCHES: Final = pa.schema(
+    [
+        *_KEY,
+        ("cluster", pa.string()),
+        ("broker", pa.int32()),
+        ("ordinal", pa.int64()),
+        (
+            "replica",
+            pa.struct(
+                [
+                    ("leader", pa.bool_()),
+                    ("canonical", pa.bool_()),
+                    ("log_start", pa.int64()),
+                    ("high_watermark", pa.int64()),
+                    ("high_watermark_from", pa.string()),
+                    ("damage", pa.list_(pa.string())),
+                ]
+            ),
+        ),
+        *((name, pa.bool_() if name in _FLAG_FIELDS else pa.int64()) for name in HEADER_FIELDS),
+        *((f"record_{name}", LISTS) for name in RECORD_FIELDS),
+    ]
+)
+
+SEND: Final = pa.struct(
+    [
+        ("number", pa.int64()),
+        ("client", pa.string()),
+        ("process", pa.int64()),
+        ("cluster", pa.string()),
+        ("kind", pa.string()),
+        ("ending", pa.string()),
+        ("outcome", pa.string()),
+        ("transactional_id", pa.string()),
+        ("invoked", pa.int64()),
+        ("ended_at", pa.int64()),
+        ("returned", pa.int64()),
+        ("producer_id", pa.int64()),
+        ("producer_epoch", pa.int64()),
+        ("first_uid", pa.int64()),
+        ("offsets", LISTS),
+        ("refused", FLAGS),
+    ]
+)
+READ: Final = pa.struct(
+    [
+        ("reader", pa.string()),
+        ("process", pa.int64()),
+        ("cluster", pa.string()),
+        ("isolation", pa.string()),
+        ("kind", pa.string()),
+        ("group", pa.string()),
+        ("time", pa.int64()),
+        ("returned", pa.int64()),
+        ("position", pa.int64()),
+        ("uids", LISTS),
+        ("offsets", LISTS),
+    ]
+)
+WATERMARK: Final = pa.struct(
+    [
+        ("cluster", pa.string()),
+        ("time", pa.int64()),
+        ("returned", pa.int64()),
+        ("leader", pa.int64()),
+        ("log_start", pa.int64()),
+        ("last_stable", pa.int64()),
+        ("high_watermark", pa.int64()),
+        ("leader_epoch", pa.int64()),
+    ]
+)
+DAMAGE: Final = pa.struct([("path", pa.string()), ("reason", pa.string())])
+HISTORY: Final = pa.schema([*_KEY, ("send", SEND), ("read", READ), ("watermark", WATERMARK), ("damage", DAMAGE)])
+
+_ROWS_AT_ONCE: Final = 4096
+_RECORDS_AT_ONCE: Final = 32768
+
+
+def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
+    """The rows of some replicas, in Arrow batches of some ten thousand records: a smaller one costs Spark as much."""
+    waiting: list[pa.RecordBatch] = []
+    rows = held = 0
+    for replica in replicas:
+        for piece in _replica_rows(replica):
+            waiting.append(piece)
+            rows += len(piece)
+            held += len(piece.column("record_offset").values)
+            if rows >= _ROWS_AT_ONCE or held >= _RECORDS_AT_ONCE:
+                yield pa.concat_batches(waiting)
+                waiting, rows, held = [], 0, 0
+    if waiting:
+        yield pa.concat_batches(waiting)
+
+
+def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
+    bounds = captured.bounds
+    log = batches.scan([Path(path) for path in captured.paths])
+    damage = [str(d) for d in log.damage]
+    columns = np.zeros((len(RECORD_FIELDS), 0), np.int64)
+    batch = np.zeros(0, np.int64)
+    if captured.canonical:
+        decoded, unreadable = records.decode(log)
+        damage += [str(d) for d in unreadable]
+        columns = np.stack([getattr(decoded, name) for name in RECORD_FIELDS])
+        batch = decoded.batch
+    if not captured.paths:
+        damage.append(f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured")
+    told = {
+        "leader": bounds.leader,
+        "canonical": captured.canonical,
+        "log_start": bounds.log_start,
+        "high_watermark": bounds.high_watermark,
+        "high_watermark_from": bounds.high_watermark_from,
+        "damage": damage,
+    }
+    key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker]
+    yield _record_batch(key, [-1], pa.array([told], BATCHES.field("replica").type), {}, ())
+    headers = {name: getattr(log.headers, name) for name in HEADER_FIELDS}
+    starts = np.searchsorted(batch, np.arange(len(log.headers) + 1))
+    for first, after in _pieces(starts):
+        lists = [pa.ListArray.from_arrays(_offsets(starts, first, after), c[starts[first] : starts[after]]) for c in columns]
+        piece = {name: column[first:after] for name, column in headers.items()}
+        nothing = pa.nulls(after - first, BATCHES.field("replica").type)
+        yield _record_batch(key, range(first, after), nothing, piece, lists)
+
+
+def _pieces(starts: Ints) -> Iterator[tuple[int, int]]:
+    """Spans of batches that hold a bounded number of rows and, but for one huge batch, of records."""
+    first, count = 0, len(starts) - 1
+    while first < count:
+        full = int(np.searchsorted(starts, starts[first] + _RECORDS_AT_ONCE, side="right")) - 1
+        after = min(max(full, first + 1), first + _ROWS_AT_ONCE, count)
+        yield first, after
+        first = after
+
+
+def _offsets(starts: Ints, first: int, after: int) -> pa.Array:
+    return pa.array((starts[first : after + 1] - starts[first]).astype(np.int32))
+
+
+def _record_batch(
+    key: Sequence[object], ordinals: Sequence[int], replica: pa.Array, headers: Mapping[str, object], lists: Sequence[pa.Array]
+) -> pa.RecordBatch:
+    rows = len(ordinals)
+    columns = [pa.repeat(pa.scalar(value, BATCHES.field(i).type), rows) for i, value in enumerate(key)]
+    columns += [pa.array(ordinals, pa.int64()), replica]
+    columns += [pa.array(headers[n]) if headers else pa.nulls(rows, BATCHES.field(n).type) for n in HEADER_FIELDS]
+    columns += lists or [pa.nulls(rows, LISTS)] * len(RECORD_FIELDS)
+    return pa.record_batch(columns, schema=BATCHES)
+
+
+class _Rows:
+    """Rows of one kind, gathered column by column."""
+
+    def __init__(self, kind: str, run: str) -> None:
+        self._kind = kind
+        self._run = run
+        self._type = HISTORY.field(kind).type
+        self._keys: tuple[list[str], list[int]] = [], []
+        self._columns: list[list[Any]] = [[] for _ in self._type]
+
+    def add(self, topic: str, partition: int, *values: object) -> None:
+        self._keys[0].append(topic)
+        self._keys[1].append(partition)
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+
+    def batch(self) -> pa.RecordBatch:
+        topics, partitions = self._keys
+        rows = len(topics)
+        values = [pa.array(column, field.type) for column, field in zip(self._columns, self._type, strict=True)]
+        mine = pa.StructArray.from_arrays(values, fields=list(self._type))
+        columns = [pa.repeat(self._run, rows), pa.array(topics, pa.string()), pa.array(partitions, pa.int32())]
+        columns += [mine if field.name == self._kind else pa.nulls(rows, field.type) for field in list(HISTORY)[3:]]
+        return pa.record_batch(columns, schema=HISTORY)
+
+
+def history_rows(root: Path, part: str) -> Iterator[pa.RecordBatch]:
+    """The rows of one part of the history: operations, polls or watermarks. Damage is keyed by topic "" and partition -1."""
+    reader = RunReader(root)
+    run = str(root)
+    damaged = _Rows("damage", run)
+    rows, damage = _READERS[part](reader, run)
+    for each in damage:
+        damaged.add("", -1, each.path, each.reason)
+    yield from (batch for gathered in (rows, damaged) if len(batch := gathered.batch()))
+
+
+def _sends(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
+    operations, damage = reader.operations()
+    rows = _Rows("send", run)
+    invoked: dict[int, Operation] = {}
+    returned: dict[int, Operation] = {}
+    for row in operations:
+        (invoked if row.phase == "invoke" else returned)[row.number] = row
+    orphans = [number for number in returned if number not in invoked]
+    if orphans:
+        damage.append(Damage(path="operations", reason=f"{len(orphans)} returned and were never invoked, first {orphans[0]}"))
+    for number in sorted(invoked.keys() | returned.keys()):
+        _operation(rows, invoked.get(number), returned.get(number))
+    return rows, damage
+
+
+def _operation(rows: _Rows, invoked: Operation | None, returned: Operation | None) -> None:
+    """Puts the two rows of an operation together. What the return does not speak of is as it was when it was invoked."""
+    last = returned or invoked
+    if last is None:
+        return
+    groups: dict[tuple[str, int, int], SendGroup] = {}
+    for row in (invoked, returned):
+        groups |= {(g.topic, g.partition, g.first_uid): g for g in (row.sends if row else ())}
+    for group in groups.values():
+        offsets = [-1] * group.count
+        for index, count, offset in group.acks:
+            offsets[index : index + count] = range(offset, offset + count)
+        refused = [False] * group.count
+        for index, count in group.refused:
+            refused[index : index + count] = [True] * count
+        rows.add(
+            group.topic, group.partition, last.number, last.client, last.process, last.cluster, last.kind, last.ending,
+            returned.outcome if returned else "info", last.transactional_id, invoked.time if invoked else 0, last.ended_at,
+            returned.time if returned else -1, last.producer_id, last.producer_epoch, group.first_uid, offsets, refused,
+        )  # fmt: skip
+
+
+def _reads(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
+    polls, damage = reader.polls()
+    rows = _Rows("read", run)
+    for poll in polls:
+        for fetched in poll.fetched:
+            uids: list[int] = []
+            offsets: list[int] = []
+            for uid, offset, count in fetched.runs:
+                uids += range(uid, uid + count) if uid >= 0 else [uid] * count
+                offsets += range(offset, offset + count)
+            rows.add(
+                fetched.topic, fetched.partition, poll.reader, poll.process, poll.cluster, poll.isolation, poll.kind, poll.group,
+                poll.time, poll.returned, fetched.position, uids, offsets,
+            )  # fmt: skip
+    return rows, damage
+
+
+def _watermarks(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
+    samples, damage = reader.watermarks()
+    rows = _Rows("watermark", run)
+    for w in samples:
+        rows.add(
+            w.topic, w.partition, w.cluster, w.time, w.returned, w.leader, w.log_start, w.last_stable, w.high_watermark,
+            w.leader_epoch,
+        )  # fmt: skip
+    return rows, damage
+
+
+_READERS: Final = {"operations": _sends, "polls": _reads, "watermarks": _watermarks}
+PARTS: Final = tuple(_READERS)

@@ -1,0 +1,194 @@
+"""One Spark session per process: started early, beside other work, and gone with the process.
+
+The JVM is started here and not by pyspark's own launcher: so that it is niced (brokers boot beside it), outlives no harness
+(it ends when its standard input does, also when we are killed), is not hit by the terminal's Ctrl-C, and needs one JVM start
+less. Settings and what each is worth: single-step compilation and serial GC cost least CPU for a job of seconds;
+filter push-down is off because with it Spark 4.2 and 4.3 answer wrongly for Python sources (see `spark_verify.source`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO, Final
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
+from harness.model.wait import until
+from harness.runtimes.distribution.java import java_home_for_spark
+from spark_verify import tables
+from spark_verify.source import register
+
+DEFAULT_MASTER: Final = "local[2]"
+_WITHIN: Final = 120.0
+_HEAP: Final = "2g"
+_NICE: Final = "10"
+_SETTINGS: Final = {
+    "spark.app.name": "linkflap",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.python.filterPushdown.enabled": "false",
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+# What Spark's own launcher opens for Java 17 and later (org.apache.spark.launcher.JavaModuleOptions).
+_OPENED: Final = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+)
+_lock = threading.Lock()
+_started: Future[SparkSession] | None = None
+_jvm: subprocess.Popen[bytes] | None = None
+
+
+def warm(master: str = DEFAULT_MASTER) -> Future[SparkSession]:
+    """Begins to start Spark in the background and runs the verifier's query once on nothing, so that the first is fast.
+
+    The same future for every call in a process. Its result raises SetupError where Spark cannot start.
+    """
+    global _started
+    with _lock:
+        if _started is None:
+            _started = Future()
+            threading.Thread(target=_fill, args=(_started, master), name="spark-warm-up", daemon=True).start()
+        return _started
+
+
+def session(master: str = DEFAULT_MASTER) -> SparkSession:
+    """The session, started if it is not, and warm. Raises SetupError, one sentence, where Spark cannot start."""
+    return warm(master).result()
+
+
+def close() -> None:
+    """Ends Spark and its JVM; safe to call twice, and when it never started."""
+    global _started, _jvm
+    with _lock:
+        started, _started = _started, None
+        jvm, _jvm = _jvm, None
+    if started is not None and started.done() and started.exception() is None:
+        started.result().stop()
+    if jvm is not None:
+        _end(jvm)
+    os.environ.pop("PYSPARK_GATEWAY_PORT", None)
+    os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
+
+
+def _end(jvm: subprocess.Popen[bytes]) -> None:
+    if jvm.stdin is not None:
+        jvm.stdin.close()
+    try:
+        jvm.wait(10)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
+def _fill(future: Future[SparkSession], master: str) -> None:
+    try:
+        future.set_result(_start(master))
+    except EnvironmentFailure as error:
+        future.set_exception(error)
+    except (Py4JError, PySparkException, OSError) as error:
+        future.set_exception(SetupError(f"Spark did not start: {_cause(str(error))}; linkflap doctor says what it needs"))
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the session must not wait forever
+        future.set_exception(error)
+
+
+def _start(master: str) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    _open_gateway()
+    builder = SparkSession.builder.master(master)
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        register(spark)
+        tables.warm_up(spark)
+    except BaseException:
+        spark.stop()
+        raise
+    return spark
+
+
+def _open_gateway() -> None:
+    """Starts the JVM and tells pyspark where its gateway is."""
+    global _jvm
+    home = java_home_for_spark()
+    folder = Path(tempfile.mkdtemp(prefix="linkflap-spark-"))
+    try:
+        told = folder / "gateway"
+        printed = folder / "printed"
+        with printed.open("wb") as out:
+            jvm = _launch(home, told, out)
+        with _lock:
+            _jvm = jvm
+        atexit.register(close)
+        try:
+            until(lambda: told.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
+        except DeadlineExceeded as error:
+            _end(jvm)
+            raise SetupError(f"Spark did not start: {error}; the machine may be too busy, run it again") from None
+        if not told.exists():
+            cause = _cause(printed.read_text(errors="replace"))
+            raise SetupError(f"Spark did not start with {home}: {cause}; set JAVA_HOME to Java 17 or later")
+        # Java's DataOutputStream: port i32, length i32, secret.
+        content = told.read_bytes()
+        (port,) = struct.unpack_from(">i", content)
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
+        os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _launch(home: Path, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
+    spark = Path(pyspark.__file__).parent
+    command = [str(home / "bin" / "java"), f"-Xmx{_HEAP}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
+    command += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
+    command += ["-cp", f"{spark}/jars/*", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
+    nice = shutil.which("nice")
+    environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(spark)}
+    return subprocess.Popen(
+        [*([nice, "-n", _NICE] if nice else []), *command],
+        stdin=subprocess.PIPE,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def _cause(printed: str) -> str:
+    """The line of a Java or Python trace that says what happened."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"(\S+\s)?[\w.]*(Error|Exception)\b.*", line)]
+    return (telling or lines or ["it printed nothing"])[-1]

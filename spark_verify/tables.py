@@ -1,0 +1,223 @@
+"""One Spark job from run directories to findings, for any number of runs at once.
+
+    batches.groupBy(run, topic, partition).cogroup(history.groupBy(same))  ->  PartitionView  ->  kernels  ->  findings
+    findings.groupBy(run, check)                                          ->  combine          ->  findings
+
+The second step runs only where a selected check has a `combine`. Nothing is collected but findings.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from harness.model.history import Bounds
+from harness.model.scenario import MirrorSpec
+from harness.model.topology import ClusterSpec, Topology
+from spark_verify.assemble import damage_in, view
+from spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from spark_verify.plan import Captured, RunPlan, is_data, plan
+from spark_verify.source import BATCHES_FORMAT, HISTORY_FORMAT, batch_pieces, history_pieces
+from spark_verify.view import PartitionView
+
+FindingName = Literal["found", "examined", "clue", "unjudged", "crashed", "damage"]
+
+FINDINGS: Final = pa.schema(
+    [
+        ("run", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("check", pa.string()),
+        ("finding", pa.string()),
+        ("cluster", pa.string()),
+        ("origin", pa.string()),
+        ("count", pa.int64()),
+        ("kind", pa.string()),
+        ("offset", pa.int64()),
+        ("data", pa.string()),
+    ]
+)
+WARM_UP: Final = Check(
+    name="warm-up",
+    guarantee="",
+    source="",
+    inputs=frozenset(),
+    anomalies=(),
+    kernel=lambda _: [],
+    combine=lambda _: [],
+)
+_KEY: Final = ("run", "topic", "partition")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingRow:
+    """One finding of one check in one partition; fields that its kind does not have are "", 0 or -1.
+
+    found      cluster, kind, offset, data = evidence
+    examined   cluster, origin, count
+    unjudged   data = {"reason"}
+    crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was combine
+    damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition -1
+    clue       cluster, offset, data; only where the check has no combine
+    """
+
+    run: str
+    topic: str
+    partition: int
+    check: str
+    finding: FindingName
+    cluster: str = ""
+    origin: str = ""
+    count: int = 0
+    kind: str = ""
+    offset: int = -1
+    data: Mapping[str, object]
+
+
+def findings(spark: SparkSession, runs: Sequence[Path], checks: Sequence[Check]) -> list[FindingRow]:
+    """What the checks find in the runs, in one Spark action; damage of the directories first.
+
+    The session is one of `spark_verify.session`. Raises InputError for a path that is no run directory.
+    """
+    return judged(spark, [plan(root) for root in runs], checks)
+
+
+def judged(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check]) -> list[FindingRow]:
+    """`findings` for runs that were planned already."""
+    told = [_damage(p.run, d.path, d.reason) for p in plans for d in p.damage]
+    return told + [_parsed(row) for row in _job(spark, plans, checks, history_pieces(plans)).toArrow().to_pylist()]
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Runs the same job over one replica that is not there: JVM classes, Python workers and their imports are paid for."""
+    bounds = Bounds(
+        cluster="A", broker=1, topic="A.warm", partition=0, leader=True, alive=True,
+        log_start=0, high_watermark=0, high_watermark_from="recomputed",
+    )  # fmt: skip
+    nothing = RunPlan(
+        run="", topology=Topology(clusters=(ClusterSpec(name="A"),), links=()), mirror=MirrorSpec(kind="none"),
+        replicas=[Captured(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0)],
+        promotions={}, windows=(), ended=0, damage=(),
+    )  # fmt: skip
+    _job(spark, [nothing], [WARM_UP], history_pieces([])).toArrow()
+
+
+def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], history_of: str) -> DataFrame:
+    batches = spark.read.format(BATCHES_FORMAT).option("pieces", batch_pieces(plans)).load()
+    history = spark.read.format(HISTORY_FORMAT).option("pieces", history_of).load()
+    schema = from_arrow_schema(FINDINGS)
+    found = batches.groupBy(*_KEY).cogroup(history.groupBy(*_KEY)).applyInArrow(partition_judge(plans, checks), schema)
+    if not any(check.combine for check in checks):
+        return found
+    return found.groupBy("run", "check").applyInArrow(combiner(checks), schema)
+
+
+def partition_judge(
+    plans: Sequence[RunPlan], checks: Sequence[Check]
+) -> Callable[[tuple[pa.Scalar, ...], pa.Table, pa.Table], pa.Table]:
+    """The cogroup's function: rows of one (run, topic, partition) in, findings out."""
+    by_run = {p.run: p for p in plans}
+
+    def judge(key: tuple[pa.Scalar, ...], batches: pa.Table, history: pa.Table) -> pa.Table:
+        run, topic, partition = (scalar.as_py() for scalar in key)
+        if not topic:
+            return _table(_damage(run, d.path, d.reason) for d in damage_in(history))
+        if not is_data(by_run[run].topology, topic):
+            return _table(())
+        seen = view(by_run[run], topic, partition, batches, history)
+        return _table(row for check in checks for row in examine(check, seen))
+
+    return judge
+
+
+def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
+    """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict can be valid over it."""
+    try:
+        return [_row(seen.run, seen.topic, seen.partition, check.name, finding) for finding in check.kernel(seen)]
+    except Exception as error:  # noqa: BLE001 - a crashed check makes the verdict unknown, it must not hide the others
+        return [_crashed(seen.run, seen.topic, seen.partition, check.name, error)]
+
+
+def combiner(checks: Sequence[Check]) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
+    """The second group's function: all findings of one check in one run; clues become what `combine` makes of them."""
+    by_name = {check.name: check for check in checks}
+
+    def combine(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
+        check = by_name.get(key[1].as_py())
+        if check is None or check.combine is None:
+            return table.cast(FINDINGS)
+        rows = [_parsed(row) for row in table.to_pylist()]
+        kept = [row for row in rows if row.finding != "clue"]
+        return _table([*kept, *combined(check, key[0].as_py(), [row for row in rows if row.finding == "clue"])])
+
+    return combine
+
+
+def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[FindingRow]:
+    """What a check's `combine` makes of its clues."""
+    if check.combine is None:
+        return list(rows)
+    ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))
+    clues = [Clue(cluster=r.cluster, offset=r.offset, data=r.data, topic=r.topic, partition=r.partition) for r in ordered]
+    try:
+        return [_of_combined(run, check.name, each) for each in check.combine(clues)]
+    except Exception as error:  # noqa: BLE001 - as in `examine`
+        return [_crashed(run, "", -1, check.name, error)]
+
+
+def _of_combined(run: str, check: str, each: Combined) -> FindingRow:
+    return _row(run, each.topic, each.partition, check, each.found)
+
+
+def _row(run: str, topic: str, partition: int, check: str, finding: Finding) -> FindingRow:
+    def row(name: FindingName, told: Mapping[str, object], **rest: object) -> FindingRow:
+        data = msgspec.to_builtins(told, enc_hook=_numpy, str_keys=True)
+        return FindingRow(run=run, topic=topic, partition=partition, check=check, finding=name, data=data, **rest)  # type: ignore[arg-type]
+
+    match finding:
+        case Found():
+            return row("found", finding.evidence, cluster=finding.cluster, kind=finding.kind, offset=int(finding.offset))
+        case Examined():
+            return row("examined", {}, cluster=finding.cluster, origin=finding.origin, count=int(finding.count))
+        case Clue():
+            return row("clue", finding.data, cluster=finding.cluster, offset=int(finding.offset))
+        case Unjudged():
+            return row("unjudged", {"reason": finding.reason})
+
+
+def _damage(run: str, path: str, reason: str) -> FindingRow:
+    return FindingRow(run=run, topic="", partition=-1, check="", finding="damage", data={"path": path, "reason": reason})
+
+
+def _crashed(run: str, topic: str, partition: int, check: str, error: Exception) -> FindingRow:
+    data = {"reason": f"{type(error).__name__}: {error}", "traceback": "".join(traceback.format_exception(error))}
+    return FindingRow(run=run, topic=topic, partition=partition, check=check, finding="crashed", data=data)
+
+
+def _table(rows: Iterable[FindingRow]) -> pa.Table:
+    return pa.Table.from_pylist([_fields(row) for row in rows], FINDINGS)
+
+
+def _fields(row: FindingRow) -> dict[str, object]:
+    values = {name: getattr(row, name) for name in FINDINGS.names}
+    return values | {"data": msgspec.json.encode(row.data).decode()}
+
+
+def _numpy(value: object) -> object:
+    """Kernels count with numpy: its scalars and arrays are JSON values too."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"evidence holds a {type(value).__name__}, which is no JSON value")
+
+
+def _parsed(row: Mapping[str, object]) -> FindingRow:
+    data = msgspec.json.decode(str(row["data"]))
+    return FindingRow(**{**row, "data": data})
