@@ -9,6 +9,7 @@ from typing import Final
 from chaos.faults.broker_kill import BrokerKill
 from chaos.faults.broker_pause import BrokerPause
 from chaos.faults.broker_restart import BrokerRestart
+from chaos.faults.failover import FailoverForced, FailoverPlanned
 from chaos.faults.link_bandwidth import LinkBandwidth
 from chaos.faults.link_cut import LinkCut
 from chaos.faults.link_flap import LinkFlap
@@ -23,6 +24,8 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "broker-kill": BrokerKill,
         "broker-pause": BrokerPause,
         "broker-restart": BrokerRestart,
+        "failover-forced": FailoverForced,
+        "failover-planned": FailoverPlanned,
         "link-bandwidth": LinkBandwidth,
         "link-cut": LinkCut,
         "link-flap": LinkFlap,

@@ -25,7 +25,7 @@ from harness.model.protocols import Deployment, Recorder, Service
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import CANARY, LinkSpec, topic_name, topic_pattern
 from harness.model.wait import until
-from harness.wire.offsets import Partition, bounds, quiet, try_bounds
+from harness.wire.offsets import Partition, bounds, quiet
 
 START_SECONDS: Final = 90.0
 SETTLE_SECONDS: Final = 60.0
@@ -82,7 +82,10 @@ class MirrorMaker:
         return "order"
 
     def start(self) -> None:
-        """Makes the topics, starts the worker and waits for a record to go through; SetupError with the last log lines if not."""
+        """Makes the topics, starts the worker and waits until a record went through.
+
+        Raises SetupError when the worker ends, DeadlineExceeded when nothing goes through, with the last lines of its log.
+        """
         copy_topics(self._source, self._destination, self._homes)
         self._run()
 
@@ -132,8 +135,11 @@ class MirrorMaker:
         one open, and the coordinator would append an abort marker at any moment until the transaction's timeout: so its
         transactional ids are taken over here, which aborts now what is open.
         """
-        drained = self.lag() == 0 if self._service.alive else False
-        self._service.stop()
+        drained = self._service.alive and self.lag() == 0
+        try:
+            self._service.stop()
+        except DeadlineExceeded:
+            self._service.kill()
         if self._options.delivery == "exactly-once":
             self._settle()
         self._still()
@@ -190,13 +196,13 @@ class MirrorMaker:
             return sum(self._behind(partition, end) for partition, end in ends.items())
 
     def _source_ends(self) -> dict[Partition, int] | None:
+        which: Literal["stable", "high"] = "stable" if self._options.isolation == "read_committed" else "high"
         try:
             topics = data_topics(self._there, self._homes, within=_ASK_SECONDS)
+            places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+            return bounds(self._there, places, which, within=_ASK_SECONDS)
         except KafkaException:
             return None
-        places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
-        which: Literal["stable", "high"] = "stable" if self._options.isolation == "read_committed" else "high"
-        return try_bounds(self._there, places, which, within=_ASK_SECONDS)
 
     def _behind(self, partition: Partition, end: int) -> int:
         position = self._progress.positions.get(partition, 0)

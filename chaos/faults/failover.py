@@ -1,0 +1,178 @@
+"""failover-planned and failover-forced: clients leave a link's source for its destination, for good.
+
+failover-planned
+  Does    clients of the source stop; the mirror drains, after every open transaction of the source has ended; the mirror stops;
+          clients go on at the destination. Nothing may be lost.
+  Bite    records are acknowledged on the destination after the move.
+failover-forced
+  Does    every broker of the source is killed (SIGKILL); the mirror stops where it is; clients go on at the destination. The dead
+          source's logs are captured. What was not mirrored is lost: the recovery point.
+  Bite    no broker of the source answers, and transactions were open when they died.
+Heal      none, by design: it is checked that the mirror stays down, and that the failover went through to the end.
+
+Both write down the promotion offset of every mirrored partition before a client writes to the destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, Final, Literal
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from chaos.faults.bites import watch
+from chaos.faults.settings import settings
+from harness.model.clock import now
+from harness.model.errors import DeadlineExceeded, FaultError, InputError
+from harness.model.protocols import Bite, World
+from harness.model.scenario import FaultSpec, Option
+from harness.model.topology import Topology, is_data_topic
+from harness.model.wait import until
+from harness.runtimes import probe
+from harness.wire.offsets import bounds, quiet
+
+MOMENT: Final = "1-failover"
+DRAINS_WITHIN: Final = 90.0
+WRITES_WITHIN: Final = 30.0
+ANSWERS_WITHIN: Final = 1.0
+_ASK_SECONDS: Final = 5.0
+
+
+class _Failover:
+    """What both kinds share: the target, the end of the mirror, the promotion, and the move of the clients."""
+
+    restores = False
+    defaults: ClassVar[Mapping[str, Option]] = {}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        settings(spec, self.defaults)
+        if spec.target not in world.mirrors:
+            known = ", ".join(sorted(world.mirrors)) or "none"
+            raise InputError(f"fault {spec.id!r} fails over the mirror {spec.target!r}, but the mirrors are {known}")
+        self._world, self._spec = world, spec
+        self._mirror = world.mirrors[spec.target]
+        link = self._mirror.link
+        self._source, self._destination = world.deployment.clusters[link.source], world.deployment.clusters[link.destination]
+        self._moved_at = 0
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        if any(link.name == target for link in topology.links):
+            return None
+        return f"{target!r} is no link; clients fail over along {', '.join(link.name for link in topology.links) or 'no link'}"
+
+    def _promote(self, kind: Literal["planned", "forced"], *, fault_time: int, open_transactions: int) -> None:
+        """Ends the mirror, and writes down where the destination's own records begin."""
+        self._mirror.stop()
+        name, cluster = self._spec.target, self._destination.name
+        for (topic, partition), offset in sorted(self._mirror.promotion().items()):
+            self._world.recorder.event("promotion", name, cluster=cluster, topic=topic, partition=partition, offset=offset)
+        self._world.recorder.event("failover", name, kind=kind, fault_time=fault_time, open_transactions=open_transactions)
+
+    def _move(self, *, drained: bool) -> None:
+        self._moved_at = now()
+        self._world.clients.move(self._source.name, self._destination.name, drained=drained)
+
+    def heal(self) -> Sequence[str]:
+        """Nothing is put back. Raises FaultError when the failover did not go through."""
+        if not self._moved_at:
+            raise FaultError(f"failover {self._spec.id} along {self._spec.target} did not go through: clients were not moved")
+        if self._mirror.alive:
+            raise FaultError(f"the mirror of {self._spec.target} runs again after failover {self._spec.id}: nothing may start it")
+        return [f"mirror {self._spec.target} down", f"clients of {self._source.name} are at {self._destination.name}"]
+
+
+class FailoverPlanned(_Failover):
+    """Drained: what the source has committed is on the destination before clients go there."""
+
+    def inject(self) -> None:
+        began = now()
+        self._world.clients.pause(self._source.name)
+        state = "the source's open transactions"
+
+        def drained() -> bool:
+            nonlocal state
+            if self._world.stopping:
+                raise FaultError(f"failover {self._spec.id} was given up: the run is ending, and it still waited for {state}")
+            # An open transaction hides the commits behind it from a mirror that reads committed: its lag would be 0 too early.
+            if hidden := self._open():
+                state = f"open transactions on {', '.join(hidden)}"
+                return False
+            lag = self._mirror.lag()
+            state = f"a lag of {'unknown size' if lag is None else lag}"
+            return lag == 0
+
+        try:
+            until(drained, within=DRAINS_WITHIN, every=0.05, what=f"{self._spec.target} to drain", state=lambda: state)
+        except DeadlineExceeded as error:
+            raise FaultError(f"failover {self._spec.id} was given up: {error}") from error
+        self._promote("planned", fault_time=began, open_transactions=0)
+        self._move(drained=True)
+
+    def _open(self) -> list[str]:
+        """Data partitions of the source whose last stable offset is below the high watermark."""
+        admin = AdminClient(quiet(self._source.bootstrap))
+        homes = tuple(cluster.name for cluster in self._world.deployment.topology.clusters)
+        try:
+            topics = admin.list_topics(timeout=_ASK_SECONDS).topics
+            places = [
+                (name, number) for name, topic in topics.items() if is_data_topic(name, homes) for number in topic.partitions
+            ]
+            stable = bounds(admin, places, "stable", within=_ASK_SECONDS)
+            high = bounds(admin, places, "high", within=_ASK_SECONDS)
+        except KafkaException as error:
+            return [f"partitions that did not answer ({error.args[0].str()})"]
+        return [f"{topic}-{number}" for (topic, number), end in sorted(high.items()) if stable[topic, number] < end]
+
+    def bite(self) -> Bite:
+        name = f"records acknowledged on {self._destination.name} after the move"
+        return watch(self._world, name, "at least 1", self._measure, within=WRITES_WITHIN)
+
+    def _measure(self) -> tuple[bool, object]:
+        acknowledged = self._world.clients.acknowledged_since(self._moved_at, self._destination.name)
+        return acknowledged > 0, acknowledged
+
+
+class FailoverForced(_Failover):
+    """Not drained: the source dies with transactions open."""
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        super().__init__(spec, world)
+        self._open_transactions = 0
+
+    def inject(self) -> None:
+        self._open_transactions = self._world.clients.open_transactions(self._source.name)
+        died = now()
+        brokers = list(self._source.brokers.values())
+        # At once: brokers that outlive the first would fence it, elect, and end transactions.
+        with ThreadPoolExecutor(len(brokers)) as pool:
+            for killed in [pool.submit(broker.kill) for broker in brokers]:
+                killed.result()
+        self._promote("forced", fault_time=died, open_transactions=self._open_transactions)
+        self._move(drained=False)
+        # The dead do not change: clients need not wait for the copy.
+        self._world.capture(MOMENT, self._source.name)
+
+    def bite(self) -> Bite:
+        expected = {"answering": [], "open_transactions": "at least 1"}
+        return watch(
+            self._world, f"brokers of {self._source.name}, and transactions open at their death", expected, self._measure
+        )
+
+    def _measure(self) -> tuple[bool, object]:
+        answering = [
+            broker.client_address
+            for broker in self._source.brokers.values()
+            if probe.round_trip(probe.parse(broker.client_address), within=ANSWERS_WITHIN) is not None
+        ]
+        seen = {"answering": answering, "open_transactions": self._open_transactions}
+        return not answering and self._open_transactions > 0, seen
+
+    def heal(self) -> Sequence[str]:
+        checked = super().heal()
+        running = [str(broker.id) for broker in self._source.brokers.values() if broker.state != "stopped"]
+        if running:
+            raise FaultError(f"brokers {', '.join(running)} of {self._source.name} run after the forced failover {self._spec.id}")
+        return [*checked, f"brokers of {self._source.name} down"]

@@ -1,0 +1,104 @@
+"""Raw logs of a cluster, copied from its brokers' log directories, whether it is alive or dead.
+
+What a capture promises: every record below a replica's captured high watermark is in its copy. On a live cluster the high
+watermark is asked for first and the bytes are copied afterwards, so the copy is never shorter; it may be longer, and its tail may
+be torn in mid-batch. Brokers and harness share the page cache: what a killed broker had written is seen.
+
+Captured are the data topics (those at home on a cluster of the topology) and Kafka's own topics that producers, transactions and
+groups are judged by. Of every partition folder only the segments.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.capture.replicas import Known, Replica, ask, bounds_of
+from harness.model.errors import EnvironmentFailure
+from harness.model.history import Bounds, Watermark
+from harness.model.protocols import Cluster, Deployment
+from harness.model.topology import is_data_topic
+from harness.rundir import RunWriter
+
+INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__cluster_metadata")
+_ATTEMPTS: Final = 10
+
+LastKnown = Callable[[str], Mapping[tuple[str, int], Watermark]]
+"""Per cluster name, the last watermark that was sampled of each partition."""
+
+
+def nothing_known(_cluster: str) -> Mapping[tuple[str, int], Watermark]:
+    """Where nothing was sampled."""
+    return {}
+
+
+class Captures:
+    """Captures clusters into moments. Bounds of one moment accumulate over clusters; the same cluster again replaces its own.
+
+    Safe from several threads.
+    """
+
+    def __init__(self, deployment: Deployment, writer: RunWriter, last_known: LastKnown = nothing_known) -> None:
+        self._deployment, self._writer, self._last_known = deployment, writer, last_known
+        self._homes = tuple(cluster.name for cluster in deployment.topology.clusters)
+        self._taken: dict[str, dict[str, Sequence[Bounds]]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, moment: str, cluster: str) -> Sequence[Bounds]:
+        """Copies the logs of `cluster` as they are now, and writes down the bounds of the moment so far.
+
+        Raises EnvironmentFailure when a partition's files keep changing under the copy or cannot be copied.
+        """
+        with self._lock:
+            subject = self._deployment.clusters[cluster]
+            replicas = sorted(_replicas(subject, self._homes), key=lambda r: (*r.place, r.broker.id))
+            known = ask(subject, replicas, self._last_known(cluster))
+            bounds = [self._copy(moment, replica, known) for replica in replicas]
+            taken = self._taken.setdefault(moment, {})
+            taken[cluster] = bounds
+            self._writer.write_bounds(moment, [row for rows in taken.values() for row in rows])
+        self._writer.event("captured", cluster, moment=moment, replicas=len(bounds))
+        return bounds
+
+    def _copy(self, moment: str, replica: Replica, known: Known) -> Bounds:
+        place = f"{replica.topic}-{replica.partition}"
+        folder = self._writer.capture_folder(moment) / replica.broker.cluster / str(replica.broker.id) / place
+        copy_segments(replica.folder, folder)
+        return bounds_of(replica, folder, known)
+
+
+def _replicas(cluster: Cluster, homes: tuple[str, ...]) -> Iterator[Replica]:
+    for broker in cluster.brokers.values():
+        for folder in broker.log_dir.iterdir():
+            topic, _, number = folder.name.rpartition("-")
+            # Folders that a broker is about to delete, or holds for a future move, end in -delete, -future or -stray.
+            if folder.is_dir() and number.isdigit() and (topic in INTERNAL or is_data_topic(topic, homes)):
+                yield Replica(broker=broker, topic=topic, partition=int(number), folder=folder)
+
+
+def copy_segments(source: Path, destination: Path) -> None:
+    """Copies the segments of a partition folder, as a set that existed together.
+
+    A live broker may delete a segment (retention) or swap one in (compaction) between the listing and the copy: then a mix of old
+    and new would be copied, so the copy begins anew. Appends do not disturb it.
+    """
+    for _ in range(_ATTEMPTS):
+        shutil.rmtree(destination, ignore_errors=True)
+        destination.mkdir(parents=True)
+        try:
+            before = _inodes(source)
+            for name in before:
+                shutil.copyfile(source / name, destination / name)
+            after = _inodes(source)
+        except FileNotFoundError:
+            continue
+        if before.items() <= after.items():
+            return
+    raise EnvironmentFailure(f"{source} changed {_ATTEMPTS} times while it was copied; capture it when it is written to less")
+
+
+def _inodes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in sorted(folder.glob("*.log"))}

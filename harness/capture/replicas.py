@@ -1,0 +1,183 @@
+"""What is known of the bounds of captured replicas: asked from a live cluster, or put together from what a dead one left.
+
+Of a partition whose leader does not answer: the leader is the last that a sampled watermark named, else the replica with the
+newest leader epoch in its checkpoint and then the longest log (whoever led last wrote the newest epoch, and no follower outgrows
+it). The high watermark is the greatest lower bound there is, the last one sampled or a broker's checkpoint file (written every
+5 s); of a partition with a single replica it is the end of the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from harness.log import layout
+from harness.log.segments import map_segment, walk
+from harness.model.history import Bounds, Watermark
+from harness.model.protocols import Broker, Cluster
+from harness.wire.offsets import Partition, answered_bounds, quiet
+
+METADATA: Final = "__cluster_metadata"
+_ASK_SECONDS: Final = 5.0
+
+HighWatermark = tuple[int, Literal["sampled", "checkpoint", "recomputed"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One partition folder of one broker."""
+
+    broker: Broker
+    topic: str
+    partition: int
+    folder: Path
+
+    @property
+    def place(self) -> Partition:
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """Bounds of the partitions of one cluster, before its bytes are copied. `starts` and `highs` were asked from leaders."""
+
+    leaders: Mapping[Partition, int]
+    in_sync: Mapping[Partition, frozenset[int]] = field(default_factory=dict)
+    starts: Mapping[Partition, int] = field(default_factory=dict)
+    highs: Mapping[Partition, int] = field(default_factory=dict)
+    left: Mapping[Partition, HighWatermark] = field(default_factory=dict)
+    """Of the partitions with several replicas whose leader did not answer."""
+
+
+def ask(cluster: Cluster, replicas: Iterable[Replica], sampled: Mapping[Partition, Watermark]) -> Known:
+    """What can be known now. `sampled` is the last watermark seen of each partition."""
+    folders: dict[Partition, list[Replica]] = defaultdict(list)
+    for replica in replicas:
+        folders[replica.place].append(replica)
+    leaders, in_sync = _described(cluster)
+    led = [place for place in folders if place in leaders]
+    admin = AdminClient(quiet(cluster.bootstrap))
+    highs = answered_bounds(admin, led, "high", within=_ASK_SECONDS)
+    starts = answered_bounds(admin, [place for place in led if place in highs], "start", within=_ASK_SECONDS)
+    for place, found in folders.items():
+        if place not in highs:
+            leaders[place] = _last_leader(found, sampled.get(place))
+    left = {place: _left(found, sampled.get(place)) for place, found in folders.items() if place not in highs and len(found) > 1}
+    return Known(leaders=leaders, in_sync=in_sync, starts=starts, highs=highs, left=left)
+
+
+def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
+    """The bounds of a replica whose segments are in `copied`."""
+    place, broker = replica.place, replica.broker
+    leads = known.leaders.get(place) == broker.id
+    high, source = _high_watermark(replica, copied, known, leads=leads)
+    checkpoint = _checkpoint(broker.log_dir / "log-start-offset-checkpoint").get(place, 0)
+    first = min((int(path.stem) for path in copied.glob("*.log")), default=0)
+    return Bounds(
+        cluster=broker.cluster,
+        broker=broker.id,
+        topic=replica.topic,
+        partition=replica.partition,
+        leader=leads,
+        alive=broker.state != "stopped",
+        log_start=max(first, checkpoint, known.starts.get(place, 0) if leads else 0),
+        high_watermark=high,
+        high_watermark_from=source,
+    )
+
+
+def _high_watermark(replica: Replica, copied: Path, known: Known, *, leads: bool) -> HighWatermark:
+    """A replica outside the ISR owes nothing past its own end; one inside it holds all below the high watermark."""
+    place = replica.place
+    if place in known.highs:
+        high = known.highs[place]
+        behind = replica.broker.id not in known.in_sync.get(place, frozenset())
+        return (min(high, log_end(copied)) if behind else high), "sampled"
+    if place in known.left:
+        high, source = known.left[place]
+        return (high if leads else min(high, log_end(copied))), source
+    return log_end(copied), "recomputed"
+
+
+def log_end(folder: Path) -> int:
+    """The offset after the last whole batch of a partition folder; 0 for one without segments."""
+    for path in sorted(folder.glob("*.log"), reverse=True):
+        segment, _ = map_segment(path)
+        positions, _ = walk(segment)
+        if not len(positions):
+            if segment.base_offset > 0:
+                return segment.base_offset
+            continue
+        last = int(positions[-1])
+        header = np.frombuffer(segment.data[last : last + layout.HEADER_SIZE].tobytes(), layout.HEADER)[0]
+        return int(header["base_offset"]) + int(header["last_offset_delta"]) + 1
+    return 0
+
+
+def _described(cluster: Cluster) -> tuple[dict[Partition, int], dict[Partition, frozenset[int]]]:
+    """Leaders and in-sync replicas by the cluster's own word; empty when it does not answer."""
+    if not any(broker.state == "running" for broker in cluster.brokers.values()):
+        return {}, {}
+    try:
+        topics = AdminClient(quiet(cluster.bootstrap)).list_topics(timeout=_ASK_SECONDS).topics
+    except KafkaException:
+        return {}, {}
+    partitions = {(name, number): p for name, topic in topics.items() for number, p in topic.partitions.items()}
+    leaders = {place: p.leader for place, p in partitions.items() if p.leader >= 0}
+    return leaders, {place: frozenset(p.isrs) for place, p in partitions.items()}
+
+
+def _last_leader(replicas: list[Replica], sampled: Watermark | None) -> int:
+    if len(replicas) == 1:
+        return replicas[0].broker.id
+    if sampled is not None and sampled.leader >= 0:
+        return sampled.leader
+    if replicas[0].topic == METADATA:
+        return max(_quorum(replica) for replica in replicas)[1]
+    return max(replicas, key=lambda replica: (_newest_epoch(replica), log_end(replica.folder))).broker.id
+
+
+def _quorum(replica: Replica) -> tuple[int, int]:
+    """Leader epoch and leader of the metadata quorum, as this node last wrote it down (KRaft's quorum-state)."""
+    try:
+        state = json.loads((replica.folder / "quorum-state").read_bytes())
+    except (OSError, ValueError):
+        return -1, -1
+    return int(state.get("leaderEpoch", -1)), int(state.get("leaderId", -1))
+
+
+def _newest_epoch(replica: Replica) -> int:
+    rows = _rows(replica.folder / "leader-epoch-checkpoint")
+    return max((int(row[0]) for row in rows if len(row) == 2), default=-1)
+
+
+def _left(replicas: list[Replica], sampled: Watermark | None) -> HighWatermark:
+    """The greatest lower bound of the high watermark that samples and checkpoint files give."""
+    if replicas[0].topic == METADATA:
+        return min(log_end(replica.folder) for replica in replicas), "checkpoint"
+    files = [_checkpoint(replica.broker.log_dir / "replication-offset-checkpoint") for replica in replicas]
+    checkpoint = max(file.get(replicas[0].place, 0) for file in files)
+    if sampled is not None and sampled.high_watermark >= checkpoint:
+        return sampled.high_watermark, "sampled"
+    return checkpoint, "checkpoint"
+
+
+def _checkpoint(path: Path) -> dict[Partition, int]:
+    """A broker's offset checkpoint file: version, count, then `topic partition offset` per line."""
+    return {(row[0], int(row[1])): int(row[2]) for row in _rows(path) if len(row) == 3}
+
+
+def _rows(path: Path) -> list[list[str]]:
+    """The lines of a checkpoint file after version and count; none when the broker has not written it."""
+    try:
+        return [line.split() for line in path.read_text().splitlines()[2:]]
+    except OSError:
+        return []
