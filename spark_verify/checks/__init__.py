@@ -1,0 +1,47 @@
+"""The registry of checks: one file, one line here. `docs/checks.md` describes each; a test holds it to this list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from spark_verify.checks import (
+    aborted_read,
+    commit_aborted,
+    duplicate,
+    failover,
+    ghost_ack,
+    group_offsets,
+    last_stable_offset,
+    lost_write,
+    marker_pairing,
+    order_equality,
+    producer_id_uniqueness,
+    read_committed_visibility,
+    replica_agreement,
+    sequence_continuity,
+)
+from spark_verify.checks.base import Check
+
+REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
+    {
+        check.name: check
+        for check in (
+            order_equality.CHECK,
+            lost_write.CHECK,
+            duplicate.CHECK,
+            ghost_ack.CHECK,
+            commit_aborted.CHECK,
+            read_committed_visibility.CHECK,
+            aborted_read.CHECK,
+            last_stable_offset.CHECK,
+            producer_id_uniqueness.CHECK,
+            sequence_continuity.CHECK,
+            marker_pairing.CHECK,
+            replica_agreement.CHECK,
+            group_offsets.CHECK,
+            failover.CHECK,
+        )
+    }
+)

@@ -1,0 +1,101 @@
+"""Which departures a mirror's own guarantee allows, when, and how many: one table.
+
+What is allowed is still an anomaly: reported, counted, with the reason in its evidence. Outside its window or beyond its
+bound it is a violation like any other. Nothing is allowed that the table does not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from harness.model.scenario import MirrorSpec, Option
+from harness.model.verdict import Anomaly
+from spark_verify.eras import touches
+from spark_verify.view import Window
+
+REPLAY_REACH: Final = 10_000_000_000
+"""Nanoseconds before a fault whose records may be mirrored again: offset.flush.interval.ms (1 s here) and
+offset.flush.timeout.ms (5 s) between two commits of source offsets, and the spacing of the samples that date a record."""
+RESTART_REACH: Final = 30_000_000_000
+"""Nanoseconds after a fault within which its repeats are written: restart of the worker, rebalance, catching up."""
+
+DEFAULTS: Final[Mapping[str, Mapping[str, Option]]] = {"mm2": {"delivery": "at-least-once", "isolation": "read_committed"}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """One line of the table. `permits` says why it allows an anomaly of this kind, given the link and all windows, or None."""
+
+    mirror: str
+    options: Mapping[str, Option]
+    kind: str
+    window: str
+    bound: str
+    citation: str
+    permits: Callable[[Anomaly, str, Sequence[Window]], str | None]
+
+
+def _replayed(anomaly: Anomaly, link: str, windows: Sequence[Window]) -> str | None:
+    """A repeat is allowed once per fault that touched the link, its mirror, or a broker of either end."""
+    first, again = _interval(anomaly, "first_written"), _interval(anomaly, "written")
+    if first is None or again is None:
+        return None
+    causes = [
+        w
+        for w in windows
+        if touches(w, link) and w.start <= again[1] and again[0] <= w.end + RESTART_REACH and w.start - REPLAY_REACH <= first[1]
+    ]
+    copy = anomaly.evidence.get("copy")
+    if not causes or not isinstance(copy, int) or copy > len(causes):
+        return None
+    return f"at-least-once: mirrored again around {', '.join(f'{w.fault} ({w.id})' for w in causes)}"
+
+
+def _stepped_back(anomaly: Anomaly, link: str, windows: Sequence[Window]) -> str | None:
+    """A group's repeats are allowed up to the bound that the check worked out."""
+    records, bound = anomaly.evidence.get("records"), anomaly.evidence.get("bound")
+    if not isinstance(records, int) or not isinstance(bound, int) or records > bound:
+        return None
+    return f"offset translation steps back: {records} of at most {bound} records"
+
+
+def _interval(anomaly: Anomaly, name: str) -> tuple[int, int] | None:
+    value = anomaly.evidence.get(name)
+    if isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(v, int) for v in value):
+        return value[0], value[1]
+    return None
+
+
+ALLOWANCES: Final = (
+    Allowance(
+        mirror="mm2",
+        options={"delivery": "at-least-once"},
+        kind="mirrored-duplicate",
+        window="faults on the link, on the mirror, or on a broker of either end; until 30 s after the heal",
+        bound="one copy per such fault, of records first mirrored no earlier than 10 s before it",
+        citation="KIP-618, Motivation: source connectors other than exactly-once ones may write records again after a failure; "
+        "Kafka documentation, Geo-Replication: at-least-once unless exactly.once.source.support is enabled",
+        permits=_replayed,
+    ),
+    Allowance(
+        mirror="mm2",
+        options={},
+        kind="group-replay",
+        window="a failover",
+        bound="what was committed in the last 5 s, offset.lag.max (100), and as much again as the group was behind",
+        citation="KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never later",
+        permits=_stepped_back,
+    ),
+)
+
+
+def why_allowed(anomaly: Anomaly, mirror: MirrorSpec, link: str, windows: Sequence[Window]) -> str | None:
+    """Why the mirror's guarantee allows this anomaly, or None where it does not. `link` led into the anomaly's cluster."""
+    options = {**DEFAULTS.get(mirror.kind, {}), **mirror.options}
+    for line in ALLOWANCES:
+        fits = line.mirror == mirror.kind and line.kind == anomaly.kind
+        if fits and all(options.get(name) == value for name, value in line.options.items()):
+            return line.permits(anomaly, link, windows)
+    return None

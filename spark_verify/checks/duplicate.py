@@ -1,0 +1,74 @@
+"""duplicate: a payload is in a log once (KIP-98, idempotent producers; Jepsen's Kafka workload, duplicate).
+
+Natively no copy but an aborted one may exist twice. In a mirrored era copies are what the mirror made; whether its
+guarantee allows them is `spark_verify.allowed`'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.counting import examined
+from spark_verify.checks.logs import ABORTED, Log, canonical, copies, runs, written
+from spark_verify.eras import promoted_at
+from spark_verify.view import PartitionView
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Counts copies of every payload on every cluster."""
+    findings: list[Finding] = []
+    for log in canonical(view).values():
+        findings += _repeats(view, log)
+    return findings
+
+
+def _repeats(view: PartitionView, log: Log) -> Sequence[Finding]:
+    records, cluster = log.replica.records, log.replica.cluster
+    native = np.array([view.origin(cluster, 0) == "native"] * len(records), np.bool_)
+    cut = promoted_at(view, cluster)
+    if cut is not None:
+        native |= records.offset >= cut
+    # An open native copy is one too many as well: nobody sends a payload twice, so its bytes were repeated.
+    counted = np.flatnonzero((records.uid >= 0) & (log.visible | (native & (log.record_state != ABORTED))))
+    first, copy = copies(records.uid[counted])
+    findings: list[Finding] = list(examined(view, cluster, records.offset[counted]))
+    again = np.flatnonzero(copy > 0)
+    for start, end in runs(again, records.uid[counted[again]]):
+        at = again[start:end]
+        row, original = counted[at[0]], int(records.offset[counted[first[at[0]]]])
+        evidence: dict[str, object] = {
+            "records": end - start,
+            "uid": int(records.uid[row]),
+            "first_offset": original,
+            "copy": int(copy[at].max()),
+        }
+        if not native[row]:
+            evidence["first_written"] = written(view, cluster, original)
+            evidence["written"] = written(view, cluster, int(records.offset[row]))
+        kind = "duplicate" if native[row] else "mirrored-duplicate"
+        findings.append(Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence))
+    return findings
+
+
+CHECK = Check(
+    name="duplicate",
+    guarantee="Every payload is in every log once.",
+    source="KIP-98 (idempotent producer); Jepsen kafka workload, duplicate; KIP-618 for mirrors that promise exactly-once",
+    inputs=frozenset({"batches", "records", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="duplicate",
+            meaning="A payload is in a cluster's own era although the log has it already.",
+            smallest="B has, after its promotion, 7 7: at the offset of the second.",
+        ),
+        AnomalyKind(
+            name="mirrored-duplicate",
+            meaning="A mirrored era has a payload again.",
+            smallest="B has, mirrored, 1 1: at the offset of the second.",
+        ),
+    ),
+    kernel=kernel,
+)

@@ -1,0 +1,111 @@
+"""ghost-ack: an acknowledged offset holds the record it was given for (facts: Redpanda PR 31659, shadow links).
+
+After a failover with clashing producer ids a broker takes a new batch for a repeated one, acknowledges it with the old
+batch's offset and appends nothing. The client sees success; only the offset tells. So every acknowledgement, of aborted
+transactions too, must point at a place in the acknowledging cluster's own era that holds that very record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from spark_verify.checks.counting import examined
+from spark_verify.checks.logs import Log, canonical, copies, locate, runs
+from spark_verify.checks.outcomes import Told, told
+from spark_verify.eras import home, promoted_at
+from spark_verify.view import Ints, PartitionView
+
+REASONS = (
+    "",
+    "below the promotion offset",
+    "acknowledged twice",
+    "beyond the end of the log",
+    "no record there",
+    "another record there",
+)
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Looks up every acknowledged offset in the log of the cluster that acknowledged it."""
+    logs = canonical(view)
+    findings: list[Finding] = []
+    for cluster in sorted({s.cluster for s in view.sends}):
+        what = told(view, cluster)
+        acked = np.flatnonzero(what.acked >= 0)
+        if not len(acked):
+            continue
+        if cluster != home(view.topic) and promoted_at(view, cluster) is None:
+            findings.append(Unjudged(reason=f"{cluster} acknowledged writes to {view.topic} but no promotion was recorded"))
+        elif cluster not in logs:
+            findings.append(Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}"))
+        else:
+            findings += _judge(view, logs[cluster], what, acked)
+    return findings
+
+
+def _judge(view: PartitionView, log: Log, what: Told, acked: Ints) -> Sequence[Finding]:
+    cluster, records = log.replica.cluster, log.replica.records
+    acked = acked[what.acked[acked] >= log.replica.log_start]
+    offsets, cut = what.acked[acked], promoted_at(view, cluster) or 0
+    findings: list[Finding] = list(examined(view, cluster, np.maximum(offsets, cut)))
+    at = locate(records.offset, offsets)
+    holder = np.where(at >= 0, records.uid[at] if len(records) else -1, -1)
+    reason = np.select(
+        [
+            offsets < cut,
+            (copies(offsets)[1] > 0) & (holder != what.uid[acked]),
+            offsets >= log.replica.end,
+            at < 0,
+            holder != what.uid[acked],
+        ],
+        [1, 2, 3, 4, 5],
+        0,
+    )
+    absent = (reason == 3) | (reason == 4)
+    if not log.whole and absent.any():
+        findings.append(Unjudged(reason=f"the log of {cluster} is torn, so what is missing may have been there"))
+        reason[absent] = 0
+    bad = np.flatnonzero(reason)
+    for start, end in runs(bad, offsets[bad]):
+        row = bad[start]
+        findings.append(_ghost(what, int(acked[row]), cluster, int(holder[row]), int(reason[row]), end - start))
+    return findings
+
+
+def _ghost(what: Told, row: int, cluster: str, holder: int, reason: int, records: int) -> Found:
+    send = what.sends[int(what.send[row])]
+    return Found(
+        kind="ghost-ack",
+        cluster=cluster,
+        offset=int(what.acked[row]),
+        evidence={
+            "records": records,
+            "uid": int(what.uid[row]),
+            "why": REASONS[int(reason)],
+            "holds": int(holder),
+            "operation": send.number,
+            "client": send.client,
+            "producer_id": send.producer_id,
+        },
+    )
+
+
+CHECK = Check(
+    name="ghost-ack",
+    guarantee="An acknowledged offset holds the record that was acknowledged, in the acknowledging cluster's own era.",
+    source="Redpanda PR 31659 (acknowledged with old offsets, nothing appended); KIP-98",
+    inputs=frozenset({"batches", "records", "sends", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="ghost-ack",
+            meaning="The acknowledged offset holds another record or none, is another cluster's, or was given twice.",
+            smallest="B acknowledged 7 at offset 3 and has 5 there: at offset 3 on B.",
+        ),
+    ),
+    kernel=kernel,
+    unit="acknowledgements",
+    due=frozenset({"native"}),
+)

@@ -1,0 +1,177 @@
+"""last-stable-offset: the LSO that brokers tell is the one the bytes give (KIP-98, KIP-447).
+
+LSO(h) = the first offset of the earliest transaction with records below high watermark h and no marker below h; else h. It is
+a pure function of the log and h, so every sample can be recomputed. A sample is two requests, LSO and high watermark, at two
+unknown moments of [time, returned]; the high watermark at the LSO's moment lies between the samples before and after. A
+sample is wrong only if no high watermark in that interval gives its LSO. Samples are compared within one leader's epoch, because
+a new leader may begin with an older high watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.counting import examined
+from spark_verify.checks.logs import NOWHERE, Log, canonical
+from spark_verify.eras import lost_at, on_cluster
+from spark_verify.view import Bools, Ints, PartitionView, Watermarks
+
+TIMEOUT = 75_000_000_000
+"""Nanoseconds: librdkafka's and Kafka's default transaction.timeout.ms of 60 s, the coordinator's sweep every 10 s, and 5 s."""
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Judges every sample of every cluster, and what is still open at the end."""
+    logs = canonical(view)
+    findings: list[Finding] = []
+    for cluster, marks in sorted(view.watermarks.items()):
+        told = np.flatnonzero((marks.last_stable >= 0) & (marks.high_watermark >= 0))
+        findings += examined(view, cluster, np.maximum(marks.last_stable[told] - 1, 0))
+        # Up to the first offset that is its own the log is mirrored, so a sample counts for the record below its LSO.
+        findings += _order(view, cluster, marks, told)
+        if cluster in logs and logs[cluster].whole:
+            findings += _recomputed(logs[cluster], marks, told)
+    for cluster, log in logs.items():
+        if lost_at(view, cluster) is None and log.whole:
+            findings += _hanging(view, log)
+    return findings
+
+
+def _found(kind: str, cluster: str, marks: Watermarks, row: int, **evidence: object) -> Found:
+    lso, high = int(marks.last_stable[row]), int(marks.high_watermark[row])
+    sample = {
+        "last_stable": lso,
+        "high_watermark": high,
+        "time": int(marks.time[row]),
+        "leader_epoch": int(marks.leader_epoch[row]),
+    }
+    return Found(kind=kind, cluster=cluster, offset=lso, evidence=sample | evidence)
+
+
+def _same_tenure(view: PartitionView, cluster: str, marks: Watermarks, told: Ints) -> Bools:
+    """Per sample but the first: whether the one before is surely of the same leader's same epoch."""
+    before, after = told[:-1], told[1:]
+    same = (marks.leader[before] == marks.leader[after]) & (marks.leader_epoch[before] == marks.leader_epoch[after])
+    unknown = marks.leader_epoch[after] < 0
+    for window in on_cluster(view.windows, cluster):
+        same &= ~(unknown & (marks.time[before] <= window.end) & (marks.returned[after] >= window.start))
+    return np.asarray(same)
+
+
+def _order(view: PartitionView, cluster: str, marks: Watermarks, told: Ints) -> Sequence[Finding]:
+    if not len(told):
+        return []
+    lso, high = marks.last_stable[told], marks.high_watermark[told]
+    same = _same_tenure(view, cluster, marks, told)
+    findings: list[Finding] = []
+    for name, values, kind in (("last_stable", lso, "lso-regression"), ("high_watermark", high, "high-watermark-regression")):
+        for i in np.flatnonzero(same & (values[1:] < values[:-1])).tolist():
+            findings.append(_found(kind, cluster, marks, int(told[i + 1]), before={name: int(values[i])}))
+    # The LSO may have been asked for after the high watermark: the next sample bounds what that had become by then.
+    bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
+    findings += [
+        _found("lso-above-high-watermark", cluster, marks, int(told[i])) for i in np.flatnonzero(lso[:-1] > bound).tolist()
+    ]
+    return findings
+
+
+def _recomputed(log: Log, marks: Watermarks, told: Ints) -> Sequence[Finding]:
+    lso, high = marks.last_stable[told], marks.high_watermark[told]
+    tenure = marks.leader_epoch[told] * 1_000_003 + marks.leader[told]
+    known = np.concatenate(([False], tenure[1:] == tenure[:-1])) if len(told) else np.empty(0, np.bool_)
+    lowest = np.where(known, np.minimum(np.concatenate(([0], high[:-1]))[: len(high)], high), 0)
+    following = np.concatenate((high[1:], [log.replica.end]))[: len(high)]
+    highest = np.maximum(high, np.where(np.concatenate((known[1:], [False]))[: len(high)], following, log.replica.end))
+    first, last = attained(log, lso)
+    wrong = (first > highest) | (last < lowest) | (first > last)
+    return [
+        _found(
+            "lso-mismatch",
+            log.replica.cluster,
+            marks,
+            int(told[i]),
+            recomputed=recompute(log, int(high[i])),
+            high_watermark_between=[int(lowest[i]), int(highest[i])],
+        )
+        for i in np.flatnonzero(wrong).tolist()
+    ]
+
+
+def recompute(log: Log, high_watermark: int) -> int:
+    """The LSO that this log has when its high watermark is `high_watermark`."""
+    every = log.transactions
+    unended = (every.first < high_watermark) & (every.marker >= high_watermark)
+    return min(high_watermark, int(every.first[unended].min())) if unended.any() else high_watermark
+
+
+def attained(log: Log, values: Ints) -> tuple[Ints, Ints]:
+    """Per value v, the interval (first, last) of high watermarks whose LSO is v; empty (first > last) where v is never the LSO.
+
+    v is the LSO while no transaction that began before v is unended, and either h = v or one that began at v is unended.
+    """
+    every = log.transactions
+    order = np.argsort(every.first, kind="stable")
+    begins, ends = every.first[order], every.marker[order]
+    latest = np.concatenate(([-1], np.maximum.accumulate(ends))) if len(ends) else np.array([-1], np.int64)
+    place = np.searchsorted(begins, values, side="left")
+    first = np.maximum(values, latest[place] + 1)
+    here = np.minimum(place, max(len(begins) - 1, 0))
+    opens = (place < len(begins)) & (begins[here] == values) if len(begins) else np.zeros(len(values), np.bool_)
+    last = np.where(opens, ends[here], values) if len(begins) else values
+    return first.astype(np.int64), last.astype(np.int64)
+
+
+def _hanging(view: PartitionView, log: Log) -> Sequence[Finding]:
+    every, records = log.transactions, log.replica.records
+    findings = []
+    for i in np.flatnonzero(every.marker == NOWHERE).tolist():
+        at = np.flatnonzero(records.offset >= every.first[i])
+        if not len(at):
+            continue
+        age = view.ended - int(records.timestamp[at[0]]) * 1_000_000
+        if age > TIMEOUT:
+            evidence = {"producer_id": int(every.producer_id[i]), "open_seconds": round(age / 1e9, 1)}
+            findings.append(
+                Found(kind="hanging-transaction", cluster=log.replica.cluster, offset=int(every.first[i]), evidence=evidence)
+            )
+    return findings
+
+
+CHECK = Check(
+    name="last-stable-offset",
+    guarantee="The last stable offset that leaders tell never steps back and is what the bytes below the high watermark give.",
+    source="KIP-98 (LSO); KIP-664 (hanging transactions)",
+    inputs=frozenset({"batches", "records", "watermarks", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="lso-above-high-watermark",
+            meaning="A sampled LSO is above the high watermark, also above that of the next sample.",
+            smallest="a sample says LSO 3, high watermark 2, and the next 3, 2 again: at offset 3.",
+        ),
+        AnomalyKind(
+            name="lso-regression",
+            meaning="Within one leader's epoch a later sample has a lower LSO.",
+            smallest="samples of one epoch say LSO 2, then 1: at offset 1.",
+        ),
+        AnomalyKind(
+            name="high-watermark-regression",
+            meaning="Within one leader's epoch a later sample has a lower high watermark; the offset is the sample's LSO.",
+            smallest="samples of one epoch say high watermark 3, then 2.",
+        ),
+        AnomalyKind(
+            name="lso-mismatch",
+            meaning="No high watermark that the partition can have had at that time gives the sampled LSO.",
+            smallest="A has 1 open at offset 0 and a high watermark of 1, a sample says LSO 1: at offset 1.",
+        ),
+        AnomalyKind(
+            name="hanging-transaction",
+            meaning="On a cluster that lives on, a transaction is open longer than its timeout lets it be.",
+            smallest="A has 1 open at offset 0, written 80 s before the end: at offset 0.",
+        ),
+    ),
+    kernel=kernel,
+    unit="samples",
+)

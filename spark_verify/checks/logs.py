@@ -1,0 +1,176 @@
+"""What the bytes of one log say: which batches were committed, which transactions there were, where a payload is.
+
+Kafka's rule (KIP-98): a transactional batch belongs to the first control record of its producer id that follows it in the
+partition, and is committed or aborted with it; while there is none, it is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from spark_verify.view import ABORT, COMMIT, DATA, Batches, Bools, Ints, PartitionView, Replica
+
+PLAIN, COMMITTED, ABORTED, OPEN, CONTROL = range(5)
+STATE_NAMES = ("plain", "committed", "aborted", "open", "control")
+NOWHERE = 2**62
+"""Marker offset of a transaction that has none: after everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transactions:
+    """Transactions of one log, in order of their first offset. `marker` is an offset, NOWHERE while open; epochs are of data."""
+
+    producer_id: Ints
+    first: Ints
+    last: Ints
+    lowest_epoch: Ints
+    highest_epoch: Ints
+    marker: Ints
+    marker_epoch: Ints
+    committed: Bools
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """One replica with the state of every batch (`state`, `marker` offset or NOWHERE) and record (`record_state`)."""
+
+    replica: Replica
+    state: Ints
+    marker: Ints
+    record_state: Ints
+    transactions: Transactions
+
+    @property
+    def visible(self) -> Bools:
+        """Per record: plain or committed, so that a read_committed reader gets it once the LSO has passed it."""
+        return np.isin(self.record_state, (PLAIN, COMMITTED))
+
+    @property
+    def whole(self) -> bool:
+        """Whether all its bytes could be read: what is absent from a torn log may have been there."""
+        return not self.replica.damage
+
+    def state_of(self, record: int) -> str:
+        """The state of a record, as a word for evidence."""
+        return STATE_NAMES[int(self.record_state[record])]
+
+
+def read(replica: Replica) -> Log:
+    """Works out every transaction of a log."""
+    batches = replica.batches
+    data, marker_at, first_at = _pair(batches)
+    state = np.where(batches.control == DATA, PLAIN, CONTROL).astype(np.int64)
+    ended = marker_at >= 0
+    committed = ended & (batches.control[marker_at] == COMMIT)
+    state[data] = np.where(~ended[data], OPEN, np.where(committed[data], COMMITTED, ABORTED))
+    marker = np.where(ended, batches.base_offset[marker_at] if len(batches) else 0, NOWHERE).astype(np.int64)
+    return Log(
+        replica=replica,
+        state=state,
+        marker=marker,
+        record_state=state[replica.records.batch] if len(batches) else np.empty(0, np.int64),
+        transactions=_transactions(batches, data, first_at, marker_at),
+    )
+
+
+def _pair(batches: Batches) -> tuple[Ints, Ints, Ints]:
+    """Indices of transactional data batches; per batch, indices of its marker and of its transaction's first batch, or -1."""
+    n = len(batches)
+    is_marker = (batches.control == COMMIT) | (batches.control == ABORT)
+    is_data = batches.transactional & (batches.control == DATA)
+    taking_part = np.flatnonzero((is_marker | is_data) & (batches.producer_id >= 0))
+    order = taking_part[np.argsort(batches.producer_id[taking_part], kind="stable")]
+    marker_at, first_at = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    if not len(order):
+        return order, marker_at, first_at
+    pid, marks = batches.producer_id[order], is_marker[order]
+    place = np.arange(len(order))
+    following = np.minimum.accumulate(np.where(marks, place, len(order))[::-1])[::-1]
+    inside = following < len(order)
+    mine = inside & (pid[np.where(inside, following, 0)] == pid)
+    marker_at[order[mine]] = order[following[mine]]
+    new = np.concatenate(([True], (pid[1:] != pid[:-1]) | marks[:-1])) & ~marks
+    first_at[order] = order[np.maximum.accumulate(np.where(new, place, 0))]
+    data = order[~marks]
+    marker_at[order[marks]] = -1
+    return np.sort(data), marker_at, first_at
+
+
+def _transactions(batches: Batches, data: Ints, first_at: Ints, marker_at: Ints) -> Transactions:
+    by_first = data[np.argsort(first_at[data], kind="stable")]
+    groups = first_at[by_first]
+    starts = np.flatnonzero(np.concatenate(([True], groups[1:] != groups[:-1]))) if len(groups) else np.empty(0, np.int64)
+    heads = groups[starts]
+    ends = np.concatenate((starts[1:], [len(groups)]))[: len(starts)] - 1
+    markers = marker_at[heads]
+    closed = markers >= 0
+    epochs = batches.producer_epoch[by_first]
+    none = np.empty(0, np.int64)
+    return Transactions(
+        producer_id=batches.producer_id[heads],
+        first=batches.base_offset[heads],
+        last=batches.last_offset[by_first[ends]],
+        lowest_epoch=np.minimum.reduceat(epochs, starts) if len(starts) else none,
+        highest_epoch=np.maximum.reduceat(epochs, starts) if len(starts) else none,
+        marker=np.where(closed, batches.base_offset[markers], NOWHERE) if len(starts) else none,
+        marker_epoch=np.where(closed, batches.producer_epoch[markers], -1) if len(starts) else none,
+        committed=closed & (batches.control[markers] == COMMIT) if len(starts) else np.empty(0, np.bool_),
+    )
+
+
+def canonical(view: PartitionView) -> dict[str, Log]:
+    """Per cluster, the log that speaks for it."""
+    return {cluster: read(replica) for cluster, replica in view.canonical().items()}
+
+
+def locate(keys: Ints, wanted: Ints) -> Ints:
+    """Per wanted key, the index of its first occurrence in `keys`, or -1."""
+    if not len(keys) or not len(wanted):
+        return np.full(len(wanted), -1, np.int64)
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    place = np.minimum(np.searchsorted(ordered, wanted, side="left"), len(keys) - 1)
+    return np.where(ordered[place] == wanted, order[place], -1).astype(np.int64)
+
+
+def copies(keys: Ints) -> tuple[Ints, Ints]:
+    """Per element, (index of the first element with its key, how manyeth copy it is, from 0), in the order given."""
+    n = len(keys)
+    first, number = np.arange(n, dtype=np.int64), np.zeros(n, np.int64)
+    if not n:
+        return first, number
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    new = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+    head = np.maximum.accumulate(np.where(new, np.arange(n), 0))
+    first[order], number[order] = order[head], np.arange(n) - head
+    return first, number
+
+
+def runs(*columns: Ints) -> Iterator[tuple[int, int]]:
+    """(start, end) index ranges in which every column rises by exactly one: how anomalies of neighbours become one."""
+    n = len(columns[0])
+    if not n:
+        return
+    breaks = np.zeros(n - 1, np.bool_)
+    for column in columns:
+        breaks |= np.diff(column) != 1
+    edges = np.concatenate(([0], np.flatnonzero(breaks) + 1, [n]))
+    yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+
+
+def written(view: PartitionView, cluster: str, offset: int) -> list[int]:
+    """[earliest, latest] time at which this offset came to be on a cluster, as its sampled high watermarks bracket it."""
+    marks = view.watermarks.get(cluster)
+    if marks is None or not len(marks.time):
+        return [0, view.ended]
+    after = int(np.searchsorted(np.maximum.accumulate(marks.high_watermark), offset, side="right"))
+    earliest = int(marks.time[after - 1]) if after else 0
+    latest = int(marks.returned[after]) if after < len(marks.time) else view.ended
+    return [earliest, latest]

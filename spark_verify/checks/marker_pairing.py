@@ -1,0 +1,106 @@
+"""marker-pairing: every transaction in a partition ends in one marker of its epoch or a later one (KIP-98, KIP-890, KIP-1228).
+
+With transactions v1 the marker has the data's epoch, or a higher one when a timeout or a successor ended it; with v2 the
+coordinator raises the epoch at every end, so the marker's is one higher. Both are taken. After a marker no data of a lower epoch
+may follow: its producer was fenced by then. One transaction has one epoch, so a second one without a marker in between means that
+a marker is missing. Markers without data are normal: a partition is added to a transaction before its first record is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.counting import examined
+from spark_verify.checks.logs import NOWHERE, Log, canonical
+from spark_verify.view import ABORT, COMMIT, DATA, PartitionView
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Pairs transactions and markers of every cluster's log."""
+    findings: list[Finding] = []
+    for cluster, log in canonical(view).items():
+        findings += examined(view, cluster, log.transactions.first)
+        findings += [*_epochs(log), *_stale(log)]
+    return findings
+
+
+def _epochs(log: Log) -> Sequence[Finding]:
+    every, found = log.transactions, []
+    closed = every.marker != NOWHERE
+    older = np.flatnonzero(closed & (every.marker_epoch < every.highest_epoch))
+    for i in older.tolist():
+        evidence: dict[str, object] = {
+            "producer_id": int(every.producer_id[i]),
+            "marker_epoch": int(every.marker_epoch[i]),
+            "data_epoch": int(every.highest_epoch[i]),
+            "first_offset": int(every.first[i]),
+        }
+        found.append(Found(kind="marker-epoch", cluster=log.replica.cluster, offset=int(every.marker[i]), evidence=evidence))
+    for i in np.flatnonzero(every.lowest_epoch != every.highest_epoch).tolist():
+        evidence = {
+            "producer_id": int(every.producer_id[i]),
+            "epochs": [int(every.lowest_epoch[i]), int(every.highest_epoch[i])],
+            "last_offset": int(every.last[i]),
+        }
+        found.append(Found(kind="marker-missing", cluster=log.replica.cluster, offset=int(every.first[i]), evidence=evidence))
+    return found
+
+
+def _stale(log: Log) -> Sequence[Finding]:
+    """Data whose epoch is below that of the last marker of its producer id before it."""
+    batches = log.replica.batches
+    marker = (batches.control == COMMIT) | (batches.control == ABORT)
+    part = np.flatnonzero((batches.producer_id >= 0) & (marker | (batches.control == DATA)))
+    order = part[np.argsort(batches.producer_id[part], kind="stable")]
+    if not len(order):
+        return []
+    pid, place = batches.producer_id[order], np.arange(len(order))
+    last = np.maximum.accumulate(np.where(marker[order], place, -1))
+    fenced = (last >= 0) & (pid[np.maximum(last, 0)] == pid) & ~marker[order]
+    fence = batches.producer_epoch[order[np.maximum(last, 0)]]
+    stale = np.flatnonzero(fenced & (batches.producer_epoch[order] < fence))
+    return [
+        Found(
+            kind="stale-data",
+            cluster=log.replica.cluster,
+            offset=int(batches.base_offset[order[i]]),
+            evidence={
+                "producer_id": int(pid[i]),
+                "producer_epoch": int(batches.producer_epoch[order[i]]),
+                "marker_epoch": int(fence[i]),
+                "marker_offset": int(batches.base_offset[order[last[i]]]),
+            },
+        )
+        for i in stale.tolist()
+    ]
+
+
+CHECK = Check(
+    name="marker-pairing",
+    guarantee="Every transaction ends in one marker of its epoch or a later one, and nothing of a lower epoch follows a marker.",
+    source="KIP-98; KIP-890 (transactions v2); KIP-1228",
+    inputs=frozenset({"batches", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="marker-epoch",
+            meaning="A marker has a lower epoch than the data it ends; the offset is the marker's.",
+            smallest="producer 7 wrote 1 in epoch 2, its COMMIT has epoch 1: at the offset of COMMIT.",
+        ),
+        AnomalyKind(
+            name="marker-missing",
+            meaning="A producer id wrote in a new epoch although its transaction of the old one has no marker.",
+            smallest="producer 7 wrote 1 in epoch 0, then 2 in epoch 1, without a marker in between: at the offset of 1.",
+        ),
+        AnomalyKind(
+            name="stale-data",
+            meaning="Data follows a marker of a higher epoch: a fenced producer wrote.",
+            smallest="producer 7's COMMIT has epoch 1, then it wrote 2 in epoch 0: at the offset of 2.",
+        ),
+    ),
+    kernel=kernel,
+    unit="transactions",
+    due=frozenset({"native"}),
+)

@@ -1,0 +1,200 @@
+"""order-equality: what a mirror that moves offsets can promise, that the destination is the source's committed sequence.
+
+MirrorMaker 2 (KIP-382) re-batches and appends, so offsets differ; each partition goes to the one of the same number through one
+task, in order. Equality is therefore over (payload id, digest of timestamp, key, value and headers), in order, without
+offsets. A tail that is missing is lag: RPO when the source was given up by force, nobody's to say when the run just ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from spark_verify.checks.counting import examined
+from spark_verify.checks.logs import canonical, runs, written
+from spark_verify.checks.mirroring import Hop, aborted_or_open, hop, repeated_at_source
+from spark_verify.view import Ints, PartitionView
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Compares every hop of this partition's topic."""
+    logs = canonical(view)
+    findings: list[Finding] = []
+    for source, destination in view.hops():
+        if source in logs and destination in logs:
+            findings += _judge(view, hop(view, logs[source], logs[destination]))
+        else:
+            missing = source if source not in logs else destination
+            findings.append(Unjudged(reason=f"no log of {missing} was captured for {view.topic}-{view.partition}"))
+    return findings
+
+
+def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
+    cluster = compared.destination.replica.cluster
+    offsets = compared.destination.replica.records.offset[compared.mirrored]
+    findings: list[Finding] = list(examined(view, cluster, offsets))
+    torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
+    if torn:
+        return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so what is missing may have been there")]
+    return [
+        *findings,
+        *_repeats(view, compared),
+        *_strangers(compared),
+        *_holes(compared),
+        *_inversions(compared),
+        *_divergences(compared),
+        *_lag(compared),
+    ]
+
+
+def _found(compared: Hop, kind: str, at: Ints, **evidence: object) -> Found:
+    """An anomaly at neighbouring records of the destination: `at` are indices into `mirrored`."""
+    ours = compared.destination.replica
+    rows = compared.mirrored[at]
+    return Found(
+        kind=kind,
+        cluster=ours.cluster,
+        offset=int(ours.records.offset[rows[0]]),
+        evidence={
+            "records": len(at),
+            "uid": int(ours.records.uid[rows[0]]),
+            "source": compared.source.replica.cluster,
+            **evidence,
+        },
+    )
+
+
+def _repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
+    ours = compared.destination.replica
+    uids = ours.records.uid[compared.mirrored]
+    again = np.flatnonzero((compared.copy > 0) & ~np.isin(uids, repeated_at_source(compared)))
+    found = []
+    for start, end in runs(again, uids[again]):
+        at = again[start:end]
+        offset = int(ours.records.offset[compared.mirrored[at[0]]])
+        original = int(ours.records.offset[compared.mirrored[compared.first[at[0]]]])
+        evidence: dict[str, object] = {
+            "first_offset": original,
+            "copy": int(compared.copy[at].max()),
+            "first_written": written(view, ours.cluster, original),
+            "written": written(view, ours.cluster, offset),
+        }
+        found.append(_found(compared, "mirrored-duplicate", at, **evidence))
+    return found
+
+
+def _strangers(compared: Hop) -> Sequence[Finding]:
+    nowhere = np.flatnonzero(compared.position < 0)
+    uids = compared.destination.replica.records.uid[compared.mirrored[nowhere]]
+    hidden = aborted_or_open(compared, uids)
+    findings: list[Finding] = []
+    for start, end in runs(nowhere[hidden >= 0], uids[hidden >= 0]):
+        row = int(hidden[hidden >= 0][start])
+        state, offset = compared.source.state_of(row), int(compared.source.replica.records.offset[row])
+        findings.append(_found(compared, "mirrored-aborted", nowhere[hidden >= 0][start:end], state=state, source_offset=offset))
+    phantom = nowhere[hidden < 0]
+    if compared.source.replica.log_start > 0 and len(phantom):
+        reason = (
+            f"{len(phantom)} mirrored records are not in the log of {compared.source.replica.cluster}, whose start was deleted"
+        )
+        return [*findings, Unjudged(reason=reason)]
+    strange = compared.destination.replica.records.uid[compared.mirrored[phantom]]
+    return [*findings, *(_found(compared, "mirror-phantom", phantom[start:end]) for start, end in runs(phantom, strange))]
+
+
+def _holes(compared: Hop) -> Sequence[Finding]:
+    theirs = compared.source.replica.records
+    holes = compared.holes
+    findings = []
+    for start, end in runs(holes):
+        row = compared.sequence[holes[start]]
+        around = compared.neighbours(int(holes[start]))
+        before = around["before_offset"]
+        evidence = {
+            "records": end - start,
+            "uid": int(theirs.uid[row]),
+            "source": compared.source.replica.cluster,
+            "source_offset": int(theirs.offset[row]),
+            **around,
+        }
+        offset = before if isinstance(before, int) else -1
+        findings.append(Found(kind="mirror-hole", cluster=compared.destination.replica.cluster, offset=offset, evidence=evidence))
+    return findings
+
+
+def _inversions(compared: Hop) -> Sequence[Finding]:
+    kept = np.flatnonzero((compared.copy == 0) & (compared.position >= 0))
+    places = compared.position[kept]
+    reached = np.maximum.accumulate(places) if len(places) else places
+    late = kept[places < reached]
+    return [
+        _found(compared, "mirror-inversion", late[start:end], position=int(compared.position[late[start]]))
+        for start, end in runs(late, compared.position[late])
+    ]
+
+
+def _divergences(compared: Hop) -> Sequence[Finding]:
+    known = np.flatnonzero(compared.position >= 0)
+    rows = compared.sequence[compared.position[known]]
+    theirs, ours = compared.source.replica.records, compared.destination.replica.records
+    other = theirs.digest[rows] != ours.digest[compared.mirrored[known]]
+    return [
+        _found(compared, "mirror-divergence", known[[i]], source_offset=int(theirs.offset[rows[i]]))
+        for i in np.flatnonzero(other).tolist()
+    ]
+
+
+def _lag(compared: Hop) -> Sequence[Finding]:
+    if compared.tail != "unknown" or not len(compared.behind):
+        return []
+    source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
+    return [
+        Unjudged(
+            reason=f"the run ended with {len(compared.behind)} committed records of {source} not yet on {destination}: "
+            "late or lost, nobody can tell"
+        )
+    ]
+
+
+CHECK = Check(
+    name="order-equality",
+    guarantee="A mirrored log is the source's committed records, in their order, unchanged, without holes or strangers.",
+    source="KIP-382; Kafka documentation, Geo-Replication: records keep their order and partition",
+    inputs=frozenset({"batches", "records", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="mirror-hole",
+            meaning="A committed record of the source is missing on the destination, and a later one is there.",
+            smallest="A has 1 2 3, B has 1 3: at the offset of 3 on B.",
+        ),
+        AnomalyKind(
+            name="mirror-inversion",
+            meaning="A record arrived after one that follows it at the source.",
+            smallest="A has 1 2, B has 2 1: at the offset of 1 on B.",
+        ),
+        AnomalyKind(
+            name="mirror-divergence",
+            meaning="A record has another timestamp, key, value or header on the destination than at the source.",
+            smallest="A has 1 with value x, B has 1 with value y: at its offset on B.",
+        ),
+        AnomalyKind(
+            name="mirror-phantom",
+            meaning="A mirrored record that the source never had.",
+            smallest="A has 1, B has 1 9: at the offset of 9 on B.",
+        ),
+        AnomalyKind(
+            name="mirrored-duplicate",
+            meaning="A record was mirrored again; the first copy counts for order.",
+            smallest="A has 1 2, B has 1 1 2: at the offset of the second 1 on B.",
+        ),
+        AnomalyKind(
+            name="mirrored-aborted",
+            meaning="A record of a transaction that the source aborted, or never ended, is plain data on the destination.",
+            smallest="A has 1 and its ABORT marker, B has 1: at its offset on B.",
+        ),
+    ),
+    kernel=kernel,
+    due=frozenset({"mirrored"}),
+)

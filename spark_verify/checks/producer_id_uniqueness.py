@@ -1,0 +1,195 @@
+"""producer-id-uniqueness: a producer id belongs to one producer (KIP-98; what breaks in it: Redpanda PR 31659, KIP-1279).
+
+Within a cluster: two producer incarnations may share an id only one after the other, each with higher epochs, which is how a
+transactional id fences its predecessor; two transactional ids never share one. Within a partition: an id that the cluster
+itself handed out is not one that the mirror wrote there, unless the partition's producer state was reset in between. Then the
+broker takes new batches for repeated ones, acknowledges them, and appends nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from harness.model.payload import PROCESS_SHIFT
+from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found
+from spark_verify.eras import promoted_at
+from spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
+
+KIND = "producer-id-collision"
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Who used which id in this partition's bytes, and who said so; collisions with mirrored ids at once."""
+    findings: list[Finding] = []
+    for cluster, replica in view.canonical().items():
+        findings += _in_bytes(view, cluster, replica)
+    return [*findings, *_as_told(view)]
+
+
+def _in_bytes(view: PartitionView, cluster: str, replica: Replica) -> Sequence[Finding]:
+    batches, records = replica.batches, replica.records
+    home = view.origin(cluster, 0) == "native"
+    cut = promoted_at(view, cluster)
+    with_id = (batches.producer_id >= 0) & (batches.control == DATA)
+    native = with_id & (batches.base_offset >= (0 if home else (2**62 if cut is None else cut)))
+    findings: list[Finding] = []
+    for origin, chosen in (("native", native), ("mirrored", with_id & ~native)):
+        if chosen.any():
+            count = int(np.count_nonzero(chosen))
+            findings.append(Examined(cluster=cluster, origin="native" if origin == "native" else "mirrored", count=count))
+    process = np.full(len(batches), -1, np.int64)
+    ours = np.flatnonzero(records.uid >= 0)
+    process[records.batch[ours][::-1]] = records.uid[ours][::-1] >> PROCESS_SHIFT
+    findings += _mirrored_ids(cluster, replica, native, with_id & ~native)
+    return [*findings, *_clues(cluster, replica, np.flatnonzero(native & (process >= 0)), process)]
+
+
+def _mirrored_ids(cluster: str, replica: Replica, native: Bools, mirrored: Bools) -> Sequence[Finding]:
+    batches = replica.batches
+    resets = np.flatnonzero(batches.control == OTHER_CONTROL)
+    after = np.flatnonzero(native)
+    last_reset = resets[np.searchsorted(resets, after) - 1] if len(resets) else np.full(len(after), -1, np.int64)
+    if len(resets):
+        last_reset = np.where(np.searchsorted(resets, after) > 0, last_reset, -1)
+    theirs = np.flatnonzero(mirrored)
+    findings, blamed = [], set()
+    for index, reset in zip(after.tolist(), last_reset.tolist(), strict=True):
+        pid = int(batches.producer_id[index])
+        if pid in blamed:
+            continue
+        clash = theirs[(batches.producer_id[theirs] == pid) & (theirs > reset)]
+        if len(clash):
+            blamed.add(pid)
+            evidence = {
+                "producer_id": pid,
+                "producer_epoch": int(batches.producer_epoch[index]),
+                "mirrored_offset": int(batches.base_offset[clash[0]]),
+            }
+            findings.append(Found(kind=KIND, cluster=cluster, offset=int(batches.base_offset[index]), evidence=evidence))
+    return findings
+
+
+def _clues(cluster: str, replica: Replica, chosen: Ints, process: Ints) -> Iterator[Clue]:
+    """One clue per (producer id, process) of this partition."""
+    batches = replica.batches
+    pairs = np.stack((batches.producer_id[chosen], process[chosen]), axis=1) if len(chosen) else np.empty((0, 2), np.int64)
+    keys, which = np.unique(pairs, axis=0, return_inverse=True)
+    for i, (pid, owner) in enumerate(keys.tolist()):
+        mine = chosen[which.ravel() == i]
+        epochs = batches.producer_epoch[mine]
+        data = {
+            "from": "bytes",
+            "producer_id": pid,
+            "process": owner,
+            "epochs": [int(epochs.min()), int(epochs.max())],
+            "batches": len(mine),
+        }
+        yield Clue(cluster=cluster, offset=int(batches.base_offset[mine[0]]), data=data)
+
+
+def _as_told(view: PartitionView) -> Iterator[Clue]:
+    """What producers knew of their own ids: the only trace of one whose records never reached a log."""
+    told: dict[tuple[str, int, int, str], list[tuple[int, int]]] = defaultdict(list)
+    for send in view.sends:
+        if send.producer_id >= 0:
+            acked = send.offsets[send.offsets >= 0]
+            key = (send.cluster, send.producer_id, send.process, send.transactional_id)
+            told[key].append((send.producer_epoch, int(acked[0]) if len(acked) else -1))
+    for (cluster, pid, process, transactional_id), rows in told.items():
+        data = {
+            "from": "client",
+            "producer_id": pid,
+            "process": process,
+            "transactional_id": transactional_id,
+            "epochs": [min(e for e, _ in rows), max(e for e, _ in rows)],
+            "batches": len(rows),
+        }
+        yield Clue(cluster=cluster, offset=rows[0][1], data=data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """One incarnation's use of one producer id on one cluster, over all partitions; `clue` is where it has the fewest batches."""
+
+    process: int
+    transactional_ids: frozenset[str]
+    lowest: int
+    highest: int
+    batches: int
+    clue: Clue
+
+
+def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
+    """Two incarnations with one id whose epochs overlap, or with different transactional ids."""
+    owners: dict[tuple[str, int], dict[int, list[Clue]]] = defaultdict(lambda: defaultdict(list))
+    for clue in clues:
+        owners[clue.cluster, _int(clue, "producer_id")][_int(clue, "process")].append(clue)
+    found = []
+    for (cluster, pid), by_process in sorted(owners.items()):
+        uses = [_use(process, mine) for process, mine in sorted(by_process.items())]
+        for one, other in combinations(uses, 2):
+            if _clash(one, other):
+                found.append(_collision(cluster, pid, one, other))
+    return found
+
+
+def _use(process: int, clues: Sequence[Clue]) -> Use:
+    spans = [c.data["epochs"] for c in clues]
+    epochs = [e for span in spans if isinstance(span, list) for e in span]
+    in_bytes = [c for c in clues if c.data.get("from") == "bytes"]
+    return Use(
+        process=process,
+        transactional_ids=frozenset(str(c.data["transactional_id"]) for c in clues if "transactional_id" in c.data),
+        lowest=min(epochs),
+        highest=max(epochs),
+        batches=sum(_int(c, "batches") for c in in_bytes or clues),
+        clue=min(in_bytes or clues, key=lambda c: (_int(c, "batches"), c.topic, c.partition)),
+    )
+
+
+def _clash(one: Use, other: Use) -> bool:
+    strangers = one.transactional_ids and other.transactional_ids and not one.transactional_ids & other.transactional_ids
+    return bool(strangers) or (one.lowest <= other.highest and other.lowest <= one.highest)
+
+
+def _collision(cluster: str, pid: int, one: Use, other: Use) -> Combined:
+    """Blames the incarnation with fewer batches, the later one where they are equal: that is the intruder."""
+    intruder, owner = sorted((one, other), key=lambda u: (u.batches, -u.process))
+    evidence = {
+        "producer_id": pid,
+        "processes": [owner.process, intruder.process],
+        "epochs": [[owner.lowest, owner.highest], [intruder.lowest, intruder.highest]],
+        "transactional_ids": sorted(owner.transactional_ids | intruder.transactional_ids),
+        "other": {"topic": owner.clue.topic, "partition": owner.clue.partition, "offset": owner.clue.offset},
+    }
+    found = Found(kind=KIND, cluster=cluster, offset=intruder.clue.offset, evidence=evidence)
+    return Combined(found=found, topic=intruder.clue.topic, partition=intruder.clue.partition)
+
+
+def _int(clue: Clue, name: str) -> int:
+    value = clue.data.get(name)
+    return value if isinstance(value, int) else -1
+
+
+CHECK = Check(
+    name="producer-id-uniqueness",
+    guarantee="No two producers share a producer id and epoch on a cluster, nor does a native one take an id that was mirrored.",
+    source="KIP-98; KIP-360; Redpanda PR 31659; KIP-1279 (MIRROR_PID_RESET)",
+    inputs=frozenset({"batches", "records", "sends", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name=KIND,
+            meaning="A producer id is used by two producers at once, or natively although the mirror had written with it.",
+            smallest="B has native batches of processes 1 and 2, both with producer id 7 and epoch 0: at the later process's.",
+        ),
+    ),
+    kernel=kernel,
+    combine=combine,
+    unit="batches",
+    due=frozenset({"native"}),
+)

@@ -1,0 +1,150 @@
+"""read-committed-visibility: a read_committed reader gets exactly the committed and plain records of what it passed (KIP-98).
+
+What a reader passed is proven by its own polls: from the first offset it got after an assignment to the position after its
+last poll before the next. Members of a group share what they must have got, because a partition moves between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from spark_verify.checks.counting import examined
+from spark_verify.checks.logs import Log, canonical, locate, runs
+from spark_verify.view import Bools, Ints, PartitionView, Read
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Compares what readers got with what the bytes say they should have got."""
+    logs = canonical(view)
+    findings: list[Finding] = []
+    for cluster, audience in _audiences(view).items():
+        if cluster in logs:
+            findings += _judge(view, logs[cluster], audience)
+        else:
+            findings.append(Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}"))
+    return findings
+
+
+def _audiences(view: PartitionView) -> Mapping[str, Mapping[str, Sequence[Read]]]:
+    """cluster -> group, or reader where there is none -> what it did, in time order."""
+    found: dict[str, dict[str, list[Read]]] = {}
+    for read in sorted(view.reads, key=lambda r: r.returned):
+        if read.isolation == "read_committed":
+            found.setdefault(read.cluster, {}).setdefault(read.group or read.reader, []).append(read)
+    return found
+
+
+def passed(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
+    """Offset ranges [from, to) that one reader has passed for certain; an assignment, a revocation or a step back begins anew."""
+    start, position = -1, -1
+    for read in reads:
+        if read.kind in ("assign", "revoke", "error"):
+            if start >= 0:
+                yield start, position
+            start = -1
+        elif read.kind == "poll" and len(read.uids):
+            first = int(read.offsets[0])
+            if start >= 0 and first < position:
+                yield start, position
+                start = -1
+            start = first if start < 0 else start
+            position = max(read.position, int(read.offsets[-1]) + 1)
+    if start >= 0:
+        yield start, position
+
+
+def _covered(reads: Sequence[Read], offsets: Ints) -> Bools:
+    """Which of these offsets lie in a range that some reader of the group has passed."""
+    mask = np.zeros(len(offsets), np.bool_)
+    by_reader = sorted(reads, key=lambda r: (r.reader, r.process))
+    for _, own in groupby(by_reader, key=lambda r: (r.reader, r.process)):
+        for start, end in passed(list(own)):
+            mask |= (offsets >= start) & (offsets < end)
+    return mask
+
+
+def _judge(view: PartitionView, log: Log, audience: Mapping[str, Sequence[Read]]) -> Sequence[Finding]:
+    cluster = log.replica.cluster
+    got = {name: _got(reads) for name, reads in audience.items()}
+    everything = np.concatenate([offsets for offsets, _ in got.values()])
+    findings: list[Finding] = list(examined(view, cluster, everything))
+    for name, reads in audience.items():
+        offsets, uids = got[name]
+        findings += _phantoms(log, name, offsets, uids)
+        findings += _hidden(log, name, reads, offsets)
+    return findings
+
+
+def _got(reads: Sequence[Read]) -> tuple[Ints, Ints]:
+    polls = [r for r in reads if r.kind == "poll" and len(r.uids)]
+    if not polls:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    return np.concatenate([r.offsets for r in polls]), np.concatenate([r.uids for r in polls])
+
+
+def _phantoms(log: Log, name: str, offsets: Ints, uids: Ints) -> Sequence[Finding]:
+    records = log.replica.records
+    kept = offsets >= log.replica.log_start
+    offsets, uids = offsets[kept], uids[kept]
+    at = locate(records.offset, offsets)
+    right = (at >= 0) & (records.uid[at] == uids) & log.visible[at] if len(records) else np.zeros(len(offsets), np.bool_)
+    wrong = np.flatnonzero(~right)
+    if not len(wrong):
+        return []
+    if not log.whole and bool((at[wrong] < 0).all()):
+        return [Unjudged(reason=f"the log of {log.replica.cluster} is torn, so what was read from it cannot be found")]
+    order = wrong[np.unique(offsets[wrong], return_index=True)[1]]
+    return [_phantom(log, name, offsets[order], uids[order], at[order], start, end) for start, end in runs(offsets[order])]
+
+
+def _phantom(log: Log, name: str, offsets: Ints, uids: Ints, at: Ints, start: int, end: int) -> Found:
+    row = int(at[start])
+    evidence = {
+        "records": end - start,
+        "uid": int(uids[start]),
+        "reader": name,
+        "holds": int(log.replica.records.uid[row]) if row >= 0 else -1,
+        "state": log.state_of(row) if row >= 0 else "absent",
+    }
+    return Found(kind="phantom-read", cluster=log.replica.cluster, offset=int(offsets[start]), evidence=evidence)
+
+
+def _hidden(log: Log, name: str, reads: Sequence[Read], offsets: Ints) -> Sequence[Finding]:
+    visible = np.flatnonzero(log.visible)
+    there = log.replica.records.offset[visible]
+    hidden = np.flatnonzero(_covered(reads, there) & ~np.isin(there, offsets))
+    uids = log.replica.records.uid[visible[hidden]]
+    return [
+        Found(
+            kind="hidden-committed",
+            cluster=log.replica.cluster,
+            offset=int(there[hidden[start]]),
+            evidence={"records": end - start, "uid": int(uids[start]), "reader": name},
+        )
+        for start, end in runs(hidden)
+    ]
+
+
+CHECK = Check(
+    name="read-committed-visibility",
+    guarantee="A read_committed reader gets every committed and plain record of what it passes, and nothing else.",
+    source="KIP-98, consumer guarantees",
+    inputs=frozenset({"batches", "records", "reads"}),
+    anomalies=(
+        AnomalyKind(
+            name="hidden-committed",
+            meaning="A reader passed a committed or plain record without getting it.",
+            smallest="A has 1 2 3 committed, a reader got 1 3: at the offset of 2.",
+        ),
+        AnomalyKind(
+            name="phantom-read",
+            meaning="A read_committed reader got a record that the bytes do not have there as committed or plain.",
+            smallest="A has 1 at offset 0, a reader got 9 at offset 0: at offset 0.",
+        ),
+    ),
+    kernel=kernel,
+)

@@ -1,0 +1,176 @@
+"""replica-agreement: below their common high watermark the replicas of a partition have the same bytes (KIP-101, KIP-966).
+
+Compared as (base offset, last offset, record count, length, CRC, leader epoch) of every batch. The CRC covers everything from the
+attributes on but not base offset, length and leader epoch (message format v2), hence the tuple. Every CRC is recomputed, so
+that a cluster with one replica has something examined too; and base offsets must rise in every file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.counting import examined
+from spark_verify.view import Batches, Ints, PartitionView, Replica
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Recomputes every replica's CRCs and compares replicas of one cluster."""
+    findings: list[Finding] = []
+    for cluster in sorted({r.cluster for r in view.replicas}):
+        replicas = [r for r in view.replicas if r.cluster == cluster]
+        for replica in replicas:
+            findings += examined(view, cluster, replica.batches.base_offset)
+            findings += _within(replica)
+        if len(replicas) > 1:
+            findings += _between(replicas)
+    return findings
+
+
+def _within(replica: Replica) -> Sequence[Finding]:
+    batches = replica.batches
+    corrupt = [
+        _found(replica, "corrupt-batch", row, stored_crc=int(batches.crc[row]))
+        for row in np.flatnonzero(~batches.crc_ok).tolist()
+    ]
+    disorder = np.flatnonzero(batches.base_offset[1:] <= np.maximum.accumulate(batches.last_offset)[:-1]) + 1
+    return [
+        *corrupt,
+        *(_found(replica, "log-disorder", row, after=int(batches.last_offset[row - 1])) for row in disorder.tolist()),
+    ]
+
+
+def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:
+    batches = replica.batches
+    base, last = int(batches.base_offset[row]), int(batches.last_offset[row])
+    return Found(
+        kind=kind, cluster=replica.cluster, offset=base, evidence={"broker": replica.broker, "batch": [base, last], **evidence}
+    )
+
+
+def _between(replicas: Sequence[Replica]) -> Sequence[Finding]:
+    """Compares every replica with the canonical one, between the highest log start and the lowest high watermark."""
+    start = max(r.log_start for r in replicas)
+    end = min(r.high_watermark for r in replicas)
+    model = next((r for r in replicas if r.canonical), replicas[0])
+    tables = {r.broker: _table(r.batches, start, end) for r in replicas}
+    findings: list[Finding] = []
+    for other in replicas:
+        if other is not model and not (other.damage or model.damage):
+            findings += _differences(replicas, model, other, tables[model.broker], tables[other.broker])
+        elif other is not model:
+            findings += _differences(replicas, model, other, *_common(tables[model.broker], tables[other.broker]))
+    return findings
+
+
+def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Only the batches that both have: what a torn log lacks is damage, not disagreement."""
+    return one[np.isin(one[:, 0], other[:, 0])], other[np.isin(other[:, 0], one[:, 0])]
+
+
+def _table(batches: Batches, start: int, end: int) -> NDArray[np.int64]:
+    inside = (batches.base_offset >= start) & (batches.last_offset < end)
+    columns = (batches.base_offset, batches.last_offset, batches.count, batches.length, batches.crc, batches.leader_epoch)
+    return np.stack([column[inside] for column in columns], axis=1)
+
+
+NAMES = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch")
+
+
+def _differences(
+    replicas: Sequence[Replica], model: Replica, other: Replica, ours: NDArray[np.int64], theirs: NDArray[np.int64]
+) -> Sequence[Finding]:
+    """Batches (with how often they occur) that one has and the other has not, one finding per base offset."""
+    if ours.shape == theirs.shape and bool((ours == theirs).all()):
+        return []
+    rows, which = np.unique(np.concatenate((ours, theirs)), axis=0, return_inverse=True)
+    sides = np.concatenate((np.ones(len(ours), np.int64), np.full(len(theirs), -1, np.int64)))
+    balance = np.zeros(len(rows), np.int64)
+    np.add.at(balance, which.ravel(), sides)
+    findings = []
+    for base in np.unique(rows[balance != 0, 0]).tolist():
+        mine, yours = rows[(rows[:, 0] == base) & (balance > 0)], rows[(rows[:, 0] == base) & (balance < 0)]
+        findings.append(_disagreement(replicas, model, other, base, mine, yours))
+    return findings
+
+
+def _disagreement(
+    replicas: Sequence[Replica], model: Replica, other: Replica, base: int, mine: NDArray[np.int64], yours: NDArray[np.int64]
+) -> Found:
+    evidence: dict[str, object] = {"brokers": [model.broker, other.broker], "batch": base}
+    if not len(mine) or not len(yours):
+        evidence["missing_on"] = other.broker if not len(yours) else model.broker
+        return Found(kind="replica-missing", cluster=model.cluster, offset=base, evidence=evidence)
+    evidence |= {name: [int(a), int(b)] for name, a, b in zip(NAMES, mine[0].tolist(), yours[0].tolist(), strict=True) if a != b}
+    evidence["batch"] = [base, max(int(mine[0][1]), int(yours[0][1]))]
+    changed = _records(model, other, base, int(mine[0][1]))
+    evidence["records"] = changed.tolist()
+    evidence["odd_one_out"] = _odd_one_out(replicas, base)
+    return Found(
+        kind="replica-disagreement",
+        cluster=model.cluster,
+        offset=int(changed[0]) if len(changed) else base,
+        evidence=evidence,
+    )
+
+
+def _records(model: Replica, other: Replica, base: int, last: int) -> Ints:
+    """Offsets of the records of a batch that differ, where both replicas' records were decoded."""
+    sides = []
+    for replica in (model, other):
+        inside = (replica.records.offset >= base) & (replica.records.offset <= last)
+        sides.append((replica.records.offset[inside], replica.records.digest[inside]))
+    (ours, ours_digest), (theirs, theirs_digest) = sides
+    if not len(ours) or not len(theirs):
+        return np.empty(0, np.int64)
+    if len(ours) == len(theirs) and bool((ours == theirs).all()):
+        return np.asarray(ours[ours_digest != theirs_digest])
+    return np.setxor1d(ours, theirs)
+
+
+def _odd_one_out(replicas: Sequence[Replica], base: int) -> int | None:
+    """The broker whose batch at this offset differs from what all others have, or None where that cannot be told."""
+    seen: dict[tuple[int, ...], list[int]] = {}
+    for replica in replicas:
+        rows = np.flatnonzero(replica.batches.base_offset == base)
+        if len(rows):
+            row = rows[0]
+            key = (int(replica.batches.crc[row]), int(replica.batches.length[row]), int(replica.batches.leader_epoch[row]))
+            seen.setdefault(key, []).append(replica.broker)
+    groups = sorted(seen.values(), key=len)
+    return groups[0][0] if len(groups) == 2 and len(groups[0]) == 1 and len(groups[1]) > 1 else None
+
+
+CHECK = Check(
+    name="replica-agreement",
+    guarantee="Below their common high watermark all replicas of a partition have the same bytes, and every CRC is right.",
+    source="KIP-101 (leader epochs); KIP-98 (message format v2)",
+    inputs=frozenset({"batches", "records"}),
+    anomalies=(
+        AnomalyKind(
+            name="replica-disagreement",
+            meaning="Two replicas have different batches at one base offset; the offset is the first changed record's.",
+            smallest="brokers 1 and 2 have batches at offset 0 whose CRCs differ: at the changed record.",
+        ),
+        AnomalyKind(
+            name="replica-missing",
+            meaning="A batch below the common high watermark is on one replica and not, or more often, on another.",
+            smallest="broker 1 has batches at 0 and 1, broker 2 only at 0: at offset 1.",
+        ),
+        AnomalyKind(
+            name="corrupt-batch",
+            meaning="A batch's CRC-32C is not that of its bytes.",
+            smallest="a batch at offset 0 whose stored CRC is wrong: at offset 0.",
+        ),
+        AnomalyKind(
+            name="log-disorder",
+            meaning="A batch's base offset is not above everything before it in the file.",
+            smallest="a file with batches at offsets 0 and 0: at the second.",
+        ),
+    ),
+    kernel=kernel,
+    unit="batches",
+)

@@ -1,0 +1,102 @@
+"""sequence-continuity: a producer's sequence numbers in a partition leave out nothing and repeat nothing (KIP-98, KIP-360).
+
+Per (producer id, epoch) in file order: the first batch begins at 0, every next one where the last ended plus one, modulo 2^31;
+epochs of an id never go down. Brokers check this on append; bytes that break it were appended without asking, changed, or lost. A
+log whose start was deleted may begin anywhere, and so may one after a reset of the partition's producer state (KIP-1279).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.counting import examined
+from spark_verify.view import DATA, OTHER_CONTROL, Batches, Ints, PartitionView, Replica
+
+WRAP = 2**31
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Follows every producer through the canonical log of every cluster."""
+    findings: list[Finding] = []
+    for cluster, replica in view.canonical().items():
+        chosen = np.flatnonzero((replica.batches.producer_id >= 0) & (replica.batches.control == DATA))
+        findings += examined(view, cluster, replica.batches.base_offset[chosen])
+        if len(chosen):
+            findings += _judge(replica, chosen)
+    return findings
+
+
+def _judge(replica: Replica, chosen: Ints) -> Sequence[Finding]:
+    batches = replica.batches
+    resets = np.cumsum(batches.control == OTHER_CONTROL)[chosen]
+    order = chosen[np.lexsort((chosen, batches.producer_id[chosen], resets))]
+    era = np.cumsum(batches.control == OTHER_CONTROL)[order]
+    pid, epoch = batches.producer_id[order], batches.producer_epoch[order]
+    first, last = batches.base_sequence[order], batches.last_sequence[order]
+    follows = np.concatenate(([False], (pid[1:] == pid[:-1]) & (era[1:] == era[:-1])))
+    before = np.concatenate(([-1], epoch[:-1]))
+    same = follows & (epoch == before)
+    expected = np.where(same, (np.concatenate(([0], last[:-1])) + 1) % WRAP, 0)
+    # An id's first batch in a log that lost its beginning may be anywhere in its sequence.
+    anywhere = ~follows & ((replica.log_start > 0) | (era > 0))
+    wrong = (first != expected) & ~anywhere & ~(follows & (epoch < before))
+    behind = (expected - first) % WRAP
+    kinds = (
+        ("epoch-regression", follows & (epoch < before)),
+        ("sequence-start", wrong & ~same),
+        ("sequence-repeat", wrong & same & (behind < WRAP // 2)),
+        ("sequence-gap", wrong & same & (behind >= WRAP // 2)),
+    )
+    return [
+        _found(replica, batches, kind, int(order[i]), int(expected[i]), int(before[i]))
+        for kind, mask in kinds
+        for i in np.flatnonzero(mask).tolist()
+    ]
+
+
+def _found(replica: Replica, batches: Batches, kind: str, row: int, expected: int, epoch_before: int) -> Found:
+    evidence = {
+        "producer_id": int(batches.producer_id[row]),
+        "producer_epoch": int(batches.producer_epoch[row]),
+        "epoch_before": epoch_before,
+        "sequence": int(batches.base_sequence[row]),
+        "expected": expected,
+        "records": int(batches.count[row]),
+    }
+    return Found(kind=kind, cluster=replica.cluster, offset=int(batches.base_offset[row]), evidence=evidence)
+
+
+CHECK = Check(
+    name="sequence-continuity",
+    guarantee="A producer's sequence numbers in a partition begin at 0 in every epoch and rise without gap or repeat.",
+    source="KIP-98; KIP-360",
+    inputs=frozenset({"batches", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="sequence-gap",
+            meaning="A batch begins later than where the one before it ended.",
+            smallest="producer 7 wrote sequences 0-1 and 3-4: at the second batch.",
+        ),
+        AnomalyKind(
+            name="sequence-repeat",
+            meaning="A batch begins at a sequence that is there already.",
+            smallest="producer 7 wrote sequences 0-1 and 0-1 again: at the second batch.",
+        ),
+        AnomalyKind(
+            name="sequence-start",
+            meaning="A producer id or a new epoch does not begin at 0.",
+            smallest="producer 7's first batch has sequence 3: at that batch.",
+        ),
+        AnomalyKind(
+            name="epoch-regression",
+            meaning="A producer id's epoch is lower than before: a fenced producer wrote.",
+            smallest="producer 7 wrote in epoch 1, then in epoch 0: at the second batch.",
+        ),
+    ),
+    kernel=kernel,
+    unit="batches",
+    due=frozenset({"native"}),
+)
