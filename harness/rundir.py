@@ -9,7 +9,7 @@
     captures/<moment>/bounds.json   [Bounds]
     captures/<moment>/<cluster>/<broker>/<topic>-<partition>/*.log      as the broker wrote them
     logs/                           what processes printed
-    manifest.json                   what the directory held when the run ended: path -> bytes (-1 for segments: only that they exist)
+    manifest.json                   what there was when the run ended: path -> bytes (-1 for segments: only that they exist)
     verdict.json, report.html       the judgement, made anew by every `linkflap verify`
 
 Rows are appended line by line and flushed, so that a killed harness leaves a directory in which at most the last line of a
@@ -85,7 +85,7 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         self._rows: Appender[Event] = Appender(path)
 
-    def event(self, kind: str, subject: str, **data: object) -> Event:
+    def event(self, kind: str, subject: str, /, **data: object) -> Event:
         """Writes an event with the time of now, and returns it."""
         event = Event(time=now(), kind=kind, subject=subject, data=data)
         self._rows.write(event)
@@ -129,7 +129,7 @@ class RunWriter:
     def groups(self, cluster: str) -> Appender[GroupOffset]:
         return self._open(Appender(self.root / "groups" / f"{cluster}.jsonl"))
 
-    def event(self, kind: str, subject: str, **data: object) -> Event:
+    def event(self, kind: str, subject: str, /, **data: object) -> Event:
         """Writes an event with the time of now, and returns it."""
         return self._events.event(kind, subject, **data)
 

@@ -161,7 +161,7 @@ class Deployment(Protocol):
 class Recorder(Protocol):
     """Where events go."""
 
-    def event(self, kind: str, subject: str, **data: object) -> Event: ...
+    def event(self, kind: str, subject: str, /, **data: object) -> Event: ...
 
 
 class Mirror(Protocol):
