@@ -1,0 +1,116 @@
+"""What became of the records of one send group, as runs: one cheap call per record, a handful of numbers per group.
+
+librdkafka reports the deliveries of an idempotent producer in order per partition, but purged and refused records come in any
+order between them, so each report carries the index of its record and nothing here relies on order.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaError, Message
+
+from harness.model.history import SendGroup
+
+REFUSALS: Final = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+"""Errors that depend on the record alone, so that an earlier attempt whose answer was lost met them too: certainly not written.
+
+Fencing, timeouts and purges are not among them: a first attempt may have been appended before the retry was turned away.
+"""
+
+
+class Acks:
+    """Collects the deliveries of `count` records with consecutive uids to one partition. One thread at a time."""
+
+    __slots__ = (
+        "_index",
+        "_offset",
+        "_refused",
+        "_runs",
+        "acked",
+        "count",
+        "error",
+        "failed",
+        "first_uid",
+        "handed",
+        "partition",
+        "topic",
+    )
+
+    def __init__(self, topic: str, partition: int, first_uid: int, count: int) -> None:
+        self.topic, self.partition, self.first_uid, self.count = topic, partition, first_uid, count
+        self.handed = 0
+        self.acked = 0
+        self.failed = 0
+        self.error = ""
+        self._runs: list[list[int]] = []
+        self._refused: list[int] = []
+        self._index = self._offset = -1
+
+    def delivered(self, index: int, error: KafkaError | None, message: Message) -> None:
+        """Delivery report of record `index` of the group; never raises, because librdkafka's poll would raise it."""
+        if error is not None:
+            self._failed(index, error)
+            return
+        offset = message.offset()
+        if offset is None or offset < 0:  # persisted, and the broker did not say where (DUPLICATE_SEQUENCE_NUMBER): unknown
+            self.error = self.error or "acknowledged without an offset"
+            return
+        self.acked += 1
+        if index == self._index and offset == self._offset:
+            self._runs[-1][1] += 1
+        else:
+            self._runs.append([index, 1, offset])
+        self._index, self._offset = index + 1, offset + 1
+
+    def _failed(self, index: int, error: KafkaError) -> None:
+        self.error = self.error or error.name()
+        self.failed += 1
+        if error.code() in REFUSALS:
+            self._refused.append(index)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record was acknowledged."""
+        return self.acked == self.count
+
+    @property
+    def all_refused(self) -> bool:
+        """Whether every record was refused for certain, or never handed over."""
+        return len(self._refused) + self.count - self.handed >= self.count
+
+    def planned(self) -> SendGroup:
+        """The group as it is about to be sent."""
+        return SendGroup(topic=self.topic, partition=self.partition, first_uid=self.first_uid, count=self.count)
+
+    def outcome(self) -> SendGroup:
+        """The group as it is known now; records that were never handed over count as refused."""
+        refused = {*self._refused, *range(self.handed, self.count)}
+        return SendGroup(
+            topic=self.topic,
+            partition=self.partition,
+            first_uid=self.first_uid,
+            count=self.count,
+            acks=tuple((index, count, offset) for index, count, offset in sorted(self._runs)),
+            refused=_runs(sorted(refused)),
+        )
+
+
+def _runs(indices: list[int]) -> tuple[tuple[int, int], ...]:
+    """Sorted indices as runs (first, how many)."""
+    runs: list[tuple[int, int]] = []
+    for index in indices:
+        if runs and runs[-1][0] + runs[-1][1] == index:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((index, 1))
+    return tuple(runs)

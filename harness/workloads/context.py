@@ -1,0 +1,118 @@
+"""What a workload is made from: where the clusters are, which topics there are, where rows go, who is numbered how."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from harness.model.errors import InputError
+from harness.model.scenario import Option, WorkloadSpec
+from harness.rundir import RunWriter
+
+VIA: Final = ("direct", "proxy")
+
+
+class Address(Protocol):
+    """Something with bootstrap servers: a Cluster, or a Link."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+class Addresses(Protocol):
+    """The part of a Deployment that clients need."""
+
+    @property
+    def clusters(self) -> Mapping[str, Address]: ...
+    @property
+    def links(self) -> Mapping[str, Address]: ...
+
+
+class Processes:
+    """Numbers producer and reader incarnations from 1, and clients of one kind from 1, over all workloads of a run."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._clients: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def next(self) -> int:
+        """The number of a new incarnation."""
+        with self._lock:
+            return next(self._numbers)
+
+    def client(self, kind: str) -> str:
+        """A client name that nobody else in the run has: `transactional-1`."""
+        with self._lock:
+            number = self._clients[kind] = self._clients.get(kind, 0) + 1
+        return f"{kind}-{number}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Everything a workload's clients share. `topics` is topic -> partitions, those of the workload's home only."""
+
+    spec: WorkloadSpec
+    addresses: Addresses
+    topics: Mapping[str, int]
+    writer: RunWriter
+    seed: int
+    processes: Processes
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """Every (topic, partition) of the home."""
+        return [(topic, p) for topic, count in sorted(self.topics.items()) for p in range(count)]
+
+    def bootstrap(self, cluster: str) -> str:
+        """Bootstrap servers towards a cluster: its own listener, or with `via=proxy` the proxied path of ordinary clients."""
+        if self.text("via", "direct") == "proxy":
+            return self.addresses.links[f"*->{cluster}"].bootstrap
+        return self.addresses.clusters[cluster].bootstrap
+
+    def number(self, name: str, default: float, *, low: float = 0.0, high: float = 1e9) -> float:
+        """A numeric option; InputError when it is no number or out of range."""
+        value = self.spec.options.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise self._wrong(name, value, f"give a number from {low:g} to {high:g}")
+        return float(value)
+
+    def count(self, name: str, default: int, *, low: int = 1, high: int = 1_000_000) -> int:
+        """An option that is a whole number."""
+        return int(self.number(name, default, low=low, high=high))
+
+    def text(self, name: str, default: str) -> str:
+        """An option that is a text."""
+        value = self.spec.options.get(name, default)
+        if not isinstance(value, str):
+            raise self._wrong(name, value, "give a text")
+        return value
+
+    def flag(self, name: str, default: bool) -> bool:
+        """An option that is true or false."""
+        value = self.spec.options.get(name, default)
+        if not isinstance(value, bool):
+            raise self._wrong(name, value, "give true or false")
+        return value
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """An option that is one of `choices`, by default the first."""
+        value = self.text(name, choices[0])
+        if value not in choices:
+            raise self._wrong(name, value, f"give one of {', '.join(choices)}")
+        return value
+
+    def check(self, known: frozenset[str]) -> None:
+        """InputError when the spec has an option that its kind does not know, or its home has no topics."""
+        for name, value in self.spec.options.items():
+            if name not in known:
+                raise self._wrong(name, value, f"it knows {', '.join(sorted(known))}")
+        self.choice("via", VIA)
+        if not self.topics:
+            raise InputError(f"workload {self.spec.kind} has no topics of home {self.spec.home}; create {self.spec.home}.* first")
+
+    def _wrong(self, name: str, value: Option, mend: str) -> InputError:
+        return InputError(f"workload {self.spec.kind} cannot have {name}={value!r}; {mend}")

@@ -1,0 +1,256 @@
+"""One producer incarnation: a librdkafka producer with a process number, which numbers all that it writes.
+
+The producer id and epoch come from librdkafka's statistics (`eos`), the only place that has them for records which never
+reached a log. Destroying a producer does not block, whatever the state of the cluster: its queue is purged, never flushed
+(measured with librdkafka 2.16: about a millisecond with a commit in flight to a paused or a dead broker).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from harness.model.clock import now
+from harness.model.history import Ending, Operation, OperationKind, OutcomeName, SendGroup
+from harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
+from harness.rundir import Appender
+from harness.workloads.acks import Acks
+from harness.workloads.client import SLICE, Client
+from harness.workloads.values import Values
+
+STATISTICS_MS: Final = 100
+IDENTITY_WAIT: Final = 1.0
+
+
+class _Eos(msgspec.Struct):
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class _Statistics(msgspec.Struct):
+    eos: _Eos = msgspec.field(default_factory=_Eos)
+
+
+_decode: Final = msgspec.json.Decoder(_Statistics).decode
+
+
+def producer_config(bootstrap: str, transactional_id: str, *, timeout: float, compression: str) -> dict[str, str | int | bool]:
+    """librdkafka's configuration of a workload producer. `timeout` is seconds: of the transaction, or of a record's delivery."""
+    config: dict[str, str | int | bool] = {
+        "bootstrap.servers": bootstrap,
+        "enable.idempotence": True,
+        "acks": "all",
+        "linger.ms": 1,
+        "compression.type": compression,
+        "statistics.interval.ms": STATISTICS_MS,
+        "message.timeout.ms": int(timeout * 1000),
+        "socket.timeout.ms": 5000,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 500,
+        "topic.metadata.refresh.interval.ms": 5000,
+        "log_level": 0,
+    }
+    if transactional_id:
+        config |= {"transactional.id": transactional_id, "transaction.timeout.ms": int(timeout * 1000)}
+    return config
+
+
+@dataclass(slots=True, kw_only=True)
+class InFlight:
+    """An operation that was invoked and has not returned."""
+
+    number: int
+    kind: OperationKind
+    ending: Ending
+    groups: Sequence[Acks] = ()
+    identity: tuple[int, int] = (-1, -1)
+    ended_at: int = 0
+    returned: bool = False
+
+    @property
+    def acked(self) -> int:
+        return sum(group.acked for group in self.groups)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every record was acknowledged."""
+        return all(group.complete for group in self.groups)
+
+    @property
+    def failed(self) -> int:
+        """Records whose delivery librdkafka reported as failed."""
+        return sum(group.failed for group in self.groups)
+
+    @property
+    def error(self) -> str:
+        """The first delivery error, if any."""
+        return next((group.error for group in self.groups if group.error), "")
+
+
+class Incarnation:
+    """Made by a client for one cluster; not to be used once `drop` was called."""
+
+    def __init__(
+        self,
+        client: Client,
+        rows: Appender[Operation],
+        values: Values,
+        *,
+        transactional_id: str,
+        timeout: float,
+        compression: str,
+    ) -> None:
+        self.process = client.context.processes.next()
+        self.cluster = client.cluster
+        self.transactional_id = transactional_id
+        self.identity = (-1, -1)
+        self._client, self._rows, self._values = client, rows, values
+        self._base = self.process << PROCESS_SHIFT
+        self._uid = 0
+        self._operation = -1
+        self._counters: dict[tuple[str, int], int] = {}
+        config = producer_config(
+            client.context.bootstrap(self.cluster), transactional_id, timeout=timeout, compression=compression
+        )
+        self.producer = Producer({**config, "stats_cb": self._statistics, "error_cb": self._noticed})
+
+    def _statistics(self, text: str) -> None:
+        eos = _decode(text).eos
+        self.identity = (eos.producer_id, eos.producer_epoch)
+
+    def _noticed(self, error: KafkaError) -> None:
+        """librdkafka's own notices (a broker is down, …): counted only, operations carry their own errors."""
+        self._client.tally.errors += 1
+
+    def invoke(self, kind: OperationKind, ending: Ending = "none", plan: Sequence[tuple[str, int, int]] = ()) -> InFlight:
+        """Numbers an operation and its records, (topic, partition, how many) each, and writes that it begins."""
+        self._operation += 1
+        groups = []
+        for topic, partition, count in plan:
+            groups.append(Acks(topic, partition, self._base + self._uid, count))
+            self._uid += count
+        flight = InFlight(number=self._base + self._operation, kind=kind, ending=ending, groups=groups, identity=self.identity)
+        self._write(flight, "invoke", tuple(group.planned() for group in groups), "info", "")
+        return flight
+
+    def returned(self, flight: InFlight, outcome: OutcomeName, error: str = "") -> None:
+        """Writes that an operation returned, and counts what it acknowledged."""
+        if flight.returned:
+            return
+        flight.returned = True
+        self._settle_identity(flight, outcome)
+        self._write(flight, "return", tuple(group.outcome() for group in flight.groups), outcome, error or flight.error)
+        self._client.tally.acknowledge(self.cluster, flight.acked)
+        if outcome == "ok" and flight.ending == "abort":
+            self._client.tally.aborted += flight.acked
+        if error or outcome != "ok":
+            self._client.tally.errors += 1
+
+    def _settle_identity(self, flight: InFlight, outcome: OutcomeName) -> None:
+        """The epoch of a transactional producer changes between transactions only, that of an idempotent one at any time."""
+        if flight.kind == "send" and flight.identity not in ((-1, -1), self.identity):
+            flight.identity = (-1, -1)
+        elif flight.identity == (-1, -1) and outcome == "ok" and not flight.error:
+            flight.identity = self.identity
+
+    def _write(
+        self,
+        flight: InFlight,
+        phase: Literal["invoke", "return"],
+        sends: tuple[SendGroup, ...],
+        outcome: OutcomeName,
+        error: str,
+    ) -> None:
+        self._rows.write(
+            Operation(
+                number=flight.number,
+                phase=phase,
+                time=now(),
+                client=self._client.name,
+                process=self.process,
+                cluster=self.cluster,
+                kind=flight.kind,
+                ending=flight.ending,
+                transactional_id=self.transactional_id,
+                outcome=outcome,
+                ended_at=flight.ended_at,
+                producer_id=flight.identity[0],
+                producer_epoch=flight.identity[1],
+                sends=sends,
+                error=error,
+            )
+        )
+
+    def send(self, flight: InFlight) -> str:
+        """Hands all records of the operation to librdkafka; the reason when it did not take them all."""
+        for group in flight.groups:
+            error = self._send_group(flight.number, group)
+            if error:
+                return error
+        self.producer.poll(0)
+        return ""
+
+    def _send_group(self, operation: int, group: Acks) -> str:
+        place = group.topic, group.partition
+        counter = self._counters.get(place, 0)
+        produce, pack, values = self.producer.produce, LAYOUT.pack, self._values
+        for index, uid in enumerate(range(group.first_uid, group.first_uid + group.count)):
+            headers: list[tuple[str, str | bytes | None]] = [(HEADER, pack(uid, operation, counter + index))]
+            delivered = partial(group.delivered, index)
+            for _ in self._while_full():
+                try:
+                    produce(group.topic, values.value(uid), values.key(uid), group.partition, delivered, headers=headers)
+                except BufferError:
+                    continue
+                except KafkaException as error:
+                    return describe(error)
+                break
+            else:
+                return "given up while librdkafka's queue was full"
+            group.handed += 1
+        self._counters[place] = counter + group.count
+        return ""
+
+    def _while_full(self) -> Iterator[None]:
+        """One go, and more each time that polling made room, until the client is interrupted."""
+        yield
+        while not self._client.interrupted:
+            self.producer.poll(SLICE)
+            yield
+
+    def settle(self, flight: InFlight, *, within: float) -> None:
+        """Serves deliveries until every record has one, `within` seconds have passed, or the client is interrupted."""
+        deadline = now() + int(within * 1e9)
+        while len(self.producer) and now() < deadline and not self._client.interrupted:
+            self.producer.poll(min(SLICE, max(0.001, (deadline - now()) / 1e9)))
+            if flight.complete:
+                return
+
+    def learn_identity(self) -> None:
+        """Waits for statistics that say who this producer is now; after `IDENTITY_WAIT` seconds it stays unknown.
+
+        Statistics queued before are served first, so that they cannot pass for new ones.
+        """
+        self.producer.poll(0)
+        self.identity = (-1, -1)
+        deadline = now() + int(IDENTITY_WAIT * 1e9)
+        while self.identity[0] < 0 and now() < deadline and not self._client.interrupted:
+            self.producer.poll(STATISTICS_MS / 1000)
+
+    def drop(self) -> None:
+        """Destroys the producer: purges what is queued and serves the last deliveries. Does not block, aborts nothing."""
+        self.producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self.producer.poll(0)
+        # stats_cb and error_cb are bound methods of self: without this the cycle would keep the producer for the collector
+        del self.producer
+
+
+def describe(error: KafkaException) -> str:
+    """A librdkafka error as one short text: its name and its words."""
+    cause = error.args[0] if error.args else None
+    return f"{cause.name()}: {cause.str()}" if isinstance(cause, KafkaError) else str(error)

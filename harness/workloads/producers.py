@@ -1,0 +1,148 @@
+"""What all producing clients share: an incarnation per cluster life, a pace, and leaving nothing unsaid when they go."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import KafkaException
+
+from harness.model.clock import now
+from harness.workloads import endings
+from harness.workloads.client import Client
+from harness.workloads.context import Context
+from harness.workloads.incarnation import Incarnation, InFlight, describe
+from harness.workloads.values import Values
+
+COMMON: Final = frozenset({"via", "rate", "records", "value_size", "compression", "timeout", "partitions"})
+RETRY: Final = 0.2
+INIT_WITHIN: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Options of every producing workload: operations per second and client (0: no limit), records and partitions of each,
+    bytes of a value, compression, and the transaction or delivery timeout in seconds."""
+
+    rate: float
+    records: int
+    partitions: int
+    value_size: int
+    compression: str
+    timeout: float
+
+    @classmethod
+    def of(cls, context: Context) -> Shape:
+        """From a workload's options; InputError when one is wrong."""
+        return cls(
+            rate=context.number("rate", 20.0),
+            records=context.count("records", 20),
+            partitions=context.count("partitions", 2),
+            value_size=context.count("value_size", 200, low=1, high=1 << 16),
+            compression=context.choice("compression", ("none", "lz4", "zstd", "snappy", "gzip")),
+            timeout=context.number("timeout", 10.0, low=1.0, high=900.0),
+        )
+
+
+class Producing(Client):
+    """A client with at most one incarnation and at most one operation in flight."""
+
+    transactional = True
+
+    def __init__(self, context: Context, name: str, cluster: str) -> None:
+        super().__init__(context, name, cluster)
+        self.shape = Shape.of(context)
+        self.random = random.Random(f"linkflap {context.seed} {name}")
+        self.incarnation: Incarnation | None = None
+        self.flight: InFlight | None = None
+        self._rows = context.writer.operations(name)
+        self._values = Values(context.seed, self.shape.value_size)
+        self._due = 0
+
+    @property
+    def open_transaction(self) -> bool:
+        """Whether a transaction that has written something is not ended, as far as this client knows."""
+        flight = self.flight
+        return self.transactional and flight is not None and not flight.returned and flight.acked > 0
+
+    def plan(self) -> Sequence[tuple[str, int, int]]:
+        """(topic, partition, how many records) of the next operation, drawn from the seed."""
+        places = self.context.partitions
+        chosen = self.random.sample(places, min(self.shape.partitions, len(places), self.shape.records))
+        share, rest = divmod(self.shape.records, len(chosen))
+        return [(topic, p, share + (n < rest)) for n, (topic, p) in enumerate(chosen)]
+
+    def pace(self) -> None:
+        """Waits until the next operation is due; one that is late is not made up for."""
+        if self.shape.rate <= 0:
+            return
+        self.rest((self._due - now()) / 1e9)
+        self._due = max(self._due, now() - 1_000_000) + int(1e9 / self.shape.rate)
+
+    def ready(self) -> Incarnation | None:
+        """The incarnation in use, or a new one that is initialised; None when that did not work out (it is retried)."""
+        if self.incarnation is None:
+            self.incarnation = self._born()
+            if self.incarnation is None:
+                self.rest(RETRY)
+        return self.incarnation
+
+    def new_incarnation(self, transactional_id: str) -> Incarnation:
+        """A producer towards the client's cluster that has not said anything yet."""
+        shape = self.shape
+        return Incarnation(
+            self,
+            self._rows,
+            self._values,
+            transactional_id=transactional_id,
+            timeout=shape.timeout,
+            compression=shape.compression,
+        )
+
+    def _born(self) -> Incarnation | None:
+        incarnation = self.new_incarnation(self.name if self.transactional else "")
+        flight = incarnation.invoke("init")
+        ended = endings.Ended(outcome="ok", usable=True)
+        if self.transactional:
+            ended = endings.initialise(incarnation, lambda: self.ending, within=INIT_WITHIN)
+        if ended.usable:
+            incarnation.learn_identity()
+        incarnation.returned(flight, ended.outcome, ended.error)
+        if ended.usable:
+            return incarnation
+        incarnation.drop()
+        return None
+
+    def forget(self) -> None:
+        """Drops the incarnation: the next step begins with a new one, under a new process number."""
+        if self.flight is not None and self.incarnation is not None:
+            self.incarnation.returned(self.flight, "info", "given up")
+        if self.incarnation is not None:
+            self.incarnation.drop()
+        self.incarnation = self.flight = None
+
+    def leave(self, *, clean: bool) -> None:
+        self.forget()
+
+    def conclude(self, incarnation: Incarnation, flight: InFlight, ended: endings.Ended) -> None:
+        """Writes the end of an operation; an incarnation that can do no more is replaced."""
+        incarnation.producer.poll(0)
+        incarnation.returned(flight, ended.outcome, ended.error)
+        self.flight = None
+        if not ended.usable:
+            self.forget()
+        elif ended.outcome != "ok":
+            incarnation.learn_identity()  # an abortable error can raise the epoch (KIP-360)
+
+    def begin(self, incarnation: Incarnation) -> bool:
+        """Begins a transaction; False when the incarnation had to be dropped."""
+        try:
+            incarnation.producer.begin_transaction()
+        except KafkaException as error:
+            self.context.writer.event("producer-replaced", self.name, process=incarnation.process, reason=describe(error))
+            self.forget()
+            self.rest(RETRY)
+            return False
+        return True

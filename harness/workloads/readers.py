@@ -1,0 +1,269 @@
+"""Readers: consumers in groups or with fixed partitions, which write down what each poll returned and where it left them.
+
+Positions count control records too: librdkafka's position moves over commit and abort markers, and the end-of-partition
+notice (`enable.partition.eof`) says how far an empty fetch has looked. Starting positions are explicit: the committed offset
+of the group, or the log start; a reset (an offset out of range) is done here and written, not left to librdkafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from harness.model.clock import now
+from harness.model.history import Fetched, Isolation, Poll, PollKind
+from harness.workloads.client import SLICE, Client
+from harness.workloads.context import Context
+from harness.workloads.fetches import Place, fetched, place_of
+from harness.workloads.incarnation import describe
+
+OPTIONS: Final = frozenset({"via", "cluster", "isolation", "assign", "group", "follow", "commit_every", "batch"})
+ISOLATIONS: Final = ("read_committed", "read_uncommitted")
+ASK: Final = 5.0
+LOOK_EVERY: Final = int(0.5e9)
+SAME_ERROR_EVERY: Final = int(1e9)
+
+
+def reader_cluster(context: Context) -> str:
+    """Where the readers of a workload begin: option `cluster`, by default the home of the topics."""
+    return context.text("cluster", context.spec.home)
+
+
+class ReaderClient(Client):
+    """One poll per step. In group mode subscribed, with explicit group commits; else assigned to every partition of the home."""
+
+    def __init__(self, context: Context, name: str, cluster: str) -> None:
+        super().__init__(context, name, cluster)
+        self.isolation: Isolation = (
+            "read_committed" if context.choice("isolation", ISOLATIONS) == ISOLATIONS[0] else "read_uncommitted"
+        )
+        self.group = (
+            "" if context.flag("assign", False) else context.text("group", f"linkflap.{context.spec.home}.{self.isolation}")
+        )
+        self.follows = context.flag("follow", bool(self.group))
+        self.positions: dict[Place, int] = {}
+        self._commit_every = int(context.number("commit_every", 1.0, low=0.05) * 1e9)
+        self._batch = context.count("batch", 500, high=100_000)
+        self._rows = context.writer.polls(name)
+        self._consumer: Consumer | None = None
+        self._process = 0
+        self._committed_at = self._looked_at = 0
+        self._committing = False
+        self._committed: dict[Place, int] = {}
+        self._errors: dict[str, int] = {}
+
+    def _config(self) -> dict[str, object]:
+        return {
+            "bootstrap.servers": self.context.bootstrap(self.cluster),
+            "group.id": self.group or f"linkflap.assigned.{self.name}",
+            "isolation.level": self.isolation,
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 1000,
+            "fetch.wait.max.ms": 100,
+            "fetch.error.backoff.ms": 100,
+            "topic.metadata.refresh.interval.ms": 1000,
+            "allow.auto.create.topics": False,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 500,
+            "socket.timeout.ms": 10000,
+            "log_level": 0,
+            "on_commit": self._on_commit,
+        }
+
+    def step(self) -> None:
+        consumer = self._consumer or self._join()
+        if not self.group:
+            self._look_for_partitions(consumer)
+        invoked = now()
+        try:
+            messages = consumer.consume(self._batch, 0.1)
+        except KafkaException as error:
+            self._error(invoked, describe(error))
+            self.rest(SLICE)
+            return
+        if messages:
+            self._take(consumer, invoked, messages)
+        if self.group:
+            self._commit(consumer)
+
+    def _join(self) -> Consumer:
+        self._process = self.context.processes.next()
+        self.positions, self._committed, self._committing = {}, {}, False
+        consumer = self._consumer = Consumer(self._config())
+        if self.group:
+            consumer.subscribe(
+                sorted(self.context.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+        return consumer
+
+    def _take(self, consumer: Consumer, invoked: int, messages: Sequence[Message]) -> None:
+        data = [message for message in messages if message.error() is None]
+        ends: dict[Place, int] = {}
+        for message in messages:
+            if message.error() is not None:
+                self._notice(consumer, invoked, message, ends)
+        runs = fetched(data)
+        told: dict[Place, int] = {}
+        for place, position in self._asked_positions(consumer, {*runs, *ends} & {*self.positions}).items():
+            known = max(position, ends.get(place, -1))
+            told[place] = known if known >= 0 else self.positions[place]
+        rows = tuple(
+            Fetched(topic=place[0], partition=place[1], runs=runs.get(place, ()), position=told.get(place, -1))
+            for place in sorted({*runs, *told})
+        )
+        if rows:
+            self._write(invoked, "poll", rows)
+            self.tally.read += len(data)
+            self.positions.update(told)  # after the row: whoever finds a position here finds it written
+
+    def _asked_positions(self, consumer: Consumer, places: set[Place]) -> Mapping[Place, int]:
+        if not places:
+            return {}
+        asked = consumer.position([TopicPartition(topic, partition) for topic, partition in places])
+        return {(p.topic, p.partition): p.offset for p in asked}
+
+    def _notice(self, consumer: Consumer, invoked: int, message: Message, ends: dict[Place, int]) -> None:
+        """An event that came instead of a record: the end of a partition, an offset out of range, or an error."""
+        error = message.error()
+        place = place_of(message)
+        if error is None or place is None:
+            self._error(invoked, f"{error.name()}: {error.str()}" if error else "an event without an error")
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ends[place] = message.offset() or 0
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            self._error(invoked, f"{error.name()}: {place[0]}-{place[1]} at {message.offset()}: {error.str()}")
+            self._reset(consumer, invoked, place)
+        else:
+            self._error(invoked, f"{error.name()} {place[0]}-{place[1]}: {error.str()}")
+
+    def _reset(self, consumer: Consumer, invoked: int, place: Place) -> None:
+        """Goes on at the log start, as auto.offset.reset=earliest would, and says so."""
+        start = self._log_start(consumer, *place)
+        consumer.seek(TopicPartition(*place, start if start >= 0 else OFFSET_BEGINNING))
+        self.positions[place] = start
+        self._write(invoked, "assign", _at({place: start}), error="reset to earliest")
+
+    def _log_start(self, consumer: Consumer, topic: str, partition: int) -> int:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK)[0])
+        except KafkaException:
+            return -1
+
+    def _look_for_partitions(self, consumer: Consumer) -> None:
+        """Assigns partitions as they come to exist: those of a mirrored topic appear on the destination in mid-run."""
+        if len(self.positions) == len(self.context.partitions) or now() < self._looked_at + LOOK_EVERY:
+            return
+        self._looked_at = invoked = now()
+        try:
+            known = consumer.list_topics(timeout=1.0).topics
+        except KafkaException as error:
+            self._error(invoked, describe(error))
+            return
+        new = [
+            (t, p) for t, p in self.context.partitions if t in known and p in known[t].partitions and (t, p) not in self.positions
+        ]
+        starts = {place: start for place in new if (start := self._log_start(consumer, *place)) >= 0}
+        if starts:
+            consumer.incremental_assign([TopicPartition(t, p, start) for (t, p), start in starts.items()])
+            self._assigned(invoked, starts)
+
+    def _assigned(self, invoked: int, starts: Mapping[Place, int]) -> None:
+        self.positions.update(starts)
+        self._write(invoked, "assign", _at(starts))
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Looks up where to begin and says so. Where the group's offset cannot be told, nothing is assigned to start there:
+        the position stays -1 and librdkafka's own stored offset decides."""
+        invoked = now()
+        try:
+            committed = consumer.committed(partitions, timeout=ASK) if partitions else []
+        except KafkaException as error:
+            self._error(invoked, describe(error))
+            committed = partitions
+        starts: dict[Place, int] = {}
+        for p in committed:
+            place = p.topic, p.partition
+            starts[place] = p.offset if p.offset >= 0 else self._log_start(consumer, *place)
+        consumer.assign([TopicPartition(t, p, start if start >= 0 else OFFSET_BEGINNING) for (t, p), start in starts.items()])
+        self.positions, self._committed = {}, {}
+        self._assigned(invoked, starts)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._revoked(partitions, "")
+
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._revoked(partitions, "lost")
+
+    def _revoked(self, partitions: Sequence[TopicPartition], error: str) -> None:
+        gone = {(p.topic, p.partition): self.positions.pop((p.topic, p.partition), -1) for p in partitions}
+        self._write(now(), "revoke", _at(gone), error=error)
+
+    def _commit(self, consumer: Consumer) -> None:
+        """Asks for a commit of the positions that moved. Not synchronous: that blocks for as long as a coordinator is dead."""
+        due = {place: at for place, at in self.positions.items() if at >= 0 and at != self._committed.get(place)}
+        if self._committing or not due or now() < self._committed_at + self._commit_every:
+            return
+        self._committed_at = now()
+        try:
+            consumer.commit(offsets=[TopicPartition(t, p, at) for (t, p), at in due.items()], asynchronous=True)
+        except KafkaException as error:
+            self._error(self._committed_at, describe(error))
+            return
+        self._committing = True
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self._committing = False
+        done = {(p.topic, p.partition): p.offset for p in partitions or () if error is None and p.error is None}
+        failed = error or next((p.error for p in partitions or () if p.error is not None), None)
+        if done:
+            self._committed.update(done)
+            self._write(self._committed_at, "commit", _at(done))
+        if failed is not None:
+            self._error(self._committed_at, f"commit of group offsets: {failed.name()}: {failed.str()}")
+
+    def drained(self, places: Sequence[Place]) -> None:
+        """Writes that these partitions were read to the ends that were asked for."""
+        self._write(now(), "drained", _at({place: self.positions.get(place, -1) for place in places}))
+
+    def not_drained(self, missing: str) -> None:
+        """Writes what was not reached in time."""
+        self._write(now(), "error", error=f"not drained: {missing}")
+
+    def _error(self, invoked: int, text: str) -> None:
+        """Writes an error, but the same one at most once a second: a dead cluster says it at every poll."""
+        if invoked - self._errors.get(text, 0) >= SAME_ERROR_EVERY:
+            self._errors[text] = invoked
+            self.tally.errors += 1
+            self._write(invoked, "error", error=text)
+
+    def _write(self, invoked: int, kind: PollKind, rows: tuple[Fetched, ...] = (), error: str = "") -> None:
+        self._rows.write(
+            Poll(
+                time=invoked,
+                returned=now(),
+                reader=self.name,
+                process=self._process,
+                cluster=self.cluster,
+                isolation=self.isolation,
+                kind=kind,
+                group=self.group,
+                fetched=rows,
+                error=error,
+            )
+        )
+
+    def leave(self, *, clean: bool) -> None:
+        """Closes the consumer. With a commit pending to a dead coordinator librdkafka waits up to the session timeout (6 s)."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+        self.positions = {}
+
+
+def _at(positions: Mapping[Place, int]) -> tuple[Fetched, ...]:
+    return tuple(Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(positions.items()))

@@ -1,0 +1,62 @@
+"""Transactional producers: each transaction writes to several partitions, then commits, aborts, or stays open for a while.
+
+A transaction meant to stay open is held with all its records acknowledged, and aborted when its hold is over, when the client
+must pause, move from a living cluster, or stop. When its cluster dies first nobody ends it: it stays `open`, outcome info.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harness.model.clock import now
+from harness.model.history import Ending
+from harness.workloads import endings
+from harness.workloads.client import SLICE
+from harness.workloads.context import Context
+from harness.workloads.incarnation import Incarnation, InFlight
+from harness.workloads.producers import COMMON, Producing
+
+OPTIONS: Final = COMMON | {"abort_share", "open_share", "hold"}
+
+
+class TransactionalClient(Producing):
+    """One transaction per step."""
+
+    def __init__(self, context: Context, name: str, cluster: str) -> None:
+        super().__init__(context, name, cluster)
+        self._abort_share = context.number("abort_share", 0.1, high=1.0)
+        self._open_share = context.number("open_share", 0.02, high=1.0)
+        self._hold = context.number("hold", 2.0, high=600.0)
+
+    def _meant(self) -> Ending:
+        drawn = self.random.random()
+        if drawn < self._abort_share:
+            return "abort"
+        return "open" if drawn < self._abort_share + self._open_share else "commit"
+
+    def step(self) -> None:
+        incarnation = self.ready()
+        if incarnation is None:
+            return
+        self.pace()
+        if self.ending or not self.begin(incarnation):
+            return
+        flight = self.flight = incarnation.invoke("transaction", self._meant(), self.plan())
+        refused = incarnation.send(flight)
+        self.conclude(incarnation, flight, self._end(incarnation, flight, refused))
+
+    def _end(self, incarnation: Incarnation, flight: InFlight, refused: str) -> endings.Ended:
+        within = self.shape.timeout + 5.0
+        if flight.ending == "open" and not refused:
+            self._hold_open(incarnation, flight)
+            if self.interrupted:
+                return endings.Ended(outcome="info", usable=False, error="left open")
+        if flight.ending == "commit" and not refused:
+            return endings.commit(incarnation, flight, lambda: self.interrupted, within=within)
+        # also where records were not taken: nobody asked for the commit that was meant
+        return endings.abort(incarnation, flight, lambda: self.interrupted, within=within)
+
+    def _hold_open(self, incarnation: Incarnation, flight: InFlight) -> None:
+        until = now() + int(self._hold * 1e9)
+        while now() < until and not self.ending:
+            incarnation.producer.poll(min(SLICE, 0.1))

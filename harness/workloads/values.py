@@ -1,0 +1,32 @@
+"""Seeded payloads: what a record holds is a pure function of (seed, uid), so that a replayed run writes the same bytes."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+_POOL: Final = 1 << 16
+_STRIDE: Final = 2654435761  # Knuth's multiplicative hash: neighbours in uid start far apart in the pool
+KEYS: Final = 64
+
+
+class Values:
+    """Keys and values of one run. `size` is bytes per value (1 to 64 KiB); incompressible, as a pool of random bytes is."""
+
+    __slots__ = ("_keys", "_pool", "size")
+
+    def __init__(self, seed: int, size: int) -> None:
+        rng = random.Random(f"linkflap values {seed}")
+        pool = rng.randbytes(_POOL)
+        self.size = size
+        self._pool = pool + pool[:size]
+        self._keys = [b"key-%d-%d" % (seed % 1000, n) for n in range(KEYS)]
+
+    def value(self, uid: int) -> bytes:
+        """`size` bytes that belong to this uid."""
+        start = (uid * _STRIDE) % _POOL
+        return self._pool[start : start + self.size]
+
+    def key(self, uid: int) -> bytes:
+        """One of `KEYS` keys."""
+        return self._keys[uid % KEYS]
