@@ -87,7 +87,11 @@ def map_segments(paths: Iterable[Path]) -> tuple[list[Segment], list[Damage]]:
 
 
 def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
-    """Positions of the whole v2 batches of a segment, in file order. A zero-filled tail (preallocation) is no damage."""
+    """Positions of the whole v2 batches of a segment, in file order.
+
+    A zero-filled tail is no damage but preallocation; a torn batch of which only the zeros of its offset were written, at most
+    seven bytes, looks the same.
+    """
     data = segment.data.data
     size = len(data)
     positions: list[int] = []

@@ -1,0 +1,218 @@
+"""Headers and damage: every way in which bytes can be wrong is a value that names file and position, and nothing raises."""
+
+from __future__ import annotations
+
+import struct
+import tempfile
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.log import batches, layout, records, reference
+from tests.kafka_log import (
+    ABORT,
+    COMMIT,
+    Plain,
+    batch,
+    batches_in,
+    changed,
+    field_of,
+    marker,
+    mirror_pid_reset,
+    ours,
+    record,
+    recrc,
+    rewrite,
+    segment,
+    with_marker_kind,
+)
+
+FOLDER = "A.t-0"
+NAME = f"{FOLDER}/{0:020}.log"
+DATA = [
+    batch(0, [ours(1), ours(2)], pid=5, epoch=1, seq=7, transactional=True, leader_epoch=3),
+    marker(2, COMMIT, pid=5, epoch=1),
+]
+
+
+def damage(found: batches.Log) -> list[tuple[str, str, int]]:
+    return [(d.kind, d.file, d.position) for d in found.damage]
+
+
+def test_every_header_field(tmp_path: Path):
+    found = batches.scan([segment(tmp_path / FOLDER, DATA)])
+    h = found.headers
+    assert not found.damage
+    assert (h.base_offset.tolist(), h.last_offset.tolist()) == ([0, 2], [1, 2])
+    assert h.length.tolist() == [len(one) for one in DATA]
+    assert h.position.tolist() == [0, len(DATA[0])]
+    assert h.count.tolist() == [2, 1]
+    assert h.crc.tolist() == [crc32c(one[layout.CRC_FROM :]) for one in DATA]
+    assert h.crc_ok.all()
+    assert h.leader_epoch.tolist() == [3, 0]
+    assert (h.producer_id.tolist(), h.producer_epoch.tolist()) == ([5, 5], [1, 1])
+    assert (h.base_sequence.tolist(), h.last_sequence.tolist()) == ([7, -1], [8, -1])
+    assert h.transactional.all()
+    assert h.control.tolist() == [layout.DATA, layout.COMMIT]
+    assert found.where(1) == (NAME, len(DATA[0]))
+
+
+def test_sequences_wrap_at_two_to_the_31(tmp_path: Path):
+    one = batch(0, [ours(i) for i in range(4)], pid=1, epoch=0, seq=2**31 - 2)
+    h = batches.scan([segment(tmp_path / FOLDER, [one])]).headers
+    assert h.last_sequence.tolist() == [1]
+    assert [b.last_sequence for b in reference.batches(one)] == [1]
+
+
+def test_nothing_at_all_is_an_empty_log(tmp_path: Path):
+    for found in (batches.scan([]), batches.scan([segment(tmp_path / FOLDER, [])])):
+        assert len(found.headers) == 0
+        assert not found.damage
+        assert len(records.decode(found)[0]) == 0
+
+
+def test_a_preallocated_tail_is_no_damage(tmp_path: Path):
+    found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=bytes(4096))])
+    assert len(found.headers) == 2
+    assert not found.damage
+
+
+def test_bytes_after_zeros_are_damage(tmp_path: Path):
+    found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=bytes(100) + b"x")])
+    assert damage(found) == [("bytes-after-zeros", NAME, sum(map(len, DATA)))]
+
+
+@pytest.mark.parametrize("kept", [8, 11, 16, 17, 40, 60, 61, -1])
+def test_a_torn_tail_is_told_with_its_place(tmp_path: Path, kept: int):
+    torn = batch(3, [record(b"value")])[:kept]
+    found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=torn)])
+    assert len(found.headers) == 2
+    assert damage(found) == [("torn-tail", NAME, sum(map(len, DATA)))]
+    assert str(len(torn)) in found.damage[0].detail
+
+
+@pytest.mark.parametrize("length", [-1, 0, 48, 2**31 - 1])
+def test_an_impossible_length_ends_the_file(tmp_path: Path, length: int):
+    bad = bytearray(batch(2, [record(b"v")]))
+    struct.pack_into(">i", bad, layout.LENGTH_AT, length)
+    found = batches.scan([segment(tmp_path / FOLDER, [DATA[0], bytes(bad), batch(3, [record(b"w")])])])
+    assert found.headers.base_offset.tolist() == [0]
+    assert damage(found) == [("impossible-length", NAME, len(DATA[0]))]
+
+
+def test_a_corrupt_batch_is_kept_and_flagged(tmp_path: Path):
+    bad = bytearray(DATA[0])
+    bad[-1] ^= 0x40
+    found = batches.scan([segment(tmp_path / FOLDER, [bytes(bad), DATA[1]])])
+    assert found.headers.crc_ok.tolist() == [False, True]
+    assert found.headers.producer_id.tolist() == [5, 5]
+    assert damage(found) == [("corrupt-batch", NAME, 0)]
+    assert "offsets 0 to 1" in str(found.damage[0])
+
+
+def test_leader_epoch_and_base_offset_are_not_under_the_crc(tmp_path: Path):
+    moved = bytearray(DATA[0])
+    struct.pack_into(">q", moved, 0, 40)
+    struct.pack_into(">i", moved, layout.LENGTH_ENDS, 9)
+    h = batches.scan([segment(tmp_path / FOLDER, [bytes(moved)])]).headers
+    assert (h.crc_ok.tolist(), h.base_offset.tolist(), h.leader_epoch.tolist()) == ([True], [40], [9])
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3, 0x80])
+def test_an_unknown_magic_is_told_once_for_its_run(tmp_path: Path, magic: int):
+    old = bytearray(batch(3, [record(b"v")]))
+    old[layout.MAGIC_AT] = magic
+    found = batches.scan([segment(tmp_path / FOLDER, [*DATA, bytes(old), bytes(old), batch(9, [record(b"w")])])])
+    assert found.headers.base_offset.tolist() == [0, 2, 9]
+    assert damage(found) == [("unknown-magic", NAME, sum(map(len, DATA)))]
+    assert "2 batches" in found.damage[0].detail
+
+
+@pytest.mark.parametrize(
+    ("control", "wrong"),
+    [
+        (marker(0, ABORT, pid=1, epoch=0), False),
+        (mirror_pid_reset(0), False),
+        (marker(0, 8, pid=1, epoch=0), True),
+        (marker(0, -2, pid=1, epoch=0), True),
+        (marker(0, COMMIT, pid=1, epoch=0, version=1), True),
+        (batch(0, [Plain(key=None, value=None)], control=True), True),
+        (batch(0, [Plain(key=b"\x00\x00", value=None)], control=True), True),
+        (batch(0, [], control=True, last_delta=0), True),
+    ],
+)
+def test_control_records_nobody_knows_are_damage(tmp_path: Path, control: bytes, wrong: bool):
+    found = batches.scan([segment(tmp_path / FOLDER, [control])])
+    assert [d.kind for d in found.damage] == (["unknown-control"] if wrong else [])
+    expected = layout.ABORT if not wrong and b"\x00\x00\x00\x00" in control[layout.HEADER_SIZE :] else layout.OTHER_CONTROL
+    assert found.headers.control.tolist() == [expected]
+
+
+def test_mirror_pid_reset_is_control_of_another_kind(tmp_path: Path):
+    h = batches.scan([segment(tmp_path / FOLDER, [mirror_pid_reset(0, leader_epoch=13)])]).headers
+    assert (h.control.tolist(), h.transactional.tolist(), h.producer_id.tolist()) == ([layout.OTHER_CONTROL], [False], [-1])
+
+
+def test_a_repeated_batch_and_one_out_of_order_are_overlaps(tmp_path: Path):
+    repeated = batches.scan([segment(tmp_path / FOLDER, [DATA[0], DATA[0], DATA[1]])])
+    assert damage(repeated) == [("overlap", NAME, len(DATA[0]))]
+    assert len(repeated.headers) == 3, "the evidence stays"
+    swapped = batches.scan([segment(tmp_path / "A.t-1", [DATA[1], DATA[0]])])
+    assert [d.kind for d in swapped.damage] == ["overlap"]
+
+
+def test_segments_overlap_and_order(tmp_path: Path):
+    folder = tmp_path / FOLDER
+    first = segment(folder, [batch(0, [ours(1), ours(2)])])
+    second = segment(folder, [batch(2, [ours(3)])], base_offset=2)
+    assert not batches.scan([first, second]).damage
+    segment(folder, [batch(1, [ours(3)])], base_offset=2)
+    assert [d.kind for d in batches.scan([first, second]).damage] == ["overlap", "misplaced-segment"]
+
+
+def test_a_missing_file_is_damage(tmp_path: Path):
+    found = batches.scan([tmp_path / FOLDER / "00000000000000000000.log"])
+    assert damage(found) == [("unreadable-file", NAME, 0)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300), st.booleans())
+def test_any_bytes_are_read_without_raising(noise: bytes, behind: bool):
+    with tempfile.TemporaryDirectory() as folder:
+        found = batches.scan([segment(Path(folder) / FOLDER, DATA if behind else [], tail=noise)])
+        columns, unreadable = records.decode(found)
+    assert len(found.headers) >= (2 if behind else 0)
+    assert bool(found.damage) or bool(unreadable) or not noise.strip(b"\x00")
+    assert all(0 <= d.position <= len(noise) + sum(map(len, DATA)) for d in found.damage)
+    assert len(columns) >= (2 if behind else 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, len(DATA[0]) * 8 - 1))
+def test_any_flipped_bit_is_noticed_or_is_not_under_the_crc(bit: int):
+    flipped = bytearray(DATA[0])
+    flipped[bit // 8] ^= 1 << bit % 8
+    with tempfile.TemporaryDirectory() as folder:
+        found = batches.scan([segment(Path(folder) / FOLDER, [bytes(flipped)])])
+    assert found.damage or bit // 8 < layout.CRC_AT
+
+
+def test_rewriting_a_captured_segment(tmp_path: Path):
+    path = segment(tmp_path / FOLDER, DATA, tail=bytes(64))
+    taken = [one for _, one in batches_in(path)]
+    assert taken == DATA
+    rewrite(path, [changed(taken[0], pid=77, base_offset=5), with_marker_kind(taken[1], ABORT)])
+    h = batches.scan([path]).headers
+    assert h.crc_ok.all()
+    assert (h.producer_id.tolist(), h.control.tolist()) == ([77, 5], [layout.DATA, layout.ABORT])
+    assert field_of(batches_in(path)[0][1], "base_offset") == 5
+    longer = recrc(taken[0] + b"xyz")
+    rewrite(path, [longer])
+    assert batches.scan([path]).headers.length.tolist() == [len(longer)]
+
+
+def test_the_slow_crc_is_the_published_one():
+    assert reference.crc32c(b"123456789") == 0xE3069283

@@ -1,0 +1,213 @@
+"""The columnar decoder against the slow one: on any batch either both read the same records, or neither reads any."""
+
+from __future__ import annotations
+
+import random
+import struct
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.log import batches, codecs, layout, records, reference
+from harness.model.payload import FOREIGN, HEADER, LAYOUT, encode
+from tests.kafka_log import CODECS, Plain, batch, marker, ours, record, recrc, segment
+
+Row = tuple[int, int, int, int, int, int]
+
+
+def fast(found: batches.Log) -> tuple[list[Row], list[str]]:
+    c, damage = records.decode(found)
+    columns = (c.offset, c.uid, c.operation, c.digest, c.timestamp, c.batch)
+    return list(zip(*(column.tolist() for column in columns), strict=True)), [d.kind for d in damage]
+
+
+def slow(data: Sequence[bytes]) -> list[Row]:
+    rows: list[Row] = []
+    for index, one in enumerate(data):
+        (each,) = reference.batches(one)
+        if each.is_control or not each.crc_ok:
+            continue
+        try:
+            found = reference.records(each)
+        except (reference.Malformed, codecs.CannotInflate):
+            continue
+        rows += [(r.offset, *reference.identity(r), reference.digest(r), r.timestamp, index) for r in found]
+    return rows
+
+
+def readable(one: bytes) -> bool:
+    (each,) = reference.batches(one)
+    try:
+        reference.records(each)
+    except (reference.Malformed, codecs.CannotInflate):
+        return False
+    return True
+
+
+def scanned(data: Sequence[bytes]) -> batches.Log:
+    """The log of these batches. The file is unlinked at once; the mapping keeps its bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        return batches.scan([segment(Path(folder) / "A.t-0", data)])
+
+
+blobs = st.one_of(st.none(), st.binary(max_size=20), st.sampled_from([b"x" * 63, b"x" * 64, b"x" * 8191, b"x" * 8192]))
+our_values = st.builds(encode, st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**31 - 1))
+names = st.one_of(st.just(HEADER.encode()), st.sampled_from([b"", b"linkfla", b"linkflapp", b"h" * 70]))
+plains = st.builds(
+    Plain,
+    value=blobs,
+    key=blobs,
+    headers=st.lists(st.tuples(names, st.one_of(our_values, blobs)), max_size=3),
+    timestamp=st.integers(-(2**62), 2**62),
+)
+written = st.builds(
+    batch,
+    st.integers(0, 2**40),
+    st.lists(plains, max_size=4),
+    codec=st.sampled_from(sorted(CODECS)),
+    log_append_time=st.one_of(st.none(), st.integers(0, 2**62)),
+    pid=st.integers(-1, 2**40),
+    epoch=st.integers(-1, 2**15 - 1),
+    seq=st.integers(-1, 2**31 - 1),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(written, max_size=4))
+def test_fast_equals_reference_on_whole_batches(data: list[bytes]):
+    found = scanned(data)
+    h = found.headers
+    assert h.crc_ok.all()
+    sound = [next(iter(reference.batches(one))) for one in data]
+    assert h.last_sequence.tolist() == [b.last_sequence for b in sound]
+    assert h.last_offset.tolist() == [b.last_offset for b in sound]
+    rows, damage = fast(found)
+    assert rows == slow(data)
+    assert not damage
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(written, st.data())
+def test_fast_equals_reference_on_any_bytes_behind_a_header(one: bytes, data: st.DataObject):
+    body = bytearray(one[layout.HEADER_SIZE :])
+    for _ in range(data.draw(st.integers(1, 3))):
+        if body:
+            body[data.draw(st.integers(0, min(len(body) - 1, 60)))] = data.draw(st.integers(0, 255))
+    changed = recrc(one[: layout.HEADER_SIZE] + bytes(body[: data.draw(st.integers(0, len(body)))]))
+    rows, damage = fast(scanned([changed]))
+    assert rows == slow([changed])
+    assert len(damage) == (0 if readable(changed) else 1)
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_ours_and_foreign_records_in_every_codec(codec: str):
+    data = [
+        batch(10, [ours(7, 3), record(b"else"), ours(8, 3, 1)], codec=codec, pid=4, epoch=0, seq=0, transactional=True),
+        marker(13, 1, pid=4, epoch=0),
+        batch(14, [record(None, key=b"k", headers=[("h", None)])], codec=codec),
+    ]
+    rows, damage = fast(scanned(data))
+    assert not damage
+    assert [row[:3] for row in rows] == [(10, 7, 3), (11, FOREIGN, FOREIGN), (12, 8, 3), (14, FOREIGN, FOREIGN)]
+    assert [row[5] for row in rows] == [0, 0, 0, 2]
+
+
+def test_compressed_and_plain_batches_stay_in_file_order():
+    data = [batch(i, [ours(i)], codec="gzip" if i % 2 else "none") for i in range(6)]
+    assert [row[0] for row in fast(scanned(data))[0]] == list(range(6))
+
+
+def test_the_first_header_of_ours_with_the_right_size_counts():
+    headers = [(HEADER, b"short"), (HEADER, encode(5, 6, 0)), (HEADER, encode(9, 9, 0))]
+    assert [row[1:3] for row in fast(scanned([batch(0, [record(b"v", headers=headers)])]))[0]] == [(5, 6)]
+
+
+def test_the_digest_sees_everything_but_the_offset():
+    base = Plain(value=b"v", key=b"k", headers=[("h", b"x")], timestamp=1000)
+
+    def digest(plain: Plain, offset: int = 0) -> int:
+        return fast(scanned([batch(offset, [plain])]))[0][0][3]
+
+    same = digest(base)
+    assert digest(base, offset=99) == same
+    others = [
+        Plain(value=b"v", key=b"k", headers=[("h", b"x")], timestamp=1001),
+        Plain(value=b"w", key=b"k", headers=[("h", b"x")], timestamp=1000),
+        Plain(value=b"v", key=None, headers=[("h", b"x")], timestamp=1000),
+        Plain(value=b"v", key=b"", headers=[("h", b"x")], timestamp=1000),
+        Plain(value=b"kv", key=b"", headers=[("h", b"x")], timestamp=1000),
+        Plain(value=b"v", key=b"k", headers=[("h", None)], timestamp=1000),
+        Plain(value=b"v", key=b"k", headers=[("hx", b"")], timestamp=1000),
+        Plain(value=b"v", key=b"k", headers=[], timestamp=1000),
+    ]
+    assert len({same, *(digest(other) for other in others)}) == len(others) + 1
+
+
+def test_the_digest_is_published_fnv_1a():
+    plain = struct.pack(">qi", 5, -1) + struct.pack(">i", 1) + b"v" + struct.pack(">i", 0)
+    state = 14695981039346656037
+    for byte in plain:
+        state = (state ^ byte) * 1099511628211 % 2**64
+    (row,) = fast(scanned([batch(0, [Plain(value=b"v", timestamp=5)])]))[0]
+    assert row[3] % 2**64 == state
+
+
+def test_log_append_time_is_every_records_time():
+    rows, _ = fast(scanned([batch(0, [record(b"a", timestamp=1), record(b"b", timestamp=2)], log_append_time=77)]))
+    assert [row[4] for row in rows] == [77, 77]
+
+
+def test_compacted_batches_keep_their_offsets():
+    rows, damage = fast(scanned([batch(100, [ours(1, delta=3), ours(2, delta=9)], last_delta=20)]))
+    assert [row[0] for row in rows] == [103, 109]
+    assert not damage
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (batch(0, [ours(1)], count=2), "unreadable-records"),
+        (batch(0, [ours(1), ours(2)], count=1), "unreadable-records"),
+        (batch(0, [ours(1)], count=2**31 - 1), "unreadable-records"),
+        (batch(0, [ours(1)], count=-1), "unreadable-records"),
+        (batch(0, [ours(1, delta=5)], last_delta=4), "unreadable-records"),
+        (batch(0, [ours(1, delta=2), ours(2, delta=2)]), "unreadable-records"),
+        (batch(0, [ours(1)], attributes=5), "unknown-codec"),
+        (batch(0, [ours(1)], attributes=codecs.ZSTD), "unreadable-records"),
+        (batch(0, [ours(1)], attributes=codecs.GZIP), "unreadable-records"),
+        (batch(0, [ours(1)], attributes=codecs.LZ4), "unreadable-records"),
+        (batch(0, [ours(1)], attributes=codecs.SNAPPY), "unreadable-records"),
+    ],
+)
+def test_records_that_cannot_be_read_are_damage_and_the_next_batch_is_read(data: bytes, kind: str):
+    found = scanned([data, batch(50, [ours(9)])])
+    rows, damage = fast(found)
+    assert [row[:2] for row in rows] == [(50, 9)]
+    assert damage == [kind]
+
+
+def test_a_corrupt_batch_yields_no_record():
+    good = batch(0, [ours(1)])
+    bad = bytearray(batch(1, [ours(2)]))
+    bad[-1] ^= 1
+    rows, damage = fast(scanned([good, bytes(bad)]))
+    assert [row[1] for row in rows] == [1]
+    assert not damage, "the scan told of the corrupt batch already"
+
+
+def test_parcels_of_inflated_batches_are_bounded_and_complete(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(records, "_PARCEL", 1000)
+    data = [batch(i * 10, [ours(i * 10 + j) for j in range(10)], codec="zstd") for i in range(30)]
+    assert [row[1] for row in fast(scanned(data))[0]] == list(range(300))
+
+
+def test_our_header_layout_is_what_the_kernel_reads():
+    assert LAYOUT.size == 20
+    numbers = random.Random(1)
+    pairs = [(numbers.getrandbits(62), numbers.getrandbits(62)) for _ in range(20)]
+    rows, _ = fast(scanned([batch(0, [ours(uid, operation) for uid, operation in pairs])]))
+    assert [row[1:3] for row in rows] == pairs
