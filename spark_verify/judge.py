@@ -1,0 +1,271 @@
+"""From findings to a verdict: one run's findings in, its checks, anomalies, failovers and document out. No Spark in here.
+
+A check is invalid when something was found that the mirror's guarantee does not allow; else unknown when it could not look,
+looked at nothing where something was due, or crashed; else valid. Examples of anomalies are capped, their counts never. The
+checks of the run itself (`spark_verify.recording`) are merged in, and the worst verdict is the run's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from harness.model.history import Event
+from harness.model.scenario import MirrorSpec
+from harness.model.topology import Topology
+from harness.model.verdict import Anomaly, CheckResult, Failover, Verdict, worst
+from harness.rundir import Damage, Run, RunReader
+from spark_verify.allowed import why_allowed
+from spark_verify.checks.base import Check
+from spark_verify.eras import home
+from spark_verify.plan import RunPlan, plan
+from spark_verify.recording import in_short, run_checks
+
+if TYPE_CHECKING:
+    from spark_verify.tables import FindingRow
+
+EXAMPLES: Final = 20
+"""Anomalies in the document per check, kind and whether allowed."""
+STALL_SECONDS: Final = 3.0
+"""A host that stood still this long (a broker's session timeout) makes time-based checks unknown."""
+TIME_BASED: Final = frozenset({"failover", "last-stable-offset"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """The verdict on one run directory. `document` is what verdict.json holds and `--json` prints; `anomalies` are not capped."""
+
+    folder: Path
+    verdict: Verdict
+    checks: Sequence[CheckResult]
+    anomalies: Sequence[Anomaly]
+    failovers: Sequence[Failover]
+    document: Mapping[str, object]
+
+
+def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check]) -> Judgement:
+    """Judges one run directory by the findings of `checks` in it. Raises InputError when it is not one."""
+    reader, planned = RunReader(folder), plan(folder)
+    events, _ = reader.events()
+    by_check: dict[str, list[FindingRow]] = defaultdict(list)
+    for row in rows:
+        by_check[row.check].append(row)
+    damage = [Damage(path=str(r.data.get("path")), reason=str(r.data.get("reason"))) for r in by_check[""]]
+    damage = list(dict.fromkeys([*planned.damage, *damage]))
+    anomalies: list[Anomaly] = []
+    results: list[CheckResult] = []
+    for check in checks:
+        found = [_anomaly(row, planned) for row in by_check[check.name] if row.finding == "found"]
+        results.append(_result(check, by_check[check.name], found, planned, reader.run, events))
+        anomalies += found
+    results += run_checks(reader, events, planned.windows, damage, planned.ended)
+    failovers = _failovers(by_check["failover"])
+    verdict = worst(r.verdict for r in results)
+    return Judgement(
+        folder=folder,
+        verdict=verdict,
+        checks=results,
+        anomalies=anomalies,
+        failovers=failovers,
+        document=_document(folder, reader.run, verdict, results, anomalies, failovers),
+    )
+
+
+def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
+    anomaly = Anomaly(
+        check=row.check,
+        kind=row.kind,
+        cluster=row.cluster,
+        topic=row.topic,
+        partition=row.partition,
+        offset=row.offset,
+        evidence=row.data,
+    )
+    why = why_allowed(anomaly, planned.mirror, _link_into(planned.topology, anomaly), planned.windows)
+    if why is None:
+        return anomaly
+    return replace(anomaly, evidence={**anomaly.evidence, "why": why}, allowed=True)
+
+
+def _link_into(topology: Topology, anomaly: Anomaly) -> str:
+    """The link over which the anomaly's topic comes to its cluster; empty at its home."""
+    owner = home(anomaly.topic)
+    into = (link for link in topology.links if link.destination == anomaly.cluster and owner in topology.homes_over(link))
+    return next((link.name for link in into), "")
+
+
+def _result(
+    check: Check, rows: Sequence[FindingRow], found: Sequence[Anomaly], planned: RunPlan, run: Run, events: Sequence[Event]
+) -> CheckResult:
+    examined: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        if row.finding == "examined":
+            examined[row.cluster, row.origin] += row.count
+    allowed = sum(1 for a in found if a.allowed)
+    reasons = [
+        *_unjudged(rows),
+        *_nothing_seen(check, examined, planned, run),
+        *_stalls(check, events),
+        *(_unmeasured(rows, events) if check.name == "failover" else ()),
+    ]
+    broken = Counter(a.kind for a in found if not a.allowed)
+    verdict = Verdict.INVALID if broken else Verdict.UNKNOWN if reasons else Verdict.VALID
+    said = [", ".join(f"{count} {kind}" for kind, count in broken.most_common())] if broken else []
+    return CheckResult(
+        name=check.name,
+        verdict=verdict,
+        examined={f"{cluster}/{origin}": count for (cluster, origin), count in sorted(examined.items())},
+        anomalies=len(found) - allowed,
+        allowed=allowed,
+        reason=in_short([*said, *reasons]),
+    )
+
+
+def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
+    for row in rows:
+        if row.finding == "unjudged":
+            yield str(row.data.get("reason"))
+        elif row.finding == "crashed":
+            where = f" on {row.topic}-{row.partition}" if row.topic else ""
+            yield f"the check crashed{where}: {row.data.get('reason')}"
+
+
+def _nothing_seen(check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan, run: Run) -> Iterable[str]:
+    """Places where something was due and nothing was examined."""
+    due: dict[tuple[str, str], None] = {}
+    for owner in dict.fromkeys(w.home for w in run.scenario.workloads):
+        due[owner, "native"] = None
+        for link in planned.topology.links:
+            if owner in planned.topology.homes_over(link):
+                due[link.destination, "mirrored"] = None
+    for promotions in planned.promotions.values():
+        due.update({(p.cluster, "native"): None for p in promotions})
+    if not due and check.due:
+        yield "nothing was due to be examined: the scenario has no workload"
+    for cluster, origin in due:
+        if origin in check.due and not examined.get((cluster, origin)):
+            yield f"no {origin} {check.unit} of {cluster} were there to examine"
+
+
+def _stalls(check: Check, events: Sequence[Event]) -> Iterable[str]:
+    if check.name not in TIME_BASED:
+        return
+    stalls = [s for e in events if e.kind == "host-stall" and isinstance(s := e.data.get("seconds"), int | float)]
+    if stalls and max(stalls) >= STALL_SECONDS:
+        yield f"the host stood still for {max(stalls):.1f} s, so nothing that rests on time can be said"
+
+
+def _unmeasured(rows: Sequence[FindingRow], events: Sequence[Event]) -> Iterable[str]:
+    """Failovers that promoted nothing, or after which nothing was written."""
+    measured = {f.link for f in _failovers(rows)}
+    for link in dict.fromkeys(e.subject for e in events if e.kind == "failover"):
+        if link not in measured:
+            yield f"the failover over {link} promoted no partition"
+    for failover in _failovers(rows):
+        if failover.rto_seconds is None:
+            yield f"after the failover over {failover.link} no write was acknowledged, so it has no recovery time"
+
+
+def _failovers(rows: Sequence[FindingRow]) -> Sequence[Failover]:
+    """One per failover, its partitions added up."""
+    by_failover: dict[tuple[int, str, str], list[FindingRow]] = defaultdict(list)
+    for row in rows:
+        if row.finding == "clue":
+            by_failover[_number(row, "fault_time"), str(row.data.get("link")), str(row.data.get("kind"))].append(row)
+    found = []
+    for (fault_time, link, kind), mine in sorted(by_failover.items()):
+        writes = [w for r in mine if isinstance(w := r.data.get("first_write"), int)]
+        found.append(
+            Failover(
+                link=link,
+                kind=kind,
+                promoted=len(mine),
+                rpo_records=sum(_number(r, "rpo_records") for r in mine),
+                rto_seconds=round((min(writes) - fault_time) / 1e9, 3) if writes else None,
+            )
+        )
+    return found
+
+
+def _number(row: FindingRow, name: str) -> int:
+    value = row.data.get(name)
+    return value if isinstance(value, int) else 0
+
+
+def _document(
+    folder: Path,
+    run: Run,
+    verdict: Verdict,
+    checks: Sequence[CheckResult],
+    anomalies: Sequence[Anomaly],
+    failovers: Sequence[Failover],
+) -> Mapping[str, object]:
+    """The one document (design: contracts): plain JSON values."""
+    shown = capped(anomalies)
+    worst_first = [c for c in checks if c.verdict is verdict and c.reason]
+    return {
+        "verdict": verdict.value,
+        "reason": "" if verdict is Verdict.VALID else "; ".join(f"{c.name}: {c.reason}" for c in worst_first),
+        "run": str(folder),
+        "seed": run.scenario.seed,
+        "scenario": run.scenario.name,
+        "runtime": run.runtime,
+        "mirror": _mirror(run.scenario.mirror),
+        "checks": [_check(c, anomalies) for c in checks],
+        "failovers": [
+            {
+                "link": f.link,
+                "kind": f.kind,
+                "promoted": f.promoted,
+                "rpo_records": f.rpo_records,
+                "rto_seconds": f.rto_seconds,
+            }
+            for f in failovers
+        ],
+        "anomalies": [
+            {
+                "check": a.check,
+                "kind": a.kind,
+                "cluster": a.cluster,
+                "topic": a.topic,
+                "partition": a.partition,
+                "offset": a.offset,
+                "allowed": a.allowed,
+                "evidence": dict(a.evidence),
+            }
+            for a in shown
+        ],
+        "anomalies_left_out": len(anomalies) - len(shown),
+    }
+
+
+def _check(check: CheckResult, anomalies: Sequence[Anomaly]) -> Mapping[str, object]:
+    kinds = Counter(a.kind for a in anomalies if a.check == check.name)
+    return {
+        "name": check.name,
+        "verdict": check.verdict.value,
+        "examined": dict(check.examined),
+        "anomalies": check.anomalies,
+        "allowed": check.allowed,
+        "kinds": dict(kinds),
+        "reason": check.reason,
+    }
+
+
+def capped(anomalies: Sequence[Anomaly]) -> Sequence[Anomaly]:
+    """What is not allowed first; of each check and kind the first EXAMPLES in the order of topic, partition and offset."""
+    taken: Counter[tuple[str, str, bool]] = Counter()
+    shown = []
+    for anomaly in sorted(anomalies, key=lambda a: (a.allowed, a.check, a.kind, a.topic, a.partition, a.cluster, a.offset)):
+        key = (anomaly.check, anomaly.kind, anomaly.allowed)
+        taken[key] += 1
+        if taken[key] <= EXAMPLES:
+            shown.append(anomaly)
+    return shown
+
+
+def _mirror(spec: MirrorSpec) -> str:
+    return " ".join([spec.kind, *(f"{name}={value}" for name, value in sorted(spec.options.items()))])

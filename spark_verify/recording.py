@@ -1,0 +1,132 @@
+"""The two checks of the run itself: whether its record can be trusted, and whether its faults really bit.
+
+recording    the run directory is whole, the run finished, and did at least what its scenario asks for: transactions committed and
+             aborted, records read, and something read after each fault. Less makes every other verdict worthless: unknown.
+fault-bite   every scheduled fault started, and what was measured on the faulted path within its window shows that it bit;
+             every fault that says it heals did. A fault without effect proves nothing: unknown.
+Neither is ever invalid: a run that did nothing has not violated anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from harness.model.history import Event, Operation, Poll
+from harness.model.scenario import Minimums
+from harness.model.verdict import CheckResult, Verdict
+from harness.rundir import Damage, RunReader
+from spark_verify.view import Window
+
+NAMES: Final = ("recording", "fault-bite")
+GUARANTEES: Final[Mapping[str, str]] = {
+    "recording": "The run's record is whole, and the run did at least what its scenario asks for.",
+    "fault-bite": "Every scheduled fault was seen to have an effect within its window, and to be healed.",
+}
+OPTIONAL: Final = ("groupoffset",)
+"""Kinds of rows that a run may have none of (`harness.rundir` names the kind when no file of it was written)."""
+MOST_REASONS: Final = 4
+
+
+def run_checks(
+    reader: RunReader, events: Sequence[Event], windows: Sequence[Window], damage: Sequence[Damage], ended: int
+) -> tuple[CheckResult, CheckResult]:
+    """The results of both checks."""
+    operations, _ = reader.operations()
+    polls, _ = reader.polls()
+    return (
+        recording(reader, operations, polls, windows, damage, ended),
+        fault_bite([f.id for f in reader.run.scenario.schedule], events),
+    )
+
+
+def recording(
+    reader: RunReader,
+    operations: Sequence[Operation],
+    polls: Sequence[Poll],
+    windows: Sequence[Window],
+    damage: Sequence[Damage],
+    ended: int,
+) -> CheckResult:
+    """Whether the record is whole and says enough."""
+    returned = [o for o in operations if o.phase == "return" and o.outcome == "ok"]
+    reads = sum(count for poll in polls for fetched in poll.fetched for _, _, count in fetched.runs if poll.kind == "poll")
+    counts = {
+        "committed": sum(1 for o in returned if o.ending == "commit"),
+        "aborted": sum(1 for o in returned if o.ending == "abort"),
+        "reads": reads,
+    }
+    reasons = [
+        *_status(reader),
+        *(f"{d.path}: {d.reason}" for d in damage if d.path not in OPTIONAL),
+        *_too_little(counts, reader.run.scenario.minimums, len(operations)),
+        *_unread(polls, windows, ended),
+    ]
+    return result("recording", {f"run/{name}": count for name, count in counts.items()}, reasons)
+
+
+def _status(reader: RunReader) -> Iterator[str]:
+    run = reader.run
+    if run.status in ("interrupted", "failed"):
+        yield f"the run was {run.status}" + (f": {run.error}" if run.error else "")
+
+
+def _too_little(counts: Mapping[str, int], minimums: Minimums, operations: int) -> Iterator[str]:
+    if not operations:
+        yield "the history is empty"
+        return
+    asked = {"committed": minimums.committed, "aborted": minimums.aborted, "reads": minimums.reads}
+    names = {"committed": "transactions committed", "aborted": "transactions aborted", "reads": "records read"}
+    for name, least in asked.items():
+        if counts[name] < least:
+            yield f"only {counts[name]} {names[name]}, the scenario asks for {least}"
+
+
+def _unread(polls: Sequence[Poll], windows: Sequence[Window], ended: int) -> Iterator[str]:
+    last = max((p.returned for p in polls if p.kind == "poll" and any(f.runs for f in p.fetched)), default=0)
+    for window in windows:
+        healed = window.end < ended
+        if last < (window.end if healed else window.start):
+            yield f"no reader got anything after fault {window.id} ({window.fault} on {window.target})"
+
+
+def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult:
+    """Whether each fault, scheduled or not, was seen to bite and, where it heals, to be healed."""
+    started = {str(e.data.get("id")): e for e in events if e.kind == "fault-start"}
+    bites = {str(e.data.get("id")): e for e in events if e.kind == "fault-bite"}
+    heals = {str(e.data.get("id")): e for e in events if e.kind == "fault-heal"}
+    reasons: list[str] = []
+    for name in dict.fromkeys((*scheduled, *started)):
+        if name not in started:
+            reasons.append(f"fault {name} was scheduled and never started")
+            continue
+        what = f"fault {name} ({started[name].data.get('fault')} on {started[name].subject})"
+        bite = bites.get(name)
+        if bite is None:
+            reasons.append(f"of {what} nobody measured whether it bit")
+        elif bite.data.get("bit") is not True:
+            told = f"{bite.data.get('observable')} was {bite.data.get('measured')}, expected {bite.data.get('expected')}"
+            reasons.append(f"{what} did not bite: {told}")
+        heals_itself = started[name].data.get("restores", True) is not False
+        if heals_itself and (name not in heals or heals[name].data.get("healed") is not True):
+            reasons.append(f"{what} was not seen to be healed")
+    return result("fault-bite", {"run/faults": len(started)}, reasons)
+
+
+def result(name: str, examined: Mapping[str, int], reasons: Sequence[str]) -> CheckResult:
+    """Valid without reasons, else unknown with the first few of them."""
+    return CheckResult(
+        name=name,
+        verdict=Verdict.UNKNOWN if reasons else Verdict.VALID,
+        examined=examined,
+        anomalies=0,
+        allowed=0,
+        reason=in_short(reasons),
+    )
+
+
+def in_short(reasons: Sequence[str]) -> str:
+    """Reasons once each, the first few in full and the rest counted."""
+    once = list(dict.fromkeys(reasons))
+    more = f"; and {len(once) - MOST_REASONS} more" if len(once) > MOST_REASONS else ""
+    return "; ".join(once[:MOST_REASONS]) + more

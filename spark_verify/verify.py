@@ -1,0 +1,50 @@
+"""The second half of linkflap on one page: run directories in, verdicts out.
+
+    run directory -> plan -> Spark: tables -> partition views -> kernels -> findings -> judge -> verdict.json
+
+`verify` needs nothing but the directories: it gives the same verdict on another machine, a year later, on a Spark cluster.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from harness.model.errors import InputError
+from harness.rundir import RunReader, write_whole
+from spark_verify import session, tables
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Check
+from spark_verify.judge import Judgement, judge
+from spark_verify.recording import NAMES
+
+VERDICT_FILE = "verdict.json"
+
+
+def verify(runs: Sequence[Path], *, spark: SparkSession | None = None) -> list[Judgement]:
+    """Judges run directories in one Spark job, and writes a verdict.json into each.
+
+    Raises InputError when one is no run directory, or names a check that there is not.
+    """
+    chosen = {run: checks_of(run) for run in runs}
+    needed = {check.name: check for checks in chosen.values() for check in checks}
+    found: dict[str, list[tables.FindingRow]] = defaultdict(list)
+    for row in tables.findings(spark or session.session(), runs, list(needed.values())):
+        found[row.run].append(row)
+    judgements = [judge(run, found[str(run)], chosen[run]) for run in runs]
+    for judgement in judgements:
+        write_whole(judgement.folder / VERDICT_FILE, msgspec.json.format(msgspec.json.encode(judgement.document), indent=1))
+    return judgements
+
+
+def checks_of(run: Path) -> list[Check]:
+    """The checks that a run's scenario asks for: those it names, or all. The two of the run itself are always made."""
+    names = [name for name in RunReader(run).run.scenario.checks if name not in NAMES]
+    for name in names:
+        if name not in REGISTRY:
+            raise InputError(f"{run} asks for a check {name!r} that there is not; known are {', '.join((*REGISTRY, *NAMES))}")
+    return [REGISTRY[name] for name in names] or list(REGISTRY.values())
