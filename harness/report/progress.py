@@ -43,7 +43,7 @@ class Display(Protocol):
         """A new phase begins, and the one before it is over."""
 
     def fault_started(self, id: str, fault: str, target: str, seconds: float | None) -> None:
-        """`seconds` is how long it is planned to last; None: it is never healed."""
+        """`seconds` is how long it is planned to last (0: as long as it takes); None: it is never healed."""
 
     def fault_ended(self, id: str, outcome: str = "healed") -> None: ...
     def counters(self, counters: Counters) -> None: ...
@@ -102,7 +102,8 @@ class _Told:
     def fault_started(self, id: str, fault: str, target: str, seconds: float | None) -> None:
         with self._lock:
             self._faults[id] = _Active(fault=fault, target=target, started=self._clock(), seconds=seconds)
-        self._say("fault", f"{id}: {fault} on {target} {'for good' if seconds is None else f'for {seconds:g} s'}")
+        planned = " for good" if seconds is None else f" for {seconds:g} s" if seconds > 0 else ""
+        self._say("fault", f"{id}: {fault} on {target}{planned}")
 
     def fault_ended(self, id: str, outcome: str = "healed") -> None:
         with self._lock:
@@ -214,7 +215,7 @@ class Screen(_Told):
             return what.append("for good", "dim")
         gone = self._clock() - active.started
         if gone >= active.seconds:
-            return what.append("healing", "cyan")
+            return what.append("healing" if active.seconds else "at work", "cyan")
         done = round(20 * gone / active.seconds)
         return (
             what.append("━" * (20 - done), "yellow").append("━" * done, "grey37").append(f" {active.seconds - gone:.1f} s", "dim")

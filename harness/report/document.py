@@ -1,0 +1,121 @@
+"""The verdict document (`verdict.json`, and what `--json` prints) as typed values, however little of it there is.
+
+A check that crashed, a run without failovers, a document of an older linkflap: what is missing has an empty value, because a
+report must never be the reason why a verdict is not seen. Only a document that is no such document raises InputError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from harness.model.errors import InputError
+from harness.model.verdict import Verdict
+
+_WHY: Final = ("why", "allowed_because", "because", "reason")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckRow:
+    """One check. `examined` counts per "cluster/origin"; `anomalies` are those that are not allowed."""
+
+    name: str
+    verdict: Verdict = Verdict.UNKNOWN
+    examined: Mapping[str, int] = field(default_factory=dict)
+    anomalies: int = 0
+    allowed: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailoverRow:
+    """One failover; None where the bytes do not tell."""
+
+    link: str
+    kind: str = ""
+    promoted: int | None = None
+    rpo_records: int | None = None
+    rto_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnomalyRow:
+    """One anomaly with its evidence."""
+
+    check: str
+    kind: str
+    cluster: str = ""
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+    allowed: bool = False
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """Where it is: `B A.orders-0 @ 1234`."""
+        where = f"{self.cluster} {self.topic}".strip() + (f"-{self.partition}" if self.partition >= 0 else "")
+        return f"{where} @ {self.offset}" if self.offset >= 0 else where
+
+    @property
+    def shown(self) -> Mapping[str, object]:
+        """The evidence without what `why` says already."""
+        return {key: value for key, value in self.evidence.items() if not (self.allowed and str(value) == self.why)}
+
+    @property
+    def why(self) -> str:
+        """Why it is allowed, in the words of the evidence."""
+        return next((str(self.evidence[key]) for key in _WHY if self.evidence.get(key)), "the mirror's guarantee permits it here")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A whole verdict."""
+
+    verdict: Verdict
+    run: str = ""
+    seed: int = 0
+    scenario: str = ""
+    runtime: str = ""
+    mirror: str = ""
+    reason: str = ""
+    checks: tuple[CheckRow, ...] = ()
+    failovers: tuple[FailoverRow, ...] = ()
+    anomalies: tuple[AnomalyRow, ...] = ()
+
+    @property
+    def violations(self) -> list[AnomalyRow]:
+        return [anomaly for anomaly in self.anomalies if not anomaly.allowed]
+
+    @property
+    def departures(self) -> list[AnomalyRow]:
+        """Anomalies that the mirror's guarantee allows."""
+        return [anomaly for anomaly in self.anomalies if anomaly.allowed]
+
+    @property
+    def left_out(self) -> int:
+        """Anomalies that were counted and are not in the document, which caps them."""
+        return max(0, sum(check.anomalies for check in self.checks) - len(self.violations)) + max(
+            0, sum(check.allowed for check in self.checks) - len(self.departures)
+        )
+
+
+def read(document: Mapping[str, object]) -> Document:
+    """The typed document. Raises InputError when it is not one."""
+    known = {name: value for name, value in document.items() if value is not None}
+    try:
+        return msgspec.convert(known, Document, strict=False)
+    except msgspec.ValidationError as error:
+        raise InputError(
+            f"the verdict document cannot be read ({error}); judge the run directory again with linkflap verify"
+        ) from None
+
+
+def in_short(value: object, limit: int = 400) -> str:
+    """Evidence on one line: strings as they are, all else as JSON."""
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,122 @@
+"""The result of a run for a person: what each check examined and found, what is allowed and why, where everything is."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Final, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.model.errors import InputError
+from harness.model.verdict import Verdict
+from harness.report.document import AnomalyRow, Document, in_short, read
+from harness.rundir import RunReader
+
+STYLES: Final[Mapping[Verdict, str]] = {Verdict.VALID: "green", Verdict.UNKNOWN: "yellow", Verdict.INVALID: "red"}
+_SHOWN: Final = 10
+_WIDTH_OF_A_LOG: Final = 130
+
+
+def show(document: Mapping[str, object], folder: Path, stream: TextIO | None = None) -> None:
+    """Writes the result to `stream` (default: standard output), fit to the terminal; plain text where it is none."""
+    stream = sys.stdout if stream is None else stream
+    width = None if stream.isatty() else _WIDTH_OF_A_LOG
+    console = Console(file=stream, width=width, highlight=False, safe_box=True, emoji=False)
+    judged = read(document)
+    console.print()
+    console.print(_checks(judged))
+    for line in (*_failovers(judged), *_violations(judged), *_departures(judged)):
+        console.print(line)
+    console.print(_verdict(judged))
+    for label, text in _where(folder):
+        console.print(Text.assemble((f"{label:<10}", "dim"), text), soft_wrap=True)
+
+
+def _checks(judged: Document) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("check", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("examined", overflow="fold")
+    table.add_column("anomalies", justify="right", no_wrap=True)
+    table.add_column("allowed", justify="right", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    for check in judged.checks:
+        examined = ", ".join(f"{where} {count:,}" for where, count in check.examined.items()) or "nothing"
+        found = Text(f"{check.anomalies:,}", style="red bold" if check.anomalies else "")
+        table.add_row(
+            Text(check.name),
+            Text(check.verdict.value, style=STYLES[check.verdict]),
+            Text(examined),
+            found,
+            Text(f"{check.allowed:,}"),
+            Text(check.reason),
+        )
+    return table
+
+
+def _failovers(judged: Document) -> Iterator[Text]:
+    for failover in judged.failovers:
+        lost = "unknown" if failover.rpo_records is None else f"{failover.rpo_records:,} records"
+        back = "no write succeeded afterwards" if failover.rto_seconds is None else f"{failover.rto_seconds:.2f} s"
+        yield Text(f"failover {failover.link} {failover.kind}: RPO {lost}, RTO {back}")
+    if judged.failovers:
+        yield Text()
+
+
+def _violations(judged: Document) -> Iterator[Text]:
+    for anomaly in judged.violations[:_SHOWN]:
+        yield Text.assemble((anomaly.kind, "red bold"), f"  {anomaly.place}  ", (_evidence(anomaly), "dim"))
+    more = sum(check.anomalies for check in judged.checks) - min(_SHOWN, len(judged.violations))
+    if more > 0:
+        yield Text(f"and {more:,} more anomalies: see the report", style="red")
+    if judged.violations:
+        yield Text()
+
+
+def _evidence(anomaly: AnomalyRow) -> str:
+    return ", ".join(f"{name} {in_short(value, 100)}" for name, value in anomaly.shown.items())
+
+
+def _departures(judged: Document) -> Iterator[Text]:
+    """One line per kind, place and why, with how many."""
+    grouped: dict[tuple[str, str, str], list[AnomalyRow]] = defaultdict(list)
+    for anomaly in judged.departures:
+        grouped[anomaly.kind, anomaly.cluster, anomaly.why].append(anomaly)
+    for (kind, cluster, why), anomalies in grouped.items():
+        first = anomalies[0].place
+        at = f"at {first}" if len(anomalies) == 1 else f"first at {first}"
+        yield Text.assemble((f"allowed: {len(anomalies):,} {kind}", "yellow"), f" on {cluster}, {at}: {why}")
+    unseen = sum(check.allowed for check in judged.checks) - len(judged.departures)
+    if unseen > 0:
+        yield Text(f"and {unseen:,} more allowed anomalies that the document leaves out", style="yellow")
+    if grouped:
+        yield Text()
+
+
+def _verdict(judged: Document) -> Text:
+    about = f"  {judged.scenario}, {judged.mirror} on {judged.runtime}, seed {judged.seed}"
+    reason = f"\n{judged.reason}" if judged.reason else ""
+    return Text.assemble((judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), about, reason)
+
+
+def _where(folder: Path) -> Iterator[tuple[str, str]]:
+    yield "run", str(folder)
+    yield "report", str(folder / "report.html")
+    yield "judge", f"linkflap verify {quote(str(folder))}"
+    again = _command(folder)
+    if again:
+        yield "run again", again
+
+
+def _command(folder: Path) -> str:
+    try:
+        return RunReader(folder).run.command
+    except InputError:
+        return ""

@@ -1,0 +1,212 @@
+"""A run directory as a run would leave it, without the run: three faults, a forced failover, clients on both sides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.model.history import Bounds, Fetched, Operation, Poll, SendGroup, Watermark
+from harness.model.payload import PROCESS_SHIFT
+from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.rundir import Run, RunWriter
+
+START = 1_790_000_000_000_000_000
+SECOND = 1_000_000_000
+TOPIC = "A.orders"
+
+
+def scenario() -> Scenario:
+    return Scenario(
+        name="link-flap",
+        about="the link flaps and slows, A dies with transactions open, clients go on at B",
+        seed=4711,
+        topology=Topology(
+            clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),)
+        ),
+        mirror=MirrorSpec(kind="mm2", options={"delivery": "at-least-once"}),
+        workloads=(WorkloadSpec(kind="transactional", home="A", clients=2),),
+        schedule=(),
+    )
+
+
+def run(status: str = "running") -> Run:
+    return Run(
+        format=1,
+        linkflap="0.1.0",
+        command="linkflap run link-flap --runtime process --seed 4711",
+        runtime="process",
+        status="running",
+        started=START - 4 * SECOND,
+        ended=0,
+        scenario=scenario(),
+    )
+
+
+class Recorded:
+    """Writes the rows of a run of `seconds`; A dies at 60 % of it and B takes over a second later."""
+
+    def __init__(self, folder: Path, seconds: float = 20.0) -> None:
+        self.folder, self.seconds = folder, seconds
+        self.writer = RunWriter(folder, run())
+        self.died = seconds * 0.6
+        self.sent = self.seen = 0
+
+    def _events(self) -> None:
+        event = self._event
+        event(0.0, "phase", "work")
+        for id, fault, target, start, end, observable, measured, expected in (
+            ("f1", "link-cut", "A->B", 2.0, 4.0, "connection", "refused", "refused"),
+            ("f2", "latency", "A->B", 5.5, 8.5, "round trip, ms", 252.1, ">= 200"),
+            ("f3", "broker-pause", "A/2", 7.0, 8.0, "metadata request", "no answer in 1 s", "no answer"),
+        ):
+            event(start, "fault-start", target, id=id, fault=fault, **{"for": end - start}, options={}, restores=True)
+            event(start + 0.2, "fault-bite", target, id=id, bit=True, observable=observable, measured=measured, expected=expected)
+            event(end, "fault-heal", target, id=id, healed=True, checked=["no toxic left", "every broker answers"])
+            event(end + 0.1, "fault-end", target, id=id)
+        event(self.died, "fault-start", "A->B", id="f4", fault="failover", options={"kind": "forced"}, restores=False)
+        event(
+            self.died + 0.1, "fault-bite", "A->B", id="f4", bit=True, observable="brokers of A", measured="dead", expected="dead"
+        )
+        event(self.died + 0.5, "failover", "A->B", kind="forced", fault_time=self._at(self.died), open_transactions=2)
+        for partition in (0, 1):
+            event(self.died + 1.0, "promotion", "A->B", cluster="B", topic=TOPIC, partition=partition, offset=1500)
+
+    def _at(self, second: float) -> int:
+        return START + int(second * SECOND)
+
+    def _event(self, second: float, kind: str, subject: str, /, **data: object) -> None:
+        import msgspec
+
+        from harness.model.history import Event
+
+        row = Event(time=self._at(second), kind=kind, subject=subject, data=data)
+        with (self.folder / "events.jsonl").open("ab") as file:
+            file.write(msgspec.json.encode(row) + b"\n")
+
+    def write(self) -> Recorded:
+        operations, polls = self.writer.operations("producer-1"), self.writer.polls("reader-1")
+        waters = {name: self.writer.watermarks(name) for name in "AB"}
+        for tick in range(int(self.seconds * 10)):
+            second = tick / 10
+            cluster = "A" if second < self.died else "B"
+            slow = 5.5 <= second < 8.5
+            if not self.died <= second < self.died + 1.4:
+                count = 12 + (tick * 7) % 9 - (5 if 7.0 <= second < 8.0 else 0)
+                self._operation(operations, tick, second, cluster, count)
+                self.sent += count
+            if not 2.0 <= second < 4.2 and not self.died <= second < self.died + 1.0:
+                step = min(self.sent - self.seen, 9 if slow else 60)
+                self.seen += step
+                self._poll(polls, second, "B", step)
+            for name, level in (("A", self.sent), ("B", self.seen)):
+                if name == "B" or second < self.died:
+                    waters[name].write(self._watermark(second, name, level))
+        self._events()
+        self.writer.write_bounds("end", [self._bounds(name) for name in "AB"])
+        return self
+
+    def close(self, status: str = "finished") -> Path:
+        self.writer.close(status, versions={"kafka": "4.3.1", "toxiproxy": "2.12.0"})  # type: ignore[arg-type]
+        return self.folder
+
+    def _operation(self, out: object, tick: int, second: float, cluster: str, count: int) -> None:
+        uid = (1 << PROCESS_SHIFT) + self.sent
+        for phase, time, acks in (("invoke", second, ()), ("return", second + 0.03, ((0, count, self.sent),))):
+            group = SendGroup(topic=TOPIC, partition=0, first_uid=uid, count=count, acks=acks)
+            row = Operation(
+                number=(1 << PROCESS_SHIFT) + tick,
+                phase=phase,
+                time=self._at(time),
+                client="producer-1",
+                process=1,
+                cluster=cluster,
+                kind="transaction",
+                ending="commit",
+                outcome="ok",
+                sends=(group,),
+            )
+            out.write(row)
+
+    def _poll(self, out: object, second: float, cluster: str, count: int) -> None:
+        if not count:
+            return
+        first = self.seen - count
+        fetched = Fetched(topic=TOPIC, partition=0, runs=(((1 << PROCESS_SHIFT) + first, first, count),), position=self.seen)
+        time = self._at(second + 0.05)
+        row = Poll(
+            time=time,
+            returned=time,
+            reader="reader-1",
+            process=1,
+            cluster=cluster,
+            isolation="read_committed",
+            kind="poll",
+            fetched=(fetched,),
+        )
+        out.write(row)
+
+    def _watermark(self, second: float, cluster: str, level: int) -> Watermark:
+        time = self._at(second + 0.06)
+        return Watermark(
+            time=time,
+            returned=time,
+            cluster=cluster,
+            leader=1,
+            topic=TOPIC,
+            partition=0,
+            log_start=0,
+            last_stable=level,
+            high_watermark=level,
+        )
+
+    def _bounds(self, cluster: str) -> Bounds:
+        return Bounds(
+            cluster=cluster,
+            broker=1,
+            topic=TOPIC,
+            partition=0,
+            leader=True,
+            alive=cluster == "B",
+            log_start=0,
+            high_watermark=self.seen,
+            high_watermark_from="sampled",
+        )
+
+
+def document(folder: Path, verdict: str = "valid") -> dict[str, object]:
+    """A verdict document of that run; invalid and unknown ones have the check that says why."""
+    checks: list[dict[str, object]] = [
+        {"name": "order-equality", "verdict": "valid", "examined": {"A/native": 1830, "B/mirrored": 1790}, "anomalies": 0,
+         "allowed": 12, "reason": ""},
+        {"name": "lost-write", "verdict": "valid", "examined": {"A/native": 1830, "B/native": 1011, "B/mirrored": 1790},
+         "anomalies": 0, "allowed": 0, "reason": ""},
+        {"name": "pid-uniqueness", "verdict": "valid", "examined": {"A/native": 130, "B/native": 66}, "anomalies": 0,
+         "allowed": 0, "reason": ""},
+    ]  # fmt: skip
+    anomalies: list[dict[str, object]] = [
+        {"check": "order-equality", "kind": "duplicate", "cluster": "B", "topic": TOPIC, "partition": 0, "offset": 640 + n,
+         "allowed": True, "evidence": {"uid": 1099511628416 + n, "first_offset": 600 + n,
+                                       "why": "at-least-once delivery repeats what was not committed when the link was cut"}}
+        for n in range(12)
+    ]  # fmt: skip
+    if verdict != "valid":
+        checks[1] |= {"verdict": verdict, "reason": "2 acknowledged records are nowhere" if verdict == "invalid" else "no reads"}
+    if verdict == "invalid":
+        checks[1]["anomalies"] = 2
+        anomalies[:0] = [
+            {"check": "lost-write", "kind": "lost-write", "cluster": "B", "topic": TOPIC, "partition": 0, "offset": offset,
+             "allowed": False, "evidence": {"uid": 1099511628417, "acknowledged_on": "A", "transaction": "ok",
+                                            "seen_by": ["reader-1", "<script>alert(1)</script>"]}}
+            for offset in (1201, -1)
+        ]  # fmt: skip
+    return {
+        "verdict": verdict,
+        "run": str(folder),
+        "seed": 4711,
+        "scenario": "link-flap",
+        "runtime": "process",
+        "mirror": "mm2",
+        "checks": checks,
+        "failovers": [{"link": "A->B", "kind": "forced", "promoted": 2, "rpo_records": 17, "rto_seconds": 1.43}],
+        "anomalies": anomalies,
+    }

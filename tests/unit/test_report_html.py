@@ -1,0 +1,182 @@
+"""The page: whole, self-contained, escaped, and honest about runs that are damaged or empty."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from recorded_run import Recorded, document, run
+
+from harness.model.errors import InputError
+from harness.report import html
+from harness.report.series import series
+from harness.report.timeline import svg
+from harness.rundir import RunReader, RunWriter
+
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Tags in balance, texts, and everything that would be fetched."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [value for name, value in attrs if name in ("src", "href") and value and not value.startswith("#")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Recorded(tmp_path / "run").write().close()
+
+
+def page(folder: Path, verdict: str = "valid", **more: object) -> Page:
+    return Page(html.page(folder, document(folder, verdict) | more))
+
+
+def test_whole(folder: Path) -> None:
+    shown = page(folder, "invalid")
+    for text in (
+        "invalid link-flap the link flaps and slows",
+        "anomalies 2, and 12 that the mirror's guarantee allows",
+        "mm2 (delivery at-least-once)",
+        "linkflap run link-flap --runtime process --seed 4711",
+        "linkflap 0.1.0, kafka 4.3.1, toxiproxy 2.12.0",
+        "failover A->B (forced) at 12.50 s, B promoted at 13.00 s",
+        "lost-write invalid A/native 1,830 B/native 1,011 B/mirrored 1,790 2 0 2 acknowledged records are nowhere",
+        "A->B forced 2 17 1.43 s",
+        "latency f2 A->B 5.50 s 8.60 s yes round trip, ms: 252.1 expected >= 200 no toxic left, every broker answers",
+        "failover f4 A->B 12.00 s for good yes",
+        "B A.orders-0 1,201",
+        "B A.orders-0 nowhere",
+        "allowed: at-least-once delivery repeats what was not committed when the link was cut",
+        "A 3 brokers Kafka 4.3.1 B 1 broker Kafka 4.3.1 A->B",
+    ):
+        assert text in shown.text
+    assert "svg" in shown.tags
+    assert "What cannot be trusted" not in shown.text
+
+
+def test_self_contained_and_escaped(folder: Path) -> None:
+    shown = page(folder, "invalid")
+    assert shown.fetched == []
+    assert "script" not in shown.tags
+    assert "<script>alert(1)</script>" in shown.text
+
+
+def test_written_into_the_run_directory(folder: Path) -> None:
+    path = html.write(folder, document(folder), drawing="THE DRAWING", meanings={"duplicate": "THE MEANING"})
+    assert path == folder / "report.html"
+    text = path.read_text(encoding="utf-8")
+    assert "THE DRAWING" in text
+    assert "THE MEANING" in text
+
+
+def test_damage_is_named(folder: Path) -> None:
+    (folder / "polls" / "reader-1.jsonl").unlink()
+    with (folder / "operations" / "producer-1.jsonl").open("ab") as file:
+        file.write(b'{"number":12,"pha')
+    (folder / "captures" / "end" / "bounds.json").write_text("[{")
+    shown = page(folder, "unknown")
+    assert "What cannot be trusted" in shown.text
+    assert "polls/reader-1.jsonl missing: it was there when the run ended" in shown.text
+    assert re.search(r"operations/producer-1.jsonl line \d+ is torn", shown.text)
+    assert "captures/end/bounds.json" in shown.text
+
+
+@pytest.mark.parametrize("cut", [10, 200, 4000])
+def test_any_torn_file_still_gives_a_page(folder: Path, cut: int) -> None:
+    for path in folder.rglob("*.json*"):
+        if path.name != "run.json":
+            path.write_bytes(path.read_bytes()[:-cut])
+    assert "What cannot be trusted" in page(folder, "unknown").text
+
+
+def test_killed_before_anything_happened(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path / "run", run())
+    killed = (tmp_path / "run" / "run.json").read_bytes()
+    writer.close("finished")
+    (tmp_path / "run" / "manifest.json").unlink()
+    (tmp_path / "run" / "run.json").write_bytes(killed)
+    shown = Page(html.page(tmp_path / "run", {"verdict": "unknown", "reason": "nothing was examined"}))
+    for text in (
+        "The run did not finish: its status is running",
+        "nothing was examined",
+        "Nothing was recorded that could be drawn",
+        "No check was made",
+        "No fault was played",
+        "the run never ended: its harness was killed, or it still runs",
+    ):
+        assert text in shown.text
+
+
+def test_interrupted(tmp_path: Path) -> None:
+    folder = Recorded(tmp_path / "run", seconds=2.0).write().close("interrupted")
+    assert "its status is interrupted" in page(folder, "unknown").text
+
+
+def test_no_run_directory(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not a run directory"):
+        html.page(tmp_path, {"verdict": "valid"})
+
+
+def test_rates_and_lag_add_up(folder: Path) -> None:
+    shown = series(RunReader(folder))
+    width = shown.length / len(shown.at)
+    acknowledged = sum(float(rates.sum()) for rates in shown.acknowledged.values()) * width
+    reader = RunReader(folder)
+    expected = sum(run[1] for op in reader.operations()[0] for send in op.sends for run in send.acks)
+    assert acknowledged == pytest.approx(expected)
+    lag = shown.lag["A->B"]
+    assert np.nanmax(lag[(shown.at > 3) & (shown.at < 4)]) > 200, "the mirror stood still while the link was cut"
+    assert np.isnan(lag[shown.at > 14]).all(), "after the failover nothing is behind"
+    assert [(w.id, w.bit, w.lasting) for w in shown.windows] == [
+        ("f1", True, False),
+        ("f2", True, False),
+        ("f3", True, False),
+        ("f4", True, True),
+    ]
+
+
+def test_the_same_run_gives_the_same_picture(folder: Path) -> None:
+    first, second = (svg(series(RunReader(folder))) for _ in range(2))
+    assert first == second
+    for text in ("link-cut A-&gt;B", "acknowledged / s", "lag, offsets", "seconds of workload"):
+        assert text in first
+
+
+def test_a_fault_that_never_ended_and_one_that_did_not_bite(tmp_path: Path) -> None:
+    writer = RunWriter(tmp_path / "run", run())
+    writer.event("fault-start", "A->B", id="f1", fault="latency", restores=True)
+    writer.event("fault-bite", "A->B", id="f1", bit=False, observable="round trip", measured=1, expected=200)
+    writer.event("fault-start", "A/1", id="f2", fault="pause $x$ & <b>", restores=True)
+    writer.close("interrupted")
+    shown = page(tmp_path / "run", "unknown")
+    assert "latency f1 A->B 0.00 s no end recorded no round trip: 1 expected 200" in shown.text
+    assert "not measured" in shown.text
+    assert "pause $x$ & <b> A/1" in shown.text
+    assert "(did not bite)" in shown.text

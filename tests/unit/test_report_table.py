@@ -1,0 +1,101 @@
+"""The table says what was examined, what was found, and hides nothing that was capped or allowed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from recorded_run import Recorded, document
+
+from harness.model.errors import InputError
+from harness.report import document as documents
+from harness.report import table
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Recorded(tmp_path / "a run", seconds=3.0).write().close()
+
+
+def shown(document: dict[str, object], folder: Path) -> str:
+    stream = io.StringIO()
+    table.show(document, folder, stream)
+    return stream.getvalue()
+
+
+def test_valid(folder: Path) -> None:
+    text = shown(document(folder), folder)
+    assert "VALID  link-flap, mm2 on process, seed 4711" in text
+    assert "lost-write       valid" in text
+    assert "A/native 1,830, B/native 1,011, B/mirrored 1,790" in text
+    assert "failover A->B forced: RPO 17 records, RTO 1.43 s" in text
+    assert "allowed: 12 duplicate on B, first at B A.orders-0 @ 640: at-least-once delivery repeats what" in text
+    assert f"linkflap verify '{folder}'" in text
+    assert "run again linkflap run link-flap --runtime process --seed 4711" in text
+    assert "\x1b" not in text
+
+
+def test_invalid_names_the_place_and_the_evidence(folder: Path) -> None:
+    text = shown(document(folder, "invalid"), folder)
+    assert "INVALID  link-flap" in text
+    assert "lost-write  B A.orders-0 @ 1201  uid 1099511628417, acknowledged_on A" in text
+    assert "2 acknowledged records are nowhere" in text
+
+
+def test_what_was_capped_is_counted(folder: Path) -> None:
+    capped = document(folder, "invalid")
+    checks = capped["checks"]
+    assert isinstance(checks, list)
+    checks[1]["anomalies"] = 5000
+    checks[0]["allowed"] = 40
+    text = shown(capped, folder)
+    assert "and 4,998 more anomalies" in text
+    assert "and 28 more allowed anomalies" in text
+    assert documents.read(capped).left_out == 4998 + 28
+
+
+def test_unknown_tells_why(folder: Path) -> None:
+    text = shown(document(folder, "unknown") | {"reason": "the fault f1 did not bite"}, folder)
+    assert "UNKNOWN" in text
+    assert "the fault f1 did not bite" in text
+    assert "no reads" in text
+
+
+def test_no_write_after_the_failover(folder: Path) -> None:
+    failover = {"link": "A->B", "kind": "forced", "promoted": 2, "rpo_records": 0, "rto_seconds": None}
+    assert "RPO 0 records, RTO no write succeeded afterwards" in shown(document(folder) | {"failovers": [failover]}, folder)
+
+
+def test_the_least_document_and_no_folder(tmp_path: Path) -> None:
+    text = shown({"verdict": "unknown"}, tmp_path / "gone")
+    assert "UNKNOWN" in text
+    assert "run again" not in text
+
+
+def test_names_are_not_markup(folder: Path) -> None:
+    odd = document(folder, "invalid")
+    checks = odd["checks"]
+    assert isinstance(checks, list)
+    checks[1]["reason"] = "[red]odd[/nothing] :smile:"
+    assert "[red]odd[/nothing] :smile:" in shown(odd, folder)
+
+
+def test_narrow_terminals_lose_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    table.show(document(folder, "invalid"), folder, stream)
+    folded = "".join(character for character in stream.getvalue() if character.isalnum())
+    assert "Bmirrored1790" in folded.replace("nbsp", "")
+    assert "1830" in folded
+
+
+@pytest.mark.parametrize("broken", [{}, {"verdict": "fine"}, {"verdict": "valid", "checks": 3}])
+def test_what_is_no_document(broken: dict[str, object]) -> None:
+    with pytest.raises(InputError, match="the verdict document cannot be read"):
+        documents.read(broken)
