@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from harness.model.errors import SetupError
 from harness.model.protocols import Cluster
 from harness.model.topology import CANARY, is_data_topic, topic_name
+from harness.model.wait import until
 from harness.wire.offsets import quiet
 
 _SECONDS: Final = 20.0
@@ -74,3 +75,10 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+    until(lambda: _led(admin, list(created)), within=_SECONDS, what=f"leaders of {', '.join(created)}")
+
+
+def _led(admin: AdminClient, names: list[str]) -> bool:
+    """Whether every partition of these topics has a leader: a topic is created before brokers know of it."""
+    found = admin.list_topics(timeout=_SECONDS).topics
+    return all(name in found and all(p.leader >= 0 for p in found[name].partitions.values()) for name in names)
