@@ -119,7 +119,7 @@ def test_a_refused_toxic_is_a_fault_error_that_names_it(status: int) -> None:
         api.create("broker-1", listen="127.0.0.1:1", upstream="127.0.0.1:2", enabled=True)
         with server({}, post=status) as refusing:
             api._server.update_api_consumer("127.0.0.1", refusing)
-            with pytest.raises(FaultError, match="latency.*no such luck"):
+            with pytest.raises(FaultError, match=r"latency.*no such luck"):
                 api.add("broker-1", LATENCY)
         api.close()
 

@@ -1,0 +1,209 @@
+"""What every registered fault must be, whoever wrote it: documented, choosy about targets, honest about bites, safe to heal."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from chaos.faults import FAULTS, link_path
+from harness.model.clock import now
+from harness.model.errors import FaultError, InputError
+from harness.model.history import Event
+from harness.model.protocols import Direction, World
+from harness.model.scenario import FaultSpec, Option
+from harness.model.topology import ClusterSpec, LinkSpec, Topology
+
+PAIR = Topology(
+    clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),)
+)
+LINK_FAULTS = sorted(name for name in FAULTS if name.startswith("link-"))
+BROKER_FAULTS = sorted(name for name in FAULTS if name.startswith("broker-"))
+
+
+@dataclass
+class IdleLink:
+    """A link on which nothing takes effect: it answers whatever is done to it. Toxics and cuts are only counted."""
+
+    name: str = "A->B"
+    source: str = "A"
+    answer: float | None = 0.001
+    wanted: list[str] = field(default_factory=list)
+    sticky: bool = False
+    enabled: bool = True
+
+    def cut(self, *, owner: str = "") -> None:
+        self.wanted.append(owner)
+
+    def restore(self, *, owner: str | None = None) -> None:
+        if not self.sticky:
+            self.wanted = [other for other in self.wanted if owner is not None and other != owner]
+
+    def clear(self, *, owner: str | None = None) -> None:
+        self.restore(owner=owner)
+
+    def add_toxic(
+        self, kind: str, direction: Direction, attributes: Mapping[str, int], toxicity: float = 1.0, *, owner: str = ""
+    ) -> None:
+        self.wanted.append(owner)
+
+    def toxics(self, *, owner: str | None = None) -> Sequence[str]:
+        return [other for other in self.wanted if owner in (None, other)]
+
+    def holders(self) -> frozenset[str]:
+        return frozenset(self.wanted)
+
+    def round_trip(self, *, within: float) -> float | None:
+        return self.answer
+
+    def transfer(self, *, size: int, within: float) -> float | None:
+        return 5e6 if self.answer else None
+
+    def delivers_requests(self, *, within: float) -> bool:
+        return self.answer is not None
+
+
+@dataclass
+class IdleMirror:
+    """A mirror whose worker cannot be killed."""
+
+    alive: bool = True
+    restarts: int = 0
+
+    def crash(self) -> None: ...
+
+    def restart(self) -> None:
+        self.restarts += 1
+
+
+class Recorder:
+    def event(self, kind: str, subject: str, **data: object) -> Event:
+        return Event(time=now(), kind=kind, subject=subject, data=data)
+
+
+def world(link: IdleLink, mirror: IdleMirror | None = None, *, stopping: bool = True) -> World:
+    """A world with one broker's cluster; `stopping` makes a bite measure once instead of until its deadline."""
+    cluster = SimpleNamespace(name="A", brokers={1: SimpleNamespace(state="running")})
+    deployment = SimpleNamespace(links={"A->B": link, "*->A": link}, clusters={"A": cluster}, topology=PAIR)
+    mirrors = {"A->B": mirror or IdleMirror()}
+    return cast(World, SimpleNamespace(deployment=deployment, mirrors=mirrors, recorder=Recorder(), stopping=stopping))
+
+
+def spec(fault: str, *, target: str = "A->B", **options: Option) -> FaultSpec:
+    return FaultSpec(id="f", fault=fault, target=target, at=0, duration=1, options=options)
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_a_fault_says_what_it_is(name: str) -> None:
+    fault: Any = FAULTS[name]
+    header = inspect.getdoc(sys.modules[fault.__module__]) or ""
+    assert (inspect.getdoc(fault) or "").partition("\n")[0].endswith(".")
+    assert isinstance(fault.restores, bool)
+    if name in (*LINK_FAULTS, *BROKER_FAULTS, "mirror-kill"):
+        assert fault.__module__ == f"chaos.faults.{name.replace('-', '_')}"
+        assert header.startswith(f"{name}: ")
+        assert all(f"\n{part} " in header for part in ("Breaks", "Bite", "Heal"))
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+@pytest.mark.parametrize("target", ["", "A", "A->", "->B", "A->C", "C->A", "A/0", "A/4", "A/x", "C/1", "*->C", "A->B->A"])
+def test_a_target_that_does_not_exist_is_refused_in_one_sentence(name: str, target: str) -> None:
+    reason = FAULTS[name].applies_to(target, PAIR)
+    assert reason
+    assert "\n" not in reason
+    assert repr(target) in reason or target in reason
+
+
+@pytest.mark.parametrize("name", LINK_FAULTS)
+def test_link_faults_take_links_their_reverses_and_client_paths(name: str) -> None:
+    assert [FAULTS[name].applies_to(target, PAIR) for target in ("A->B", "B->A", "*->A", "*->B")] == [None] * 4
+    assert FAULTS[name].applies_to("A/1", PAIR)
+
+
+@pytest.mark.parametrize("name", BROKER_FAULTS)
+def test_broker_faults_take_brokers(name: str) -> None:
+    assert [FAULTS[name].applies_to(target, PAIR) for target in ("A/1", "A/3", "B/1")] == [None] * 3
+    assert FAULTS[name].applies_to("A->B", PAIR)
+
+
+def test_a_mirror_is_killed_on_links_of_the_topology_only() -> None:
+    assert FAULTS["mirror-kill"].applies_to("A->B", PAIR) is None
+    assert FAULTS["mirror-kill"].applies_to("B->A", PAIR)
+
+
+@pytest.mark.parametrize("name", LINK_FAULTS)
+def test_a_fault_that_is_not_applied_has_not_bitten(name: str) -> None:
+    link = IdleLink()
+    fault = FAULTS[name](spec(name), world(link))
+    fault.inject()
+    bite = fault.bite()
+    fault.heal()
+    assert (bite.bit, bool(bite.observable), bool(bite.measured), bool(bite.expected)) == (False, True, True, True)
+
+
+@pytest.mark.parametrize("name", LINK_FAULTS)
+def test_silence_that_was_there_before_is_no_bite(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_path, "ANSWERS_WITHIN", 0.05)
+    link = IdleLink(answer=None)
+    fault = FAULTS[name](spec(name), world(link))
+    fault.inject()
+    assert not fault.bite().bit
+    link.answer = 0.001
+    fault.heal()
+
+
+@pytest.mark.parametrize("name", LINK_FAULTS)
+def test_a_link_fault_heals_twice_and_without_having_been_injected(name: str) -> None:
+    link = IdleLink(wanted=["another"])
+    assert FAULTS[name](spec(name), world(link)).heal()
+    fault = FAULTS[name](spec(name), world(link))
+    fault.inject()
+    assert fault.heal() == fault.heal()
+    assert link.wanted == ["another"]
+
+
+@pytest.mark.parametrize("name", LINK_FAULTS)
+@pytest.mark.parametrize("broken", [{"sticky": True, "wanted": ["f"]}, {"enabled": False}, {"answer": None}, {"answer": 0.9}])
+def test_a_link_that_does_not_get_well_is_a_fault_error(
+    name: str, broken: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_path, "HEALS_WITHIN", 0.05)
+    with pytest.raises(FaultError, match="to be normal after fault f"):
+        FAULTS[name](spec(name), world(IdleLink(**broken))).heal()
+
+
+def test_a_worker_that_lives_on_is_no_bite_and_is_not_started_again() -> None:
+    mirror = IdleMirror()
+    fault = FAULTS["mirror-kill"](spec("mirror-kill"), world(IdleLink(), mirror))
+    fault.inject()
+    assert not fault.bite().bit
+    assert fault.heal() == fault.heal()
+    assert mirror.restarts == 0
+
+
+def test_a_worker_that_was_dead_before_is_no_bite() -> None:
+    fault = FAULTS["mirror-kill"](spec("mirror-kill"), world(IdleLink(), IdleMirror(alive=False)))
+    fault.inject()
+    assert not fault.bite().bit
+    with pytest.raises(FaultError, match="ended again"):
+        fault.heal()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("link-cut", {"depth": 1}, "has no option 'depth'; it has no options"),
+        ("link-latency", {"latency": 10, "jitter": 10}, "the latency must be more than the jitter"),
+        ("link-bandwidth", {"rate": 0}, "at least 1 KB/s"),
+        ("link-half-open", {"stalled": "both"}, "it can be responses or requests"),
+        ("link-flap", {"down": 0}, "needs down and up above 0"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_broken(name: str, options: dict[str, Option], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        FAULTS[name](spec(name, **options), world(IdleLink()))
