@@ -1,0 +1,176 @@
+"""Copying segments and reading what brokers leave on disk, on files made here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from harness.capture import logs, replicas
+from harness.capture.replicas import Known, Replica
+from harness.model.errors import EnvironmentFailure
+from harness.model.history import Watermark
+from tests.kafka_log import batch, ours, segment
+
+
+@dataclass
+class DeadBroker:
+    """What capture asks of a broker that does not run any more: who it was, and its folder."""
+
+    id: int
+    log_dir: Path
+    cluster: str = "A"
+    state: str = "stopped"
+
+
+def replica(tmp_path: Path, number: int, records: int, *, topic: str = "A.x", epoch: int = 0) -> Replica:
+    broker = DeadBroker(number, tmp_path / str(number))
+    folder = broker.log_dir / f"{topic}-0"
+    segment(folder, [batch(offset, [ours(offset)]) for offset in range(records)])
+    (folder / "leader-epoch-checkpoint").write_text(f"0\n1\n{epoch} 0\n")
+    return Replica(broker=broker, topic=topic, partition=0, folder=folder)
+
+
+def checkpoint(of: Replica, high_watermark: int, *, name: str = "replication-offset-checkpoint") -> None:
+    (of.broker.log_dir / name).write_text(f"0\n1\n{of.topic} 0 {high_watermark}\n")
+
+
+def sampled(leader: int, high_watermark: int) -> Watermark:
+    return Watermark(
+        time=1, returned=2, cluster="A", leader=leader, topic="A.x", partition=0, log_start=0, last_stable=0,
+        high_watermark=high_watermark,
+    )  # fmt: skip
+
+
+class NoCluster:
+    """A cluster of which no broker runs: nothing is asked of it."""
+
+    bootstrap = "127.0.0.1:1"
+
+    def __init__(self, *found: Replica) -> None:
+        self.brokers = {replica.broker.id: replica.broker for replica in found}
+
+
+def bounds(found: list[Replica], known: Known):
+    return {r.broker.id: replicas.bounds_of(r, r.folder, known) for r in found}
+
+
+def test_the_end_of_a_log_is_behind_its_last_whole_batch(tmp_path):
+    whole = [batch(0, [ours(1), ours(2)]), batch(2, [ours(3), ours(4), ours(5)])]
+    segment(tmp_path / "p", whole)
+    assert replicas.log_end(tmp_path / "p") == 5
+    segment(tmp_path / "torn", whole, tail=batch(5, [ours(6)])[:-1])
+    assert replicas.log_end(tmp_path / "torn") == 5
+    segment(tmp_path / "rolled", whole)
+    segment(tmp_path / "rolled", [], base_offset=5)
+    assert replicas.log_end(tmp_path / "rolled") == 5
+    (tmp_path / "empty").mkdir()
+    assert replicas.log_end(tmp_path / "empty") == 0
+
+
+def test_a_single_dead_replica_led_and_its_bytes_are_committed(tmp_path):
+    found = [replica(tmp_path, 1, 7)]
+    known = replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(1, 4)})
+    row = bounds(found, known)[1]
+    assert (row.leader, row.alive, row.high_watermark, row.high_watermark_from) == (True, False, 7, "recomputed")
+
+
+def test_a_dead_partition_was_led_by_whom_a_watermark_named_last(tmp_path):
+    found = [replica(tmp_path, number, 9) for number in (1, 2, 3)]
+    known = replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(2, 6)})
+    rows = bounds(found, known)
+    assert [number for number, row in rows.items() if row.leader] == [2]
+    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(6, "sampled")}
+
+
+def test_without_a_watermark_the_newest_epoch_and_then_the_longest_log_led(tmp_path):
+    found = [
+        replica(tmp_path, 1, 9, epoch=1),
+        replica(tmp_path, 2, 5, epoch=2),
+        replica(tmp_path, 3, 6, epoch=2),
+    ]
+    checkpoint(found[0], 4)
+    checkpoint(found[1], 5)
+    rows = bounds(found, replicas.ask(NoCluster(*found), found, {}))
+    assert [number for number, row in rows.items() if row.leader] == [3]
+    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(5, "checkpoint")}
+
+
+def test_a_checkpoint_that_is_ahead_of_the_last_sample_is_taken(tmp_path):
+    found = [replica(tmp_path, number, 9) for number in (1, 2)]
+    checkpoint(found[1], 8)
+    rows = bounds(found, replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(1, 3)}))
+    assert {(row.high_watermark, row.high_watermark_from) for row in rows.values()} == {(8, "checkpoint")}
+
+
+def test_a_dead_follower_that_lagged_owes_nothing_past_its_end(tmp_path):
+    found = [replica(tmp_path, 1, 9), replica(tmp_path, 2, 3)]
+    rows = bounds(found, replicas.ask(NoCluster(*found), found, {("A.x", 0): sampled(1, 8)}))
+    assert (rows[1].high_watermark, rows[2].high_watermark) == (8, 3)
+
+
+def test_a_replica_in_the_isr_owes_all_below_the_high_watermark(tmp_path):
+    """Else a replica that lost its tail would look as if it had never been promised."""
+    found = [replica(tmp_path, 1, 9), replica(tmp_path, 2, 3), replica(tmp_path, 3, 3)]
+    place = ("A.x", 0)
+    known = Known(leaders={place: 1}, in_sync={place: frozenset({1, 2})}, highs={place: 8}, starts={place: 2})
+    rows = bounds(found, known)
+    assert [rows[n].high_watermark for n in (1, 2, 3)] == [8, 8, 3]
+    assert [rows[n].log_start for n in (1, 2, 3)] == [2, 0, 0]
+
+
+def test_log_start_is_the_checkpoint_or_the_first_segment(tmp_path):
+    moved = replica(tmp_path, 1, 9)
+    checkpoint(moved, 4, name="log-start-offset-checkpoint")
+    assert bounds([moved], Known(leaders={}))[1].log_start == 4
+    (moved.folder / f"{0:020}.log").rename(moved.folder / f"{6:020}.log")
+    assert bounds([moved], Known(leaders={}))[1].log_start == 6
+
+
+def test_the_dead_metadata_quorum_was_led_by_whom_its_newest_state_names(tmp_path):
+    found = [replica(tmp_path, number, 3 + number, topic=replicas.METADATA) for number in (1, 2, 3)]
+    for one, (epoch, leader) in zip(found, [(4, 1), (7, 3), (6, 2)], strict=True):
+        (one.folder / "quorum-state").write_text(json.dumps({"leaderId": leader, "leaderEpoch": epoch}))
+    rows = bounds(found, replicas.ask(NoCluster(*found), found, {}))
+    assert [number for number, row in rows.items() if row.leader] == [3]
+    assert {row.high_watermark for row in rows.values()} == {4}
+
+
+def test_only_segments_are_copied(tmp_path):
+    source = replica(tmp_path, 1, 3).folder
+    (source / f"{0:020}.index").write_bytes(b"x")
+    logs.copy_segments(source, tmp_path / "copy")
+    assert [path.name for path in (tmp_path / "copy").iterdir()] == [f"{0:020}.log"]
+    assert (tmp_path / "copy" / f"{0:020}.log").read_bytes() == (source / f"{0:020}.log").read_bytes()
+
+
+def test_a_copy_during_compaction_begins_anew(tmp_path, monkeypatch):
+    source = replica(tmp_path, 1, 3).folder
+    segment(source, [batch(3, [ours(3)])], base_offset=3)
+    swapped = []
+
+    def swap_under_the_copy(origin, target, copy=shutil.copyfile):
+        copy(origin, target)
+        if not swapped:
+            swapped.append(True)
+            segment(tmp_path / "cleaned", [batch(0, [ours(9)])]).replace(source / f"{0:020}.log")
+            (source / f"{3:020}.log").unlink()
+
+    monkeypatch.setattr(shutil, "copyfile", swap_under_the_copy)
+    logs.copy_segments(source, tmp_path / "copy")
+    assert {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir()} == {f"{0:020}.log": batch(0, [ours(9)])}
+
+
+def test_a_folder_that_never_stands_still_is_told(tmp_path, monkeypatch):
+    source = replica(tmp_path, 1, 3).folder
+
+    def replace_every_time(origin, target, copy=shutil.copyfile):
+        copy(origin, target)
+        segment(tmp_path / "cleaned", [batch(0, [ours(9)])]).replace(origin)
+
+    monkeypatch.setattr(shutil, "copyfile", replace_every_time)
+    with pytest.raises(EnvironmentFailure, match=r"A\.x-0 changed 10 times"):
+        logs.copy_segments(source, tmp_path / "copy")

@@ -1,0 +1,99 @@
+"""MirrorMaker 2's options and properties: what is refused, and what each option turns on."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.mirrors import make_mirror, mm2_config
+from harness.model.errors import InputError
+from harness.model.scenario import MirrorSpec
+from harness.model.topology import LinkSpec, topic_pattern
+
+LINK = LinkSpec(source="A", destination="B")
+
+
+def properties(**given):
+    return mm2_config.properties(
+        mm2_config.options(given), LINK, source="a:1", destination="b:1", topics=topic_pattern(("A",)), replicas=3, port=4711
+    )
+
+
+def test_defaults_read_committed_and_deliver_at_least_once():
+    assert mm2_config.options({}) == mm2_config.Options(
+        delivery="at-least-once", isolation="read_committed", groups=".*", tasks=2
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"delivrey": "exactly-once"}, "no option 'delivrey'; it has delivery, isolation, groups, tasks"),
+        ({"delivery": "at-most-once"}, "'at-most-once'; it must be at-least-once or exactly-once"),
+        ({"isolation": True}, "True; it must be read_committed or read_uncommitted"),
+        ({"groups": "a\nb.enabled=true"}, "on one line"),
+        ({"groups": 3}, "regular expression"),
+        ({"tasks": 0}, "from 1 to 64"),
+        ({"tasks": True}, "from 1 to 64"),
+        ({"tasks": 1.5}, "from 1 to 64"),
+    ],
+)
+def test_a_wrong_option_is_named_with_what_is_allowed(given, says):
+    with pytest.raises(InputError) as refused:
+        mm2_config.options(given)
+    assert says in str(refused.value)
+
+
+def test_an_unknown_kind_is_named_with_the_kinds_there_are():
+    with pytest.raises(InputError, match=r"no mirror 'mm1'.*mm2"):
+        make_mirror(MirrorSpec(kind="mm1"), LINK, None, None)
+
+
+def test_the_source_is_read_through_the_link_and_the_destination_written_directly():
+    found = properties()
+    assert (found["A.bootstrap.servers"], found["B.bootstrap.servers"]) == ("a:1", "b:1")
+    assert found["A->B.topics"] == r"(A)\..*"
+    assert found["B->A.enabled"] == "false"
+    assert found["A->B.offset-syncs.topic.location"] == "target"
+
+
+def test_worker_settings_have_the_destination_prefix():
+    """Without it MirrorMaker drops them silently, and offsets are flushed every 60 s."""
+    found = properties()
+    for name in ("offset.flush.interval.ms", "session.timeout.ms", "scheduled.rebalance.max.delay.ms", "plugin.discovery"):
+        assert f"B.{name}" in found
+
+
+def test_every_internal_topic_has_the_replicas_of_the_destination():
+    factors = {name: value for name, value in properties().items() if name.endswith("replication.factor")}
+    assert len(factors) == 7
+    assert set(factors.values()) == {"3"}
+
+
+def test_isolation_is_that_of_the_consumer_of_the_source():
+    assert properties()["A.consumer.isolation.level"] == "read_committed"
+    assert properties(isolation="read_uncommitted")["A.consumer.isolation.level"] == "read_uncommitted"
+
+
+def test_exactly_once_is_transactional_and_has_an_internal_listener():
+    once = properties(delivery="exactly-once").items() - properties().items()
+    assert dict(once) == {
+        "B.exactly.once.source.support": "enabled",
+        "dedicated.mode.enable.internal.rest": "true",
+        "listeners": "http://127.0.0.1:4711",
+        "A->B.transaction.boundary": "interval",
+        "A->B.transaction.boundary.interval.ms": "500",
+        "B.producer.transaction.timeout.ms": "10000",
+    }
+
+
+def test_groups_are_synced_unless_there_are_none():
+    assert properties(groups="app-.*")["A->B.groups"] == "app-.*"
+    none = properties(groups="")
+    assert none["A->B.emit.checkpoints.enabled"] == "false"
+    assert "sync.group.offsets.enabled" not in none
+
+
+def test_properties_are_one_line_each():
+    values = properties(delivery="exactly-once")
+    lines = mm2_config.render(values).splitlines()
+    assert [line.partition("=")[::2] for line in lines] == list(values.items())
