@@ -7,10 +7,13 @@ of an owner that is dead (`harness.runtimes.ledger`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from harness.runtimes import ledger
@@ -27,6 +30,18 @@ def clean() -> list[str]:
             if not ledger.alive(entry.owner):
                 removed.extend(ledger.end(entry))
     return removed
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str = "linkflap-") -> Iterator[Path]:
+    """A folder that is removed at the end of the block, or after this process' death."""
+    watch_over_me()
+    path = Path(tempfile.mkdtemp(prefix=prefix))
+    ledger.add_folder(path)
+    try:
+        yield path
+    finally:
+        ledger.remove_folder(path)
 
 
 def watch_over_me() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from harness.model.errors import InputError, SetupError
+from harness.model.errors import DeadlineExceeded, InputError, SetupError
 from harness.model.wait import until
 from harness.runtimes import cleanup, ledger
 
@@ -36,7 +36,7 @@ class Lease:
     def ports(self, count: int) -> list[int]:
         """`count` more ports; SetupError when the range has no more."""
         cleanup.watch_over_me()
-        with self._lock, ledger.machine_lock():
+        with ledger.machine_lock(), self._lock:
             held = {port for entry in ledger.entries() if ledger.alive(entry.owner) for port in entry.ports}
             found = _free_ports(count, held)
             ledger.change(lambda entry: replace(entry, ports=(*entry.ports, *found)))
@@ -46,23 +46,21 @@ class Lease:
     def memory(self, size: int, *, within: float = 600) -> None:
         """`size` more bytes, as soon as the machine has them; SetupError after `within` seconds."""
         cleanup.watch_over_me()
-        until_there = _Headroom(size)
-        if size > until_there.total:
+        headroom = _Headroom(size)
+        if size > headroom.total:
             raise SetupError(
-                f"this needs {size >> 20} MB of memory and the machine has {until_there.total >> 20} MB; use fewer brokers"
+                f"this needs {size >> 20} MB of memory and the machine has {headroom.total >> 20} MB; use fewer brokers"
             )
         try:
-            until(lambda: self._take(until_there), within=within, what="memory", every=0.25)
-        except Exception as error:
-            if not until_there.refused:
-                raise
+            until(lambda: self._take(headroom), within=within, what="memory", every=0.25)
+        except DeadlineExceeded as error:
             raise SetupError(
-                f"waited {within:g} s for {size >> 20} MB of memory and {until_there.left >> 20} MB are left; "
+                f"waited {within:g} s for {size >> 20} MB of memory and {max(0, headroom.left) >> 20} MB are left; "
                 "end other runs on this machine, or use fewer brokers"
             ) from error
 
     def reserve(self, size: int) -> None:
-        """Counts `size` more bytes without waiting: for what joins a deployment that already runs."""
+        """Counts `size` more bytes without waiting: for what joins a deployment that runs, and must not wait for it."""
         with self._lock:
             ledger.change(lambda entry: replace(entry, memory=entry.memory + size))
             self._memory += size
@@ -90,15 +88,13 @@ class _Headroom:
     def __init__(self, size: int) -> None:
         self.size = size
         self.left = 0
-        self.refused = False
         self.total = min(psutil.virtual_memory().total, _cgroup_limit())
 
     def enough(self) -> bool:
         # What a living owner leased and its children already use is missing from `available` too: count it once.
         unused = sum(max(0, e.memory - _in_use(e)) for e in ledger.entries() if ledger.alive(e.owner))
         self.left = min(psutil.virtual_memory().available, self.total) - unused
-        self.refused = self.left < self.size
-        return not self.refused
+        return self.left >= self.size
 
 
 def _in_use(entry: ledger.Entry) -> int:

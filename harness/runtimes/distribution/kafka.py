@@ -8,6 +8,7 @@ the PyPI package jgo otherwise, into the user's cache, once. A jar that is missi
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -20,10 +21,12 @@ from typing import Final
 
 from harness.model.errors import InputError, SetupError
 from harness.runtimes.distribution import cache
+from harness.runtimes.distribution.java import java_for
 
 _LISTS: Final = Path(__file__).parent / "kafka"
 _FETCH_WITHIN: Final = 900.0
 _ATTEMPTS: Final = 3
+_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _OWN_BUILD: Final = "a directory of jars or an unpacked distribution can be named instead of a version"
 
 
@@ -69,13 +72,11 @@ def released() -> list[str]:
 def kafka(asked: str) -> Kafka:
     """The Kafka for a `ClusterSpec.kafka`. Raises InputError (no such thing) or SetupError (cannot be fetched)."""
     path = Path(asked).expanduser()
-    if path.is_dir() and (path / "libs").is_dir():
-        return _local(path / "libs")
-    if path.is_dir():
-        return _local(path)
-    if ("/" in asked and path.is_absolute()) or asked.startswith((".", "~")):
-        raise InputError(f"there is no directory {asked}; {_OWN_BUILD}")
-    return _released(asked)
+    if re.fullmatch(r"\d+\.\d+\.\d+", asked) or not (path.is_dir() or "/" in asked):
+        return _released(asked)
+    if not path.is_dir():
+        raise InputError(f"there is no directory {asked}; {_OWN_BUILD}, and an image only in the docker runtime")
+    return _local(path / "libs" if (path / "libs").is_dir() else path)
 
 
 def _local(folder: Path) -> Kafka:
@@ -146,9 +147,12 @@ def check(pins: Mapping[str, Pin], folder: Path) -> None:
 def _fetch_with_maven(maven: str, version: str, pins: Mapping[str, Pin], target: Path) -> None:
     pom = target / "pom.xml"
     pom.write_text(_pom(pins))
-    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={target}"]
+    command = [maven, "-q", "-B", "-f", str(pom), f"{_PLUGIN}:copy-dependencies", f"-DoutputDirectory={target}"]
+    environment = {**os.environ, "JAVA_HOME": str(java_for(version).home)}  # mvn may be there without a Java of its own
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_WITHIN, check=False, cwd=target)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_FETCH_WITHIN, check=False, cwd=target, env=environment
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unreachable(version, "mvn", str(error)) from error
     pom.unlink()

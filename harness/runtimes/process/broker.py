@@ -94,7 +94,7 @@ class ProcessBroker:
 
     def _last_words(self) -> str:
         lines = [line for path in (self.output, self.log) for line in _tail(path)]
-        return f"the last lines of {self.log}:\n" + "\n".join(lines) if lines else f"it left no word in {self.log}"
+        return f"see {self.log}, which ends with: {' | '.join(lines)}" if lines else f"it left no word in {self.log}"
 
     def stop(self) -> None:
         if self._child is not None:
@@ -113,10 +113,12 @@ class ProcessBroker:
             self._child.resume()
 
 
-def _tail(path: Path, *, lines: int = 8) -> list[str]:
+def _tail(path: Path, *, lines: int = 4) -> list[str]:
+    """The last lines that say something: a stack trace's frames are not among them."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 8192))
-            return file.read().decode(errors="replace").splitlines()[-lines:]
+            file.seek(max(0, path.stat().st_size - 32768))
+            text = file.read().decode(errors="replace")
     except OSError:
         return []
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")][-lines:]

@@ -1,0 +1,152 @@
+"""Nothing survives the harness: a real one, with brokers, proxies, a service and a paused broker, is ended in every way."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.model.wait import until
+from harness.runtimes import cleanup, ledger
+
+pytestmark = pytest.mark.integration
+
+HARNESS = """
+import json, os, pathlib, sys
+from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.runtimes import cleanup, ledger, runtime
+
+class Silent:
+    def event(self, kind, subject, **data):
+        return None
+
+topology = Topology(clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),))
+with cleanup.temporary_folder() as folder:
+    try:
+        with runtime("process")(topology, folder=folder, recorder=Silent()) as deployment:
+            brokers = [broker for cluster in deployment.clusters.values() for broker in cluster.brokers.values()]
+            brokers[1].pause()
+            said = {"folder": str(folder), "ports": ledger.own().ports, "brokers": [broker.pid for broker in brokers]}
+            try:
+                print(json.dumps(said), flush=True)
+                sys.stdin.read()
+            except KeyboardInterrupt:
+                print(json.dumps([broker.state for broker in brokers]), flush=True)
+                raise
+    except KeyboardInterrupt:
+        sys.exit(130)
+"""
+
+
+@pytest.fixture
+def harness(tmp_path, monkeypatch):
+    """A harness process with a ledger of its own, what it said that it holds, and every process that it started."""
+    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        said = json.loads(process.stdout.readline())
+        started = psutil.Process(process.pid).children(recursive=True)
+        yield process, said, started
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def bindable(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def assert_nothing_left(said, started, *, within: float = 30) -> None:
+    until(
+        lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in started),
+        within=within,
+        what="every process that the harness started to be gone",
+        state=lambda: [process for process in started if process.is_running()],
+    )
+    until(lambda: not Path(said["folder"]).exists(), within=within, what="its folder to be gone")
+    until(lambda: not ledger.entries(), within=within, what="its entry to be gone", state=ledger.entries)
+    assert all(bindable(port) for port in said["ports"])
+
+
+def of_brokers(started, said) -> list[psutil.Process]:
+    found = [process for process in started if process.pid in said["brokers"]]
+    assert len(found) == len(said["brokers"]) == 2
+    return found
+
+
+def watchdog_of(started) -> psutil.Process:
+    return next(process for process in started if "harness.runtimes.cleanup" in process.cmdline())
+
+
+def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(harness):
+    process, said, started = harness
+    assert len(started) >= 2 + 4 + 1, "two brokers, four proxies' servers, one watchdog"
+    paused = [broker for broker in of_brokers(started, said) if broker.status() == psutil.STATUS_STOPPED]
+    assert len(paused) == 1
+    process.kill()
+    process.wait()
+    assert_nothing_left(said, started)
+
+
+def test_the_end_is_as_clean_when_the_parent_never_reaps_the_harness(harness):
+    process, said, started = harness
+    process.kill()
+    # No wait: the harness stays a zombie, which has a pid and a start time like a living process.
+    assert_nothing_left(said, started)
+
+
+def test_clean_does_what_a_dead_watchdog_cannot(harness):
+    process, said, started = harness
+    watchdog_of(started).kill()
+    assert cleanup.clean() == [], "what a living harness holds is not touched"
+    assert all(broker.is_running() for broker in of_brokers(started, said))
+    process.kill()
+    process.wait()
+    until(lambda: not any(broker.is_running() for broker in of_brokers(started, said)), within=30, what="the brokers to die")
+    assert Path(said["folder"]).exists()
+    removed = cleanup.clean()
+    assert any(said["folder"] in line for line in removed)
+    assert any("lease" in line for line in removed)
+    assert_nothing_left(said, started)
+
+
+def test_the_watchdog_ends_a_child_that_its_parents_death_did_not(tmp_path, monkeypatch):
+    """A child that dropped its death signal, as a set-user-id program or a grandchild would have."""
+    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
+    keep = "import ctypes, time; ctypes.CDLL(None).prctl(1, 0); print('deaf', flush=True); time.sleep(300)"
+    owner = f"""
+import pathlib, sys
+from harness.runtimes import children
+output = pathlib.Path({str(tmp_path / "out")!r})
+child = children.spawn([sys.executable, "-c", {keep!r}], name="deaf", folder=output.parent, output=output)
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+    process = subprocess.Popen([sys.executable, "-c", owner], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        child = psutil.Process(int(process.stdout.readline()))
+        until(lambda: "deaf" in (tmp_path / "out").read_text(), within=60, what="the child to be deaf")
+    finally:
+        process.kill()
+        process.communicate()
+    until(lambda: not child.is_running(), within=30, what="the watchdog to end it")
+    until(lambda: not ledger.entries(), within=30, what="the entry to be gone")
+
+
+def test_ctrl_c_reaches_the_harness_alone_and_it_ends_everything_in_order(harness):
+    process, said, started = harness
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does: to every process of the foreground group
+    states = json.loads(process.stdout.readline())
+    assert states == ["running", "paused"]
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert_nothing_left(said, started)

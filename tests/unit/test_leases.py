@@ -1,0 +1,184 @@
+"""Ports and memory among harnesses that run at the same time: real processes, real sockets, real entries."""
+
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+
+import msgspec
+import psutil
+import pytest
+
+from harness.model.errors import InputError, SetupError
+from harness.model.wait import until
+from harness.runtimes import cleanup, leases, ledger
+
+# A hundred ports for each worker of pytest-xdist: with ledgers of their own they cannot see each other's leases.
+FIRST = 16000 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+HOLD = """
+import sys
+from harness.runtimes.leases import Lease
+print(*Lease().ports(int(sys.argv[1])), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_ledger(tmp_path, monkeypatch):
+    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("LINKFLAP_PORTS", f"{FIRST}-{FIRST + 99}")
+
+
+@pytest.fixture
+def lease():
+    lease = leases.Lease()
+    yield lease
+    lease.release()
+
+
+@pytest.fixture
+def holder():
+    """Starts processes that hold ports until they are told to end, or killed."""
+    started = []
+
+    def start(count: int):
+        process = subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(count)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ports_of(process) -> set[int]:
+    return {int(port) for port in process.stdout.readline().split()}
+
+
+def test_harnesses_that_lease_at_the_same_time_never_share_a_port(holder):
+    processes = [holder(20) for _ in range(4)]
+    held = [ports_of(process) for process in processes]
+    assert [len(ports) for ports in held] == [20] * 4
+    assert len(set().union(*held)) == 80
+
+
+def test_a_port_that_somebody_listens_on_is_not_leased(lease, monkeypatch):
+    with socket.socket() as taken:
+        port = FIRST + 42
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        monkeypatch.setenv("LINKFLAP_PORTS", f"{port}-{port}")
+        with pytest.raises(SetupError):
+            lease.ports(1)
+    assert lease.ports(1) == [port]
+
+
+def test_exhausted_ports_are_one_sentence_that_names_the_mend(lease):
+    lease.ports(90)
+    with pytest.raises(
+        SetupError, match=rf"^20 ports are needed and \d+ of {FIRST}-{FIRST + 99} are free; .*linkflap clean.*LINKFLAP_PORTS"
+    ) as raised:
+        lease.ports(20)
+    assert "\n" not in str(raised.value)
+    assert len(ledger.own().ports) == 90, "a refused lease must hold nothing"
+
+
+def test_release_gives_back_and_leaves_no_entry(lease):
+    lease.ports(90)
+    lease.reserve(1 << 30)
+    lease.release()
+    lease.release()
+    assert ledger.entries() == []
+    assert len(lease.ports(90)) == 90
+
+
+def test_the_lease_of_a_killed_harness_is_free_again(holder, lease):
+    process = holder(95)
+    assert len(ports_of(process)) == 95
+    with pytest.raises(SetupError):
+        lease.ports(50)
+    process.kill()
+    process.wait()
+    assert len(lease.ports(95)) == 95
+    until(lambda: len(ledger.entries()) == 1, within=30, what="the watchdog to remove the dead one's entry", state=ledger.entries)
+
+
+def test_a_pid_that_was_reused_is_not_the_owner(lease):
+    lease.ports(1)
+    mine = ledger.own()
+    other = dataclasses.replace(mine, owner=ledger.Identity(pid=os.getpid(), born=mine.owner.born + "1"), ports=(FIRST,))
+    path = ledger.folder() / f"{os.getpid()}-other.json"
+    path.write_bytes(msgspec.json.encode(other))
+    assert ledger.alive(mine.owner)
+    assert not ledger.alive(other.owner)
+
+
+def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(lease, tmp_path):
+    lease.ports(3)
+    left = tmp_path / "left"
+    left.mkdir()
+    bystander = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    reused = ledger.Identity(pid=bystander.pid, born=ledger.own().owner.born)  # the dead one's child had this pid, once
+    dead = ledger.Entry(
+        owner=ledger.Identity(pid=os.getpid(), born=ledger.own().owner.born[:-1] + "x"),
+        ports=(FIRST,),
+        children=(reused,),
+        folders=(str(left),),
+    )
+    (ledger.folder() / f"{dead.owner.pid}-{dead.owner.born.rpartition('/')[2]}.json").write_bytes(msgspec.json.encode(dead))
+    removed = cleanup.clean()
+    assert any(str(left) in line for line in removed)
+    assert not left.exists()
+    assert [entry.owner for entry in ledger.entries()] == [ledger.own().owner]
+    assert bystander.poll() is None
+    bystander.communicate()
+    assert cleanup.clean() == []
+
+
+def test_a_deployment_waits_for_memory_and_then_gives_up_politely(lease, monkeypatch):
+    class Memory:
+        total = 8 << 30
+        available = 2 << 30
+
+    monkeypatch.setattr(psutil, "virtual_memory", Memory)
+    lease.memory(1 << 30, within=1)
+    second = leases.Lease()
+    with pytest.raises(SetupError, match=r"waited 0.3 s for 1536 MB of memory and 1024 MB are left; .*fewer brokers"):
+        second.memory(1536 << 20, within=0.3)
+    lease.release()
+    second.memory(1536 << 20, within=1)
+    second.release()
+
+
+def test_more_memory_than_the_machine_has_is_refused_at_once(lease):
+    with pytest.raises(SetupError, match=r"the machine has \d+ MB; use fewer brokers"):
+        lease.memory(1 << 60)
+
+
+@pytest.mark.parametrize("text", ["", "17000", "17000-", "20000-17000", "80-90", "a-b"])
+def test_a_malformed_range_is_the_users_error(monkeypatch, text):
+    monkeypatch.setenv("LINKFLAP_PORTS", text)
+    if not text:
+        first, last = leases.port_range()
+        assert 1024 <= first < last < 65536
+        return
+    with pytest.raises(InputError, match="LINKFLAP_PORTS"):
+        leases.port_range()
+
+
+def test_a_temporary_folder_is_gone_after_its_block(tmp_path):
+    with cleanup.temporary_folder() as folder:
+        (folder / "file").write_text("content")
+        assert ledger.own().folders == (str(folder),)
+    assert not folder.exists()
+    assert ledger.entries() == []
