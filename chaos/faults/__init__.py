@@ -10,6 +10,7 @@ from chaos.faults.broker_kill import BrokerKill
 from chaos.faults.broker_pause import BrokerPause
 from chaos.faults.broker_restart import BrokerRestart
 from chaos.faults.failover import FailoverForced, FailoverPlanned
+from chaos.faults.failover import FailoverForced, FailoverPlanned
 from chaos.faults.link_bandwidth import LinkBandwidth
 from chaos.faults.link_cut import LinkCut
 from chaos.faults.link_flap import LinkFlap
@@ -24,6 +25,8 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "broker-kill": BrokerKill,
         "broker-pause": BrokerPause,
         "broker-restart": BrokerRestart,
+        "failover-forced": FailoverForced,
+        "failover-planned": FailoverPlanned,
         "failover-forced": FailoverForced,
         "failover-planned": FailoverPlanned,
         "link-bandwidth": LinkBandwidth,

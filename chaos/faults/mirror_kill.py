@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from chaos.faults.bites import watch
 from chaos.faults.settings import settings
-from harness.model.errors import DeadlineExceeded, FaultError, InputError
+from harness.model.errors import EnvironmentFailure, FaultError, InputError
 from harness.model.protocols import Bite, World
 from harness.model.scenario import FaultSpec, Option
 from harness.model.topology import Topology
@@ -55,7 +55,7 @@ class MirrorKill:
         if not self._mirror.alive:
             try:
                 self._mirror.restart()
-            except DeadlineExceeded as error:
+            except EnvironmentFailure as error:
                 raise FaultError(f"mirror {self._target} did not come back: {error}") from error
         if not self._mirror.alive:
             raise FaultError(f"mirror {self._target} ended again after its restart: see its worker's log")

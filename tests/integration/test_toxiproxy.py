@@ -1,4 +1,4 @@
-"""A link on a real toxiproxy-server, with plain TCP peers behind it: what the control API survives, and how faults share a link."""
+"""A link on a real toxiproxy-server, with plain TCP peers behind it: what a link survives, and how faults share it."""
 
 from __future__ import annotations
 
@@ -146,9 +146,8 @@ def test_the_control_api_hangs_for_good_when_a_toxic_is_added_to_a_stalled_conne
     api = ToxiproxyApi(ports[0], deadline=1.0)
     try:
         api.create("broker-1", listen=f"127.0.0.1:{ports[1]}", upstream=flooding.address, enabled=True)
-        with stalled(ports[1]):
-            with pytest.raises(Unreachable):
-                api.add("broker-1", latency("one"))
+        with stalled(ports[1]), pytest.raises(Unreachable):
+            api.add("broker-1", latency("one"))
         with pytest.raises(Unreachable):
             api.enabled("broker-1")
     finally:

@@ -1,0 +1,87 @@
+"""Every fault of a broker on a real cluster of three, with replicated topics: it bites visibly, and the ISR is full again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from chaos.faults import FAULTS
+from harness.model.protocols import Broker, Deployment, World
+from harness.model.scenario import FaultSpec
+from harness.rundir import EventLog
+from harness.runtimes import runtime
+from topologies import parse
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("broker-faults")]
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    folder = tmp_path_factory.mktemp("brokers")
+    events = EventLog(folder / "events.jsonl")
+    try:
+        with runtime("process")(parse("A:3->B"), folder=folder, recorder=events) as up:
+            admin = AdminClient({"bootstrap.servers": up.clusters["A"].bootstrap, "log_level": 0})
+            admin.create_topics([NewTopic("A.replicated", 4, 3)])["A.replicated"].result(timeout=60)
+            yield up
+    finally:
+        events.close()
+
+
+def world(deployment: Deployment, *, stopping: bool = False) -> World:
+    return cast(World, SimpleNamespace(deployment=deployment, mirrors={}, recorder=None, stopping=stopping))
+
+
+def spec(fault: str, target: str) -> FaultSpec:
+    return FaultSpec(id="f", fault=fault, target=target, at=0, duration=1)
+
+
+def out_of_sync(deployment: Deployment, broker: int) -> list[int]:
+    """Partitions of the replicated topic whose ISR lacks the broker, as the cluster says."""
+    admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap, "log_level": 0})
+    partitions = admin.list_topics("A.replicated", timeout=30).topics["A.replicated"].partitions
+    return [number for number, partition in partitions.items() if broker not in partition.isrs]
+
+
+@pytest.mark.parametrize(
+    ("name", "broker", "state"), [("broker-kill", 1, "stopped"), ("broker-restart", 2, "stopped"), ("broker-pause", 3, "paused")]
+)
+def test_a_fault_bites_and_heals(deployment: Deployment, name: str, broker: int, state: str) -> None:
+    hurt: Broker = deployment.clusters["A"].brokers[broker]
+    fault = FAULTS[name](spec(name, f"A/{broker}"), world(deployment))
+    try:
+        fault.inject()
+        bite, meanwhile = fault.bite(), hurt.state
+    finally:
+        checked = fault.heal()
+    assert bite.bit, bite.measured
+    assert (meanwhile, hurt.state) == (state, "running")
+    assert not out_of_sync(deployment, broker)
+    assert any("in the ISR of all" in line for line in checked)
+    assert fault.heal() == checked, "a second heal finds the same and changes nothing"
+
+
+@pytest.mark.parametrize("name", ["broker-kill", "broker-restart", "broker-pause"])
+def test_a_broker_that_was_not_touched_is_no_bite(deployment: Deployment, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hurt = deployment.clusters["A"].brokers[1]
+    for verb in ("kill", "stop", "pause"):
+        monkeypatch.setattr(type(hurt), verb, lambda self: None)
+    fault = FAULTS[name](spec(name, "A/1"), world(deployment, stopping=True))
+    fault.inject()
+    assert not fault.bite().bit
+    fault.heal()
+
+
+def test_a_broker_that_was_dead_before_is_no_bite_and_is_healed(deployment: Deployment) -> None:
+    hurt = deployment.clusters["A"].brokers[2]
+    hurt.kill()
+    fault = FAULTS["broker-kill"](spec("broker-kill", "A/2"), world(deployment))
+    fault.inject()
+    assert not fault.bite().bit
+    fault.heal()
+    assert hurt.state == "running"
+    assert not out_of_sync(deployment, 2)

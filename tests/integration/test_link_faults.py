@@ -1,0 +1,178 @@
+"""Every fault of a link on a real broker behind a real Toxiproxy: it bites, it is seen to bite, it heals, it shares the link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from chaos.faults import FAULTS
+from harness.model.errors import SetupError
+from harness.model.protocols import Deployment, Link, World
+from harness.model.scenario import FaultSpec, Option
+from harness.model.wait import until
+from harness.rundir import EventLog
+from harness.runtimes import runtime
+from harness.runtimes.toxiproxy import ToxiproxyLink
+from topologies import parse
+
+# One group: the last test kills a cluster that the others use.
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("link-faults")]
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    folder = tmp_path_factory.mktemp("links")
+    events = EventLog(folder / "events.jsonl")
+    try:
+        with runtime("process")(parse("A->B"), folder=folder, recorder=events) as up:
+            yield up
+    finally:
+        events.close()
+
+
+class Unhurt:
+    """A real link on which toxics and cuts are never applied, whatever the caller is told."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._link, name)
+
+    def add_toxic(self, *_: object, **__: object) -> None: ...
+
+    def cut(self, **_: object) -> None: ...
+
+
+def world(deployment: Deployment, *, unhurt: bool = False, stopping: bool = False) -> World:
+    """A run's world as far as link faults look; `stopping` makes a bite measure once instead of until its deadline."""
+    links = {name: Unhurt(link) if unhurt else link for name, link in deployment.links.items()}
+    broken = SimpleNamespace(links=links, clusters=deployment.clusters, topology=deployment.topology)
+    return cast(World, SimpleNamespace(deployment=broken, mirrors={}, recorder=None, stopping=stopping))
+
+
+def spec(fault: str, target: str, options: dict[str, Option], *, id: str = "a fault", duration: float = 2.0) -> FaultSpec:
+    return FaultSpec(id=id, fault=fault, target=target, at=0, duration=duration, options=options)
+
+
+CASES: list[tuple[str, str, dict[str, Option]]] = [
+    ("link-cut", "A->B", {}),
+    ("link-cut", "*->A", {}),
+    ("link-flap", "A->B", {"down": 0.3, "up": 0.3, "jitter": 0.2, "seed": 7}),
+    ("link-latency", "A->B", {"latency": 120, "jitter": 30}),
+    ("link-latency", "*->A", {"latency": 60, "delayed": "requests"}),
+    ("link-bandwidth", "A->B", {"rate": 50}),
+    ("link-half-open", "A->B", {"stalled": "responses"}),
+    ("link-half-open", "A->B", {"stalled": "requests"}),
+    ("link-half-open", "*->A", {"stalled": "responses"}),
+    ("link-reset", "A->B", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "target", "options"), CASES)
+def test_a_fault_bites_and_heals(deployment: Deployment, name: str, target: str, options: dict[str, Option]) -> None:
+    link = deployment.links[target]
+    fault = FAULTS[name](spec(name, target, options), world(deployment))
+    try:
+        fault.inject()
+        bite = fault.bite()
+        others = {other: way.round_trip(within=10) for other, way in deployment.links.items() if other != target}
+    finally:
+        checked = fault.heal()
+    assert bite.bit, bite.measured
+    assert all(others.values()), "a fault of one link must not be felt on another"
+    assert any("round trip" in line for line in checked), checked
+    assert (list(link.toxics()), link.enabled, link.holders()) == ([], True, frozenset())
+    assert link.round_trip(within=10) is not None
+    assert fault.heal() is not None
+
+
+@pytest.mark.parametrize(("name", "target", "options"), CASES)
+def test_a_fault_that_is_never_applied_is_seen_not_to_bite(
+    deployment: Deployment, name: str, target: str, options: dict[str, Option]
+) -> None:
+    fault = FAULTS[name](spec(name, target, options), world(deployment, unhurt=True, stopping=True))
+    fault.inject()
+    bite = fault.bite()
+    fault.heal()
+    assert not bite.bit, bite.measured
+
+
+def test_latency_and_a_flap_share_a_link(deployment: Deployment) -> None:
+    link, here = deployment.links["A->B"], world(deployment)
+    flap = FAULTS["link-flap"](spec("link-flap", "A->B", {"down": 0.3, "up": 0.5}, id="flap", duration=4), here)
+    slow = FAULTS["link-latency"](spec("link-latency", "A->B", {"latency": 150}, id="slow"), here)
+    try:
+        flap.inject()
+        slow.inject()
+        flapped = flap.bite()
+        slowed = slow.bite()
+    finally:
+        flap_checked = flap.heal()
+        still = link.round_trip(within=10)
+        slow_checked = slow.heal()
+    assert (flapped.bit, slowed.bit) == (True, True), (flapped.measured, slowed.measured)
+    assert any("held by slow" in line for line in flap_checked), "the flap must not claim that the link is as it was"
+    assert still is not None
+    assert still >= 0.14, "the end of the flap must not end the latency"
+    assert any("round trip" in line for line in slow_checked)
+
+
+def test_half_open_leaves_nothing_on_the_cluster(deployment: Deployment) -> None:
+    """What shows that requests arrive is a client quota: no topic, no group, nothing that a mirror could copy."""
+    cluster = deployment.clusters["A"]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    before = set(admin.list_topics(timeout=10).topics)
+    assert deployment.links["A->B"].delivers_requests(within=10)
+    assert set(admin.list_topics(timeout=10).topics) == before
+    assert not admin.list_consumer_groups().result(timeout=10).valid
+
+
+def test_every_link_was_proven(deployment: Deployment, tmp_path: Path) -> None:
+    for link in deployment.links.values():
+        assert isinstance(link, ToxiproxyLink)
+        events = EventLog(tmp_path / "events.jsonl")
+        try:
+            link.prove()
+        finally:
+            events.close()
+        assert not link.toxics()
+        assert link.enabled
+
+
+def test_a_path_that_kafka_does_not_advertise_is_not_proven(deployment: Deployment, tmp_path: Path) -> None:
+    """The classic mistake: proxies in front of a listener that advertises its own address, so that clients leave at once."""
+    broker = deployment.clusters["A"].brokers[1]
+    port, api = deployment.free_port(), deployment.free_port()
+    events = EventLog(tmp_path / "events.jsonl")
+    link = ToxiproxyLink("A->B", "A", {1: (port, broker.client_address)}, api, tmp_path, events, broker.client_address)
+    link.start()
+    try:
+        with pytest.raises(SetupError) as error:
+            link.prove()
+    finally:
+        link.close()
+        events.close()
+    assert str(error.value) == (
+        f"link A->B: broker 1 is advertised at {broker.client_address}, which is not proxied; its listener for this link must "
+        f"advertise 127.0.0.1:{port}"
+    )
+
+
+def test_a_link_to_a_dead_cluster_bites_nothing_and_heals(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Last, because it kills B. A silent path proves nothing about a cut, and nobody can ask a dead cluster for a round trip."""
+    monkeypatch.setattr("chaos.faults.link_path.ANSWERS_WITHIN", 0.5)
+    broker = deployment.clusters["B"].brokers[1]
+    broker.kill()
+    until(lambda: deployment.links["*->B"].round_trip(within=1) is None, within=10, what="B to be gone")
+    fault = FAULTS["link-cut"](spec("link-cut", "*->B", {}), world(deployment))
+    fault.inject()
+    bite = fault.bite()
+    checked = fault.heal()
+    assert not bite.bit
+    assert any("no broker of B runs" in line for line in checked), checked
