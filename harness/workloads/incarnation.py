@@ -7,6 +7,8 @@ reached a log. Destroying a producer does not block, whatever the state of the c
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +37,11 @@ class _Eos(msgspec.Struct):
 class _Statistics(msgspec.Struct):
     eos: _Eos = msgspec.field(default_factory=_Eos)
 
+
+# librdkafka prints fatal errors (a fenced producer: expected here) on stderr, whatever log_level says; rows and events have them
+QUIET: Final = logging.getLogger("linkflap.librdkafka")
+QUIET.addHandler(logging.NullHandler())
+QUIET.propagate = False
 
 _decode: Final = msgspec.json.Decoder(_Statistics).decode
 
@@ -109,6 +116,7 @@ class Incarnation:
         self.cluster = client.cluster
         self.transactional_id = transactional_id
         self.identity = (-1, -1)
+        self.fatal = ""
         self._client, self._rows, self._values = client, rows, values
         self._base = self.process << PROCESS_SHIFT
         self._uid = 0
@@ -117,7 +125,7 @@ class Incarnation:
         config = producer_config(
             client.context.bootstrap(self.cluster), transactional_id, timeout=timeout, compression=compression
         )
-        self.producer = Producer({**config, "stats_cb": self._statistics, "error_cb": self._noticed})
+        self.producer = Producer({**config, "logger": QUIET, "stats_cb": self._statistics, "error_cb": self._noticed})
 
     def _statistics(self, text: str) -> None:
         eos = _decode(text).eos
@@ -126,6 +134,17 @@ class Incarnation:
     def _noticed(self, error: KafkaError) -> None:
         """librdkafka's own notices (a broker is down, …): counted only, operations carry their own errors."""
         self._client.tally.errors += 1
+
+    def serve(self, seconds: float) -> None:
+        """Serves deliveries and statistics. confluent-kafka raises a fatal error (fencing) out of whichever poll comes next:
+        it is kept in `fatal`, and what was queued behind it is served all the same."""
+        try:
+            self.producer.poll(seconds)
+        except KafkaException as error:
+            self.fatal = self.fatal or describe(error)
+            self._client.tally.errors += 1
+            with contextlib.suppress(KafkaException):
+                self.producer.poll(0)
 
     def invoke(self, kind: OperationKind, ending: Ending = "none", plan: Sequence[tuple[str, int, int]] = ()) -> InFlight:
         """Numbers an operation and its records, (topic, partition, how many) each, and writes that it begins."""
@@ -192,7 +211,7 @@ class Incarnation:
             error = self._send_group(flight.number, group)
             if error:
                 return error
-        self.producer.poll(0)
+        self.serve(0)
         return ""
 
     def _send_group(self, operation: int, group: Acks) -> str:
@@ -220,14 +239,14 @@ class Incarnation:
         """One go, and more each time that polling made room, until the client is interrupted."""
         yield
         while not self._client.interrupted:
-            self.producer.poll(SLICE)
+            self.serve(SLICE)
             yield
 
     def settle(self, flight: InFlight, *, within: float) -> None:
         """Serves deliveries until every record has one, `within` seconds have passed, or the client is interrupted."""
         deadline = now() + int(within * 1e9)
-        while len(self.producer) and now() < deadline and not self._client.interrupted:
-            self.producer.poll(min(SLICE, max(0.001, (deadline - now()) / 1e9)))
+        while len(self.producer) and now() < deadline and not self.fatal and not self._client.interrupted:
+            self.serve(min(SLICE, max(0.001, (deadline - now()) / 1e9)))
             if flight.complete:
                 return
 
@@ -236,16 +255,16 @@ class Incarnation:
 
         Statistics queued before are served first, so that they cannot pass for new ones.
         """
-        self.producer.poll(0)
+        self.serve(0)
         self.identity = (-1, -1)
         deadline = now() + int(IDENTITY_WAIT * 1e9)
-        while self.identity[0] < 0 and now() < deadline and not self._client.interrupted:
-            self.producer.poll(STATISTICS_MS / 1000)
+        while self.identity[0] < 0 and now() < deadline and not self.fatal and not self._client.interrupted:
+            self.serve(STATISTICS_MS / 1000)
 
     def drop(self) -> None:
         """Destroys the producer: purges what is queued and serves the last deliveries. Does not block, aborts nothing."""
         self.producer.purge(in_queue=True, in_flight=True, blocking=False)
-        self.producer.poll(0)
+        self.serve(0)
         # stats_cb and error_cb are bound methods of self: without this the cycle would keep the producer for the collector
         del self.producer
 

@@ -128,10 +128,10 @@ class Producing(Client):
 
     def conclude(self, incarnation: Incarnation, flight: InFlight, ended: endings.Ended) -> None:
         """Writes the end of an operation; an incarnation that can do no more is replaced."""
-        incarnation.producer.poll(0)
+        incarnation.serve(0)
         incarnation.returned(flight, ended.outcome, ended.error)
         self.flight = None
-        if not ended.usable:
+        if incarnation.fatal or not ended.usable:
             self.forget()
         elif ended.outcome != "ok":
             incarnation.learn_identity()  # an abortable error can raise the epoch (KIP-360)

@@ -59,4 +59,4 @@ class TransactionalClient(Producing):
     def _hold_open(self, incarnation: Incarnation, flight: InFlight) -> None:
         until = now() + int(self._hold * 1e9)
         while now() < until and not self.ending:
-            incarnation.producer.poll(min(SLICE, 0.1))
+            incarnation.serve(min(SLICE, 0.1))

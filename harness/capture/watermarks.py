@@ -1,0 +1,271 @@
+"""Samples the bounds of every data partition, and the offsets of groups, while a run goes on; and notices a host that stalls.
+
+Per cluster one thread with one admin client. One sample asks ListOffsets three times in this order: log start, last stable
+offset (read_committed end), high watermark (read_uncommitted end); so within a row log start <= LSO <= high watermark holds
+for a broker that tells the truth, whatever is written meanwhile. A cluster that does not answer gives no row, only a
+count. An oversleep beyond a broker's session timeout means that this machine starved everyone: event `host-stall`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
+
+from harness.model.clock import now
+from harness.model.history import GroupOffset, Watermark
+from harness.model.protocols import Recorder
+from harness.model.wait import until
+from harness.rundir import RunWriter
+
+INTERVAL: Final = 0.2
+GROUPS_EVERY: Final = int(0.5e9)
+LEADERS_EVERY: Final = int(1e9)
+ANSWER_WITHIN: Final = 2.0
+SESSION_TIMEOUT: Final = 3.0
+JOIN_WITHIN: Final = 10.0
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What one ListOffsets said: offset and leader epoch (-1: not said) per partition that answered."""
+
+    offsets: Mapping[Place, int]
+    epochs: Mapping[Place, int]
+
+
+class ClusterSampler:
+    """Samples one cluster from its own thread until stopped. `errors` counts samples that got no answer."""
+
+    def __init__(
+        self,
+        cluster: str,
+        bootstrap: str,
+        topics: Mapping[str, int],
+        groups: Sequence[str],
+        writer: RunWriter,
+        *,
+        interval: float = INTERVAL,
+    ) -> None:
+        self.cluster = cluster
+        self.errors = self.samples = 0
+        self.latest: Mapping[Place, Watermark] = {}
+        self._topics, self._groups, self._interval = topics, groups, interval
+        self._watermarks = writer.watermarks(cluster)
+        self._offsets = writer.groups(cluster)
+        self._config: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": bootstrap,
+            "topic.metadata.refresh.interval.ms": 1000,
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 500,
+            "socket.timeout.ms": 2000,
+            "log_level": 0,
+        }
+        self._leaders: dict[Place, int] = {}
+        self._epochs: dict[Place, int] = {}
+        self._looked_at = self._groups_at = 0
+        self._known: dict[tuple[str, str, int], int] = {}
+        self._askers: dict[str, Consumer] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"watermarks-{cluster}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def ask_to_stop(self) -> None:
+        self._stopping.set()
+
+    def join(self) -> None:
+        """Returns when the thread is gone."""
+        if self._thread.ident is not None:
+            until(lambda: not self._thread.is_alive(), within=JOIN_WITHIN, what=f"the sampler of {self.cluster} to stop")
+
+    def _run(self) -> None:
+        admin = AdminClient(self._config)
+        while not self._stopping.wait(self._interval):
+            try:
+                self._sample(admin)
+                self.samples += 1
+            except KafkaException:
+                self.errors += 1
+        for asker in self._askers.values():
+            asker.close()
+
+    def _sample(self, admin: AdminClient) -> None:
+        self._look_for_leaders(admin)
+        places = list(self._leaders)
+        if places:
+            self._write(admin, places)
+        if places and now() >= self._groups_at + GROUPS_EVERY:
+            self._groups_at = now()
+            for group in self._groups:
+                self._sample_group(group, places)
+
+    def _look_for_leaders(self, admin: AdminClient) -> None:
+        """Asks for metadata once a second; a partition without a leader is left out until it has one."""
+        if self._leaders and now() < self._looked_at + LEADERS_EVERY:
+            return
+        known = admin.list_topics(timeout=ANSWER_WITHIN).topics
+        self._looked_at = now()
+        self._leaders = {
+            (topic, partition): known[topic].partitions[partition].leader
+            for topic, count in self._topics.items()
+            for partition in range(count)
+            if topic in known and partition in known[topic].partitions and known[topic].partitions[partition].leader >= 0
+        }
+
+    def _write(self, admin: AdminClient, places: Sequence[Place]) -> None:
+        started = now()
+        starts = self._ask(admin, places, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        stable = self._ask(admin, places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        ends = self._ask(admin, places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        returned = now()
+        rows: dict[Place, Watermark] = {}
+        for place in places:
+            offsets = [asked.offsets.get(place, -1) for asked in (starts, stable, ends)]
+            if max(offsets) < 0:
+                continue
+            epoch = ends.epochs.get(place, -1)
+            rows[place] = Watermark(
+                time=started,
+                returned=returned,
+                cluster=self.cluster,
+                leader=self._leader(place, stable.epochs.get(place, -1), epoch),
+                topic=place[0],
+                partition=place[1],
+                log_start=offsets[0],
+                last_stable=offsets[1],
+                high_watermark=offsets[2],
+                leader_epoch=epoch,
+            )
+            self._watermarks.write(rows[place])
+        self.latest = rows
+        if len(rows) < len(places):
+            self.errors += 1
+
+    def _leader(self, place: Place, before: int, after: int) -> int:
+        """The leader that metadata named, or -1 when the leader epoch says that it has changed since or meanwhile."""
+        if before != after or self._epochs.get(place, after) != after:
+            self._epochs[place] = after
+            self._looked_at = 0
+            return -1
+        self._epochs[place] = after
+        return self._leaders[place]
+
+    def _ask(self, admin: AdminClient, places: Sequence[Place], spec: OffsetSpec, isolation: IsolationLevel) -> Asked:
+        asked = admin.list_offsets(
+            {TopicPartition(*place): spec for place in places}, isolation_level=isolation, request_timeout=ANSWER_WITHIN
+        )
+        offsets: dict[Place, int] = {}
+        epochs: dict[Place, int] = {}
+        for partition, future in asked.items():
+            try:
+                info = cast(ListOffsetsResultInfo, future.result(timeout=2 * ANSWER_WITHIN))
+            except (KafkaException, TimeoutError):
+                self._looked_at = 0
+                continue
+            place = partition.topic, partition.partition
+            offsets[place] = info.offset
+            if info.leader_epoch is not None:
+                epochs[place] = info.leader_epoch
+        return Asked(offsets=offsets, epochs=epochs)
+
+    def _sample_group(self, group: str, places: Sequence[Place]) -> None:
+        """Writes the committed offsets of a group that are new or changed since the last sample.
+
+        Asked by a consumer that has the group's name and never joins it: AdminClient.list_consumer_group_offsets ends the
+        process when the coordinator moves or loads (librdkafka 2.16, rd_kafka_handle_OffsetFetch calls the consumer group
+        of the handle, and an admin client has none).
+        """
+        consumer = self._askers.get(group)
+        if consumer is None:
+            consumer = self._askers[group] = Consumer({**self._config, "group.id": group, "enable.auto.commit": False})
+        asked = now()
+        for partition in consumer.committed([TopicPartition(*place) for place in places], timeout=ANSWER_WITHIN):
+            key = group, partition.topic, partition.partition
+            if partition.error is None and partition.offset >= 0 and self._known.get(key) != partition.offset:
+                self._known[key] = partition.offset
+                self._offsets.write(
+                    GroupOffset(
+                        time=asked,
+                        cluster=self.cluster,
+                        group=group,
+                        topic=partition.topic,
+                        partition=partition.partition,
+                        offset=partition.offset,
+                    )
+                )
+
+
+class StallWatch:
+    """Sleeps a quarter of a second at a time, and records it when the machine did not wake it for a session timeout."""
+
+    def __init__(self, recorder: Recorder, *, threshold: float = SESSION_TIMEOUT, interval: float = 0.25) -> None:
+        self._recorder, self._threshold, self._interval = recorder, threshold, interval
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stall-watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        before = time.monotonic()
+        while not self._stopping.wait(self._interval):
+            after = time.monotonic()
+            self.noticed(after - before - self._interval)
+            before = after
+
+    def noticed(self, oversleep: float) -> None:
+        """Records an oversleep of so many seconds when it is beyond the threshold."""
+        if oversleep >= self._threshold:
+            self._recorder.event("host-stall", "host", seconds=round(oversleep, 3))
+
+    def stop(self) -> None:
+        """Returns when the thread is gone; safe to call twice, and before start."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            until(lambda: not self._thread.is_alive(), within=JOIN_WITHIN, what="the stall watch to stop")
+
+
+class WatermarkSampler:
+    """Samplers of several clusters, and the stall watch. `bootstraps` is cluster -> bootstrap servers of its own listeners."""
+
+    def __init__(
+        self,
+        bootstraps: Mapping[str, str],
+        topics: Mapping[str, int],
+        writer: RunWriter,
+        *,
+        groups: Sequence[str] = (),
+        interval: float = INTERVAL,
+    ) -> None:
+        self.clusters = {
+            name: ClusterSampler(name, bootstrap, topics, groups, writer, interval=interval)
+            for name, bootstrap in bootstraps.items()
+        }
+        self._stalls = StallWatch(writer)
+
+    def start(self) -> None:
+        for cluster in self.clusters.values():
+            cluster.start()
+        self._stalls.start()
+
+    def stop(self) -> None:
+        """Returns when every thread is gone; safe to call twice."""
+        for cluster in self.clusters.values():
+            cluster.ask_to_stop()
+        for cluster in self.clusters.values():
+            cluster.join()
+        self._stalls.stop()
+
+    @property
+    def errors(self) -> Mapping[str, int]:
+        """Per cluster, how often it did not answer."""
+        return {name: cluster.errors for name, cluster in self.clusters.items()}
