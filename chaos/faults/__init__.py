@@ -10,7 +10,6 @@ from chaos.faults.broker_kill import BrokerKill
 from chaos.faults.broker_pause import BrokerPause
 from chaos.faults.broker_restart import BrokerRestart
 from chaos.faults.failover import FailoverForced, FailoverPlanned
-from chaos.faults.failover import FailoverForced, FailoverPlanned
 from chaos.faults.link_bandwidth import LinkBandwidth
 from chaos.faults.link_cut import LinkCut
 from chaos.faults.link_flap import LinkFlap
@@ -18,15 +17,15 @@ from chaos.faults.link_half_open import LinkHalfOpen
 from chaos.faults.link_latency import LinkLatency
 from chaos.faults.link_reset import LinkReset
 from chaos.faults.mirror_kill import MirrorKill
+from chaos.faults.settings import settings
 from harness.model.protocols import FaultFactory
+from harness.model.scenario import FaultSpec
 
 FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
     {
         "broker-kill": BrokerKill,
         "broker-pause": BrokerPause,
         "broker-restart": BrokerRestart,
-        "failover-forced": FailoverForced,
-        "failover-planned": FailoverPlanned,
         "failover-forced": FailoverForced,
         "failover-planned": FailoverPlanned,
         "link-bandwidth": LinkBandwidth,
@@ -38,3 +37,8 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "mirror-kill": MirrorKill,
     }
 )
+
+
+def check_options(spec: FaultSpec) -> None:
+    """Raises InputError when a fault of a registered kind has an option that it does not know, or one of a wrong type."""
+    settings(spec, FAULTS[spec.fault].defaults)

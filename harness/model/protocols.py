@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from harness.model.history import Event
-from harness.model.scenario import FaultSpec, MirrorSpec, WorkloadSpec
+from harness.model.scenario import FaultSpec, MirrorSpec, Option, WorkloadSpec
 from harness.model.topology import LinkSpec, Topology
 
 BrokerState = Literal["running", "paused", "stopped"]
@@ -261,6 +261,10 @@ class Fault(Protocol):
 
 class FaultFactory(Protocol):
     restores: bool
+
+    @property
+    def defaults(self) -> Mapping[str, Option]:
+        """Its options and what they are when not given; text lists the choices, the first is the default."""
 
     def __call__(self, spec: FaultSpec, world: World) -> Fault: ...
     def applies_to(self, target: str, topology: Topology) -> str | None: ...

@@ -23,6 +23,7 @@ from kio.schema.describe_client_quotas.v1.response import DescribeClientQuotasRe
 from kio.schema.metadata.v4.request import MetadataRequest
 from kio.schema.metadata.v4.response import MetadataResponse
 from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
 from kio.static.primitive import f64, i8, i32
 
 Address = tuple[str, int]
@@ -30,6 +31,7 @@ Request = ApiVersionsRequest | MetadataRequest | AlterClientQuotasRequest | Desc
 Response = TypeVar("Response", MetadataResponse, DescribeClientQuotasResponse)
 CLIENT: Final = "linkflap-probe"
 _SIZE: Final = struct.Struct(">i")
+_MOST: Final = 16 << 20
 
 
 class Unanswered(Exception):
@@ -108,7 +110,10 @@ class Path:
         return frame
 
     def _length(self) -> int:
-        return int(_SIZE.unpack_from(self._buffer)[0])
+        length = int(_SIZE.unpack_from(self._buffer)[0])
+        if not 0 < length <= _MOST:
+            raise Unanswered(f"{self._named} does not speak Kafka's protocol: it announces {length} bytes")
+        return length
 
     def _fill(self) -> None:
         try:
@@ -189,6 +194,9 @@ def has_mark(address: Address, name: str, *, within: float) -> bool:
 
 
 def _decode(kind: type[Response], frame: bytes) -> Response:
-    _, start = entity_reader(kind.__header_schema__)(frame, 0)
-    entity, _ = entity_reader(kind)(frame, start)
+    try:
+        _, start = entity_reader(kind.__header_schema__)(frame, 0)
+        entity, _ = entity_reader(kind)(frame, start)
+    except SerialError as error:
+        raise Unanswered(f"the answer is not a {kind.__name__}: {error}") from error
     return entity

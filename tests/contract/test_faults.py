@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from chaos.faults import FAULTS, link_path
+from chaos.faults import FAULTS, check_options, link_path
 from harness.model.clock import now
 from harness.model.errors import FaultError, InputError
 from harness.model.history import Event
@@ -207,3 +207,10 @@ def test_a_worker_that_was_dead_before_is_no_bite() -> None:
 def test_wrong_options_are_refused_before_anything_is_broken(name: str, options: dict[str, Option], said: str) -> None:
     with pytest.raises(InputError, match=said):
         FAULTS[name](spec(name, **options), world(IdleLink()))
+
+
+@pytest.mark.parametrize("name", sorted(FAULTS))
+def test_an_unknown_option_can_be_told_without_a_world(name: str) -> None:
+    check_options(spec(name))
+    with pytest.raises(InputError, match="has no option 'colour'"):
+        check_options(spec(name, colour=1))
