@@ -9,7 +9,7 @@ from chaos.faults import FAULTS
 from chaos.scenarios import SCENARIOS
 from chaos.triggers import TRIGGERS
 from harness.mirrors import MIRRORS
-from harness.workloads import WORKLOADS
+from harness.workloads import KINDS
 from spark_verify.checks import REGISTRY
 from topologies import TOPOLOGIES
 
@@ -20,7 +20,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
         "scenarios": {name: _first_line(build) for name, build in SCENARIOS.items()},
         "topologies": {name: _first_line(build) for name, build in TOPOLOGIES.items()},
         "mirrors": {name: _first_line(make) for name, make in MIRRORS.items()},
-        "workloads": {name: _first_line(make) for name, make in WORKLOADS.items()},
+        "workloads": {name: kind.about for name, kind in KINDS.items()},
         "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
         "triggers": {name: _first_line(trigger) for name, trigger in TRIGGERS.items()},
         "checks": {name: check.guarantee for name, check in REGISTRY.items()},

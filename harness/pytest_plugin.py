@@ -63,9 +63,9 @@ def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Itera
     wanted = _wanted(request)
     folder = _folder(request, tmp_path)
     folder.mkdir()
-    deploy = runtimes.named(wanted.get("runtime", "process"))
+    deploy = runtimes.runtime(wanted.get("runtime", "process"))
     with (
-        EventLog(folder / "events.jsonl") as events,
+        closing(EventLog(folder / "events.jsonl")) as events,
         deploy(parse(wanted.get("topology", "A->B")), folder=folder, recorder=events) as up,
     ):
         yield up

@@ -30,15 +30,28 @@ class Wish:
         return MirrorSpec(kind=self.mirror or "mm2", options={**defaults, **self.mirror_options})
 
 
+GROUP = "linkflap.followers"
+"""The consumer group that follows a failover: what group offset sync is held against."""
+
 Builder = Callable[[Wish], Scenario]
 
 
 def everyday(home: str, destination: str) -> tuple[WorkloadSpec, ...]:
-    """The workload of most scenarios: transactions that commit, abort or stay open, idempotent sends, readers on both sides."""
+    """The workload of most scenarios: transactions that commit, abort or stay open, idempotent sends, a zombie, readers.
+
+    A group in read_committed starts at home and follows a failover; readers of fixed partitions in both isolations are on
+    both clusters all the time, so that what a mirror shows is seen before, during and after each fault.
+    """
+
+    def reader(cluster: str, isolation: str) -> WorkloadSpec:
+        return WorkloadSpec(kind="readers", home=home, options={"cluster": cluster, "isolation": isolation, "assign": True})
+
     return (
-        WorkloadSpec(kind="transactional", home=home, clients=2, options={"partitions": 2}),
-        WorkloadSpec(kind="idempotent", home=home, clients=1),
-        WorkloadSpec(kind="zombie", home=home, clients=1),
-        WorkloadSpec(kind="readers", home=home, clients=2, options={"at": home}),
-        WorkloadSpec(kind="readers", home=home, clients=2, options={"at": destination}),
+        WorkloadSpec(kind="transactional", home=home, clients=2, options={"rate": 15.0, "open_share": 0.03, "hold": 1.0}),
+        WorkloadSpec(kind="idempotent", home=home, options={"rate": 10.0}),
+        WorkloadSpec(kind="zombie", home=home, options={"rate": 1.0}),
+        WorkloadSpec(kind="readers", home=home, options={"group": GROUP}),
+        reader(home, "read_uncommitted"),
+        reader(destination, "read_committed"),
+        reader(destination, "read_uncommitted"),
     )
