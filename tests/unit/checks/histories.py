@@ -1,0 +1,327 @@
+"""Shorthand for the smallest histories: logs batch by batch, what clients were told, what readers got.
+
+    a = Log("A").txn(1, 2, pid=7).txn(3, pid=7, end="abort")
+    view([a, Log("B").data(1, 2)], sends=[commit(1, 2, acked=0)])
+
+Payload ids are small numbers; `uid(process, n)` makes one that belongs to a producer incarnation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.model.payload import PROCESS_SHIFT
+from harness.model.scenario import MirrorSpec
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from spark_verify.view import (
+    ABORT,
+    COMMIT,
+    DATA,
+    OTHER_CONTROL,
+    Batches,
+    PartitionView,
+    Promotion,
+    Read,
+    Records,
+    Replica,
+    Send,
+    Watermarks,
+    Window,
+)
+from topologies import parse
+
+SECOND = 1_000_000_000
+ENDED = 1000 * SECOND
+"""When every history ends, unless it says otherwise."""
+INTEGERS = ("base_offset", "last_offset", "length", "count", "crc", "leader_epoch", "producer_id", "producer_epoch")
+SEQUENCES = ("base_sequence", "last_sequence", "control")
+
+
+def uid(process: int, n: int) -> int:
+    return process << PROCESS_SHIFT | n
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+class Log:
+    """One replica's log, written batch by batch."""
+
+    def __init__(self, cluster: str, *, broker: int = 1, start: int = 0, leader: bool = True, canonical: bool = True) -> None:
+        self.cluster, self.broker, self.start, self.leader, self.canonical = cluster, broker, start, leader, canonical
+        self.end = start
+        self.batches: list[dict[str, int | bool]] = []
+        self.records: list[tuple[int, int, int, int]] = []
+        self.sequences: dict[tuple[int, int], int] = {}
+        self.damage: tuple[str, ...] = ()
+        self.high_watermark: int | None = None
+
+    def data(
+        self,
+        *uids: int,
+        pid: int = -1,
+        epoch: int = 0,
+        sequence: int | None = None,
+        transactional: bool = False,
+        at: int | None = None,
+        digest: Mapping[int, int] | None = None,
+        written: int = ENDED,
+        **header: int | bool,
+    ) -> Log:
+        """A batch of records; `digest` gives payloads another content, `header` other header fields, `at` another offset."""
+        base = self.end if at is None else at
+        first = self.sequences.get((pid, epoch), 0) if sequence is None else sequence
+        last = (first + len(uids) - 1) % 2**31
+        self.sequences[pid, epoch] = (last + 1) % 2**31
+        for i, each in enumerate(uids):
+            content = (digest or {}).get(each, each * 31 + 7)
+            self.records.append((base + i, each, content, len(self.batches)))
+        self._batch(
+            base, len(uids), pid=pid, epoch=epoch if pid >= 0 else -1, first=first if pid >= 0 else -1,
+            last=last if pid >= 0 else -1, transactional=transactional, control=DATA, written=written, **header,
+        )  # fmt: skip
+        return self
+
+    def _batch(
+        self, base: int, count: int, *, pid: int, epoch: int, first: int, last: int,
+        transactional: bool, control: int, written: int, **header: int | bool,
+    ) -> None:  # fmt: skip
+        self.end = max(self.end, base + count)
+        self.batches.append(
+            {
+                "base_offset": base, "last_offset": base + count - 1, "length": 61 + 10 * count, "count": count,
+                "crc": 1000 + base, "crc_ok": True, "leader_epoch": 0, "producer_id": pid, "producer_epoch": epoch,
+                "base_sequence": first, "last_sequence": last, "transactional": transactional, "control": control,
+                "written": written // 1_000_000,
+            }
+            | header
+        )  # fmt: skip
+
+    def txn(self, *uids: int, pid: int, epoch: int = 0, end: str | None = "commit", marker_epoch: int | None = None) -> Log:
+        """A transaction in one batch, and its marker unless `end` is None."""
+        self.data(*uids, pid=pid, epoch=epoch, transactional=True)
+        return self.marker(end, pid=pid, epoch=epoch if marker_epoch is None else marker_epoch) if end else self
+
+    def marker(self, kind: str, *, pid: int, epoch: int = 0) -> Log:
+        control = {"commit": COMMIT, "abort": ABORT, "reset": OTHER_CONTROL}[kind]
+        self._batch(self.end, 1, pid=pid, epoch=epoch, first=-1, last=-1, transactional=True, control=control, written=ENDED)
+        return self
+
+    def skip(self, offsets: int) -> Log:
+        """Leaves offsets out, as if a batch had been removed."""
+        self.end += offsets
+        return self
+
+    def torn(self, reason: str = "half a batch at the end") -> Log:
+        self.damage = (reason,)
+        return self
+
+    def replica(self) -> Replica:
+        columns = {name: np.array([b[name] for b in self.batches], np.int64) for name in (*INTEGERS, *SEQUENCES)}
+        flags = {name: np.array([b[name] for b in self.batches], np.bool_) for name in ("crc_ok", "transactional")}
+        offsets, uids, digests, batch = (np.array(c, np.int64) for c in zip(*self.records, strict=True)) if self.records else (
+            np.empty(0, np.int64) for _ in range(4)
+        )  # fmt: skip
+        return Replica(
+            cluster=self.cluster,
+            broker=self.broker,
+            leader=self.leader,
+            canonical=self.canonical,
+            log_start=self.start,
+            high_watermark=self.end if self.high_watermark is None else self.high_watermark,
+            high_watermark_from="sampled",
+            batches=Batches(**columns, **flags),
+            records=Records(
+                offset=offsets,
+                uid=uids,
+                operation=uids,
+                digest=digests,
+                timestamp=np.array([self.batches[b]["written"] for b in batch], np.int64),
+                batch=batch,
+            ),
+            damage=self.damage,
+        )
+
+
+def view(
+    logs: Sequence[Log],
+    *,
+    topology: str = "A->B",
+    mirror: Mapping[str, str] | None = None,
+    topic: str = "A.t",
+    promotions: Sequence[Promotion] = (),
+    sends: Sequence[Send] = (),
+    reads: Sequence[Read] = (),
+    watermarks: Mapping[str, Watermarks] | None = None,
+    windows: Sequence[Window] = (),
+    ended: int = ENDED,
+) -> PartitionView:
+    return PartitionView(
+        run="run",
+        topic=topic,
+        partition=0,
+        topology=parse(topology),
+        mirror=MirrorSpec(kind="mm2", options=dict(mirror or {"delivery": "at-least-once", "isolation": "read_committed"})),
+        replicas=[log.replica() for log in logs],
+        promotions=promotions,
+        sends=sends,
+        reads=reads,
+        watermarks=watermarks or {},
+        windows=windows,
+        ended=ended,
+    )
+
+
+def promoted(offset: int, *, kind: str = "forced", source: str = "A", cluster: str = "B", at: int = 500 * SECOND) -> Promotion:
+    return Promotion(
+        link=f"{source}->{cluster}",
+        kind="planned" if kind == "planned" else "forced",
+        source=source,
+        cluster=cluster,
+        offset=offset,
+        time=at + SECOND,
+        fault_time=at,
+    )
+
+
+def commit(
+    *uids: int,
+    acked: int = -1,
+    cluster: str = "A",
+    ending: str = "commit",
+    outcome: str = "ok",
+    process: int = 1,
+    transactional_id: str = "t",
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    asked: int = 10 * SECOND,
+    returned: int = 20 * SECOND,
+    kind: str = "transaction",
+    offsets: Sequence[int] | None = None,
+) -> Send:
+    """A transaction's records of one partition, acknowledged from offset `acked` on (-1: not at all)."""
+    told = offsets if offsets is not None else [acked + i if acked >= 0 else -1 for i in range(len(uids))]
+    return Send(
+        number=uids[0],
+        client="client",
+        process=process,
+        cluster=cluster,
+        kind=kind,
+        ending=ending,
+        outcome=outcome,
+        transactional_id=transactional_id,
+        invoked=SECOND,
+        ended_at=asked,
+        returned=returned,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        first_uid=uids[0],
+        offsets=ints(*told),
+        refused=np.zeros(len(uids), np.bool_),
+    )
+
+
+def send(*uids: int, acked: int = -1, **rest: object) -> Send:
+    """Records sent without a transaction."""
+    return commit(*uids, acked=acked, kind="send", ending="none", transactional_id="", asked=0, **rest)
+
+
+def poll(
+    *pairs: tuple[int, int],
+    cluster: str = "A",
+    reader: str = "r",
+    group: str = "",
+    isolation: str = "read_committed",
+    at: int = 100 * SECOND,
+    position: int | None = None,
+    kind: str = "poll",
+) -> Read:
+    """One poll that returned (offset, uid) pairs; or another thing a reader did."""
+    offsets, uids = [p[0] for p in pairs], [p[1] for p in pairs]
+    return Read(
+        reader=reader,
+        process=0,
+        cluster=cluster,
+        isolation=isolation,
+        kind=kind,
+        group=group,
+        time=at - 1,
+        returned=at,
+        position=(offsets[-1] + 1 if offsets else -1) if position is None else position,
+        uids=ints(*uids),
+        offsets=ints(*offsets),
+    )
+
+
+def samples(*rows: tuple[int, int], epochs: Sequence[int] | None = None, every: int = SECOND) -> Watermarks:
+    """Samples of (LSO, high watermark), one each second from second 1 on."""
+    n = len(rows)
+    time = np.arange(1, n + 1, dtype=np.int64) * every
+    return Watermarks(
+        time=time,
+        returned=time + 1000,
+        leader=np.ones(n, np.int64),
+        log_start=np.zeros(n, np.int64),
+        last_stable=ints(*(r[0] for r in rows)),
+        high_watermark=ints(*(r[1] for r in rows)),
+        leader_epoch=ints(*(epochs or [0] * n)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected:
+    """The smallest history in which a kind of anomaly must be found, and where; `only` are all kinds that it may hold."""
+
+    view: PartitionView
+    cluster: str
+    offset: int
+    only: tuple[str, ...] = ()
+
+
+def findings(name: str, seen: PartitionView) -> list[Found]:
+    """What a check finds, its combine included."""
+    check = REGISTRY[name]
+    raw = list(check.kernel(seen))
+    clues = [
+        Clue(cluster=f.cluster, offset=f.offset, data=f.data, topic=seen.topic, partition=seen.partition)
+        for f in raw
+        if isinstance(f, Clue)
+    ]
+    combined = [c.found for c in check.combine(clues)] if check.combine else []
+    return [*(f for f in raw if isinstance(f, Found)), *combined]
+
+
+def places(name: str, seen: PartitionView) -> list[tuple[str, str, int]]:
+    return [(f.kind, f.cluster, f.offset) for f in findings(name, seen)]
+
+
+def examined(name: str, seen: PartitionView) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for f in REGISTRY[name].kernel(seen):
+        if isinstance(f, Examined):
+            key = f"{f.cluster}/{f.origin}"
+            counts[key] = counts.get(key, 0) + f.count
+    return counts
+
+
+def unjudged(name: str, seen: PartitionView) -> list[str]:
+    return [f.reason for f in REGISTRY[name].kernel(seen) if isinstance(f, Unjudged)]
+
+
+def assert_rejected(name: str, kind: str, example: Rejected) -> None:
+    """The anomaly is found at that very offset, once, and nothing else but `only`."""
+    found = places(name, example.view)
+    assert found.count((kind, example.cluster, example.offset)) == 1, found
+    assert {k for k, _, _ in found} <= {kind, *example.only}, found
+
+
+def assert_accepted(name: str, seen: PartitionView, *, counted: Mapping[str, int]) -> None:
+    """Nothing is found, nothing is left open, and this much was examined."""
+    assert places(name, seen) == []
+    assert unjudged(name, seen) == []
+    assert examined(name, seen) == counted

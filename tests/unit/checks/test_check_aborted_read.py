@@ -1,0 +1,68 @@
+"""aborted-read: the smallest histories."""
+
+import pytest
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, commit, findings, places, poll, samples, send, view
+
+NAME = "aborted-read"
+A = Log("A").txn(1, pid=7)
+ABORTED = Log("A").txn(1, pid=7, end="abort")
+ACCEPTED = {
+    "committed": (view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1))]), {"A/native": 1}),
+    "commit of unknown outcome": (view([A], sends=[commit(1, outcome="info")], reads=[poll((0, 1))]), {"A/native": 1}),
+    "sent alone": (view([Log("A").data(1)], sends=[send(1, acked=0)], reads=[poll((0, 1))]), {"A/native": 1}),
+    "uncommitted reader": (view([ABORTED], reads=[poll((0, 1), isolation="read_uncommitted")]), {}),
+    "LSO above": (
+        view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1), at=25 * SECOND)], watermarks={"A": samples(*[(2, 2)] * 40)}),
+        {"A/native": 1},
+    ),
+}
+REJECTS = {
+    "aborted-read": Rejected(view=view([ABORTED], reads=[poll((0, 1))]), cluster="A", offset=0),
+    "uncommitted-read": Rejected(
+        view=view([A], sends=[commit(1, acked=0, asked=6 * SECOND)], reads=[poll((0, 1), at=5 * SECOND)]), cluster="A", offset=0
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_plain_on_the_destination_and_aborted_by_its_producer():
+    seen = view([ABORTED, Log("B").data(1)], sends=[commit(1, acked=0, ending="abort")], reads=[poll((0, 1), cluster="B")])
+    assert [(f.kind, f.cluster, f.offset, f.evidence["witness"]) for f in findings(NAME, seen)] == [
+        ("aborted-read", "B", 0, "client")
+    ]
+
+
+def test_a_commit_refused_for_certain():
+    seen = view([A], sends=[commit(1, acked=0, outcome="fail")], reads=[poll((0, 1))])
+    assert places(NAME, seen) == [("aborted-read", "A", 0)]
+
+
+def test_a_transaction_left_open():
+    seen = view([A], sends=[commit(1, acked=0, ending="open", asked=0)], reads=[poll((0, 1))])
+    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+
+
+def test_read_while_the_last_stable_offset_was_still_below():
+    seen = view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1), at=25 * SECOND)], watermarks={"A": samples(*[(0, 2)] * 40)})
+    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+
+
+def test_a_new_leaders_lower_offset_proves_nothing():
+    epochs = [0] * 25 + [1] * 15
+    seen = view(
+        [A],
+        sends=[commit(1, acked=0)],
+        reads=[poll((0, 1), at=25 * SECOND)],
+        watermarks={"A": samples(*[(2, 2)] * 25, *[(0, 2)] * 15, epochs=epochs)},
+    )
+    assert places(NAME, seen) == []

@@ -1,0 +1,61 @@
+"""commit-aborted: the smallest histories."""
+
+import pytest
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, commit, places, promoted, unjudged, view
+
+from spark_verify.view import Window
+
+NAME = "commit-aborted"
+DIES = 500 * SECOND
+OPEN = Log("A").txn(1, pid=7, end=None)
+ACCEPTED = {
+    "committed": (view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0)]), {"A/native": 1}),
+    "aborted as asked": (view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, ending="abort")]), {}),
+    "unknown": (view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, outcome="info")]), {}),
+    "A died before the marker": (
+        view([OPEN], sends=[commit(1, acked=0, returned=DIES - 1)], promotions=[promoted(0, at=DIES)]),
+        {"A/native": 1},
+    ),
+    "A was broken when it died": (
+        view(
+            [OPEN],
+            sends=[commit(1, acked=0, returned=100 * SECOND)],
+            promotions=[promoted(0, at=DIES)],
+            windows=[Window(id="f", fault="broker-pause", target="A/1", start=90 * SECOND, end=110 * SECOND)],
+        ),
+        {"A/native": 1},
+    ),
+}
+REJECTS = {
+    "commit-aborted": Rejected(
+        view=view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0)]), cluster="A", offset=1
+    ),
+    "commit-unmarked": Rejected(view=view([OPEN], sends=[commit(1, acked=0)]), cluster="A", offset=0),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_a_marker_that_was_due_long_before_the_cluster_died():
+    seen = view([OPEN], sends=[commit(1, acked=0, returned=DIES - 60 * SECOND)], promotions=[promoted(0, at=DIES)])
+    assert places(NAME, seen) == [("commit-unmarked", "A", 0)]
+
+
+def test_a_torn_log_without_the_marker_is_not_judged():
+    seen = view([Log("A").txn(1, pid=7, end=None).torn()], sends=[commit(1, acked=0)])
+    assert places(NAME, seen) == []
+    assert unjudged(NAME, seen)
+
+
+def test_one_anomaly_per_transaction():
+    seen = view([Log("A").txn(1, 2, 3, pid=7, end="abort")], sends=[commit(1, 2, 3, acked=0)])
+    assert places(NAME, seen) == [("commit-aborted", "A", 3)]

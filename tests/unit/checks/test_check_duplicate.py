@@ -1,0 +1,41 @@
+"""duplicate: the smallest histories."""
+
+import pytest
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, samples, view
+
+NAME = "duplicate"
+ACCEPTED = {
+    "once each": (view([Log("A").data(1, 2), Log("B").data(1, 2)]), {"A/native": 2, "B/mirrored": 2}),
+    "not ours": (view([Log("A").data(-1, -1)]), {}),
+    "mirror's own abort": (view([Log("B").txn(1, pid=5, end="abort").txn(1, pid=5, epoch=1)]), {"B/mirrored": 1}),
+}
+REJECTS = {
+    "duplicate": Rejected(
+        view=view([Log("B").data(1).data(7, pid=3).data(7, pid=3)], promotions=[promoted(1)]), cluster="B", offset=2
+    ),
+    "mirrored-duplicate": Rejected(view=view([Log("B").data(1).data(1)]), cluster="B", offset=1),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_an_open_copy_at_the_end_of_a_native_log_is_one_too_many():
+    seen = view([Log("A").txn(1, 2, pid=7).data(1, 2, pid=7, sequence=0, transactional=True)])
+    assert places(NAME, seen) == [("duplicate", "A", 3)]
+
+
+def test_a_mirrored_repeat_says_when_both_copies_were_written():
+    seen = view([Log("B").data(1).data(1)], watermarks={"B": samples((0, 0), (1, 1), (1, 1), (2, 2))})
+    (found,) = findings(NAME, seen)
+    assert found.evidence["first_written"] == [SECOND, 2 * SECOND + 1000]
+    assert found.evidence["written"] == [3 * SECOND, 4 * SECOND + 1000]
+    assert (found.evidence["copy"], found.evidence["first_offset"]) == (1, 0)

@@ -1,0 +1,56 @@
+"""failover: RPO and RTO in the smallest histories."""
+
+from histories import SECOND, Log, commit, poll, promoted, samples, send, unjudged, view
+
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Clue
+
+DIED = 500 * SECOND
+
+
+def costs(seen):
+    return [(f.data["rpo_records"], f.data["first_write"]) for f in REGISTRY["failover"].kernel(seen) if isinstance(f, Clue)]
+
+
+A3 = Log("A").data(1, 2, 3)
+TOLD = [send(1, 2, 3, acked=0)]
+
+
+def test_nothing_lost():
+    assert costs(view([A3, Log("B").data(1, 2, 3)], sends=TOLD, promotions=[promoted(3)])) == [(0, None)]
+
+
+def test_the_tail_is_what_was_lost():
+    assert costs(view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(1)])) == [(2, None)]
+
+
+def test_what_is_a_lost_write_is_not_counted_again():
+    seen = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
+    assert costs(seen) == [(1, None)]
+    hole = view([A3, Log("B").data(1, 3)], sends=TOLD, promotions=[promoted(2)], watermarks={"B": samples((2, 2))})
+    assert costs(hole) == [(0, None)]
+
+
+def test_acknowledged_and_unmarked_when_the_source_died():
+    seen = view([Log("A").txn(1, pid=7, end=None), Log("B")], sends=[commit(1, acked=0)], promotions=[promoted(0)])
+    assert costs(seen) == [(1, None)]
+
+
+def test_only_what_was_acknowledged_counts():
+    seen = view([A3, Log("B").data(1)], sends=[send(1, acked=0), commit(2, acked=1, outcome="info")], promotions=[promoted(1)])
+    assert costs(seen) == [(0, None)]
+
+
+def test_the_first_write_is_the_destinations_own_and_confirmed():
+    sends = [
+        commit(5, acked=1, cluster="B", outcome="info", returned=DIED + SECOND),
+        commit(6, acked=2, cluster="B", ending="abort", returned=DIED + 2 * SECOND),
+        commit(7, acked=3, cluster="B", returned=DIED + 4 * SECOND),
+        send(8, acked=4, cluster="B", returned=DIED + 3 * SECOND),
+    ]
+    seen = view([Log("A").data(1), Log("B").data(1, 5, 6, 7, 8)], sends=sends, promotions=[promoted(1)])
+    assert costs(seen) == [(0, DIED + 3 * SECOND)]
+
+
+def test_without_both_logs_it_cannot_be_told():
+    assert unjudged("failover", view([Log("B")], promotions=[promoted(0)]))

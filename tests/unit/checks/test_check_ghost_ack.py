@@ -1,0 +1,60 @@
+"""ghost-ack: the smallest histories."""
+
+import pytest
+from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, promoted, send, unjudged, view
+
+NAME = "ghost-ack"
+ACCEPTED = {
+    "there": (view([Log("A").data(1, 2)], sends=[send(1, 2, acked=0)]), {"A/native": 2}),
+    "aborted and there": (
+        view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, ending="abort")]),
+        {"A/native": 1},
+    ),
+    "native on B": (
+        view([Log("B").data(1).data(8)], sends=[send(8, acked=1, cluster="B")], promotions=[promoted(1)]),
+        {"B/native": 1},
+    ),
+    "deleted since": (view([Log("A", start=3).data(9)], sends=[send(1, acked=0)]), {}),
+}
+REJECTS = {
+    "ghost-ack": Rejected(view=view([Log("A").data(5)], sends=[send(7, acked=0)]), cluster="A", offset=0),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+REASONS = {
+    "below the promotion offset": (
+        view([Log("B").data(1).data(8)], sends=[send(9, acked=0, cluster="B")], promotions=[promoted(1)]),
+        0,
+    ),
+    "acknowledged twice": (view([Log("A").data(1)], sends=[send(1, acked=0), send(2, acked=0)]), 0),
+    "beyond the end of the log": (view([Log("A").data(1)], sends=[send(2, acked=1)]), 1),
+    "no record there": (view([Log("A").txn(1, pid=7)], sends=[send(2, acked=1)]), 1),
+    "another record there": (REJECTS["ghost-ack"].view, 0),
+}
+
+
+@pytest.mark.parametrize("why", REASONS)
+def test_says_why(why):
+    seen, offset = REASONS[why]
+    assert [(f.offset, f.evidence["why"]) for f in findings(NAME, seen)] == [(offset, why)]
+
+
+def test_a_torn_log_is_not_judged_beyond_its_end():
+    seen = view([Log("A").data(1).torn()], sends=[send(2, acked=1)])
+    assert findings(NAME, seen) == []
+    assert unjudged(NAME, seen)
+
+
+def test_writes_to_a_cluster_that_nobody_promoted_are_not_judged():
+    assert "no promotion" in unjudged(NAME, view([Log("B").data(1)], sends=[send(1, acked=0, cluster="B")]))[0]

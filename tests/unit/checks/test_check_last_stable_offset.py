@@ -1,0 +1,106 @@
+"""last-stable-offset: the smallest histories, and the closed form against a search."""
+
+import numpy as np
+import pytest
+from histories import ENDED, SECOND, Log, Rejected, assert_accepted, assert_rejected, ints, places, promoted, samples, view
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_verify.checks.last_stable_offset import attained, recompute
+from spark_verify.checks.logs import read
+
+NAME = "last-stable-offset"
+OPEN = Log("A").txn(1, pid=7, end=None)
+ACCEPTED = {
+    "follows the markers": (
+        view([Log("A").txn(1, pid=7)], watermarks={"A": samples((0, 0), (0, 1), (2, 2))}),
+        {"A/native": 3},
+    ),
+    "LSO asked before the high watermark": (
+        view([Log("A").data(1, 2)], watermarks={"A": samples((0, 0), (1, 2))}),
+        {"A/native": 2},
+    ),
+    "LSO asked after the high watermark": (
+        view([Log("A").data(1, 2)], watermarks={"A": samples((2, 1), (2, 2))}),
+        {"A/native": 2},
+    ),
+    "a new leader begins lower": (
+        view([Log("A").data(1, 2)], watermarks={"A": samples((2, 2), (1, 1), (2, 2), epochs=[0, 1, 1])}),
+        {"A/native": 3},
+    ),
+    "no answer": (view([Log("A").data(1)], watermarks={"A": samples((-1, -1), (1, 1))}), {"A/native": 1}),
+    "open when A died": (
+        view(
+            [Log("A").txn(1, pid=7, end=None)],
+            promotions=[promoted(0)],
+            watermarks={"A": samples((0, 1))},
+            ended=ENDED + 900 * SECOND,
+        ),
+        {"A/native": 1},
+    ),
+}
+REJECTS = {
+    "lso-above-high-watermark": Rejected(
+        view=view([Log("A").data(1, 2, 3)], watermarks={"A": samples((3, 2), (3, 2))}),
+        cluster="A",
+        offset=3,
+        only=("lso-mismatch",),
+    ),
+    "lso-regression": Rejected(
+        view=view([Log("A").data(1, 2)], watermarks={"A": samples((2, 2), (1, 2))}), cluster="A", offset=1, only=("lso-mismatch",)
+    ),
+    "high-watermark-regression": Rejected(
+        view=view([Log("A").data(1, 2, 3)], watermarks={"A": samples((2, 3), (2, 2))}), cluster="A", offset=2
+    ),
+    "lso-mismatch": Rejected(view=view([OPEN], watermarks={"A": samples((0, 1), (1, 1))}), cluster="A", offset=1),
+    "hanging-transaction": Rejected(
+        view=view([OPEN], watermarks={"A": samples((0, 1))}, ended=ENDED + 80 * SECOND), cluster="A", offset=0
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_a_stable_offset_that_lags_behind_its_markers():
+    seen = view([Log("A").txn(1, pid=7)], watermarks={"A": samples((0, 2), (0, 2), (2, 2))})
+    assert places(NAME, seen) == [("lso-mismatch", "A", 0)]
+
+
+def test_unknown_epochs_under_a_broker_fault_are_not_compared():
+    from spark_verify.view import Window
+
+    seen = view(
+        [Log("A").data(1, 2)],
+        watermarks={"A": samples((2, 2), (1, 1), (2, 2), epochs=[-1, -1, -1])},
+        windows=[Window(id="f", fault="broker-kill", target="A/1", start=0, end=5 * SECOND)],
+    )
+    assert [kind for kind, _, _ in places(NAME, seen) if kind.endswith("regression")] == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort", "plain"])), max_size=25))
+def test_the_closed_form_is_the_search(steps):
+    """For every value: the interval of high watermarks that `attained` gives is exactly where `recompute` gives that value."""
+    log = Log("A")
+    for n, (pid, step) in enumerate(steps):
+        if step == "data":
+            log.data(n, pid=pid, transactional=True)
+        elif step == "plain":
+            log.data(n)
+        else:
+            log.marker(step, pid=pid)
+    whole = read(log.replica())
+    searched = np.array([recompute(whole, h) for h in range(log.end + 1)])
+    first, last = attained(whole, ints(*range(log.end + 1)))
+    for value in range(log.end + 1):
+        at = np.flatnonzero(searched == value)
+        closed = [h for h in range(log.end + 1) if first[value] <= h <= last[value]]
+        assert closed == at.tolist()

@@ -1,0 +1,117 @@
+"""lost-write: the smallest histories."""
+
+import pytest
+from histories import (
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    findings,
+    places,
+    poll,
+    promoted,
+    samples,
+    send,
+    unjudged,
+    view,
+)
+
+NAME = "lost-write"
+A3 = Log("A").txn(1, 2, 3, pid=7)
+TOLD = [commit(1, 2, 3, acked=0)]
+ACCEPTED = {
+    "there": (view([A3, Log("B").data(1, 2, 3)], sends=TOLD), {"A/native": 3}),
+    "aborted need not be": (view([Log("A"), Log("B")], sends=[commit(1, acked=0, ending="abort")]), {}),
+    "info that nobody saw": (view([Log("A"), Log("B")], sends=[commit(1, outcome="info")]), {}),
+    "tail lost with A": (view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(1)]), {"A/native": 3}),
+    "unmarked when A died": (
+        view([Log("A").txn(1, pid=7, end=None), Log("B")], sends=[commit(1, acked=0)], promotions=[promoted(0)]),
+        {"A/native": 1},
+    ),
+    "written natively on B": (
+        view([Log("A"), Log("B").data(8, pid=3)], sends=[send(8, acked=0, cluster="B")], promotions=[promoted(0)]),
+        {"B/native": 1},
+    ),
+}
+REJECTS = {
+    "lost-write": Rejected(view=view([A3, Log("B").data(1, 3)], sends=TOLD), cluster="A", offset=1),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_the_evidence_says_where_it_belongs_on_the_destination():
+    (found,) = findings(NAME, REJECTS["lost-write"].view)
+    assert found.evidence["missing_on"] == "B"
+    assert (found.evidence["after_offset"], found.evidence["before_offset"]) == (0, 1)
+
+
+def test_absent_where_it_was_acknowledged():
+    seen = view([Log("A").data(1).skip(1).data(3), Log("B").data(1, 3)], sends=[send(1, 2, 3, acked=0)])
+    assert places(NAME, seen) == [("lost-write", "A", 1)]
+
+
+def test_an_acknowledged_commit_that_the_bytes_aborted_is_not_visible():
+    seen = view([Log("A").txn(1, pid=7, end="abort"), Log("B")], sends=[commit(1, acked=0)])
+    assert [(f.kind, f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [("lost-write", 0, "not visible")]
+
+
+def test_an_unknown_commit_that_a_reader_saw_must_be_there():
+    seen = view([Log("A"), Log("B")], sends=[commit(1, outcome="info")], reads=[poll((0, 1))])
+    assert places(NAME, seen) == [("lost-write", "A", -1)]
+
+
+def test_a_tail_missing_after_a_planned_failover():
+    seen = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(1, kind="planned")])
+    assert places(NAME, seen) == [("lost-write", "A", 1)]
+
+
+def test_a_tail_that_a_reader_on_the_destination_had_got():
+    cut = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
+    assert places(NAME, cut) == [("lost-write", "A", 1)]
+
+
+def test_a_tail_that_a_high_watermark_of_the_destination_had_covered():
+    cut = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], watermarks={"B": samples((2, 2))})
+    assert places(NAME, cut) == [("lost-write", "A", 1)]
+
+
+def test_a_tail_cut_off_that_nobody_had_seen_is_not_a_lost_write():
+    cut = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], watermarks={"B": samples((1, 1))})
+    assert places(NAME, cut) == []
+
+
+def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mirrored_era():
+    seen = view([A3, Log("B").data(1).data(8)], sends=TOLD, promotions=[promoted(1)], watermarks={"B": samples((2, 2))})
+    assert places(NAME, seen) == []
+
+
+def test_neighbours_are_one_anomaly():
+    seen = view([Log("A").data(1, 2, 3, 4), Log("B").data(1, 4)], sends=[send(1, 2, 3, 4, acked=0)])
+    assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(1, 2)]
+
+
+def test_a_torn_log_is_not_judged():
+    seen = view([Log("A").torn(), Log("B")], sends=[send(1, acked=0)])
+    assert places(NAME, seen) == []
+    assert unjudged(NAME, seen)
+
+
+def test_an_unknown_leader_with_replicas_missing_is_not_judged():
+    seen = view([Log("A", leader=False), Log("B")], topology="A:3->B:3", sends=[send(1, acked=0)])
+    assert places(NAME, seen) == []
+    assert unjudged(NAME, seen)
+
+
+def test_what_retention_deleted_is_not_lost():
+    assert places(NAME, view([Log("A", start=5).data(9), Log("B").data(9)], sends=[send(1, acked=0)])) == []

@@ -1,0 +1,75 @@
+"""producer-id-uniqueness: the smallest histories."""
+
+import pytest
+from histories import Log, Rejected, assert_accepted, assert_rejected, commit, places, promoted, send, uid, view
+
+NAME = "producer-id-uniqueness"
+P1, P2, P3 = (lambda n, p=p: uid(p, n) for p in (1, 2, 3))
+ACCEPTED = {
+    "one each": (view([Log("A").data(P1(1), pid=7).data(P2(1), pid=8)]), {"A/native": 2}),
+    "fenced by a higher epoch": (view([Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1)]), {"A/native": 2}),
+    "same id on another cluster": (
+        view([Log("A").data(P1(1), pid=7), Log("B").data(1).data(P2(1), pid=7)], promotions=[promoted(1)]),
+        {"A/native": 1, "B/native": 1},
+    ),
+    "reset in between": (
+        view([Log("B").data(P1(1), pid=7).marker("reset", pid=-1).data(P2(1), pid=7)], promotions=[promoted(1)]),
+        {"B/mirrored": 1, "B/native": 1},
+    ),
+    "epochs in turn as told": (
+        view(
+            [Log("A").data(P1(1), pid=7)],
+            sends=[
+                commit(P1(1), acked=0, producer_id=7, producer_epoch=0),
+                commit(P2(1), process=2, producer_id=7, producer_epoch=1),
+            ],
+        ),
+        {"A/native": 1},
+    ),
+}
+REJECTS = {
+    "producer-id-collision": Rejected(view=view([Log("A").data(P1(1), pid=7).data(P2(1), pid=7)]), cluster="A", offset=1),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_the_intruder_is_the_one_with_fewer_batches():
+    seen = view([Log("A").data(P2(1), pid=7).data(P1(1), pid=7).data(P1(2), pid=7)])
+    assert places(NAME, seen) == [("producer-id-collision", "A", 0)]
+
+
+def test_a_native_id_that_the_mirror_had_written_with():
+    seen = view([Log("B").data(P1(1), pid=7).data(P2(1), pid=7, epoch=3)], promotions=[promoted(1)])
+    assert places(NAME, seen) == [("producer-id-collision", "B", 1)]
+
+
+def test_two_transactional_ids_with_one_producer_id():
+    sends = [
+        commit(P1(1), acked=0, producer_id=7, producer_epoch=0, transactional_id="t"),
+        commit(P2(1), acked=1, producer_id=7, producer_epoch=1, transactional_id="u", process=2),
+    ]
+    assert places(NAME, view([Log("A")], sends=sends)) == [("producer-id-collision", "A", 1)]
+
+
+def test_a_collision_that_never_reached_a_log_is_seen_in_what_the_clients_knew():
+    sends = [
+        send(P1(1), acked=0, producer_id=7, producer_epoch=0),
+        send(P2(1), acked=0, producer_id=7, producer_epoch=0, process=2),
+    ]
+    found = places(NAME, view([Log("A").data(P1(1), pid=7)], sends=sends))
+    assert [(kind, cluster) for kind, cluster, _ in found] == [("producer-id-collision", "A")]
+
+
+def test_interleaved_epochs_collide():
+    seen = view([Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1).txn(P1(2), pid=7, epoch=2)])
+    assert places(NAME, seen) == [("producer-id-collision", "A", 2)]

@@ -1,0 +1,78 @@
+"""read-committed-visibility: the smallest histories."""
+
+import pytest
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, poll, unjudged, view
+
+NAME = "read-committed-visibility"
+A = Log("A").txn(1, pid=7).txn(9, pid=7, end="abort").txn(2, pid=7)
+ACCEPTED = {
+    "gaps of markers and aborts": (view([A], reads=[poll((0, 1), (4, 2))]), {"A/native": 2}),
+    "began later": (view([A], reads=[poll((4, 2))]), {"A/native": 1}),
+    "in two polls": (view([A], reads=[poll((0, 1)), poll((4, 2), at=101 * SECOND)]), {"A/native": 2}),
+    "shared by a group": (
+        view(
+            [Log("A").data(1, 2, 3)],
+            reads=[
+                poll((0, 1), reader="x", group="g"),
+                poll((1, 2), reader="y", group="g", at=101 * SECOND),
+                poll((2, 3), reader="x", group="g", at=102 * SECOND),
+            ],
+        ),
+        {"A/native": 3},
+    ),
+    "an assignment between": (
+        view(
+            [Log("A").data(1, 2, 3)],
+            reads=[poll((0, 1)), poll(kind="assign", at=101 * SECOND), poll((2, 3), at=102 * SECOND)],
+        ),
+        {"A/native": 2},
+    ),
+    "uncommitted readers are others": (view([A], reads=[poll((2, 9), isolation="read_uncommitted")]), {}),
+}
+REJECTS = {
+    "hidden-committed": Rejected(view=view([Log("A").data(1, 2, 3)], reads=[poll((0, 1), (2, 3))]), cluster="A", offset=1),
+    "phantom-read": Rejected(
+        view=view([Log("A").data(1)], reads=[poll((0, 9))]), cluster="A", offset=0, only=("hidden-committed",)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    if not counted:
+        assert places(NAME, seen) == []
+        return
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_an_aborted_record_that_was_read_is_a_phantom():
+    assert places(NAME, view([A], reads=[poll((2, 9))])) == [("phantom-read", "A", 2)]
+
+
+def test_hidden_between_two_polls_of_one_assignment():
+    seen = view([Log("A").data(1, 2, 3)], reads=[poll((0, 1)), poll((2, 3), at=101 * SECOND)])
+    assert places(NAME, seen) == [("hidden-committed", "A", 1)]
+
+
+def test_what_another_group_got_does_not_count():
+    seen = view(
+        [Log("A").data(1, 2, 3)], reads=[poll((0, 1), (2, 3), reader="x", group="g"), poll((1, 2), reader="y", group="h")]
+    )
+    assert places(NAME, seen) == [("hidden-committed", "A", 1)]
+
+
+def test_a_torn_log_cannot_show_what_was_read():
+    seen = view([Log("A").data(1).torn()], reads=[poll((0, 1), (1, 2))])
+    assert places(NAME, seen) == []
+    assert unjudged(NAME, seen)
+
+
+def test_a_step_back_begins_anew():
+    seen = view([Log("A").data(1, 2)], reads=[poll((0, 1), (1, 2)), poll((1, 2), at=101 * SECOND)])
+    assert places(NAME, seen) == []

@@ -1,0 +1,68 @@
+"""replica-agreement: the smallest histories."""
+
+import pytest
+from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, view
+
+NAME = "replica-agreement"
+
+
+def replica(broker: int) -> Log:
+    return Log("A", broker=broker, canonical=broker == 1, leader=broker == 1)
+
+
+def held_back(log: Log, high_watermark: int) -> Log:
+    log.high_watermark = high_watermark
+    return log
+
+
+ACCEPTED = {
+    "same": (view([replica(1).data(1, 2), replica(2).data(1, 2)]), {"A/native": 2}),
+    "one replica": (view([replica(1).data(1)]), {"A/native": 1}),
+    "above the common high watermark": (
+        view([replica(1).data(1).data(2), held_back(replica(2).data(1).data(3, crc=9), 1)]),
+        {"A/native": 4},
+    ),
+    "torn, and the rest the same": (view([replica(1).data(1).data(2), held_back(replica(2).data(1).torn(), 2)]), {"A/native": 3}),
+}
+REJECTS = {
+    "replica-disagreement": Rejected(
+        view=view([replica(1).data(1, 2, 3), replica(2).data(1, 2, 3, crc=9, digest={2: 0})]), cluster="A", offset=1
+    ),
+    "replica-missing": Rejected(view=view([replica(1).data(1).data(2), held_back(replica(2).data(1), 2)]), cluster="A", offset=1),
+    "corrupt-batch": Rejected(view=view([replica(1).data(1, crc_ok=False)]), cluster="A", offset=0),
+    "log-disorder": Rejected(view=view([replica(1).data(1).data(1, at=0)]), cluster="A", offset=0),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_without_decoded_records_the_batch_is_named():
+    other = replica(2).data(1, 2, crc=9)
+    other.records = []
+    (found,) = findings(NAME, view([replica(1).data(1, 2), other]))
+    assert (found.offset, found.evidence["batch"], found.evidence["records"]) == (0, [0, 1], [])
+
+
+def test_the_odd_one_of_three_is_named():
+    seen = view([replica(1).data(1), replica(2).data(1), replica(3).data(1, crc=9)])
+    (found,) = findings(NAME, seen)
+    assert (found.evidence["odd_one_out"], found.evidence["crc"]) == (3, [1000, 9])
+
+
+def test_a_batch_twice_on_one_replica_is_not_hidden_by_its_content():
+    found = places(NAME, view([replica(1).data(1), replica(2).data(1).data(1, at=0)]))
+    assert ("replica-missing", "A", 0) in found
+
+
+def test_leader_epochs_count():
+    found = findings(NAME, view([replica(1).data(1), replica(2).data(1, leader_epoch=4)]))
+    assert [f.evidence["leader_epoch"] for f in found] == [[0, 4]]

@@ -1,0 +1,72 @@
+"""Every check keeps its protocol: each kind of anomaly has a smallest rejected history, and nothing crashes on odd input."""
+
+import importlib
+
+import pytest
+from histories import Log, commit, examined, places, poll, promoted, samples, view
+
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from spark_verify.recording import NAMES
+
+MODULES = {name: importlib.import_module(f"test_check_{name.replace('-', '_')}") for name in REGISTRY}
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_every_kind_of_anomaly_has_a_smallest_history_that_is_rejected(name):
+    rejected = getattr(MODULES[name], "REJECTS", {})
+    assert set(rejected) == {kind.name for kind in REGISTRY[name].anomalies}
+
+
+@pytest.mark.parametrize("name", [name for name, check in REGISTRY.items() if check.anomalies])
+def test_every_check_has_a_history_that_it_accepts(name):
+    assert MODULES[name].ACCEPTED
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_kind_that_is_found_was_declared(name):
+    declared = {kind.name for kind in REGISTRY[name].anomalies}
+    for module in MODULES.values():
+        for example in getattr(module, "REJECTS", {}).values():
+            assert {kind for kind, _, _ in places(name, example.view)} <= declared
+
+
+def odd_views():
+    nothing = view([])
+    yield "nothing at all", nothing
+    yield "empty logs", view([Log("A"), Log("B")], watermarks={"A": samples(), "B": samples()})
+    yield "a promotion of nothing", view([Log("A"), Log("B")], promotions=[promoted(0)])
+    yield "told and read, no logs", view([], sends=[commit(1, acked=0)], reads=[poll((0, 1))], promotions=[promoted(5)])
+    yield "empty logs, told and read", view([Log("A"), Log("B")], sends=[commit(1, acked=0)], reads=[poll((0, 1), cluster="B")])
+    yield (
+        "only markers",
+        view([Log("A").marker("commit", pid=7), Log("B").marker("abort", pid=7)], watermarks={"A": samples((1, 1))}),
+    )
+    yield "nothing of ours", view([Log("A").data(-1, -1), Log("B").data(-1)])
+    yield (
+        "an unknown cluster",
+        view([Log("X").data(1)], sends=[commit(1, acked=0, cluster="Y")], reads=[poll((0, 1), cluster="Z")]),
+    )
+    yield "a batch without records", view([Log("A").data(), Log("B")])
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+@pytest.mark.parametrize(("what", "seen"), list(odd_views()), ids=lambda v: v if isinstance(v, str) else "")
+def test_odd_input_never_raises(name, what, seen):
+    findings = REGISTRY[name].kernel(seen)
+    assert all(isinstance(f, Found | Examined | Clue | Unjudged) for f in findings)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_an_empty_history_examines_nothing(name):
+    seen = view([])
+    assert examined(name, seen) == {}
+    assert places(name, seen) == []
+
+
+def test_names_are_kebab_case_and_once():
+    names = [*REGISTRY, *NAMES]
+    assert len(set(names)) == len(names)
+    kinds = [kind.name for check in REGISTRY.values() for kind in check.anomalies]
+    for word in (*names, *kinds):
+        assert word == word.lower().replace("_", "-").replace(" ", "-")
