@@ -20,19 +20,20 @@ _WHY: Final = ("why", "allowed_because", "because", "reason")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRow:
-    """One check. `examined` counts per "cluster/origin"; `anomalies` are those that are not allowed."""
+    """One check. `examined` counts per "cluster/origin"; `anomalies` are those not allowed; `kinds` counts all by kind."""
 
     name: str
     verdict: Verdict = Verdict.UNKNOWN
     examined: Mapping[str, int] = field(default_factory=dict)
     anomalies: int = 0
     allowed: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailoverRow:
-    """One failover; None where the bytes do not tell."""
+    """One failover; None where the bytes do not tell. `promoted` counts partitions."""
 
     link: str
     kind: str = ""

@@ -6,7 +6,7 @@ It is written for damaged and empty runs too: what is missing is named, and neve
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from harness.model.topology import Topology
 from harness.report.document import AnomalyRow, Document, in_short, read
-from harness.report.series import series
+from harness.report.series import Series, series
 from harness.report.timeline import svg
 from harness.rundir import Damage, RunReader, write_whole
 
@@ -28,7 +28,7 @@ _MOST_OF_A_KIND: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Anomalies of one check and kind: those shown, and how many the document holds."""
+    """Anomalies of one check and kind: those shown, and how many were found."""
 
     check: str
     kind: str
@@ -63,9 +63,9 @@ def page(folder: Path, document: Mapping[str, object], *, drawing: str = "", mea
         drawing=drawing or _links(reader.run.scenario.topology),
         series=shown,
         timeline=Markup(svg(shown)),  # matplotlib escapes its texts
-        violations=_groups(judged.violations, meanings or {}),
-        allowed=_groups(judged.departures, meanings or {}),
-        damage=_damage(reader),
+        violations=_groups(judged, meanings or {}, allowed=False),
+        allowed=_groups(judged, meanings or {}, allowed=True),
+        damage=_damage(reader, shown),
         verify=f"linkflap verify {quote(str(folder))}",
         total=_total(judged),
     )
@@ -77,27 +77,29 @@ def _links(topology: Topology) -> str:
     return "\n".join([*clusters, "", *(link.name for link in topology.links)])
 
 
-def _groups(anomalies: list[AnomalyRow], meanings: Mapping[str, str]) -> list[Group]:
+def _groups(judged: Document, meanings: Mapping[str, str], *, allowed: bool) -> list[Group]:
     found: dict[tuple[str, str], list[AnomalyRow]] = defaultdict(list)
-    for anomaly in anomalies:
+    for anomaly in judged.departures if allowed else judged.violations:
         found[anomaly.check, anomaly.kind].append(anomaly)
+    others = {(anomaly.check, anomaly.kind) for anomaly in judged.anomalies if anomaly.allowed is not allowed}
+    counts = {(check.name, kind): count for check in judged.checks for kind, count in check.kinds.items()}
     return [
-        Group(check=check, kind=kind, meaning=meanings.get(kind, ""), shown=tuple(rows[:_MOST_OF_A_KIND]), count=len(rows))
+        Group(
+            check=check,
+            kind=kind,
+            meaning=meanings.get(kind, ""),
+            shown=tuple(rows[:_MOST_OF_A_KIND]),
+            # The document counts a kind as a whole; where it was allowed here and not there, what it lists is all that is known.
+            count=len(rows) if (check, kind) in others else max(len(rows), counts.get((check, kind), 0)),
+        )
         for (check, kind), rows in found.items()
     ]
 
 
-def _damage(reader: RunReader) -> list[Damage]:
+def _damage(reader: RunReader, shown: Series) -> list[Damage]:
     """Everything that cannot be trusted, each once."""
-
-    def all_of_it() -> Iterator[Damage]:
-        yield from reader.damage()
-        for rows in (reader.events, reader.operations, reader.polls, reader.watermarks):
-            yield from rows()[1]
-        for moment in reader.moments():
-            yield from reader.bounds(moment)[1]
-
-    return list({(d.path, d.reason): d for d in all_of_it()}.values())
+    bounds = [damage for moment in reader.moments() for damage in reader.bounds(moment)[1]]
+    return list({(d.path, d.reason): d for d in (*reader.damage(), *shown.damage, *bounds)}.values())
 
 
 def _total(judged: Document) -> Mapping[str, int]:

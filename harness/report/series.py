@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from harness.model.history import Event, Operation, Poll, Watermark
 from harness.model.topology import Topology
-from harness.rundir import RunReader
+from harness.rundir import Damage, RunReader
 
 Floats = NDArray[np.float64]
 _BINS: Final = 160
@@ -55,7 +55,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Everything drawn. `at` holds the middle of each bin; rates are per second; lag is NaN where nobody knew."""
+    """Everything drawn. `at` holds the middle of each bin; rates are per second; lag is NaN where nobody knew.
+
+    `damage` is what of the rows could not be read.
+    """
 
     length: float
     at: Floats
@@ -64,6 +67,7 @@ class Series:
     lag: Mapping[str, Floats]
     windows: Sequence[Window]
     marks: Sequence[Mark]
+    damage: Sequence[Damage]
 
     @property
     def empty(self) -> bool:
@@ -72,10 +76,8 @@ class Series:
 
 def series(reader: RunReader) -> Series:
     """Reads the run directory."""
-    events, _ = reader.events()
-    operations, _ = reader.operations()
-    polls, _ = reader.polls()
-    watermarks, _ = reader.watermarks()
+    (events, torn_events), (operations, torn_operations) = reader.events(), reader.operations()
+    (polls, torn_polls), (watermarks, torn_watermarks) = reader.polls(), reader.watermarks()
     began, ended = _bounds(reader, events, operations, polls, watermarks)
     edges = _edges(began, ended)
     return Series(
@@ -86,6 +88,7 @@ def series(reader: RunReader) -> Series:
         lag=_lags(reader.run.scenario.topology, began, edges, watermarks, events),
         windows=windows(events, began, ended),
         marks=_marks(events, began),
+        damage=[*torn_events, *torn_operations, *torn_polls, *torn_watermarks],
     )
 
 

@@ -17,6 +17,7 @@ from harness.report.series import Floats, Series, Window
 
 _COLORS: Final = ("#2563a8", "#c2591a", "#3f7d4e", "#7b4f9d", "#8a6d1d", "#4b7f8c", "#a43d5a", "#1f4e5f", "#4a5560")
 _INK, _FAINT, _FAULT, _MARK = "#3a4149", "#d9dde2", "#d9a441", "#a33030"
+_WIDTH: Final = 11.5
 _MOST_LANES: Final = 8
 
 
@@ -51,8 +52,24 @@ def _figure(series: Series) -> Figure:
     lanes = _lanes(series)
     used = max(lanes.values(), default=-1) + 1
     heights = [0.34 * max(1, used) + 0.1, *(1.6 for _ in panels)]
-    figure = Figure(figsize=(11.5, sum(heights) + 0.6), layout="constrained")
-    axes = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+    gap, below = 0.14, 0.5
+    total = sum(heights) + gap * len(panels) + below + 0.05
+    # Margins by hand: the layout engine's solver differs in the last bits from run to run, and with it the ids in the file.
+    figure = Figure(figsize=(_WIDTH, total))
+    axes = figure.subplots(
+        len(heights),
+        1,
+        sharex=True,
+        squeeze=False,
+        height_ratios=heights,
+        gridspec_kw={
+            "left": 0.68 / _WIDTH,
+            "right": 1 - 0.12 / _WIDTH,
+            "bottom": below / total,
+            "top": 1 - 0.05 / total,
+            "hspace": gap * len(heights) / sum(heights),
+        },
+    )[:, 0]
     _faults(axes[0], series, lanes, used)
     clusters = sorted({*series.acknowledged, *series.read})
     colors = dict(zip(clusters, _COLORS, strict=False))
@@ -98,10 +115,10 @@ def _faults(axis: Axes, series: Series, lanes: Mapping[str, int], used: int) -> 
             va="center",
             fontsize=8,
         )
-    _vertical(axis, series)
     axis.set_ylim(max(1, used) - 0.4, -0.6)
     axis.set_yticks([])
-    axis.set_ylabel("faults", rotation=0, ha="right", va="center")
+    axis.set_ylabel("faults")
+    axis.yaxis.set_label_coords(-0.045, 0.5)
     axis.tick_params(bottom=False)
     for spine in axis.spines.values():
         spine.set_visible(False)
@@ -127,6 +144,7 @@ def _panel(axis: Axes, series: Series, title: str, lines: Mapping[str, Floats], 
     highest = max((float(np.nanmax(v)) for v in lines.values() if not np.all(np.isnan(v))), default=0.0)
     axis.set_ylim(0.0, highest * 1.12 or 1.0)
     axis.set_ylabel(title)
+    axis.yaxis.set_label_coords(-0.045, 0.5)
     axis.yaxis.set_major_locator(MaxNLocator(4))
     axis.yaxis.set_major_formatter(EngFormatter(sep=" "))
     axis.grid(axis="y", color=_FAINT, linewidth=0.6)

@@ -88,6 +88,17 @@ def test_self_contained_and_escaped(folder: Path) -> None:
     assert "<script>alert(1)</script>" in shown.text
 
 
+def test_capped_anomalies_are_counted(folder: Path) -> None:
+    capped = document(folder, "invalid")
+    checks = capped["checks"]
+    assert isinstance(checks, list)
+    checks[1] |= {"anomalies": 5000, "kinds": {"lost-write": 5000}}
+    shown = Page(html.page(folder, capped)).text
+    assert "lost-write lost-write · 5,000" in shown
+    assert "4,998 more of this kind were found" in shown
+    assert "4,998 more anomalies were counted than the document holds" in shown
+
+
 def test_written_into_the_run_directory(folder: Path) -> None:
     path = html.write(folder, document(folder), drawing="THE DRAWING", meanings={"duplicate": "THE MEANING"})
     assert path == folder / "report.html"
