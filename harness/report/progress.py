@@ -45,7 +45,7 @@ class Display(Protocol):
     def fault_started(self, id: str, fault: str, target: str, seconds: float | None) -> None:
         """`seconds` is how long it is planned to last (0: as long as it takes); None: it is never healed."""
 
-    def fault_ended(self, id: str, outcome: str = "healed") -> None: ...
+    def fault_ended(self, id: str, outcome: str = "ended") -> None: ...
     def counters(self, counters: Counters) -> None: ...
     def lag(self, link: str, records: int | None) -> None:
         """How far the mirror of `link` is behind; None: cannot be told now."""
@@ -54,11 +54,11 @@ class Display(Protocol):
         """One sentence worth keeping, for instance a promotion."""
 
 
-_Sign = Literal["phase", "done", "fault", "heal", "note", "count"]
+_Sign = Literal["phase", "done", "fault", "end", "note", "count"]
 _MARKS: Final[Mapping[str, tuple[str, str]]] = {
     "done": ("✓", "green"),
     "fault": ("⚡", "yellow"),
-    "heal": ("✚", "cyan"),
+    "end": ("✚", "cyan"),
     "note": ("•", "blue"),
     "count": ("#", "dim"),
 }
@@ -105,12 +105,12 @@ class _Told:
         planned = " for good" if seconds is None else f" for {seconds:g} s" if seconds > 0 else ""
         self._say("fault", f"{id}: {fault} on {target}{planned}")
 
-    def fault_ended(self, id: str, outcome: str = "healed") -> None:
+    def fault_ended(self, id: str, outcome: str = "ended") -> None:
         with self._lock:
             active = self._faults.pop(id, None)
         if active:
             after = self._clock() - active.started
-            self._say("heal", f"{id}: {active.fault} on {active.target} {outcome} after {after:.1f} s")
+            self._say("end", f"{id}: {active.fault} on {active.target} {outcome} after {after:.1f} s")
 
     def counters(self, counters: Counters) -> None:
         with self._lock:

@@ -55,9 +55,9 @@ def test_lines(clock: Clock) -> None:
         "    2.5 s  done  start clusters  2.5 s",
         "    2.5 s  phase work",
         "    2.5 s  fault f1: link-cut on A->B for 4 s",
-        "    6.8 s  heal  f1: link-cut on A->B healed after 4.2 s",
+        "    6.8 s  end   f1: link-cut on A->B ended after 4.2 s",
         "    6.8 s  fault f2: broker-kill on A/1 for good",
-        "    6.8 s  heal  f2: broker-kill on A/1 left after 0.0 s",
+        "    6.8 s  end   f2: broker-kill on A/1 left after 0.0 s",
         "    6.8 s  note  B promoted",
         "    6.8 s  done  work  4.2 s",
     ]
