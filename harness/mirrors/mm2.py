@@ -103,7 +103,7 @@ class MirrorMaker:
                 lambda: self._through(canary), within=START_SECONDS, what=f"a record to cross {self.link.name}", state=self._state
             )
         except DeadlineExceeded as error:
-            raise SetupError(
+            raise DeadlineExceeded(
                 f"mirror mm2 on {self.link.name} did not start: {error}; its log ends:\n{self._log_tail()}"
             ) from error
         finally:

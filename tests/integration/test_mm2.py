@@ -1,0 +1,234 @@
+"""MirrorMaker 2 on a real link: what crosses it in each mode, what a killed worker repeats, and how it stops."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.mirrors import make_mirror, mm2
+from harness.mirrors.mm2_progress import Progress, reader
+from harness.model.errors import DeadlineExceeded
+from harness.model.scenario import MirrorSpec
+from harness.model.wait import until
+from harness.wire.offsets import bounds, quiet
+
+pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+
+TOPIC = "A.records"
+PLACES = [(TOPIC, 0), (TOPIC, 1)]
+ABORTED = b"aborted"
+
+
+class Events(list):
+    """A recorder that keeps what it is told."""
+
+    def event(self, kind, subject, /, **data):
+        self.append((kind, subject, data))
+
+
+class Writer:
+    """Transactions of ten records over both partitions of TOPIC on A; every fifth is aborted. Values count up."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.producer = Producer(quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0})
+        self.producer.init_transactions(30)
+        self.transactions = 0
+        self.committed = {partition: [] for _, partition in PLACES}
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            self._write_one()
+
+    def _write_one(self) -> None:
+        aborts = self.transactions % 5 == 4
+        self.producer.begin_transaction()
+        for n in range(10):
+            value = b"%d" % (self.transactions * 10 + n)
+            self.producer.produce(TOPIC, value, key=ABORTED if aborts else None, partition=n % 2)
+            if not aborts:
+                self.committed[n % 2].append(value)
+        if aborts:
+            self.producer.flush(30)
+            self.producer.abort_transaction(30)
+        else:
+            self.producer.commit_transaction(30)
+        self.transactions += 1
+
+    @contextmanager
+    def writing(self):
+        """Writes on in the background."""
+        stop = threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                self._write_one()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(60)
+
+
+@contextmanager
+def mirrored(deployment, **options):
+    """TOPIC on A, and a started mirror; (mirror, writer, events)."""
+    a = deployment.clusters["A"].bootstrap
+    admin = AdminClient(quiet(a))
+    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+    events = Events()
+    mirror = make_mirror(MirrorSpec(kind="mm2", options=options), deployment.topology.links[0], deployment, events)
+    mirror.start()
+    yield mirror, Writer(a), events
+
+
+def drained(mirror) -> None:
+    until(lambda: mirror.lag() == 0, within=60, what="the mirror to drain", state=mirror.lag)
+
+
+def seen(bootstrap: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
+    """Values of TOPIC by partition, in log order, as a reader of that isolation is given them."""
+    found: dict[int, list[bytes]] = {0: [], 1: []}
+    ended: set[int] = set()
+    consumer = reader(bootstrap, isolation)
+    consumer.assign([TopicPartition(*place, 0) for place in PLACES])
+
+    def read_through() -> bool:
+        for message in consumer.consume(5000, 0.1):
+            if message.error():
+                ended.add(message.partition())
+            else:
+                found[message.partition()].append(message.value())
+        return len(ended) == 2
+
+    until(read_through, within=60, what=f"{TOPIC} to be read", state=lambda: ended)
+    consumer.close()
+    return found
+
+
+def distinct(values: list[bytes]) -> list[bytes]:
+    """Without repeats: the first of each."""
+    return list(dict.fromkeys(values))
+
+
+def crash_between_produce_and_offset_commit(deployment, mirror) -> None:
+    """Kills the worker when B has records that Connect's offsets do not know of yet.
+
+    Connect commits offsets once a second; right after it did, there is time for B to grow and for the worker to die.
+    """
+    b = deployment.clusters["B"].bootstrap
+    admin, progress = AdminClient(quiet(b)), Progress(mirror.link, b)
+    known = dict(progress.positions) if progress.refresh() else {}
+    until(lambda: progress.refresh() and progress.positions != known, within=30, what="Connect to commit offsets", every=0.005)
+    then = bounds(admin, PLACES, "high", within=10)
+    until(
+        lambda: all(end > then[place] + 20 for place, end in bounds(admin, PLACES, "high", within=10).items()),
+        within=30,
+        what="B to grow",
+        every=0.005,
+    )
+    mirror.crash()
+    progress.close()
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_a_worker_killed_mid_write_repeats_at_least_once_and_loses_nothing(linkflap_deployment, delivery):
+    with mirrored(linkflap_deployment, delivery=delivery) as (mirror, writer, events):
+        with writer.writing():
+            crash_between_produce_and_offset_commit(linkflap_deployment, mirror)
+            assert not mirror.alive
+            mirror.restart()
+        drained(mirror)
+        mirror.stop()
+        found = seen(linkflap_deployment.clusters["B"].bootstrap)
+        repeats = {partition: len(values) - len(distinct(values)) for partition, values in found.items()}
+        assert {partition: distinct(values) for partition, values in found.items()} == writer.committed
+        if delivery == "exactly-once":
+            assert repeats == {0: 0, 1: 0}
+        else:
+            assert sum(repeats.values()) > 0
+        assert [kind for kind, _, _ in events] == ["mirror-started", "mirror-crashed", "mirror-started", "mirror-stopped"]
+        assert events[-1][2] == {"drained": True}
+
+
+def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(linkflap_deployment):
+    """Also when the worker died in the middle of one: the coordinator would abort it late, behind the promotion."""
+    with mirrored(linkflap_deployment, delivery="exactly-once", groups="") as (mirror, writer, _):
+        admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
+        with writer.writing():
+            until(lambda: open_on(admin), within=60, what="an open transaction of the mirror", every=0.001)
+            mirror.crash()
+        assert open_on(admin), "the worker was killed after its transaction ended: nothing is tested"
+        mirror.stop()
+        assert not open_on(admin)
+        promoted = mirror.promotion()
+        assert promoted == bounds(admin, PLACES, "high", within=10)
+        mirror.stop()  # a failover and the end of a run may both ask for it
+        assert mirror.promotion() == promoted
+
+
+def open_on(admin: AdminClient) -> bool:
+    return bounds(admin, PLACES, "stable", within=10) != bounds(admin, PLACES, "high", within=10)
+
+
+def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_synced(linkflap_deployment):
+    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
+    with mirrored(linkflap_deployment, isolation="read_uncommitted", groups="app") as (mirror, writer, _):
+        writer.write(20)
+        commit_group(a, "app", {place: 30 for place in PLACES})
+        commit_group(a, "other", {place: 30 for place in PLACES})
+        drained(mirror)
+        on_b = seen(b)
+        assert {partition: len(values) for partition, values in on_b.items()} == {0: 100, 1: 100}
+        assert all(set(writer.committed[partition]) < set(values) for partition, values in on_b.items())
+        admin = AdminClient(quiet(b))
+        synced = until(lambda: group_offsets(admin, "app"), within=60, every=0.2, what="group app to be synced to B")
+        # Never ahead of what the group had read: 30 offsets of A hold at most 30 records.
+        assert all(0 < offset <= 30 for offset in synced.values())
+        assert group_offsets(admin, "other") == {}
+        mirror.stop()
+
+
+def commit_group(bootstrap: str, group: str, offsets) -> None:
+    consumer = Consumer(quiet(bootstrap) | {"group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(*place, offset) for place, offset in offsets.items()], asynchronous=False)
+    consumer.close()
+
+
+def group_offsets(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    return {(p.topic, p.partition): p.offset for p in asked[group].result(20).topic_partitions if p.offset >= 0}
+
+
+def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(linkflap_deployment):
+    with mirrored(linkflap_deployment, groups="") as (mirror, writer, _):
+        writer.write(10)
+        drained(mirror)
+        link = linkflap_deployment.links["A->B"]
+        link.cut()
+        writer.write(10)  # 8 committed, 2 aborted, 10 records each; and 20 markers, which are not records
+        until(lambda: mirror.lag() == 80, within=60, what="the lag to be told exactly", state=mirror.lag)
+        link.restore()
+        drained(mirror)
+        linkflap_deployment.clusters["A"].brokers[1].kill()
+        assert mirror.lag() is None
+        mirror.stop()
+        assert not mirror.alive
+        assert set(mirror.promotion()) == set(PLACES)
+
+
+@pytest.mark.nightly
+def test_a_mirror_that_cannot_start_says_what_it_saw(linkflap_deployment, monkeypatch):
+    monkeypatch.setattr(mm2, "START_SECONDS", 15.0)
+    linkflap_deployment.links["A->B"].cut()
+    with (
+        pytest.raises(DeadlineExceeded, match=r"mm2 on A->B did not start: .*worker alive.*its log ends:\n.+"),
+        mirrored(linkflap_deployment),
+    ):
+        pass
