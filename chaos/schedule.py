@@ -67,7 +67,7 @@ class Player:
     def playing(self) -> bool:
         return any(thread.is_alive() for thread in self._threads)
 
-    def join(self, *, within: float, tick: Callable[[], None]) -> None:
+    def join(self, *, within: float, tick: Callable[[], object]) -> None:
         """Returns when every fault has ended; calls `tick` while waiting. Re-raises a defect of a fault."""
 
         def over() -> bool:

@@ -26,7 +26,7 @@ from harness.model.scenario import Option, Scenario
 
 if TYPE_CHECKING:
     from chaos.scenarios import Wish
-    from spark_verify.verify import Judgement
+    from spark_verify.judge import Judgement
 
 RUNS = Path("linkflap-runs")
 

@@ -219,7 +219,8 @@ class Ticker:
         self._stage, self._progress = stage, progress
         self._asked = 0
 
-    def __call__(self) -> None:
+    def __call__(self) -> bool:
+        """Always False, so that it can stand in a condition."""
         done = self._stage.clients.progress()
         read = done.read_committed + done.read_uncommitted
         self._progress.counters(Counters(acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read))
@@ -227,6 +228,7 @@ class Ticker:
             self._asked = now()
             for name, mirror in self._stage.mirrors.items():
                 self._progress.lag(name, mirror.lag() if mirror.alive else None)
+        return False
 
 
 def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:

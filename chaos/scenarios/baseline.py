@@ -19,6 +19,6 @@ def build(wish: Wish) -> Scenario:
         mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
         workloads=everyday(link.source, link.destination),
         schedule=(),
-        minimums=Minimums(committed=100, aborted=10, reads=100),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 6.0,
     )

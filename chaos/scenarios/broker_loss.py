@@ -31,6 +31,6 @@ def build(wish: Wish) -> Scenario:
             ),
             FaultSpec(id="restart", fault="broker-restart", target=f"{link.source}/{killed % 3 + 1}", at=26.0, duration=1.0),
         ),
-        minimums=Minimums(committed=100, aborted=10, reads=100),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 32.0,
     )

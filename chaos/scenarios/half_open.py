@@ -47,6 +47,6 @@ def build(wish: Wish) -> Scenario:
                 options={"stalled": "responses"},
             ),
         ),
-        minimums=Minimums(committed=100, aborted=10, reads=100),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 22.0,
     )

@@ -50,7 +50,7 @@ def build(wish: Wish) -> Scenario:
                 id="failover", fault="failover-forced", target=link.name, at=kill_at, duration=0.0, when="open-transactions"
             ),
         ),
-        minimums=Minimums(committed=200, aborted=20, reads=200),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
         partitions=2,
         duration=duration,
     )

@@ -34,6 +34,6 @@ def build(wish: Wish) -> Scenario:
                 when="mirror-behind",
             ),
         ),
-        minimums=Minimums(committed=100, aborted=10, reads=100),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 12.0,
     )

@@ -28,6 +28,6 @@ def build(wish: Wish) -> Scenario:
             ),
             FaultSpec(id="failover", fault="failover-planned", target=link.name, at=at, duration=0.0),
         ),
-        minimums=Minimums(committed=100, aborted=10, reads=100),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 9.0,
     )

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from types import TracebackType
+from typing import Literal, Protocol, Self
 
 from harness.model.history import Event
 from harness.model.scenario import FaultSpec, MirrorSpec, Option, WorkloadSpec
@@ -156,6 +157,9 @@ class Deployment(Protocol):
 
     def close(self) -> None:
         """Ends everything that was started; safe to call twice."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
 
 
 class Recorder(Protocol):
