@@ -1,0 +1,62 @@
+"""docs/checks.md, written from the declarations: `python -m spark_verify.checks.document > docs/checks.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from spark_verify.allowed import ALLOWANCES
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Check
+from spark_verify.recording import GUARANTEES
+
+HEAD = """# What is checked
+
+Written by `python -m spark_verify.checks.document` from the declarations in `spark_verify/checks`; a test holds it to them.
+
+A check is *invalid* when it found an anomaly that the mirror's guarantee does not allow; else *unknown* when it could not
+look, crashed, or examined nothing where something was due; else *valid*. The worst check is the run's verdict: valid < unknown <
+invalid. Neighbouring records make one anomaly; its evidence says how many `records`. In the examples digits are payloads, and
+offsets begin at 0.
+"""
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_lines()])
+
+
+def _lines() -> Iterator[str]:
+    for check in REGISTRY.values():
+        yield from _check(check)
+    yield "## The run itself\n"
+    yield "Never invalid: a run that did nothing has not violated anything. Unknown instead.\n"
+    for name, guarantee in GUARANTEES.items():
+        yield f"- **{name}**: {guarantee}"
+    yield "\n## What is allowed\n"
+    yield "Anomalies that a mirror's own guarantee allows are reported and counted, and do not make a verdict invalid.\n"
+    yield "| anomaly | mirror | window | bound | where it is written |"
+    yield "|---|---|---|---|---|"
+    for line in ALLOWANCES:
+        mirror = " ".join([line.mirror, *(f"{name}={value}" for name, value in line.options.items())])
+        yield f"| {line.kind} | {mirror} | {line.window} | {line.bound} | {line.citation} |"
+    yield ""
+
+
+def _check(check: Check) -> Iterator[str]:
+    yield f"## {check.name}\n"
+    yield f"{check.guarantee}\n"
+    yield f"- Source: {check.source}"
+    due = f"due wherever there are {' and '.join(sorted(check.due))} ones" if check.due else "none are due"
+    yield f"- Examines: {check.unit}; {due}"
+    yield f"- Reads: {', '.join(sorted(check.inputs))}\n"
+    if check.anomalies:
+        yield "| anomaly | meaning | smallest example |"
+        yield "|---|---|---|"
+        for kind in check.anomalies:
+            yield f"| {kind.name} | {kind.meaning} | {kind.smallest} |"
+        yield ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

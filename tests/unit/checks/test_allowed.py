@@ -1,0 +1,88 @@
+"""What a mirror's guarantee allows: in its window, up to its bound, and nothing else."""
+
+import pytest
+from histories import SECOND
+
+from harness.model.scenario import MirrorSpec
+from harness.model.verdict import Anomaly
+from spark_verify.allowed import ALLOWANCES, why_allowed
+from spark_verify.checks import REGISTRY
+from spark_verify.view import Window
+
+AT_LEAST_ONCE = MirrorSpec(kind="mm2", options={"delivery": "at-least-once"})
+EXACTLY_ONCE = MirrorSpec(kind="mm2", options={"delivery": "exactly-once"})
+LINK = "A->B"
+UNDATED = Anomaly(check="duplicate", kind="mirrored-duplicate", cluster="B", topic="A.t", partition=0, offset=5)
+
+
+def killed(target=LINK, start=100, end=105, name="f"):
+    return Window(id=name, fault="mirror-kill", target=target, start=start * SECOND, end=end * SECOND)
+
+
+def repeat(*, first=98, again=110, copy=1, kind="mirrored-duplicate"):
+    evidence = {
+        "copy": copy,
+        "first_written": [(first - 1) * SECOND, first * SECOND],
+        "written": [again * SECOND, (again + 1) * SECOND],
+    }
+    return Anomaly(check="duplicate", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
+
+
+def test_a_repeat_around_a_killed_worker():
+    assert why_allowed(repeat(), AT_LEAST_ONCE, LINK, [killed()]) == "at-least-once: mirrored again around mirror-kill (f)"
+
+
+def test_at_least_once_is_the_mirrors_default():
+    assert why_allowed(repeat(), MirrorSpec(kind="mm2"), LINK, [killed()])
+
+
+@pytest.mark.parametrize("target", [LINK, "A/1", "B/2"])
+def test_places_that_count(target):
+    assert why_allowed(repeat(), AT_LEAST_ONCE, LINK, [killed(target)])
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "mirror", "windows"),
+    [
+        (repeat(), EXACTLY_ONCE, [killed()]),
+        (repeat(), MirrorSpec(kind="shadow"), [killed()]),
+        (repeat(), AT_LEAST_ONCE, []),
+        (repeat(), AT_LEAST_ONCE, [killed("B->C")]),
+        (repeat(), AT_LEAST_ONCE, [killed("*->A")]),
+        (repeat(first=80), AT_LEAST_ONCE, [killed()]),
+        (repeat(again=140), AT_LEAST_ONCE, [killed()]),
+        (repeat(again=98), AT_LEAST_ONCE, [killed()]),
+        (repeat(copy=2), AT_LEAST_ONCE, [killed()]),
+        (repeat(kind="mirror-hole"), AT_LEAST_ONCE, [killed()]),
+        (repeat(kind="duplicate"), AT_LEAST_ONCE, [killed()]),
+        (UNDATED, AT_LEAST_ONCE, [killed()]),
+    ],
+    ids=[
+        "exactly-once", "another mirror", "no fault", "another link", "clients' path", "first copy too old",
+        "long after the heal", "before the fault", "more copies than faults", "holes", "native", "undated",
+    ],
+)  # fmt: skip
+def test_nothing_else(anomaly, mirror, windows):
+    assert why_allowed(anomaly, mirror, LINK, windows) is None
+
+
+def test_two_faults_allow_two_copies():
+    windows = [killed(), killed(name="g", start=106, end=107)]
+    assert why_allowed(repeat(copy=2), AT_LEAST_ONCE, LINK, windows)
+
+
+def replay(records, bound):
+    evidence = {"records": records, "bound": bound}
+    return Anomaly(check="group-offsets", kind="group-replay", cluster="B", topic="A.t", partition=0, offset=0, evidence=evidence)
+
+
+def test_a_groups_replay_up_to_its_bound():
+    assert why_allowed(replay(100, 100), AT_LEAST_ONCE, LINK, []) == "offset translation steps back: 100 of at most 100 records"
+    assert why_allowed(replay(101, 100), AT_LEAST_ONCE, LINK, []) is None
+
+
+def test_the_table_names_kinds_that_exist_and_says_where_it_is_written():
+    kinds = {kind.name for check in REGISTRY.values() for kind in check.anomalies}
+    for line in ALLOWANCES:
+        assert line.kind in kinds
+        assert all((line.window, line.bound, line.citation))

@@ -1,0 +1,24 @@
+"""docs/checks.md is what the declarations say."""
+
+from pathlib import Path
+
+from spark_verify.allowed import ALLOWANCES
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.document import render
+from spark_verify.recording import NAMES
+
+PAGE = Path(__file__).parents[3] / "docs" / "checks.md"
+
+
+def test_the_page_is_up_to_date():
+    assert PAGE.read_text() == render(), "write it again: python -m spark_verify.checks.document > docs/checks.md"
+
+
+def test_the_page_has_every_check_kind_and_allowance():
+    page = PAGE.read_text()
+    for check in REGISTRY.values():
+        assert f"## {check.name}\n" in page
+        for kind in check.anomalies:
+            assert f"| {kind.name} | {kind.meaning} | {kind.smallest} |" in page
+    assert all(f"**{name}**" in page for name in NAMES)
+    assert all(line.citation in page for line in ALLOWANCES)

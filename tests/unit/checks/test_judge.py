@@ -1,0 +1,338 @@
+"""From findings to the verdict: what is invalid, what unknown, what allowed, and what the document says."""
+
+import msgspec
+import pytest
+from histories import SECOND
+
+from harness.model.clock import now
+from harness.model.history import Bounds, Fetched, Operation, Poll, SendGroup, Watermark
+from harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
+from harness.model.verdict import Verdict
+from harness.rundir import Run, RunReader, RunWriter
+from spark_verify.checks import REGISTRY
+from spark_verify.judge import EXAMPLES, judge
+from spark_verify.tables import FindingRow
+from topologies import parse
+
+LINK = "A->B"
+
+
+def scenario(**rest):
+    given = {
+        "name": "test", "about": "", "seed": 5, "topology": parse(LINK),
+        "mirror": MirrorSpec(kind="mm2", options={"delivery": "at-least-once"}),
+        "workloads": (WorkloadSpec(kind="transactional", home="A"),), "schedule": (),
+    }  # fmt: skip
+    return Scenario(**given | rest)
+
+
+class Recorded:
+    """A run directory that is whole: a commit, an abort, a read; and whatever a test adds."""
+
+    def __init__(self, folder, **rest):
+        self.folder = folder
+        self.writer = RunWriter(
+            folder,
+            Run(
+                format=1, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0,
+                scenario=scenario(**rest),
+            ),
+        )  # fmt: skip
+        self.operations, self.polls = self.writer.operations("client"), self.writer.polls("reader")
+        self.writer.watermarks("A").write(
+            Watermark(
+                time=now(),
+                returned=now(),
+                cluster="A",
+                leader=1,
+                topic="A.t",
+                partition=0,
+                log_start=0,
+                last_stable=1,
+                high_watermark=1,
+            )
+        )
+        self.event = self.writer.event
+
+    def fault(self, name="f", *, bit=True, healed=True, fault="mirror-kill", target=LINK):
+        self.event("fault-start", target, id=name, fault=fault, restores=True, options={})
+        self.event("fault-bite", target, id=name, bit=bit, observable="worker", measured="alive", expected="dead")
+        self.event("fault-heal", target, id=name, healed=healed, checked=[])
+        self.event("fault-end", target, id=name)
+
+    def close(self, *, commits=1, aborts=1, reads=1, status="finished"):
+        for number in range(commits + aborts):
+            for phase in ("invoke", "return"):
+                self.operations.write(
+                    Operation(
+                        number=number,
+                        phase=phase,
+                        time=now(),
+                        client="client",
+                        process=1,
+                        cluster="A",
+                        kind="transaction",
+                        ending="commit" if number < commits else "abort",
+                        outcome="ok",
+                        sends=(SendGroup(topic="A.t", partition=0, first_uid=number, count=1),),
+                    )
+                )
+        if reads:
+            self.polls.write(
+                Poll(
+                    time=now(),
+                    returned=now(),
+                    reader="reader",
+                    process=2,
+                    cluster="A",
+                    isolation="read_committed",
+                    kind="poll",
+                    fetched=(Fetched(topic="A.t", partition=0, runs=((1, 0, reads),), position=reads),),
+                )
+            )
+        self.writer.write_bounds("end", [self._bounds(cluster) for cluster in "AB"])
+        self.writer.close(status)
+        return self.folder
+
+    @staticmethod
+    def _bounds(cluster):
+        return Bounds(
+            cluster=cluster, broker=1, topic="A.t", partition=0, leader=True, alive=True, log_start=0, high_watermark=0,
+            high_watermark_from="sampled",
+        )  # fmt: skip
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    return Recorded(tmp_path / "run")
+
+
+def row(folder, check, finding, **rest):
+    data = rest.pop("data", {})
+    return FindingRow(
+        run=str(folder), topic=rest.pop("topic", "A.t"), partition=0, check=check, finding=finding, data=data, **rest
+    )
+
+
+def looked(folder, *checks):
+    """Findings of checks that looked everywhere and found nothing."""
+    places = (("A", "native"), ("B", "mirrored"))
+    return [row(folder, c, "examined", cluster=cluster, origin=origin, count=3) for c in checks for cluster, origin in places]
+
+
+def result(judgement, name):
+    return next(c for c in judgement.checks if c.name == name)
+
+
+def verdict_of(folder, rows, *names):
+    return judge(folder, rows, [REGISTRY[name] for name in names])
+
+
+def test_nothing_found_is_valid(recorded):
+    folder = recorded.close()
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
+    assert result(judgement, "duplicate").examined == {"A/native": 3, "B/mirrored": 3}
+
+
+def test_a_violation_is_invalid_whatever_else_is_unknown(recorded):
+    folder = recorded.close(commits=0)
+    found = row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=4)
+    judgement = verdict_of(folder, [*looked(folder, "duplicate"), found], "duplicate")
+    assert judgement.verdict is Verdict.INVALID
+    assert result(judgement, "duplicate").reason == "1 duplicate"
+    assert result(judgement, "recording").verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize("finding", ["unjudged", "crashed"])
+def test_what_could_not_be_judged_is_unknown(recorded, finding):
+    folder = recorded.close()
+    rows = [*looked(folder, "duplicate"), row(folder, "duplicate", finding, data={"reason": "because"})]
+    judgement = verdict_of(folder, rows, "duplicate")
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert "because" in result(judgement, "duplicate").reason
+
+
+def test_nothing_examined_where_something_was_due_is_unknown(recorded):
+    folder = recorded.close()
+    rows = [r for r in looked(folder, "duplicate") if r.origin == "native"]
+    judgement = verdict_of(folder, rows, "duplicate")
+    assert (judgement.verdict, result(judgement, "duplicate").reason) == (
+        Verdict.UNKNOWN,
+        "no mirrored records of B were there to examine",
+    )
+
+
+def test_after_a_promotion_native_records_of_the_destination_are_due(recorded):
+    recorded.event("failover", LINK, kind="forced", fault_time=now())
+    recorded.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
+    folder = recorded.close()
+    judgement = verdict_of(folder, looked(folder, "ghost-ack"), "ghost-ack")
+    assert result(judgement, "ghost-ack").reason == "no native acknowledgements of B were there to examine"
+
+
+def test_an_empty_history_is_unknown(recorded):
+    folder = recorded.close(commits=0, aborts=0, reads=0)
+    judgement = verdict_of(folder, [], *REGISTRY)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert "the history is empty" in result(judgement, "recording").reason
+    assert result(judgement, "lost-write").verdict is Verdict.UNKNOWN
+
+
+def test_less_than_the_scenario_asks_for_is_unknown(tmp_path):
+    folder = Recorded(tmp_path / "run", minimums=Minimums(committed=2, aborted=1, reads=5)).close(commits=1, reads=4)
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    reason = result(judgement, "recording").reason
+    assert "only 1 transactions committed, the scenario asks for 2" in reason
+    assert "only 4 records read" in reason
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed", "running"])
+def test_a_run_that_did_not_finish_is_unknown(recorded, status):
+    folder = recorded.close(status=status)
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert judgement.verdict is Verdict.UNKNOWN
+
+
+def test_a_missing_file_is_unknown(recorded):
+    folder = recorded.close()
+    (folder / "polls" / "reader.jsonl").unlink()
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert "polls/reader.jsonl" in result(judgement, "recording").reason
+
+
+def test_damage_that_the_tables_met_is_unknown(recorded):
+    folder = recorded.close()
+    told = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
+    judgement = verdict_of(folder, [*looked(folder, "duplicate"), told], "duplicate")
+    assert result(judgement, "recording").reason == "x: torn"
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [({"bit": False}, "did not bite: worker was alive, expected dead"), ({"healed": False}, "was not seen to be healed")],
+)
+def test_a_fault_without_effect_or_heal_is_unknown(recorded, how, reason):
+    recorded.fault(**how)
+    folder = recorded.close()
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert reason in result(judgement, "fault-bite").reason
+
+
+def test_faults_that_bit_are_valid(recorded):
+    recorded.fault()
+    folder = recorded.close()
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert (judgement.verdict, result(judgement, "fault-bite").examined) == (Verdict.VALID, {"run/faults": 1})
+
+
+def test_a_scheduled_fault_that_never_started_is_unknown(tmp_path):
+    planned = FaultSpec(id="f9", fault="link-cut", target=LINK, at=1.0, duration=1.0)
+    folder = Recorded(tmp_path / "run", schedule=(planned,)).close()
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert result(judgement, "fault-bite").reason == "fault f9 was scheduled and never started"
+
+
+def test_nothing_read_after_a_fault_is_unknown(tmp_path):
+    run = Recorded(tmp_path / "run")
+    run.event("fault-start", LINK, id="f", fault="link-cut", restores=False)
+    run.event("fault-bite", LINK, id="f", bit=True)
+    folder = run.close(reads=0)
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert "no reader got anything after fault f" in result(judgement, "recording").reason
+
+
+def repeated(folder, written_at):
+    evidence = {"copy": 1, "first_written": [written_at, written_at], "written": [written_at, written_at + SECOND]}
+    return row(folder, "duplicate", "found", cluster="B", kind="mirrored-duplicate", offset=1, data=evidence)
+
+
+def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded):
+    recorded.fault()
+    folder = recorded.close()
+    judgement = verdict_of(folder, [*looked(folder, "duplicate"), repeated(folder, now())], "duplicate")
+    told = result(judgement, "duplicate")
+    assert (told.verdict, told.anomalies, told.allowed) == (Verdict.VALID, 0, 1)
+    (shown,) = judgement.document["anomalies"]
+    assert shown["allowed"] is True
+    assert "mirror-kill (f)" in shown["evidence"]["why"]
+
+
+def test_the_same_anomaly_without_a_fault_is_invalid(recorded):
+    folder = recorded.close()
+    judgement = verdict_of(folder, [*looked(folder, "duplicate"), repeated(folder, now())], "duplicate")
+    assert result(judgement, "duplicate").verdict is Verdict.INVALID
+
+
+def test_examples_are_capped_and_counts_are_not(recorded):
+    folder = recorded.close()
+    many = [row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=i) for i in range(EXAMPLES + 5)]
+    judgement = verdict_of(folder, [*looked(folder, "duplicate"), *many], "duplicate")
+    assert len(judgement.document["anomalies"]) == EXAMPLES
+    assert judgement.document["anomalies_left_out"] == 5
+    assert result(judgement, "duplicate").anomalies == EXAMPLES + 5
+    assert [a["offset"] for a in judgement.document["anomalies"]] == list(range(EXAMPLES))
+
+
+def failed_over(folder, *, partition_writes, fault_time=100 * SECOND):
+    return [
+        row(
+            folder, "failover", "clue", cluster="B", offset=3,
+            data={"link": LINK, "kind": "forced", "fault_time": fault_time, "rpo_records": 2, "first_write": write},
+        )
+        for write in partition_writes
+    ]  # fmt: skip
+
+
+def test_failovers_are_added_up_over_partitions(recorded):
+    folder = recorded.close()
+    judgement = verdict_of(folder, failed_over(folder, partition_writes=[None, 104 * SECOND, 103 * SECOND]), "failover")
+    assert judgement.document["failovers"] == [
+        {"link": LINK, "kind": "forced", "promoted": 3, "rpo_records": 6, "rto_seconds": 3.0}
+    ]
+    assert result(judgement, "failover").verdict is Verdict.VALID
+
+
+def test_a_failover_after_which_nothing_was_written_is_unknown(recorded):
+    folder = recorded.close()
+    judgement = verdict_of(folder, failed_over(folder, partition_writes=[None]), "failover")
+    assert judgement.failovers[0].rto_seconds is None
+    assert result(judgement, "failover").verdict is Verdict.UNKNOWN
+
+
+def test_a_failover_that_promoted_nothing_is_unknown(recorded):
+    recorded.event("failover", LINK, kind="forced", fault_time=1)
+    folder = recorded.close()
+    assert "promoted no partition" in result(verdict_of(folder, [], "failover"), "failover").reason
+
+
+def test_a_host_that_stood_still_makes_time_based_checks_unknown(recorded):
+    recorded.event("host-stall", "host", seconds=4.5)
+    folder = recorded.close()
+    judgement = verdict_of(folder, looked(folder, "last-stable-offset", "duplicate"), "last-stable-offset", "duplicate")
+    assert result(judgement, "last-stable-offset").verdict is Verdict.UNKNOWN
+    assert result(judgement, "duplicate").verdict is Verdict.VALID
+
+
+def test_the_document_is_what_the_design_promises(recorded):
+    folder = recorded.close()
+    found = row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=4, data={"uid": 7})
+    document = verdict_of(folder, [*looked(folder, "duplicate"), found], "duplicate").document
+    assert {"verdict", "run", "seed", "scenario", "runtime", "mirror", "checks", "failovers", "anomalies"} <= set(document)
+    assert (document["seed"], document["scenario"], document["runtime"]) == (5, "test", "process")
+    assert document["mirror"] == "mm2 delivery=at-least-once"
+    assert {"name", "verdict", "examined", "anomalies", "reason"} <= set(document["checks"][0])
+    assert document["anomalies"] == [
+        {
+            "check": "duplicate", "kind": "duplicate", "cluster": "A", "topic": "A.t", "partition": 0, "offset": 4,
+            "allowed": False, "evidence": {"uid": 7},
+        }
+    ]  # fmt: skip
+    assert msgspec.json.decode(msgspec.json.encode(document)) == document
+
+
+def test_the_whole_directory_is_read_once_it_is_closed(recorded):
+    folder = recorded.close()
+    assert RunReader(folder).damage() == []
