@@ -22,6 +22,7 @@ from harness.rundir import RunReader
 STYLES: Final[Mapping[Verdict, str]] = {Verdict.VALID: "green", Verdict.UNKNOWN: "yellow", Verdict.INVALID: "red"}
 _SHOWN: Final = 10
 _WIDTH_OF_A_LOG: Final = 130
+_ROOM_FOR_REASONS: Final = 110
 
 
 def show(document: Mapping[str, object], folder: Path, stream: TextIO | None = None) -> None:
@@ -31,34 +32,45 @@ def show(document: Mapping[str, object], folder: Path, stream: TextIO | None = N
     console = Console(file=stream, width=width, highlight=False, safe_box=True, emoji=False)
     judged = read(document)
     console.print()
-    console.print(_checks(judged))
-    for line in (*_failovers(judged), *_violations(judged), *_departures(judged)):
+    wide = console.width >= _ROOM_FOR_REASONS
+    console.print(_checks(judged, with_reasons=wide))
+    console.print()
+    for line in (*(() if wide else _reasons(judged)), *_failovers(judged), *_violations(judged), *_departures(judged)):
         console.print(line)
     console.print(_verdict(judged))
     for label, text in _where(folder):
         console.print(Text.assemble((f"{label:<10}", "dim"), text), soft_wrap=True)
 
 
-def _checks(judged: Document) -> Table:
+def _checks(judged: Document, *, with_reasons: bool) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     table.add_column("check", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     table.add_column("examined", overflow="fold")
     table.add_column("anomalies", justify="right", no_wrap=True)
     table.add_column("allowed", justify="right", no_wrap=True)
-    table.add_column("reason", overflow="fold")
+    if with_reasons:
+        table.add_column("reason", overflow="fold")
     for check in judged.checks:
         examined = ", ".join(f"{where} {count:,}" for where, count in check.examined.items()) or "nothing"
         found = Text(f"{check.anomalies:,}", style="red bold" if check.anomalies else "")
-        table.add_row(
+        cells = [
             Text(check.name),
             Text(check.verdict.value, style=STYLES[check.verdict]),
             Text(examined),
             found,
             Text(f"{check.allowed:,}"),
-            Text(check.reason),
-        )
+        ]
+        table.add_row(*cells, *([Text(check.reason)] if with_reasons else []))
     return table
+
+
+def _reasons(judged: Document) -> Iterator[Text]:
+    """The reasons below the table, where it has no room for them."""
+    reasons = [Text.assemble((check.name, STYLES[check.verdict]), f": {check.reason}") for check in judged.checks if check.reason]
+    yield from reasons
+    if reasons:
+        yield Text()
 
 
 def _failovers(judged: Document) -> Iterator[Text]:
