@@ -1,0 +1,346 @@
+"""Workloads against real brokers: every claim in the history is held against what the log really has."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.capture.watermarks import WatermarkSampler
+from harness.model.clock import now
+from harness.model.history import Operation, Poll
+from harness.model.payload import process_of, uid_in
+from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.model.wait import until
+from harness.rundir import FORMAT, Run, RunReader, RunWriter
+from harness.runtimes.process import ProcessDeployment, deploy
+from harness.workloads import Crew, Processes, make
+from harness.workloads.clients import WorkloadClients
+
+pytestmark = pytest.mark.integration
+
+TOPIC = "A.orders"
+PARTITIONS = 3
+Log = dict[tuple[str, int], dict[int, int]]
+
+
+class Rig:
+    """Two clusters with the same empty topic, a run directory, and a way to make workloads."""
+
+    def __init__(self, folder: Path) -> None:
+        topology = Topology(
+            clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),)
+        )
+        scenario = Scenario(
+            name="workloads", about="", seed=7, topology=topology, mirror=MirrorSpec(kind="none"), workloads=(), schedule=()
+        )
+        run = Run(
+            format=FORMAT,
+            linkflap="0",
+            command="",
+            runtime="process",
+            status="running",
+            started=now(),
+            ended=0,
+            scenario=scenario,
+        )
+        self.writer = RunWriter(folder / "run", run)
+        self.deployment: ProcessDeployment = deploy(topology, folder=folder / "clusters", recorder=self.writer)
+        self.processes = Processes()
+        self.clients = WorkloadClients([], self.writer)
+        for cluster in self.deployment.clusters.values():
+            admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(timeout=60)
+
+    def workload(self, kind: str, clients: int = 1, **options: str | float | bool) -> Crew:
+        return make(
+            WorkloadSpec(kind=kind, home="A", clients=clients, options=options),
+            addresses=self.deployment,
+            topics={TOPIC: PARTITIONS, "B.other": 1},
+            writer=self.writer,
+            seed=7,
+            processes=self.processes,
+        )
+
+    def start(self, *workloads: Crew) -> WorkloadClients:
+        self.clients = WorkloadClients(workloads, self.writer)
+        self.clients.start()
+        return self.clients
+
+    def log(self, cluster: str, isolation: str = "read_uncommitted") -> Log:
+        return read_log(self.deployment.clusters[cluster].bootstrap, isolation)
+
+    def ends(self, cluster: str) -> dict[tuple[str, int], int]:
+        """The high watermark of each partition: after the last marker, too."""
+        consumer = Consumer({"bootstrap.servers": self.deployment.clusters[cluster].bootstrap, "group.id": "plain"})
+        ends = {(TOPIC, p): consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1] for p in range(PARTITIONS)}
+        consumer.close()
+        return ends
+
+    def finish(self) -> RunReader:
+        self.clients.stop()
+        assert self.clients.crashes == []
+        names = [c.name for w in self.clients.workloads for c in w.clients]
+        assert not [t.name for t in threading.enumerate() if t.name in names]
+        self.writer.close("finished")
+        reader = RunReader(self.writer.root)
+        assert reader.damage() == []
+        return reader
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    try:
+        yield rig
+    finally:
+        rig.clients.stop()
+        rig.deployment.close()
+
+
+def read_log(bootstrap: str, isolation: str) -> Log:
+    """What a plain consumer finds: partition -> offset -> uid."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "plain",
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+        }
+    )
+    log: Log = {(TOPIC, p): {} for p in range(PARTITIONS)}
+    consumer.assign([TopicPartition(TOPIC, p, 0) for p in range(PARTITIONS)])
+    ended: set[int] = set()
+
+    def read() -> bool:
+        for message in consumer.consume(1000, 0.2):
+            error = message.error()
+            if error is None:
+                log[message.topic(), message.partition()][message.offset()] = uid_in(message.headers())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+        return len(ended) == PARTITIONS
+
+    until(read, within=60, what=f"a plain consumer to read {TOPIC}", state=lambda: ended)
+    consumer.close()
+    return log
+
+
+def acked(operation: Operation) -> dict[tuple[str, int, int], int]:
+    """(topic, partition, offset) -> uid of every acknowledged record."""
+    return {
+        (send.topic, send.partition, offset + n): send.first_uid + index + n
+        for send in operation.sends
+        for index, count, offset in send.acks
+        for n in range(count)
+    }
+
+
+def uids_of(operation: Operation) -> set[int]:
+    return {send.first_uid + n for send in operation.sends for n in range(send.count)}
+
+
+def uids_in(log: Log) -> Counter[int]:
+    return Counter(uid for partition in log.values() for uid in partition.values())
+
+
+def returns(operations: list[Operation]) -> list[Operation]:
+    return [o for o in operations if o.phase == "return"]
+
+
+def assert_truthful(operations: list[Operation], cluster: str, everything: Log, committed: Log) -> None:
+    """No acknowledgement without the record, no confirmed ending without its effect, nothing twice."""
+    seen, visible = uids_in(everything), uids_in(committed)
+    assert max(seen.values()) == 1
+    for operation in returns(operations):
+        if operation.cluster != cluster:
+            continue
+        for (topic, partition, offset), uid in acked(operation).items():
+            assert everything[topic, partition].get(offset) == uid, operation
+        refused = {s.first_uid + i + n for s in operation.sends for i, count in s.refused for n in range(count)}
+        assert not refused & seen.keys()
+        uids = uids_of(operation) - refused
+        if operation.kind == "send" and operation.outcome == "ok":
+            assert uids <= visible.keys()
+        if operation.ending == "commit" and operation.outcome == "ok":
+            assert uids <= visible.keys(), operation
+        if operation.ending == "commit" and operation.outcome == "fail":
+            assert not uids & visible.keys(), operation
+        if operation.ending == "abort" and operation.outcome == "ok":
+            assert not uids & visible.keys(), operation
+
+
+def assert_polls_match(polls: list[Poll], cluster: str, log: Log) -> None:
+    for poll in polls:
+        for part in poll.fetched:
+            for uid, offset, count in part.runs:
+                for n in range(count):
+                    assert poll.cluster != cluster or log[part.topic, part.partition].get(offset + n) == uid + n
+
+
+def test_a_history_says_what_the_log_has(rig: Rig) -> None:
+    clients = rig.start(
+        rig.workload("transactional", clients=2, open_share=0.1, abort_share=0.2, hold=0.5, rate=40.0, compression="lz4"),
+        rig.workload("idempotent", rate=40.0),
+        rig.workload("zombie", rate=5.0),
+        rig.workload("readers", clients=2),
+        rig.workload("readers", isolation="read_uncommitted", assign=True, via="proxy"),
+    )
+    sampler = WatermarkSampler(
+        {"A": rig.deployment.clusters["A"].bootstrap}, {TOPIC: PARTITIONS}, rig.writer, groups=["linkflap.A.read_committed"]
+    )
+    sampler.start()
+    until(
+        lambda: (p := clients.progress()).aborted >= 100 and p.acknowledged >= 3000 and p.read_committed >= 1000 and p.open,
+        within=60,
+        what="some of everything",
+        state=clients.progress,
+    )
+    until(lambda: clients.open_transactions("A"), within=30, what="an open transaction")
+    assert clients.open_transactions("B") == 0
+    since = clients.acknowledged_since(0, "A")
+    assert 0 < since <= clients.progress().acknowledged
+    assert clients.acknowledged_since(now(), "A") < since
+    clients.stop_producers()
+    everything, committed = rig.log("A"), rig.log("A", "read_committed")
+    ends = rig.ends("A")
+    clients.drain({"A": ends}, within=30)
+    sampler.stop()
+    reader = rig.finish()
+    operations, polls = reader.operations()[0], reader.polls()[0]
+
+    assert_truthful(operations, "A", everything, committed)
+    invoked = {o.number: o for o in operations if o.phase == "invoke"}
+    assert {o.number for o in returns(operations)} == invoked.keys()
+    assert uids_in(everything).keys() <= set().union(*(uids_of(o) for o in invoked.values()))
+    assert {o.kind for o in operations if o.outcome == "ok"} == {"init", "transaction", "send"}
+    assert all(process_of(o.number) == o.process for o in operations)
+    assert_zombies_were_fenced(operations)
+    assert_identities(operations)
+
+    assert_polls_match(polls, "A", everything)
+    assert {p.isolation for p in polls if p.kind == "drained"} == {"read_committed", "read_uncommitted"}
+    for isolation, log in (("read_committed", committed), ("read_uncommitted", everything)):
+        read = {u + n for p in polls if p.isolation == isolation for f in p.fetched for u, _, k in f.runs for n in range(k)}
+        assert read == uids_in(log).keys()
+    for drained in (p for p in polls if p.kind == "drained"):
+        assert all(f.position >= ends[f.topic, f.partition] for f in drained.fetched)
+    assert [p for p in polls if p.kind == "commit" and p.fetched and p.fetched[0].position > 0]
+    assert [p for p in polls if p.kind == "assign" and p.group and p.fetched]
+    assert_watermarks(reader, ends)
+
+
+def assert_zombies_were_fenced(operations: list[Operation]) -> None:
+    rounds = [o for o in returns(operations) if o.client == "zombie-1" and o.kind == "transaction"]
+    fenced = [o for o in rounds if o.outcome == "fail"]
+    assert fenced
+    assert all("fenced" in o.error.lower() for o in fenced)
+    assert [o for o in rounds if o.outcome == "ok" and o.ending == "commit"]
+    assert len({o.transactional_id for o in rounds}) == 1
+
+
+def assert_identities(operations: list[Operation]) -> None:
+    known: dict[tuple[int, int], int] = {}
+    for operation in returns(operations):
+        if operation.kind == "transaction" and operation.outcome == "ok":
+            identity = operation.producer_id, operation.producer_epoch
+            assert identity >= (0, 0), operation
+            assert known.setdefault(identity, operation.process) == operation.process
+
+
+def assert_watermarks(reader: RunReader, ends: dict[tuple[str, int], int]) -> None:
+    rows, damage = reader.watermarks()
+    assert not damage
+    assert len(rows) > PARTITIONS
+    for row in rows:
+        assert 0 <= row.log_start <= row.last_stable <= row.high_watermark <= ends[row.topic, row.partition]
+        assert row.leader in (1, -1)
+    assert [r for r in rows if r.last_stable < r.high_watermark]
+    offsets, damage = reader.groups()
+    assert not damage
+    assert all(0 <= row.offset <= ends[row.topic, row.partition] for row in offsets)
+
+
+def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> None:
+    clients = rig.start(
+        rig.workload("transactional", open_share=1.0, abort_share=0.0, hold=600.0, timeout=60.0),
+        rig.workload("transactional", clients=2, open_share=0.0, rate=0.0),
+        rig.workload("idempotent", rate=0.0),
+        rig.workload("readers"),
+        rig.workload("readers", assign=True, cluster="B", isolation="read_uncommitted"),
+    )
+    until(
+        lambda: clients.open_transactions("A") and clients.progress().read_committed and clients.progress().acknowledged > 2000,
+        within=60,
+        what="an open transaction and some writes",
+        state=clients.progress,
+    )
+    broker = rig.deployment.clusters["A"].brokers[1]
+    broker.pause()  # so that commits and sends are in flight, unanswered, when it dies
+    frozen = clients.progress().acknowledged
+    until(lambda: clients.acknowledged_since(now() - int(5e8), "A") == 0, within=30, what="nothing to be acknowledged any more")
+    broker.kill()
+    assert clients.open_transactions("A") >= 1
+    started = now()
+    clients.move("A", "B", drained=False)
+    assert (now() - started) / 1e9 < 15
+    until(
+        lambda: clients.acknowledged_since(started, "B") > 500 and clients.progress().acknowledged > frozen,
+        within=60,
+        what="clients to write to B",
+        state=clients.progress,
+    )
+    clients.stop_producers()
+    on_b, committed_b = rig.log("B"), rig.log("B", "read_committed")
+    clients.drain({"B": rig.ends("B")}, within=30)
+    reader = rig.finish()
+    broker.start()
+    operations, polls = reader.operations()[0], reader.polls()[0]
+
+    assert_truthful(operations, "B", on_b, committed_b)
+    on_a = rig.log("A")
+    for operation in returns(operations):
+        if operation.cluster == "A":
+            assert acked(operation).items() <= {(t, p, o): u for (t, p), log in on_a.items() for o, u in log.items()}.items()
+    unknown = [o for o in returns(operations) if o.cluster == "A" and o.outcome == "info"]
+    assert [o for o in unknown if o.kind == "transaction" and o.ending == "commit" and o.ended_at]
+    assert [o for o in unknown if o.kind == "transaction" and o.ending == "open" and not o.ended_at and acked(o)]
+    assert [o for o in unknown if o.kind == "send"]
+    processes = {cluster: {o.process for o in operations if o.cluster == cluster} for cluster in "AB"}
+    ids = {cluster: {o.transactional_id for o in operations if o.cluster == cluster} for cluster in "AB"}
+    assert processes["A"]
+    assert processes["B"]
+    assert not processes["A"] & processes["B"]
+    assert ids["A"] == ids["B"]
+    assert {p.cluster for p in polls if p.group} == {"A", "B"}
+    assert len({p.group for p in polls if p.group}) == 1
+    assert {p.isolation for p in polls if p.kind == "drained" and p.cluster == "B"} == {"read_committed", "read_uncommitted"}
+
+
+def test_a_planned_failover_leaves_nothing_in_flight(rig: Rig) -> None:
+    clients = rig.start(
+        rig.workload("transactional", clients=2, open_share=0.3, hold=60.0, rate=50.0), rig.workload("idempotent")
+    )
+    until(lambda: clients.progress().acknowledged > 500 and clients.open_transactions("A"), within=60, what="an open transaction")
+    clients.pause("A")
+    assert clients.open_transactions("A") == 0
+    before = clients.progress().acknowledged
+    moved = now()
+    clients.move("A", "B", drained=True)
+    until(lambda: clients.acknowledged_since(moved, "B") > 100, within=60, what="writes on B", state=clients.progress)
+    assert clients.acknowledged_since(moved, "A") == 0
+    assert clients.acknowledged_since(0, "A") == before
+    everything, committed = rig.log("A"), rig.log("A", "read_committed")
+    clients.stop()
+    operations = rig.finish().operations()[0]
+    assert_truthful(operations, "A", everything, committed)
+    assert not [o for o in returns(operations) if o.outcome != "ok"]
+    assert {o.number for o in operations if o.phase == "invoke"} == {o.number for o in returns(operations)}
