@@ -102,7 +102,7 @@ class Link(Protocol):
         """Adds a toxic to live connections of every proxy of the link; rebuilds the proxies if the API hangs."""
 
     def clear(self, *, owner: str | None = None) -> None:
-        """Removes every toxic of `owner`, or of everyone, by way of a disabled proxy (open connections are reset)."""
+        """Removes every toxic of `owner`, or of everyone, by way of new proxies (open connections are reset)."""
 
     def toxics(self, *, owner: str | None = None) -> Sequence[str]:
         """Names of the toxics in force, of `owner` or of everyone, asked from the server."""
