@@ -3,7 +3,7 @@
 Breaks    the pace of acknowledgements and fetches; order within a connection stays.
 Bite      the quickest of three round trips takes at least latency - jitter, and that much of it was not there before.
 Heal      no toxic of ours is left, the proxies are enabled, a round trip is as quick as before. Removing the toxic resets the
-          connections (a proxy must be disabled for it), which is part of the heal.
+          connections (the proxy is made anew for it), which is part of the heal.
 """
 
 from __future__ import annotations

@@ -3,9 +3,11 @@
 Promises: what is asked of a link is in force when the call returns, or the call raises. Cuts and toxics have owners (the
 faults), so that faults which overlap on one link compose: one fault's heal leaves the others' toxics and cuts alone.
 
-Toxiproxy's control API can hang for good when a toxic is changed while a peer does not read (Toxiproxy issues 412, 427,
-428, 558). So every call has a deadline; toxics are added to live connections (half-open faults need that), but removed only
-from a disabled proxy, which resets the connections; and a server that hung is killed and populated anew with the same
+Toxiproxy's control API can hang for good when the toxics of a connection change whose data do not flow (Toxiproxy issues 412,
+427, 428, 558), and that includes connections of a disabled proxy, because those end in the background: taking a toxic off a
+disabled proxy hung in every second try under a consumer's load. So every call has a deadline; toxics are added to live
+connections (half-open faults need that), and never changed or removed: the proxy is deleted and made anew without them, which
+resets its connections and is part of a heal; and a server that hung all the same is killed and populated again with the same
 proxies, cuts and toxics, as an event `proxy-rebuilt`. One server per link keeps that from touching any other link.
 """
 
@@ -91,12 +93,17 @@ class ToxiproxyLink:
         self._forget()
         self._process.start()
         self._api = ToxiproxyApi(self._process.port)
-        for broker, (port, upstream) in self._proxies.items():
-            self._api.create(_proxy(broker), listen=f"127.0.0.1:{port}", upstream=upstream, enabled=False)
-            for toxic in self._toxics.values():
-                self._api.add(_proxy(broker), toxic)
-            if not self._cuts:
-                self._api.enable(_proxy(broker), enabled=True)
+        for broker in self._proxies:
+            self._make(self._api, broker)
+
+    def _make(self, api: ToxiproxyApi, broker: int) -> None:
+        """A new proxy with what is wanted of it; toxics first, so that no connection escapes them."""
+        port, upstream = self._proxies[broker]
+        api.create(_proxy(broker), listen=f"127.0.0.1:{port}", upstream=upstream, enabled=False)
+        for toxic in self._toxics.values():
+            api.add(_proxy(broker), toxic)
+        if not self._cuts:
+            api.enable(_proxy(broker), enabled=True)
 
     def _forget(self) -> None:
         if self._api is not None:
@@ -119,7 +126,7 @@ class ToxiproxyLink:
                 if self._api is None:
                     raise Unreachable("its last rebuild failed")
                 change(self._api)
-            except Unreachable as error:
+            except (Unreachable, SetupError) as error:
                 self._rebuild(str(error))
 
     def _rebuild(self, reason: str) -> None:
@@ -127,7 +134,7 @@ class ToxiproxyLink:
             self._populate()
         except (Unreachable, SetupError) as error:
             self._forget()
-            raise FaultError(f"toxiproxy of link {self._name} hung ({reason}) and could not be rebuilt: {error}") from error
+            raise FaultError(f"toxiproxy of link {self._name} failed ({reason}) and could not be rebuilt: {error}") from error
         self._recorder.event("proxy-rebuilt", self._name, reason=reason)
 
     # Breaking and healing
@@ -141,9 +148,11 @@ class ToxiproxyLink:
     def restore(self, *, owner: str | None = None) -> None:
         """Ends the cut and removes the toxics of `owner`, or everyone's; enabled when nobody cuts any more."""
         with self._lock:
-            gone = self._disown(owner)
-            self._cuts = set() if owner is None else self._cuts - {owner}
-            self._apply(lambda api: self._remove(api, gone))
+            cuts, self._cuts = self._cuts, set() if owner is None else self._cuts - {owner}
+            if self._disown(owner):
+                self._apply(self._replace)
+            elif cuts and not self._cuts:
+                self._apply(lambda api: self._enable(api, enabled=True))
 
     def add_toxic(
         self, kind: str, direction: Direction, attributes: Mapping[str, int], toxicity: float = 1.0, *, owner: str = ""
@@ -154,9 +163,12 @@ class ToxiproxyLink:
             toxic = Toxic(name=name, kind=kind, direction=direction, attributes=dict(attributes), toxicity=toxicity, owner=owner)
             self._toxics[name] = toxic
             try:
-                self._apply(lambda api: self._add(api, toxic))
+                # Connections of a cut link may still be ending: a toxic that is put on those can hang as well.
+                self._apply(self._replace if self._cuts else lambda api: self._add(api, toxic))
             except FaultError:
-                self._toxics.pop(name)
+                del self._toxics[name]
+                if self._cuts:
+                    self._apply(self._replace)
                 raise
 
     def _add(self, api: ToxiproxyApi, toxic: Toxic) -> None:
@@ -164,25 +176,21 @@ class ToxiproxyLink:
             api.add(_proxy(broker), toxic)
 
     def clear(self, *, owner: str | None = None) -> None:
-        """Removes the toxics of `owner`, or everyone's, by way of a disabled proxy (open connections are reset)."""
+        """Removes the toxics of `owner`, or everyone's, by way of new proxies (open connections are reset)."""
         with self._lock:
-            if gone := self._disown(owner):
-                self._apply(lambda api: self._remove(api, gone))
+            if self._disown(owner):
+                self._apply(self._replace)
 
-    def _disown(self, owner: str | None) -> list[str]:
-        gone = [toxic.name for toxic in self._toxics.values() if owner is None or toxic.owner == owner]
-        for name in gone:
-            del self._toxics[name]
+    def _disown(self, owner: str | None) -> bool:
+        """Whether any toxic was wanted that is not wanted any more."""
+        kept = {name: toxic for name, toxic in self._toxics.items() if owner is not None and toxic.owner != owner}
+        gone, self._toxics = len(kept) < len(self._toxics), kept
         return gone
 
-    def _remove(self, api: ToxiproxyApi, names: Sequence[str]) -> None:
-        if names:
-            self._enable(api, enabled=False)
+    def _replace(self, api: ToxiproxyApi) -> None:
         for broker in self._proxies:
-            for name in names:
-                api.remove(_proxy(broker), name)
-        if not self._cuts:
-            self._enable(api, enabled=True)
+            api.destroy(_proxy(broker))
+            self._make(api, broker)
 
     def _enable(self, api: ToxiproxyApi, *, enabled: bool) -> None:
         for broker in self._proxies:

@@ -11,6 +11,7 @@ deadline and refuses 5xx. Loading it under another name leaves the `toxiproxy` t
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import sys
@@ -132,12 +133,11 @@ class ToxiproxyApi:
         except self._refusals as error:
             raise FaultError(f"toxiproxy refused the toxic {toxic.kind} {dict(toxic.attributes)}: {error}") from error
 
-    def remove(self, name: str, toxic: str) -> None:
-        """Removes a toxic; a toxic that is not there is removed."""
-        try:
-            self._proxies[name].destroy_toxic(toxic)
-        except self._refusals:
-            return
+    def destroy(self, name: str) -> None:
+        """Ends a proxy with its connections and its toxics; one that is not there is gone."""
+        if proxy := self._proxies.pop(name, None):
+            with contextlib.suppress(*self._refusals):
+                proxy.destroy()
 
     def toxics(self, name: str) -> list[str]:
         """Names of the toxics in force, as the server says."""

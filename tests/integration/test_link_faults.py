@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from chaos.faults import FAULTS
 from harness.model.errors import SetupError
@@ -16,7 +18,7 @@ from harness.model.protocols import Deployment, Link, World
 from harness.model.scenario import FaultSpec, Option
 from harness.model.wait import until
 from harness.rundir import EventLog
-from harness.runtimes import runtime
+from harness.runtimes import probe, runtime
 from harness.runtimes.toxiproxy import ToxiproxyLink
 from topologies import parse
 
@@ -121,6 +123,90 @@ def test_latency_and_a_flap_share_a_link(deployment: Deployment) -> None:
     assert still is not None
     assert still >= 0.14, "the end of the flap must not end the latency"
     assert any("round trip" in line for line in slow_checked)
+
+
+def answered(path: probe.Path) -> float | None:
+    """Seconds of one more round trip on a connection that is open already, None when it ended or stays silent."""
+    start = time.perf_counter()
+    try:
+        path.send(probe.API_VERSIONS)
+        path.receive()
+    except probe.Unanswered:
+        return None
+    return time.perf_counter() - start
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "least"),
+    [
+        ("link-cut", {}, None),
+        ("link-reset", {}, None),
+        ("link-half-open", {"stalled": "responses"}, None),
+        ("link-half-open", {"stalled": "requests"}, None),
+        ("link-latency", {"latency": 200}, 0.18),
+        ("link-bandwidth", {"rate": 1}, 0.2),
+    ],
+)
+def test_a_fault_takes_hold_of_connections_that_are_open_already(
+    deployment: Deployment, name: str, options: dict[str, Option], least: float | None
+) -> None:
+    """A mirror's connections live for hours: a fault of new connections only would never reach it."""
+    fault = FAULTS[name](spec(name, "A->B", options), world(deployment))
+    with probe.Path(probe.parse(deployment.links["A->B"].bootstrap), within=5) as path:
+        before = answered(path)
+        try:
+            fault.inject()
+            during = answered(path)
+        finally:
+            fault.heal()
+    assert before is not None
+    assert (during is None) if least is None else (during is not None and during >= least > before)
+
+
+def consumer(link: Link) -> Consumer:
+    settings = {
+        "bootstrap.servers": link.bootstrap,
+        "group.id": "load",
+        "reconnect.backoff.max.ms": 200,
+        "log_level": 0,
+        "enable.auto.commit": False,
+    }
+    loaded = Consumer(settings)
+    loaded.assign([TopicPartition("A.load", 0, 0)])
+    return loaded
+
+
+def test_toxics_come_and_go_under_a_consumers_load(deployment: Deployment) -> None:
+    """Toxiproxy issue 412: a Kafka listener's proxy whose API hung for good as toxics changed under load."""
+    link, cluster = deployment.links["A->B"], deployment.clusters["A"]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic("A.load", 1, 1)])["A.load"].result(timeout=60)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    for _ in range(300):
+        producer.produce("A.load", b"x" * 100_000)
+    assert producer.flush(60) == 0
+    loaded = consumer(link)
+
+    def reads() -> bool:
+        """A record over the link; from the start again whenever all were read, so that the load never ends."""
+        message = loaded.poll(0.5)
+        if message is not None and message.error() is None and message.offset() > 250:
+            loaded.seek(TopicPartition("A.load", 0, 0))
+        return message is not None and message.error() is None
+
+    try:
+        until(reads, within=60, what="the first record over the link")
+        for kind, attributes in [("latency", {"latency": 20}), ("bandwidth", {"rate": 50}), ("timeout", {"timeout": 0})] * 3:
+            for _ in range(20):
+                reads()
+            link.add_toxic(kind, "responses", attributes, owner="load")
+            assert link.toxics(owner="load")
+            link.clear(owner="load")
+            assert not link.toxics()
+            until(reads, within=60, what=f"records over the link after {kind}")
+    finally:
+        loaded.close()
+    assert link.enabled
 
 
 def test_half_open_leaves_nothing_on_the_cluster(deployment: Deployment) -> None:

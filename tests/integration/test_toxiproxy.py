@@ -230,6 +230,14 @@ def test_a_toxic_that_does_not_exist_is_refused_and_not_kept(echoing: Peer, port
         with pytest.raises(FaultError, match="sorcery"):
             link.add_toxic("sorcery", "responses", {}, owner="f")
         assert not link.holders()
+        link.cut(owner="g")
+        with pytest.raises(FaultError, match="sorcery"):
+            link.add_toxic("sorcery", "responses", {}, owner="f")
+        assert link.holders() == {"g"}
+        link.add_toxic("latency", "responses", {"latency": 5}, owner="f")
+        link.restore(owner="g")
+        assert echoes(ports[1])
+        assert len(link.toxics()) == 1
 
 
 def test_a_taken_port_is_named(echoing: Peer, ports: list[int], tmp_path: Path) -> None:
