@@ -147,11 +147,16 @@ def _judge(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int
     from harness.model.verdict import worst
     from harness.report import html, table
     from harness.report import junit as junit_report
+    from harness.rundir import RunReader
+    from spark_verify.checks import REGISTRY
     from spark_verify.verify import verify as judge
+    from topologies import draw
 
+    meanings = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies}
     judgements: Sequence[Judgement] = judge(folders)
     for judgement in judgements:
-        html.write(judgement.folder, judgement.document)
+        drawing = draw(RunReader(judgement.folder).run.scenario.topology)
+        html.write(judgement.folder, judgement.document, drawing=drawing, meanings=meanings)
         if not as_json:
             table.show(judgement.document, judgement.folder)
     if junit:
