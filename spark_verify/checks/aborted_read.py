@@ -15,7 +15,7 @@ from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.counting import examined
 from spark_verify.checks.logs import ABORTED, Log, canonical, locate, runs
 from spark_verify.checks.outcomes import never_committed, reads_of
-from spark_verify.view import Bools, Ints, PartitionView, Read
+from spark_verify.view import Bools, Ints, PartitionView, Read, Send
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +77,17 @@ def _by_client(view: PartitionView, got: Got) -> tuple[Bools, Bools]:
     place = np.maximum(np.searchsorted(firsts, got.uid, side="right") - 1, 0)
     known = (got.uid >= firsts[place]) & (got.uid < lasts[place])
     never = np.array([never_committed(s) for s in sends], np.bool_)
-    asked = np.array([s.ended_at if s.ended_at > 0 and s.ending == "commit" else view.ended + 1 for s in sends], np.int64)
+    asked = np.array([_asked(s, view.ended) for s in sends], np.int64)
     return known & never[place], known & ~never[place] & (got.returned < asked[place])
+
+
+def _asked(send: Send, ended: int) -> int:
+    """When the commit was asked for; after the end where it never was."""
+    if send.ending != "commit":
+        return ended + 1
+    if send.ended_at > 0:
+        return send.ended_at
+    return send.invoked if send.outcome == "ok" else ended + 1
 
 
 def _beyond_lso(view: PartitionView, cluster: str, got: Got) -> Bools:

@@ -114,13 +114,17 @@ def _as_told(view: PartitionView) -> Iterator[Clue]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """One incarnation's use of one producer id on one cluster, over all partitions; `clue` is where it has the fewest batches."""
+    """One incarnation's use of one producer id on one cluster, over all partitions.
+
+    `claimed`: its client said that the id was its own. `clue` is where it has the fewest batches.
+    """
 
     process: int
     transactional_ids: frozenset[str]
     lowest: int
     highest: int
     batches: int
+    claimed: bool
     clue: Clue
 
 
@@ -148,6 +152,7 @@ def _use(process: int, clues: Sequence[Clue]) -> Use:
         lowest=min(epochs),
         highest=max(epochs),
         batches=sum(_int(c, "batches") for c in in_bytes or clues),
+        claimed=len(in_bytes) < len(clues),
         clue=min(in_bytes or clues, key=lambda c: (_int(c, "batches"), c.topic, c.partition)),
     )
 
@@ -158,8 +163,8 @@ def _clash(one: Use, other: Use) -> bool:
 
 
 def _collision(cluster: str, pid: int, one: Use, other: Use) -> Combined:
-    """Blames the incarnation with fewer batches, the later one where they are equal: that is the intruder."""
-    intruder, owner = sorted((one, other), key=lambda u: (u.batches, -u.process))
+    """Blames the incarnation whose client did not claim the id; else that with fewer batches; else the later one."""
+    intruder, owner = sorted((one, other), key=lambda u: (u.claimed, u.batches, -u.process))
     evidence = {
         "producer_id": pid,
         "processes": [owner.process, intruder.process],

@@ -73,3 +73,12 @@ def test_a_collision_that_never_reached_a_log_is_seen_in_what_the_clients_knew()
 def test_interleaved_epochs_collide():
     seen = view([Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1).txn(P1(2), pid=7, epoch=2)])
     assert places(NAME, seen) == [("producer-id-collision", "A", 2)]
+
+
+def test_the_intruder_is_the_one_whose_client_never_had_that_id():
+    sends = [
+        send(P2(1), acked=1, producer_id=7, producer_epoch=0, process=2),
+        send(P1(1), acked=0, producer_id=6, producer_epoch=0),
+    ]
+    seen = view([Log("A").data(P1(1), pid=7).data(P2(1), pid=7)], sends=sends)
+    assert places(NAME, seen) == [("producer-id-collision", "A", 0)]
