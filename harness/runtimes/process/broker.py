@@ -94,11 +94,12 @@ class ProcessBroker:
 
     def _last_words(self) -> str:
         lines = [line for path in (self.output, self.log) for line in _tail(path)]
-        return f"see {self.log}, which ends with: {' | '.join(lines)}" if lines else f"it left no word in {self.log}"
+        return f"see {self._folder}, whose logs end with: {' | '.join(lines)}" if lines else f"it left no word in {self._folder}"
 
-    def stop(self) -> None:
+    def stop(self, *, within: float = STOP_WITHIN) -> None:
+        """SIGTERM, and waits; DeadlineExceeded when it does not end in time."""
         if self._child is not None:
-            self._child.stop(within=STOP_WITHIN)
+            self._child.stop(within=within)
 
     def kill(self) -> None:
         if self._child is not None:

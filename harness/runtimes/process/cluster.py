@@ -22,12 +22,17 @@ BROKER_MAIN: Final = "kafka.Kafka"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What a cluster is made from: a Kafka, a Java that runs it, a formatted directory, and a class archive if there is one."""
+    """What a cluster is made from: a Kafka, a Java that runs it, a formatted directory, and the folder of class archives."""
 
     kafka: Kafka
     java: Java
     template: Path
-    archive: Path | None
+    archives: Path | None
+
+    def archive_of(self, main: str) -> Path | None:
+        """The class archive for this main class, if there is one."""
+        path = self.archives / main if self.archives else None
+        return path if path and path.is_file() else None
 
 
 class ProcessCluster:
@@ -45,7 +50,7 @@ class ProcessCluster:
         self._name = name
         self._id = storage.fresh_id()
         self._installation = installation
-        self._archive = jvm_options or tuple(jvm.use(installation.java, installation.archive))
+        self._archive = jvm_options or tuple(jvm.use(installation.java, installation.archive_of(BROKER_MAIN)))
         self._brokers = {node: self._make(node, ports, folder / str(node)) for node in ports}
         self._launched = 0.0
 

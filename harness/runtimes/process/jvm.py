@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.runtimes.distribution import cache
 from harness.runtimes.distribution.java import Java
 from harness.runtimes.distribution.kafka import Kafka
 
@@ -42,16 +41,10 @@ def command(
     ]
 
 
-def archive_name(kafka: Kafka, java: Java, main: str) -> str:
-    """The archive's name in the cache. It tells apart two Javas, two Kafkas, and the same Kafka in two places."""
+def archive_name(kafka: Kafka, java: Java) -> str:
+    """The archives' folder in the cache. It tells apart two Javas, two Kafkas, and the same Kafka in two places."""
     state = f"{java.path}{java.path.stat().st_mtime_ns}{kafka.classpath}"
-    return f"archives/{main}-{kafka.key}-java{java.major}-{hashlib.sha256(state.encode()).hexdigest()[:12]}"
-
-
-def archive_of(kafka: Kafka, java: Java, main: str) -> Path | None:
-    """The archive if it has been made."""
-    path = cache.folder() / archive_name(kafka, java, main) / "classes"
-    return path if path.is_file() else None
+    return f"archives/{kafka.key}-java{java.major}-{hashlib.sha256(state.encode()).hexdigest()[:12]}"
 
 
 def use(java: Java, archive: Path | None) -> list[str]:

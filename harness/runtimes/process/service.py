@@ -1,19 +1,12 @@
-"""A JVM beside the brokers, for instance a MirrorMaker worker, with files of its own in a folder of its own.
-
-Its class archive is written by the first one that ends in good order, beside the final place, and renamed: a service that
-is killed leaves none, and two that end at the same time leave the same.
-"""
+"""A JVM beside the brokers, for instance a MirrorMaker worker, with files of its own in a folder of its own."""
 
 from __future__ import annotations
 
-import contextlib
-import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from harness.runtimes import children
-from harness.runtimes.distribution import cache
 from harness.runtimes.process import jvm
 from harness.runtimes.process.cluster import Installation
 
@@ -32,6 +25,7 @@ class ProcessService:
         folder: Path,
         files: Mapping[str, str],
         arguments: Sequence[str],
+        jvm_options: tuple[str, ...] = (),
     ) -> None:
         self._name = name
         self._installation = installation
@@ -39,7 +33,7 @@ class ProcessService:
         self._folder = folder.absolute()
         self._arguments = arguments
         self._child: children.Child | None = None
-        self._archive: Path | None = None
+        self._archive = jvm_options or tuple(jvm.use(installation.java, installation.archive_of(main)))
         self._folder.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             (self._folder / file).write_text(text)
@@ -70,35 +64,20 @@ class ProcessService:
         self._child = children.spawn(self._command(), name=self._name, folder=self._folder, output=self.output)
 
     def _command(self) -> list[str]:
-        kafka, java = self._installation.kafka, self._installation.java
-        archive = jvm.archive_of(kafka, java, self._main)
-        self._archive = None if archive else self._folder / "classes"
         return jvm.command(
-            kafka,
-            java,
+            self._installation.kafka,
+            self._installation.java,
             main=self._main,
             arguments=self._arguments,
             memory=jvm.SERVICE_MEMORY,
             log=self.log,
-            archive=jvm.make(java, self._archive) if self._archive else jvm.use(java, archive),
+            archive=self._archive,
         )
 
-    def stop(self) -> None:
+    def stop(self, *, within: float = STOP_WITHIN) -> None:
         """SIGTERM, and waits; DeadlineExceeded when it does not end in time."""
-        if self._child is None:
-            return
-        self._child.stop(within=STOP_WITHIN)
-        if self._archive is not None and self._archive.is_file():
-            self._keep(self._archive)
-
-    def _keep(self, archive: Path) -> None:
-        folder = cache.folder() / jvm.archive_name(self._installation.kafka, self._installation.java, self._main)
-        folder.mkdir(parents=True, exist_ok=True)
-        beside = folder / f".classes-{uuid.uuid4().hex}"
-        with contextlib.suppress(OSError):  # a cache that is full or gone costs the next start a second, no more
-            beside.write_bytes(archive.read_bytes())
-            beside.replace(folder / "classes")
-        archive.unlink()
+        if self._child is not None:
+            self._child.stop(within=within)
 
     def kill(self) -> None:
         if self._child is not None:
