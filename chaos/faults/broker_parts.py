@@ -19,6 +19,7 @@ from harness.model.scenario import FaultSpec
 from harness.model.topology import Topology
 from harness.model.wait import until
 from harness.runtimes import probe
+from harness.wire.offsets import quiet
 
 ANSWERS_WITHIN: Final = 10.0
 UNANSWERED_WITHIN: Final = 1.0
@@ -82,7 +83,7 @@ class BrokerParts:
 
     def _whole(self) -> int:
         """How many partitions it holds, once it is in the ISR of all of them. Raises DeadlineExceeded."""
-        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap, "log_level": 0})
+        admin = AdminClient(quiet(self.cluster.bootstrap))
         missing: list[str] = ["metadata"]
         held = 0
 
