@@ -90,6 +90,7 @@ class FailoverPlanned(_Failover):
     def inject(self) -> None:
         began = now()
         self._world.clients.pause(self._source.name)
+        admin = AdminClient(quiet(self._source.bootstrap))
         state = "the source's open transactions"
 
         def drained() -> bool:
@@ -97,7 +98,7 @@ class FailoverPlanned(_Failover):
             if self._world.stopping:
                 raise FaultError(f"failover {self._spec.id} was given up: the run is ending, and it still waited for {state}")
             # An open transaction hides the commits behind it from a mirror that reads committed: its lag would be 0 too early.
-            if hidden := self._open():
+            if hidden := self._open(admin):
                 state = f"open transactions on {', '.join(hidden)}"
                 return False
             lag = self._mirror.lag()
@@ -111,9 +112,8 @@ class FailoverPlanned(_Failover):
         self._promote("planned", fault_time=began, open_transactions=0)
         self._move(drained=True)
 
-    def _open(self) -> list[str]:
+    def _open(self, admin: AdminClient) -> list[str]:
         """Data partitions of the source whose last stable offset is below the high watermark."""
-        admin = AdminClient(quiet(self._source.bootstrap))
         homes = tuple(cluster.name for cluster in self._world.deployment.topology.clusters)
         try:
             topics = admin.list_topics(timeout=_ASK_SECONDS).topics

@@ -13,10 +13,11 @@ from harness.wire.offsets import quiet
 
 
 class Canary:
-    """Written when made; `arrived` is asked until it says so. The topic has one partition and exists on both sides."""
+    """Written when made; once it has arrived, `arrived` stays true. The topic has one partition and exists on both sides."""
 
     def __init__(self, source: str, destination: str, topic: str) -> None:
         self._token = uuid.uuid4().bytes
+        self._arrived = False
         self._reader = reader(destination, "read_committed")
         # From the beginning: canaries are few, and asking a broker for the end of a topic this new may fail.
         self._reader.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -33,7 +34,8 @@ class Canary:
             raise
 
     def arrived(self) -> bool:
-        return any(message.value() == self._token for message in self._reader.consume(100, timeout=0))
+        self._arrived = self._arrived or any(m.value() == self._token for m in self._reader.consume(100, timeout=0))
+        return self._arrived
 
     def close(self) -> None:
         self._reader.close()

@@ -21,7 +21,7 @@ from harness.mirrors.canary import Canary
 from harness.mirrors.mm2_progress import Gap, Progress
 from harness.mirrors.topics import copy_topics, data_topics
 from harness.model.errors import DeadlineExceeded, SetupError
-from harness.model.protocols import Deployment, Recorder, Service
+from harness.model.protocols import Cluster, Deployment, Recorder, Service
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import CANARY, LinkSpec, topic_name, topic_pattern
 from harness.model.wait import until
@@ -96,12 +96,13 @@ class MirrorMaker:
         began = time.monotonic()
         with self._asking:
             self._progress.forget_states()
+        # Connect makes no more tasks than there are partitions; one more is the canary's.
+        tasks = min(self._options.tasks, 1 + sum(data_topics(self._there, self._homes).values()))
         self._service.start()
         canary = Canary(self._source.bootstrap, self._destination.bootstrap, topic_name(self.link.source, CANARY))
         try:
-            until(
-                lambda: self._through(canary), within=START_SECONDS, what=f"a record to cross {self.link.name}", state=self._state
-            )
+            what = f"{tasks} tasks and a record to cross {self.link.name}"
+            until(lambda: self._through(canary, tasks), within=START_SECONDS, what=what, state=self._state)
         except DeadlineExceeded as error:
             raise DeadlineExceeded(
                 f"mirror mm2 on {self.link.name} did not start: {error}; its log ends:\n{self._log_tail()}"
@@ -111,12 +112,12 @@ class MirrorMaker:
         options = {name: getattr(self._options, name) for name in ("delivery", "isolation", "groups", "tasks")}
         self._recorder.event("mirror-started", self.link.name, mirror="mm2", options=options, seconds=_since(began))
 
-    def _through(self, canary: Canary) -> bool:
+    def _through(self, canary: Canary, tasks: int) -> bool:
         if not self._service.alive:
             raise SetupError(f"mirror mm2 on {self.link.name} ended while it started; its log ends:\n{self._log_tail()}")
         with self._asking:
-            running = self._progress.refresh() and self._progress.running_tasks()
-        return canary.arrived() and bool(running)
+            running = len(self._progress.running_tasks()) if self._progress.refresh() else 0
+        return canary.arrived() and running >= tasks
 
     def _state(self) -> str:
         return f"worker {'alive' if self._service.alive else 'dead'}, Connect says {self._progress.states or 'nothing'}"
@@ -129,80 +130,87 @@ class MirrorMaker:
         self._recorder.event("mirror-crashed", self.link.name, by="SIGKILL")
 
     def stop(self) -> None:
-        """Ends the worker, and whatever it left open on the destination.
+        """Ends the worker, and whatever it left open on the destination. Safe to call twice.
 
         A worker that ends gracefully commits its last transaction. One that was killed, or that could not end in time, leaves
         one open, and the coordinator would append an abort marker at any moment until the transaction's timeout: so its
-        transactional ids are taken over here, which aborts now what is open.
+        transactional ids are taken over here, which aborts now what is open. Raises DeadlineExceeded when the destination has
+        brokers but does not settle.
         """
         drained = self._service.alive and self.lag() == 0
         try:
             self._service.stop()
         except DeadlineExceeded:
             self._service.kill()
-        if self._options.delivery == "exactly-once":
+        if _runs(self._destination):
             self._settle()
-        self._still()
         self._recorder.event("mirror-stopped", self.link.name, drained=drained)
 
-    def _open(self) -> list[str]:
-        """Mirrored partitions of the destination that have an open transaction."""
-        places = self._mirrored()
-        stable = bounds(self._here, places, "stable", within=_ASK_SECONDS * 5)
-        high = bounds(self._here, places, "high", within=_ASK_SECONDS * 5)
-        return [f"{topic}-{partition}" for (topic, partition), end in high.items() if stable[topic, partition] < end]
-
     def _settle(self) -> None:
-        if self._open():
-            for name in mm2_config.transactional_ids(self.link, self._options.tasks):
-                taker = Producer(quiet(self._destination.bootstrap) | {"transactional.id": name})
-                taker.init_transactions(SETTLE_SECONDS)
-        until(lambda: not self._open(), within=SETTLE_SECONDS, what=f"open transactions of {self.link.name}", state=self._open)
-
-    def _still(self) -> None:
-        """Waits until the ends stand still: requests of a killed worker may be in the broker's socket buffer yet."""
-        last: dict[Partition, int] = {}
+        """Returns when nothing of the worker's can be appended to the destination any more."""
+        if self._options.delivery == "exactly-once":
+            if self._open() != []:
+                for name in mm2_config.transactional_ids(self.link, self._options.tasks):
+                    self._take_over(name)
+            what = f"open transactions of {self.link.name} to end"
+            until(lambda: self._open() == [], within=SETTLE_SECONDS, what=what, state=self._open)
+        last: dict[Partition, int] | None = None
 
         def unchanged() -> bool:
             nonlocal last
             before, last = last, self._ends()
-            return last == before
+            return last is not None and last == before
 
-        until(
-            unchanged, within=SETTLE_SECONDS, every=0.2, what=f"the ends on {self.link.destination} to stand", state=lambda: last
-        )
+        # Requests of a killed worker may be in a broker's socket buffer yet.
+        what = f"the ends of mirrored partitions on {self.link.destination} to stand still"
+        until(unchanged, within=SETTLE_SECONDS, every=0.2, what=what, state=lambda: last)
 
-    def _mirrored(self) -> list[Partition]:
-        topics = data_topics(self._here, self._homes)
-        return [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+    def _take_over(self, transactional_id: str) -> None:
+        taker = Producer(quiet(self._destination.bootstrap) | {"transactional.id": transactional_id})
+        try:
+            taker.init_transactions(SETTLE_SECONDS)
+        except KafkaException as error:
+            raise DeadlineExceeded(
+                f"transactional id {transactional_id} of {self.link.name} could not be taken over ({error.args[0].str()}); "
+                f"is {self.link.destination} whole?"
+            ) from error
 
-    def _ends(self) -> dict[Partition, int]:
-        return bounds(self._here, self._mirrored(), "high", within=_ASK_SECONDS * 5)
+    def _open(self) -> list[str] | None:
+        """Mirrored partitions of the destination that have an open transaction; None while it does not answer."""
+        stable, high = self._ends("stable"), self._ends("high")
+        if stable is None or high is None:
+            return None
+        return [f"{topic}-{partition}" for (topic, partition), end in high.items() if stable.get((topic, partition), end) < end]
+
+    def _ends(self, which: Literal["stable", "high"] = "high") -> dict[Partition, int] | None:
+        """Of the mirrored partitions on the destination; None while it does not answer."""
+        return _ends_on(self._here, self._homes, which, within=_ASK_SECONDS * 5)
 
     def promotion(self) -> Mapping[Partition, int]:
-        return self._ends()
+        what = f"{self.link.destination} to tell the ends of its mirrored partitions"
+        told: list[dict[Partition, int]] = []
+
+        def answered() -> bool:
+            ends = self._ends()
+            told.extend([] if ends is None else [ends])
+            return bool(told)
+
+        until(answered, within=SETTLE_SECONDS, what=what)
+        return told[0]
 
     def lag(self) -> int | None:
         """Records of the source that are not known to be on the destination; None while the source does not answer.
 
         An upper bound by offsets while anything moves; exact, by reading the tail, once source and mirror stand still.
         """
-        if not any(broker.state == "running" for broker in self._source.brokers.values()):
+        if not _runs(self._source):
             return None
+        which: Literal["stable", "high"] = "stable" if self._options.isolation == "read_committed" else "high"
         with self._asking:
-            ends = self._source_ends()
+            ends = _ends_on(self._there, self._homes, which, within=_ASK_SECONDS)
             if ends is None or not self._progress.refresh():
                 return None
             return sum(self._behind(partition, end) for partition, end in ends.items())
-
-    def _source_ends(self) -> dict[Partition, int] | None:
-        which: Literal["stable", "high"] = "stable" if self._options.isolation == "read_committed" else "high"
-        try:
-            topics = data_topics(self._there, self._homes, within=_ASK_SECONDS)
-            places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
-            return bounds(self._there, places, which, within=_ASK_SECONDS)
-        except KafkaException:
-            return None
 
     def _behind(self, partition: Partition, end: int) -> int:
         position = self._progress.positions.get(partition, 0)
@@ -213,6 +221,22 @@ class MirrorMaker:
             return end - position
         counted = self._gap.count(partition, position, end, within=_ASK_SECONDS)
         return end - position if counted is None else counted
+
+
+def _runs(cluster: Cluster) -> bool:
+    return any(broker.state == "running" for broker in cluster.brokers.values())
+
+
+def _ends_on(
+    admin: AdminClient, homes: tuple[str, ...], which: Literal["stable", "high"], *, within: float
+) -> dict[Partition, int] | None:
+    """Of the data partitions of these homes on a cluster; None when it, or a leader, does not answer."""
+    try:
+        topics = data_topics(admin, homes, within=within)
+        places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+        return bounds(admin, places, which, within=within)
+    except KafkaException:
+        return None
 
 
 def _since(began: float) -> float:

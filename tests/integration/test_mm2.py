@@ -206,6 +206,7 @@ def group_offsets(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
     return {(p.topic, p.partition): p.offset for p in asked[group].result(20).topic_partitions if p.offset >= 0}
 
 
+@pytest.mark.nightly
 def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(linkflap_deployment):
     with mirrored(linkflap_deployment, groups="") as (mirror, writer, _):
         writer.write(10)

@@ -1,0 +1,160 @@
+"""Captures of real clusters: while they are written to, and after they died."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from contextlib import closing
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.capture.logs import INTERNAL, Captures
+from harness.log.batches import scan
+from harness.model.history import Watermark
+from harness.model.scenario import MirrorSpec, Scenario
+from harness.model.topology import CANARY, topic_name
+from harness.model.wait import until
+from harness.rundir import FORMAT, Run, RunReader, RunWriter
+from harness.wire.offsets import bounds, quiet
+
+pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A:3->B")]
+
+TOPIC = "A.records"
+PLACES = [(TOPIC, 0), (TOPIC, 1)]
+
+
+@pytest.fixture
+def writer(linkflap_deployment, tmp_path):
+    scenario = Scenario(
+        name="capture", about="", seed=1, topology=linkflap_deployment.topology, mirror=MirrorSpec(kind="mm2"), workloads=(),
+        schedule=(),
+    )  # fmt: skip
+    run = Run(format=FORMAT, linkflap="", command="", runtime="process", status="running", started=1, ended=0, scenario=scenario)
+    writer = RunWriter(tmp_path / "run", run)
+    yield writer
+    writer.close("finished")
+
+
+def make_topics(bootstrap: str, replicas: int) -> None:
+    admin = AdminClient(quiet(bootstrap))
+    config = {"min.insync.replicas": str(max(1, replicas - 1)), "segment.bytes": str(1 << 20)}
+    for topic in (TOPIC, topic_name("A", CANARY), "elsewhere"):
+        admin.create_topics([NewTopic(topic, 2, replicas, config=config)])[topic].result(30)
+
+
+def write_transactions(bootstrap: str, count: int, name: str = "t") -> None:
+    producer = Producer(quiet(bootstrap) | {"transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(30)
+    for number in range(count):
+        producer.begin_transaction()
+        for n in range(10):
+            producer.produce(TOPIC, b"%d" % n * 300, partition=n % 2)
+        producer.commit_transaction(30)
+        if number == 0:
+            commit_group(bootstrap)
+
+
+def commit_group(bootstrap: str) -> None:
+    with closing(Consumer(quiet(bootstrap) | {"group.id": "app", "enable.auto.commit": False})) as consumer:
+        consumer.commit(offsets=[TopicPartition(TOPIC, 0, 3)], asynchronous=False)
+
+
+def captured(folder, moment: str, cluster: str):
+    """The rows of a cluster in a moment by (topic, partition), and the end of each copy by (topic, partition, broker)."""
+    reader = RunReader(folder)
+    rows, damage = reader.bounds(moment)
+    assert not damage
+    by_place, ends = defaultdict(list), {}
+    for row in rows:
+        if row.cluster != cluster:
+            continue
+        by_place[row.topic, row.partition].append(row)
+        headers = scan(reader.segments(moment, row)).headers
+        last = headers.last_offset if len(headers) else [-1]
+        ends[row.topic, row.partition, row.broker] = int(max(last)) + 1
+    return by_place, ends
+
+
+def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer):
+    a = linkflap_deployment.clusters["A"]
+    make_topics(a.bootstrap, 3)
+    write_transactions(a.bootstrap, 50, "first")
+    before = bounds(AdminClient(quiet(a.bootstrap)), PLACES, "high", within=30)
+    stop = threading.Event()
+
+    def write_on() -> None:
+        while not stop.is_set():
+            write_transactions(a.bootstrap, 10, "second")
+
+    thread = threading.Thread(target=write_on)
+    thread.start()
+    try:
+        taken = Captures(linkflap_deployment, writer).take("9-end", "A")
+    finally:
+        stop.set()
+        thread.join(60)
+    by_place, ends = captured(writer.root, "9-end", "A")
+    assert {topic for topic, _ in by_place} == {TOPIC, *INTERNAL}
+    assert len(taken) == sum(map(len, by_place.values())) == 3 * (2 + 3)
+    for place, rows in by_place.items():
+        assert [row.broker for row in rows] == [1, 2, 3]
+        assert sum(row.leader for row in rows) == 1, place
+        assert all(row.alive and row.log_start == 0 for row in rows)
+        for row in rows:
+            assert ends[*place, row.broker] >= row.high_watermark > 0, (place, row)
+    for place in PLACES:
+        assert all(row.high_watermark >= before[place] and row.high_watermark_from == "sampled" for row in by_place[place])
+
+
+def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment, writer):
+    a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
+    make_topics(a.bootstrap, 3)
+    make_topics(b.bootstrap, 1)
+    write_transactions(a.bootstrap, 30)
+    admin = AdminClient(quiet(a.bootstrap))
+    leaders = until(lambda: leaders_of(admin), within=30, what="leaders of A")
+    highs = bounds(admin, PLACES, "high", within=30)
+    for broker in a.brokers.values():
+        broker.kill()
+    last = {place: watermark(place, leaders[place], high - 1) for place, high in highs.items()}
+    captures = Captures(linkflap_deployment, writer, lambda cluster: last if cluster == "A" else {})
+    captures.take("1-failover", "A")
+    captures.take("1-failover", "B")
+    of_a, ends = captured(writer.root, "1-failover", "A")
+    of_b, _ = captured(writer.root, "1-failover", "B")
+    assert all(row.alive and row.high_watermark_from == "sampled" for row in of_b[TOPIC, 0])
+    for place in PLACES:
+        assert [row.broker for row in of_a[place] if row.leader] == [leaders[place]]
+        assert not any(row.alive for row in of_a[place])
+        for row in of_a[place]:
+            # The checkpoint file may know more than the last sample; it never knows more than there was.
+            assert highs[place] - 1 <= row.high_watermark <= highs[place] <= ends[*place, row.broker]
+    for topic in INTERNAL:
+        assert sum(row.leader for row in of_a[topic, 0]) == 1
+    for row in of_a[TOPIC, 0]:
+        folder = a.brokers[row.broker].log_dir / f"{TOPIC}-0"
+        copied = RunReader(writer.root).segments("1-failover", row)
+        assert [path.read_bytes() for path in copied] == [path.read_bytes() for path in sorted(folder.glob("*.log"))]
+    b.brokers[1].kill()
+    captures.take("1-failover", "B")
+    of_b, _ = captured(writer.root, "1-failover", "B")
+    alone = [row for rows in of_b.values() for row in rows]
+    assert {row.high_watermark_from for row in alone} == {"recomputed"}
+    assert all(row.leader for row in alone)
+    events = [event for event in RunReader(writer.root).events()[0] if event.kind == "captured"]
+    assert [(event.subject, event.data["moment"]) for event in events] == [(name, "1-failover") for name in "ABB"]
+
+
+def leaders_of(admin: AdminClient) -> dict[tuple[str, int], int] | None:
+    found = {(TOPIC, n): p.leader for n, p in admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.items()}
+    return found if min(found.values()) > 0 else None
+
+
+def watermark(place: tuple[str, int], leader: int, high: int) -> Watermark:
+    topic, partition = place
+    return Watermark(
+        time=1, returned=2, cluster="A", leader=leader, topic=topic, partition=partition, log_start=0, last_stable=high,
+        high_watermark=high,
+    )  # fmt: skip

@@ -1,0 +1,181 @@
+"""Failovers on real clusters and a real mirror: planned loses nothing, forced says what was open and where B begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from chaos.faults import FAULTS, failover
+from harness.mirrors import make_mirror
+from harness.model.clock import now
+from harness.model.errors import FaultError
+from harness.model.scenario import FaultSpec, MirrorSpec
+from harness.model.wait import until
+from harness.wire.offsets import bounds, quiet
+
+pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+
+TOPIC = "A.records"
+PLACES = [(TOPIC, 0), (TOPIC, 1)]
+
+
+class OneClient:
+    """The clients of a run, played by one transactional producer that is moved by hand and has one transaction open or none."""
+
+    def __init__(self, deployment) -> None:
+        self._deployment = deployment
+        self.calls = []
+        self._open = 0
+        self._acknowledged = []
+        self._connect("A")
+
+    def _connect(self, cluster: str) -> None:
+        self._cluster = cluster
+        settings = {"transactional.id": f"client-{cluster}", "transaction.timeout.ms": 1000, "linger.ms": 0}
+        self._producer = Producer(quiet(self._deployment.clusters[cluster].bootstrap) | settings)
+        self._producer.init_transactions(30)
+
+    def write(self, transactions: int) -> None:
+        for _ in range(transactions):
+            self.begin()
+            self._producer.commit_transaction(30)
+            self._open = 0
+            self._acknowledged.append((now(), self._cluster))
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+        for n in range(10):
+            self._producer.produce(TOPIC, b"%d" % n, partition=n % 2)
+        self._producer.flush(30)
+        self._open = 1
+
+    def open_transactions(self, cluster: str) -> int:
+        return self._open if cluster == self._cluster else 0
+
+    def pause(self, cluster: str) -> None:
+        self.calls.append(("pause", cluster))
+
+    def move(self, source: str, destination: str, *, drained: bool) -> None:
+        self.calls.append(("move", source, destination, drained))
+        self._open = 0
+        self._connect(destination)
+        self.write(3)
+
+    def acknowledged_since(self, time: int, cluster: str) -> int:
+        return sum(1 for at, where in self._acknowledged if at > time and where == cluster)
+
+
+@dataclass
+class Stage:
+    """The World of these tests."""
+
+    deployment: object
+    mirrors: dict
+    clients: OneClient
+    events: list = field(default_factory=list)
+    captured: list = field(default_factory=list)
+    stopping: bool = False
+
+    @property
+    def recorder(self) -> Stage:
+        return self
+
+    def event(self, kind, subject, /, **data):
+        self.events.append((kind, subject, data))
+
+    def capture(self, moment: str, cluster: str) -> None:
+        self.captured.append((moment, cluster))
+
+    def told(self, kind: str) -> list[dict]:
+        return [data for told, subject, data in self.events if told == kind and subject == "A->B"]
+
+
+@pytest.fixture
+def stage(linkflap_deployment):
+    deployment = linkflap_deployment
+    admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
+    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+    made = Stage(deployment, {}, OneClient(deployment))
+    made.mirrors["A->B"] = make_mirror(MirrorSpec(kind="mm2"), deployment.topology.links[0], deployment, made)
+    made.mirrors["A->B"].start()
+    return made
+
+
+def spec(kind: str) -> FaultSpec:
+    return FaultSpec(id="f", fault=kind, target="A->B", at=0, duration=0)
+
+
+def ends(stage: Stage, cluster: str, which="high") -> dict:
+    return bounds(AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)), PLACES, which, within=20)
+
+
+def test_planned_drains_even_what_an_open_transaction_hid(stage):
+    """Commits behind an open transaction are no lag for a mirror that reads committed, and yet they must cross."""
+    stage.clients.write(20)
+    stage.clients.begin()  # left open: the coordinator aborts it, within ten seconds
+    other = Producer(quiet(stage.deployment.clusters["A"].bootstrap) | {"transactional.id": "behind"})
+    other.init_transactions(30)
+    other.begin_transaction()
+    other.produce(TOPIC, b"behind", partition=0)
+    other.commit_transaction(30)
+    fault = FAULTS["failover-planned"](spec("failover-planned"), stage)
+    fault.inject()
+    bite = fault.bite()
+    assert (bite.bit, bite.measured) == (True, 3)
+    assert fault.heal() == ["mirror A->B down", "clients of A are at B"]
+    assert stage.clients.calls == [("pause", "A"), ("move", "A", "B", True)]
+    promoted = {(data["topic"], data["partition"]): data["offset"] for data in stage.told("promotion")}
+    # 20 committed transactions of 5 records per partition, and the one behind; at-least-once writes no markers.
+    assert promoted == {(TOPIC, 0): 101, (TOPIC, 1): 100}
+    (told,) = stage.told("failover")
+    assert (told["kind"], told["open_transactions"]) == ("planned", 0)
+    assert stage.told("mirror-stopped") == [{"drained": True}]
+    assert not stage.captured
+
+
+@pytest.mark.nightly
+def test_planned_is_given_up_when_the_run_ends_before_the_mirror_drained(stage):
+    stage.deployment.links["A->B"].cut()
+    stage.clients.write(1)
+    fault = FAULTS["failover-planned"](spec("failover-planned"), stage)
+    stage.stopping = True
+    with pytest.raises(FaultError, match="given up: the run is ending"):
+        fault.inject()
+    with pytest.raises(FaultError, match="clients were not moved"):
+        fault.heal()
+    assert stage.mirrors["A->B"].alive
+    assert not stage.told("promotion")
+
+
+def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(stage):
+    stage.clients.write(20)
+    until(lambda: stage.mirrors["A->B"].lag() == 0, within=60, what="the mirror to catch up")
+    stage.clients.begin()
+    fault = FAULTS["failover-forced"](spec("failover-forced"), stage)
+    before = now()
+    fault.inject()
+    bite = fault.bite()
+    assert bite.bit, bite.measured
+    assert bite.measured == {"answering": [], "open_transactions": 1}
+    assert "brokers of A down" in fault.heal()
+    assert stage.captured == [(failover.MOMENT, "A")]
+    assert stage.clients.calls == [("move", "A", "B", False)]
+    promoted = {(data["topic"], data["partition"]): data["offset"] for data in stage.told("promotion")}
+    assert promoted == {(TOPIC, 0): 100, (TOPIC, 1): 100}
+    assert all(end > promoted[place] for place, end in ends(stage, "B").items())
+    (told,) = stage.told("failover")
+    assert told["kind"] == "forced"
+    assert before < told["fault_time"] < now()
+    kinds = [kind for kind, _, _ in stage.events]
+    assert kinds.index("mirror-stopped") < kinds.index("promotion") < kinds.index("failover")
+
+
+def test_a_failover_needs_a_link():
+    from topologies import parse
+
+    for kind in ("failover-planned", "failover-forced"):
+        assert FAULTS[kind].applies_to("A->B", parse("A->B")) is None
+        assert FAULTS[kind].applies_to("B->A", parse("A->B")) == "'B->A' is no link; clients fail over along A->B"
