@@ -53,6 +53,7 @@ class ReaderClient(Client):
         self._committing = False
         self._committed: dict[Place, int] = {}
         self._errors: dict[str, int] = {}
+        self._out_of_range: set[Place] = set()
 
     def _config(self) -> dict[str, object]:
         return {
@@ -88,12 +89,15 @@ class ReaderClient(Client):
             return
         if messages:
             self._take(consumer, invoked, messages)
+        if self._out_of_range:
+            self._reset(consumer)
         if self.group:
             self._commit(consumer)
 
     def _join(self) -> Consumer:
         self._process = self.context.processes.next()
         self.positions, self._committed, self._committing = {}, {}, False
+        self._out_of_range.clear()
         consumer = self._consumer = Consumer(self._config())
         if self.group:
             consumer.subscribe(
@@ -137,16 +141,26 @@ class ReaderClient(Client):
             ends[place] = message.offset() or 0
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
             self._error(invoked, f"{error.name()}: {place[0]}-{place[1]} at {message.offset()}: {error.str()}")
-            self._reset(consumer, invoked, place)
+            self._out_of_range.add(place)
         else:
             self._error(invoked, f"{error.name()} {place[0]}-{place[1]}: {error.str()}")
 
-    def _reset(self, consumer: Consumer, invoked: int, place: Place) -> None:
-        """Goes on at the log start, as auto.offset.reset=earliest would, and says so."""
-        start = self._log_start(consumer, *place)
-        consumer.seek(TopicPartition(*place, start if start >= 0 else OFFSET_BEGINNING))
-        self.positions[place] = start
-        self._write(invoked, "assign", _at({place: start}), error="reset to earliest")
+    def _reset(self, consumer: Consumer) -> None:
+        """Goes on at the log start, as auto.offset.reset=earliest would, and says so.
+
+        After the rows of the poll, because all partitions are assigned anew at their positions (seek is refused in this
+        state); a partition whose log start cannot be told stays out of range, and is asked for again.
+        """
+        invoked = now()
+        starts = {place: start for place in self._out_of_range if (start := self._log_start(consumer, *place)) >= 0}
+        self._out_of_range -= starts.keys()
+        if starts:
+            self.positions.update(starts)
+            self._assign(consumer)
+            self._write(invoked, "assign", _at(starts), error="reset to earliest")
+
+    def _assign(self, consumer: Consumer) -> None:
+        consumer.assign([TopicPartition(t, p, at if at >= 0 else OFFSET_BEGINNING) for (t, p), at in self.positions.items()])
 
     def _log_start(self, consumer: Consumer, topic: str, partition: int) -> int:
         try:
@@ -169,29 +183,29 @@ class ReaderClient(Client):
         ]
         starts = {place: start for place in new if (start := self._log_start(consumer, *place)) >= 0}
         if starts:
-            consumer.incremental_assign([TopicPartition(t, p, start) for (t, p), start in starts.items()])
-            self._assigned(invoked, starts)
-
-    def _assigned(self, invoked: int, starts: Mapping[Place, int]) -> None:
-        self.positions.update(starts)
-        self._write(invoked, "assign", _at(starts))
+            self.positions.update(starts)
+            self._assign(consumer)
+            self._write(invoked, "assign", _at(starts))
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Looks up where to begin and says so. Where the group's offset cannot be told, nothing is assigned to start there:
-        the position stays -1 and librdkafka's own stored offset decides."""
+        """Looks up where to begin and says so: at the group's offset, else at the log start (-1 when that cannot be told).
+
+        When the group's offsets cannot be had, reading begins at the log start: a replay, which a group permits, never a skip.
+        """
         invoked = now()
         try:
             committed = consumer.committed(partitions, timeout=ASK) if partitions else []
         except KafkaException as error:
             self._error(invoked, describe(error))
-            committed = partitions
+            committed = [TopicPartition(p.topic, p.partition) for p in partitions]
         starts: dict[Place, int] = {}
         for p in committed:
             place = p.topic, p.partition
             starts[place] = p.offset if p.offset >= 0 else self._log_start(consumer, *place)
-        consumer.assign([TopicPartition(t, p, start if start >= 0 else OFFSET_BEGINNING) for (t, p), start in starts.items()])
-        self.positions, self._committed = {}, {}
-        self._assigned(invoked, starts)
+        self.positions, self._committed = starts, {}
+        self._out_of_range.clear()
+        self._assign(consumer)
+        self._write(invoked, "assign", _at(starts))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._revoked(partitions, "")
@@ -200,6 +214,7 @@ class ReaderClient(Client):
         self._revoked(partitions, "lost")
 
     def _revoked(self, partitions: Sequence[TopicPartition], error: str) -> None:
+        self._out_of_range.clear()
         gone = {(p.topic, p.partition): self.positions.pop((p.topic, p.partition), -1) for p in partitions}
         self._write(now(), "revoke", _at(gone), error=error)
 
@@ -258,10 +273,11 @@ class ReaderClient(Client):
         )
 
     def leave(self, *, clean: bool) -> None:
-        """Closes the consumer. With a commit pending to a dead coordinator librdkafka waits up to the session timeout (6 s)."""
-        if self._consumer is not None:
+        """Closes the consumer, or, when not clean, only destroys it: close waits for answers of a coordinator that may be dead
+        (seen: as long as the session timeout with a commit pending). A living group then notices at its session timeout."""
+        if self._consumer is not None and clean:
             self._consumer.close()
-            self._consumer = None
+        self._consumer = None
         self.positions = {}
 
 

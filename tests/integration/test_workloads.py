@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from harness.capture.watermarks import WatermarkSampler
 from harness.model.clock import now
@@ -102,6 +102,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     finally:
         rig.clients.stop()
         rig.deployment.close()
+        rig.writer.close("finished")
 
 
 def read_log(bootstrap: str, isolation: str) -> Log:
@@ -344,3 +345,33 @@ def test_a_planned_failover_leaves_nothing_in_flight(rig: Rig) -> None:
     assert_truthful(operations, "A", everything, committed)
     assert not [o for o in returns(operations) if o.outcome != "ok"]
     assert {o.number for o in operations if o.phase == "invoke"} == {o.number for o in returns(operations)}
+
+
+def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> None:
+    admin = AdminClient({"bootstrap.servers": rig.deployment.clusters["A"].bootstrap})
+    entry = ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ConfigResource.Type.TOPIC, TOPIC, incremental_configs=[entry])
+    admin.incremental_alter_configs([topic])[topic].result(timeout=60)
+    group = Consumer({"bootstrap.servers": rig.deployment.clusters["A"].bootstrap, "group.id": "g"})
+    group.commit(offsets=[TopicPartition(TOPIC, 0, 50)], asynchronous=False)  # beyond the end: out of range
+    group.close()
+    clients = rig.start(
+        rig.workload("transactional", value_size=5000, abort_share=0.0, open_share=0.0, records=4),
+        rig.workload("idempotent", value_size=5000, records=1, partitions=1),
+        rig.workload("readers", group="g"),
+    )
+    polls = rig.writer.root / "polls" / "readers-1.jsonl"
+    until(lambda: b"reset to earliest" in polls.read_bytes(), within=60, what="the reader's reset")
+    rows = [rig.writer.root / "operations" / f"{name}-1.jsonl" for name in ("transactional", "idempotent")]
+    until(lambda: all(row.read_bytes().count(b'"fail"') >= 3 for row in rows), within=60, what="operations to fail")
+    clients.stop_producers()
+    everything = rig.log("A")
+    reader = rig.finish()
+    assert uids_in(everything) == {}
+    ended = [o for o in returns(reader.operations()[0]) if o.kind != "init"]
+    assert not [o for o in ended if o.outcome == "ok"]
+    failed = [o for o in ended if o.outcome == "fail"]
+    assert {o.kind for o in failed} == {"transaction", "send"}
+    assert all(s.refused for o in failed for s in o.sends)
+    reset = next(p for p in reader.polls()[0] if p.error == "reset to earliest")
+    assert [(f.partition, f.position) for f in reset.fetched] == [(0, 0)]
