@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from spark_verify.checks.logs import ABORTED, NOWHERE, OPEN, Log, canonical, locate
+from spark_verify.checks.logs import ABORTED, NOWHERE, OPEN, Log, canonical, distinct, locate
 from spark_verify.checks.outcomes import Told, told
 from spark_verify.eras import lost_at, on_cluster
 from spark_verify.view import Bools, Ints, PartitionView
@@ -36,7 +36,7 @@ def _judge(view: PartitionView, log: Log, what: Told) -> Sequence[Finding]:
     rows = np.flatnonzero(acknowledged[what.send] & ~what.refused)
     at = locate(records.uid, what.uid[rows])
     rows, at = rows[at >= 0], at[at >= 0]
-    transactions = np.unique(what.send[rows])
+    transactions = distinct(what.send[rows])
     findings: list[Finding] = [Examined(cluster=cluster, origin="native", count=len(transactions))] if len(rows) else []
     state = log.record_state[at]
     findings += _ended_otherwise(log, what, rows[state == ABORTED], at[state == ABORTED], "commit-aborted")
@@ -64,7 +64,7 @@ def _excused(view: PartitionView, cluster: str, what: Told) -> Bools:
 def _ended_otherwise(log: Log, what: Told, rows: Ints, at: Ints, kind: str) -> Sequence[Finding]:
     records = log.replica.records
     found = []
-    for send in np.unique(what.send[rows]).tolist():
+    for send in distinct(what.send[rows]).tolist():
         mine = at[what.send[rows] == send]
         first = int(mine[0])
         marker = int(log.marker[records.batch[first]])

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
-from spark_verify.checks.logs import Log, canonical, locate
+from spark_verify.checks.logs import Log, among, canonical, distinct, locate
 from spark_verify.eras import promoted_at
 from spark_verify.view import Ints, PartitionView, Promotion, Read
 
@@ -53,8 +53,8 @@ def _judge(view: PartitionView, promotion: Promotion, group: str, source: Log, d
     origin = source.replica.records.offset[at]
     start = int(min(after, key=lambda r: r.returned).offsets[0])
     got = _uids(r for r in own if r.kind == "poll")
-    skipped = mirrored[(ours.offset[mirrored] < start) & (origin >= committed.position) & ~np.isin(ours.uid[mirrored], got)]
-    again = mirrored[(origin < committed.position) & np.isin(ours.uid[mirrored], _uids(after))]
+    skipped = mirrored[(ours.offset[mirrored] < start) & (origin >= committed.position) & ~among(ours.uid[mirrored], got)]
+    again = mirrored[(origin < committed.position) & among(ours.uid[mirrored], _uids(after))]
     bound = _bound(commits, committed, origin)
     findings: list[Finding] = [Examined(cluster=promotion.cluster, origin="mirrored", count=len(mirrored))]
     evidence = {"group": group, "committed_on_source": committed.position, "began_at": start}
@@ -67,7 +67,7 @@ def _judge(view: PartitionView, promotion: Promotion, group: str, source: Log, d
 
 def _uids(reads: Iterable[Read]) -> Ints:
     parts = [r.uids for r in reads]
-    return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+    return distinct(np.concatenate(parts)) if parts else np.empty(0, np.int64)
 
 
 def _bound(commits: Sequence[Read], committed: Read, origin: Ints) -> int:

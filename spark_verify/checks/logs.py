@@ -139,6 +139,21 @@ def locate(keys: Ints, wanted: Ints) -> Ints:
     return np.where(ordered[place] == wanted, order[place], -1).astype(np.int64)
 
 
+def distinct(values: Ints) -> Ints:
+    """The values once each, sorted. `np.unique` hashes, and payload ids collide in its table: 20 times slower."""
+    ordered = np.sort(values)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+
+
+def among(values: Ints, others: Ints) -> Bools:
+    """Per value, whether it is one of the others; `np.isin` hashes as well."""
+    if not len(others):
+        return np.zeros(len(values), np.bool_)
+    ordered = np.sort(others)
+    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    return np.asarray(ordered[place] == values)
+
+
 def copies(keys: Ints) -> tuple[Ints, Ints]:
     """Per element, (index of the first element with its key, how manyeth copy it is, from 0), in the order given."""
     n = len(keys)

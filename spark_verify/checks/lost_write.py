@@ -14,7 +14,7 @@ import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import OPEN, Log, canonical, locate, runs
+from spark_verify.checks.logs import OPEN, Log, among, canonical, locate, runs
 from spark_verify.checks.mirroring import Hop, hop
 from spark_verify.checks.outcomes import Told, read_uids, told
 from spark_verify.eras import lost_at, promoted_at
@@ -105,7 +105,7 @@ def _shown(view: PartitionView, compared: Hop) -> Ints:
     """Positions of the missing tail that the destination once had: a reader got them, or a high watermark covered them."""
     cluster = compared.destination.replica.cluster
     behind = compared.behind
-    got = np.isin(compared.source.replica.records.uid[compared.sequence[behind]], read_uids(view, cluster))
+    got = among(compared.source.replica.records.uid[compared.sequence[behind]], read_uids(view, cluster))
     got[: covered(view, compared.destination)] = True
     return behind[got]
 
@@ -142,9 +142,9 @@ def left_behind(view: PartitionView, compared: Hop, what: Told) -> int:
     """
     never_arrived = what.uid[what.must & (what.acked >= 0)]
     uids = compared.destination.replica.records.uid[compared.mirrored]
-    gone = ~np.isin(never_arrived, uids)
+    gone = ~among(never_arrived, uids)
     lost = np.concatenate((compared.holes, _shown(view, compared)))
-    return int(np.count_nonzero(gone & ~np.isin(never_arrived, compared.source.replica.records.uid[compared.sequence[lost]])))
+    return int(np.count_nonzero(gone & ~among(never_arrived, compared.source.replica.records.uid[compared.sequence[lost]])))
 
 
 CHECK = Check(

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from spark_verify.checks.logs import PLAIN, Log, copies, locate
+from spark_verify.checks.logs import PLAIN, Log, copies, distinct, locate
 from spark_verify.eras import FOREVER, promoted_at
 from spark_verify.view import Ints, PartitionView
 
@@ -23,9 +23,10 @@ Tail = Literal["lost-with-source", "drained", "unknown"]
 class Hop:
     """What crossed one link. `sequence` are record indices of the source in the order they should arrive.
 
-    `mirrored` are record indices of the destination, in file order, of all that is visible and ours in its mirrored era;
-    `first` and `copy` say which earlier of them it repeats and how often before, `position` where in `sequence` it
-    belongs (-1: nowhere). `missing` are positions of records that never arrived, `front` the last position that did (-1: none).
+    `mirrored` are record indices of the destination, in file order, of all that is visible and ours in its mirrored era; `first`
+    and `copy` say which earlier of them it repeats and how often before, `position` where in `sequence` it belongs (-1: nowhere).
+    Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are the positions
+    that have one and that have none, `front` is the last of `present` (-1: nothing arrived).
     """
 
     source: Log
@@ -35,6 +36,8 @@ class Hop:
     first: Ints
     copy: Ints
     position: Ints
+    arrived_at: Ints
+    present: Ints
     missing: Ints
     front: int
     tail: Tail
@@ -51,14 +54,10 @@ class Hop:
 
     def neighbours(self, position: int) -> dict[str, object]:
         """Where on the destination the record of a position belongs: the offset it comes after, that it comes before, or None."""
-        held = np.flatnonzero((self.copy == 0) & (self.position >= 0))
-        at = np.sort(self.position[held])
-        order = held[np.argsort(self.position[held], kind="stable")]
-        place = int(np.searchsorted(at, position))
-        offsets = self.destination.replica.records.offset[self.mirrored[order]]
+        place = int(np.searchsorted(self.present, position))
         return {
-            "after_offset": int(offsets[place - 1]) if place else None,
-            "before_offset": int(offsets[place]) if place < len(offsets) else None,
+            "after_offset": int(self.arrived_at[self.present[place - 1]]) if place else None,
+            "before_offset": int(self.arrived_at[self.present[place]]) if place < len(self.present) else None,
         }
 
 
@@ -71,9 +70,10 @@ def hop(view: PartitionView, source: Log, destination: Log) -> Hop:
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & (ours.offset < (FOREVER if cut is None else cut)))
     first, copy = copies(ours.uid[mirrored])
     position = locate(theirs.uid[sequence], ours.uid[mirrored])
-    arrived = np.zeros(len(sequence), np.bool_)
-    arrived[position[position >= 0]] = True
-    present = np.flatnonzero(arrived)
+    arrived_at = np.full(len(sequence), -1, np.int64)
+    kept = (position >= 0) & (copy == 0)
+    arrived_at[position[kept]] = ours.offset[mirrored[kept]]
+    present = np.flatnonzero(arrived_at >= 0)
     return Hop(
         source=source,
         destination=destination,
@@ -82,7 +82,9 @@ def hop(view: PartitionView, source: Log, destination: Log) -> Hop:
         first=first,
         copy=copy,
         position=position,
-        missing=np.flatnonzero(~arrived),
+        arrived_at=arrived_at,
+        present=present,
+        missing=np.flatnonzero(arrived_at < 0),
         front=int(present[-1]) if len(present) else -1,
         tail=_tail(view, source.replica.cluster, destination.replica.cluster),
     )
@@ -97,7 +99,7 @@ def _tail(view: PartitionView, source: str, destination: str) -> Tail:
 def repeated_at_source(compared: Hop) -> Ints:
     """Payload ids that the source itself has more than once: repeating those is faithful."""
     uids = compared.source.replica.records.uid
-    return np.unique(uids[copies(uids)[1] > 0])
+    return distinct(uids[copies(uids)[1] > 0])
 
 
 def aborted_or_open(compared: Hop, uids: Ints) -> Ints:

@@ -13,7 +13,7 @@ import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import canonical, runs, written
+from spark_verify.checks.logs import among, canonical, runs, written
 from spark_verify.checks.mirroring import Hop, aborted_or_open, hop, repeated_at_source
 from spark_verify.view import Ints, PartitionView
 
@@ -69,7 +69,7 @@ def _found(compared: Hop, kind: str, at: Ints, **evidence: object) -> Found:
 def _repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     ours = compared.destination.replica
     uids = ours.records.uid[compared.mirrored]
-    again = np.flatnonzero((compared.copy > 0) & ~np.isin(uids, repeated_at_source(compared)))
+    again = np.flatnonzero((compared.copy > 0) & ~among(uids, repeated_at_source(compared)))
     found = []
     for start, end in runs(again, uids[again]):
         at = again[start:end]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from spark_verify.checks.logs import among, distinct
 from spark_verify.view import Bools, Ints, PartitionView, Read, Send
 
 
@@ -41,7 +42,7 @@ def told(view: PartitionView, cluster: str) -> Told:
     uid = firsts[send] + np.arange(len(send)) - starts[send] if len(sends) else np.empty(0, np.int64)
     acked = np.concatenate([s.offsets for s in sends]) if sends else np.empty(0, np.int64)
     refused = np.concatenate([s.refused for s in sends]) if sends else np.empty(0, np.bool_)
-    seen = np.isin(uid, read_uids(view, cluster, "read_committed"))
+    seen = among(uid, read_uids(view, cluster, "read_committed"))
     return Told(
         sends=sends,
         uid=uid,
@@ -79,4 +80,4 @@ def reads_of(view: PartitionView, cluster: str, isolation: str | None = None) ->
 def read_uids(view: PartitionView, cluster: str, isolation: str | None = None) -> Ints:
     """Every payload id that readers of a cluster got, once."""
     parts = [r.uids for r in reads_of(view, cluster, isolation)]
-    return np.unique(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+    return distinct(np.concatenate(parts)) if parts else np.empty(0, np.int64)

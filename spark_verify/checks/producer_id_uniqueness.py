@@ -50,28 +50,25 @@ def _in_bytes(view: PartitionView, cluster: str, replica: Replica) -> Sequence[F
 
 
 def _mirrored_ids(cluster: str, replica: Replica, native: Bools, mirrored: Bools) -> Sequence[Finding]:
+    """Native batches with an id that the mirror wrote with after the last reset before them; one finding per id."""
     batches = replica.batches
     resets = np.flatnonzero(batches.control == OTHER_CONTROL)
-    after = np.flatnonzero(native)
-    last_reset = resets[np.searchsorted(resets, after) - 1] if len(resets) else np.full(len(after), -1, np.int64)
-    if len(resets):
-        last_reset = np.where(np.searchsorted(resets, after) > 0, last_reset, -1)
-    theirs = np.flatnonzero(mirrored)
-    findings, blamed = [], set()
-    for index, reset in zip(after.tolist(), last_reset.tolist(), strict=True):
-        pid = int(batches.producer_id[index])
-        if pid in blamed:
-            continue
-        clash = theirs[(batches.producer_id[theirs] == pid) & (theirs > reset)]
+    found = []
+    for pid in np.intersect1d(batches.producer_id[native], batches.producer_id[mirrored]).tolist():
+        ours = np.flatnonzero(native & (batches.producer_id == pid))
+        theirs = np.flatnonzero(mirrored & (batches.producer_id == pid))
+        before = np.searchsorted(resets, ours)
+        reset = np.where(before > 0, resets[before - 1], -1) if len(resets) else np.full(len(ours), -1, np.int64)
+        clash = np.flatnonzero(reset < theirs[-1])
         if len(clash):
-            blamed.add(pid)
+            index = int(ours[clash[0]])
             evidence = {
                 "producer_id": pid,
                 "producer_epoch": int(batches.producer_epoch[index]),
-                "mirrored_offset": int(batches.base_offset[clash[0]]),
+                "mirrored_offset": int(batches.base_offset[theirs[-1]]),
             }
-            findings.append(Found(kind=KIND, cluster=cluster, offset=int(batches.base_offset[index]), evidence=evidence))
-    return findings
+            found.append(Found(kind=KIND, cluster=cluster, offset=int(batches.base_offset[index]), evidence=evidence))
+    return found
 
 
 def _clues(cluster: str, replica: Replica, chosen: Ints, process: Ints) -> Iterator[Clue]:

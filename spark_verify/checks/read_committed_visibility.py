@@ -13,7 +13,7 @@ import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import Log, canonical, locate, runs
+from spark_verify.checks.logs import Log, among, canonical, locate, runs
 from spark_verify.view import Bools, Ints, PartitionView, Read
 
 
@@ -116,7 +116,7 @@ def _phantom(log: Log, name: str, offsets: Ints, uids: Ints, at: Ints, start: in
 def _hidden(log: Log, name: str, reads: Sequence[Read], offsets: Ints) -> Sequence[Finding]:
     visible = np.flatnonzero(log.visible)
     there = log.replica.records.offset[visible]
-    hidden = np.flatnonzero(_covered(reads, there) & ~np.isin(there, offsets))
+    hidden = np.flatnonzero(_covered(reads, there) & ~among(there, offsets))
     uids = log.replica.records.uid[visible[hidden]]
     return [
         Found(
