@@ -52,6 +52,12 @@ class Log:
         return np.isin(self.record_state, (PLAIN, COMMITTED))
 
     @property
+    def stable(self) -> int:
+        """Where its oldest open transaction begins, or its end: nobody who reads committed gets further."""
+        unended = self.transactions.first[self.transactions.marker == NOWHERE]
+        return int(unended.min()) if len(unended) else self.replica.end
+
+    @property
     def whole(self) -> bool:
         """Whether all its bytes could be read: what is absent from a torn log may have been there."""
         return not self.replica.damage

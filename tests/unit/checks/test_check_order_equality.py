@@ -14,6 +14,10 @@ ACCEPTED = {
         view([Log("A").data(1, 2), Log("B").txn(1, 2, pid=5, end="abort").txn(1, 2, pid=5, epoch=1)]),
         {"B/mirrored": 2},
     ),
+    "held back by an open transaction": (
+        view([Log("A").data(1).txn(9, pid=7, end=None).data(2), Log("B").data(1)]),
+        {"B/mirrored": 1},
+    ),
     "not ours": (view([Log("A").data(-1, 1), Log("B").data(-1, -1, 1)]), {"B/mirrored": 1}),
     "repeated at the source": (view([Log("A").data(1, 1), Log("B").data(1, 1)]), {"B/mirrored": 2}),
 }
