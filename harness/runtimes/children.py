@@ -119,6 +119,23 @@ def spawn(
     return _spawner().submit(_start, command, name, folder, output, environment).result()
 
 
+def run(
+    command: Sequence[str],
+    *,
+    name: str,
+    folder: Path,
+    output: Path,
+    within: float,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Runs a child to its end and returns its exit status. Arguments as of `spawn`; DeadlineExceeded after `within` seconds."""
+    child = spawn(command, name=name, folder=folder, output=output, environment=environment)
+    try:
+        return until(lambda: (child.poll(),) if not child.alive else None, within=within, what=f"{name} to end")[0] or 0
+    finally:
+        child.kill()
+
+
 def _start(command: Sequence[str], name: str, folder: Path, output: Path, environment: Mapping[str, str] | None) -> Child:
     with output.open("ab") as out:
         process = subprocess.Popen(

@@ -15,8 +15,12 @@ from harness.model.history import Event
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
 from harness.model.wait import until
 from harness.runtimes import ledger, runtime
+from harness.runtimes.leases import Lease
 from harness.runtimes.process import readiness
+from harness.runtimes.process.cluster import ProcessCluster
+from harness.runtimes.process.configuration import BrokerPorts
 from harness.runtimes.process.deployment import ProcessDeployment
+from harness.runtimes.process.installation import install
 
 pytestmark = pytest.mark.integration
 QUIET = {"log_level": 0}
@@ -232,6 +236,24 @@ def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path):
     finally:
         deployment.close()
     assert deployment.clusters["A"].brokers[1].state == "stopped"
+
+
+def test_a_cluster_without_its_releases_features_is_refused(tmp_path):
+    """The trap of formatting by copy: such a broker starts, without transactions v2, and says nothing."""
+    lease = Lease()
+    try:
+        internal, client, controller = lease.ports(3)
+        ports = {1: BrokerPorts(listens={"INTERNAL": internal, "CLIENT": client, "CONTROLLER": controller}, advertised={})}
+        cluster = ProcessCluster("A", install("4.3.1"), ports, tmp_path)
+        (cluster.brokers[1].log_dir / "bootstrap.checkpoint").unlink()
+        cluster.launch()
+        try:
+            with pytest.raises(SetupError, match=r"transaction\.version.*remove"):
+                cluster.await_ready()
+        finally:
+            cluster.kill()
+    finally:
+        lease.release()
 
 
 def test_three_brokers_survive_kill_9_of_one(tmp_path):

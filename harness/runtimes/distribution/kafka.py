@@ -8,10 +8,8 @@ the PyPI package jgo otherwise, into the user's cache, once. A jar that is missi
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
-import subprocess
 import zipfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import InputError, SetupError
+from harness.model.errors import EnvironmentFailure, InputError, SetupError
+from harness.runtimes import children
 from harness.runtimes.distribution import cache
 from harness.runtimes.distribution.java import java_for
 
@@ -148,17 +147,17 @@ def _fetch_with_maven(maven: str, version: str, pins: Mapping[str, Pin], target:
     pom = target / "pom.xml"
     pom.write_text(_pom(pins))
     command = [maven, "-q", "-B", "-f", str(pom), f"{_PLUGIN}:copy-dependencies", f"-DoutputDirectory={target}"]
-    environment = {**os.environ, "JAVA_HOME": str(java_for(version).home)}  # mvn may be there without a Java of its own
+    output = target / "mvn.log"
+    environment = {"JAVA_HOME": str(java_for(version).home)}  # mvn may be there without a Java of its own
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_FETCH_WITHIN, check=False, cwd=target, env=environment
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        status = children.run(command, name="mvn", folder=target, output=output, within=_FETCH_WITHIN, environment=environment)
+    except EnvironmentFailure as error:
         raise _unreachable(version, "mvn", str(error)) from error
+    said = output.read_text(errors="replace")
+    if status:
+        raise _unreachable(version, "mvn", (re.findall(r"^\[ERROR\] (.+)", said, re.MULTILINE) or [said[-200:]])[0])
     pom.unlink()
-    if done.returncode:
-        lines = re.findall(r"^\[ERROR\] (.+)", done.stdout, re.MULTILINE) or done.stderr.splitlines() or ["it said nothing"]
-        raise _unreachable(version, "mvn", lines[0])
+    output.unlink()
 
 
 def _pom(pins: Mapping[str, Pin]) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import base64
 import re
 import shutil
-import subprocess
 import uuid
 from pathlib import Path
 from typing import Final
 
 from harness.model.errors import SetupError
+from harness.runtimes import children
 from harness.runtimes.distribution import cache
 from harness.runtimes.distribution.java import Java
 from harness.runtimes.distribution.kafka import Kafka
@@ -53,10 +53,12 @@ def _run_storage_tool(kafka: Kafka, java: Java, target: Path) -> None:
     properties.write_text(f"{_FORMAT}log.dirs={target}\n")
     command = [str(java.path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", kafka.classpath, "kafka.tools.StorageTool"]
     command += ["format", "-t", _ANY_ID, "-c", str(properties)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=target)
-    if done.returncode:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+    output = target / "output.log"
+    status = children.run(command, name="StorageTool", folder=target, output=output, within=120)
+    if status:
+        lines = output.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
         raise SetupError(f"StorageTool of Kafka {kafka.version} failed ({lines[-1]}); are all its jars in one directory?")
+    output.unlink()
     properties.unlink()
     (target / "meta.properties").unlink()
 
