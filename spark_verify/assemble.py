@@ -20,6 +20,7 @@ from spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIE
 from spark_verify.view import Batches, PartitionView, Read, Records, Replica, Send, Watermarks
 
 _WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
+_FLAGS: Final = ("crc_ok", "transactional")
 
 
 def view(run: RunPlan, topic: str, partition: int, batches: pa.Table, history: pa.Table) -> PartitionView:
@@ -76,15 +77,12 @@ def _replicas(table: pa.Table) -> Sequence[Replica]:
 
 
 def _replica(rows: pa.Table) -> Replica:
-    """One replica from its own row and, after it, those of its batches."""
+    """One replica from its own row and, after it, those of the stretches of its log."""
     head = rows.slice(0, 1).select(["cluster", "broker", "replica"]).to_pylist()[0]
     told = head["replica"]
     body = rows.slice(1).combine_chunks()
-    headers: dict[str, Any] = {name: _numbers(body[name]) for name in HEADER_FIELDS}
-    lists = {name: body[f"record_{name}"].combine_chunks() for name in RECORD_FIELDS}
-    counts = pc.list_value_length(lists["offset"])
-    batch = np.repeat(np.arange(len(body)), _numbers(counts)) if len(body) else np.zeros(0, np.int64)
-    columns: dict[str, Any] = {name: _numbers(column.flatten()) for name, column in lists.items()}
+    headers = _table(body["headers"], HEADER_FIELDS)
+    headers |= {name: headers[name] != 0 for name in _FLAGS}
     return Replica(
         cluster=head["cluster"],
         broker=head["broker"],
@@ -94,7 +92,7 @@ def _replica(rows: pa.Table) -> Replica:
         high_watermark=told["high_watermark"],
         high_watermark_from=told["high_watermark_from"],
         batches=Batches(**headers),
-        records=Records(batch=batch, **columns),
+        records=Records(**_table(body["records"], RECORD_FIELDS)),
         damage=tuple(told["damage"]),
     )
 
@@ -107,7 +105,7 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
 def _sends(table: pa.Table) -> Sequence[Send]:
     """Sends by time of invocation, then by number and first uid."""
     table = table.sort_by([("invoked", "ascending"), ("number", "ascending"), ("first_uid", "ascending")])
-    offsets, refused = _split(table["offsets"]), _split(table["refused"])
+    offsets, refused = _split(table["offsets"], "<i8"), _split(table["refused"], "?")
     plain = table.drop_columns(["offsets", "refused"]).to_pylist()
     return tuple(Send(**row, offsets=o, refused=r) for row, o, r in zip(plain, offsets, refused, strict=True))
 
@@ -115,17 +113,34 @@ def _sends(table: pa.Table) -> Sequence[Send]:
 def _reads(table: pa.Table) -> Sequence[Read]:
     """Reads by time of return, then by reader; within one poll as they were written."""
     table = table.sort_by([("returned", "ascending"), ("time", "ascending"), ("reader", "ascending")])
-    uids, offsets = _split(table["uids"]), _split(table["offsets"])
+    uids, offsets = _split(table["uids"], "<i8"), _split(table["offsets"], "<i8")
     plain = table.drop_columns(["uids", "offsets"]).to_pylist()
     return tuple(Read(**row, uids=u, offsets=o) for row, u, o in zip(plain, uids, offsets, strict=True))
 
 
-def _split(column: pa.ChunkedArray) -> list[NDArray[Any]]:
-    """One array per row of a list column."""
-    lists = column.combine_chunks()
-    ends = np.cumsum(_numbers(pc.list_value_length(lists)), dtype=np.int64)
-    values = _numbers(lists.flatten())
-    return np.split(values, ends[:-1]) if len(ends) else []
+def _table(column: pa.ChunkedArray, names: Sequence[str]) -> dict[str, Any]:
+    """The named columns that were packed row by row."""
+    numbers, _ = _unpacked(column, np.dtype("<i8"))
+    return dict(zip(names, np.ascontiguousarray(numbers.reshape(-1, len(names)).T), strict=True))
+
+
+def _unpacked(column: pa.ChunkedArray, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """All numbers of a packed column, and where those of each row end."""
+    packed = column.combine_chunks()
+    if not len(packed):
+        return np.zeros(0, kind), np.zeros(0, np.int64)
+    _, offsets, data = packed.buffers()
+    ends = np.frombuffer(offsets, np.int32)[packed.offset : packed.offset + len(packed) + 1].astype(np.int64)
+    # Copied: the buffer may be unaligned, and must not outlive Spark's.
+    numbers = np.frombuffer(bytes(data)[ends[0] : ends[-1]] if data else b"", kind)
+    return numbers, (ends[1:] - ends[0]) // kind.itemsize
+
+
+def _split(column: pa.ChunkedArray, kind: str) -> list[NDArray[Any]]:
+    """One array per row of a packed column."""
+    numbers, ends = _unpacked(column, np.dtype(kind))
+    stops = ends.tolist()
+    return [numbers[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 
 
 def _watermarks(table: pa.Table) -> Mapping[str, Watermarks]:

@@ -1,33 +1,34 @@
 """Rows: what the Spark tables hold, made from a run directory's bytes as Arrow batches. No Spark in here.
 
-    batches    one row per replica (its bounds and damage; `ordinal` -1) and one per batch of it (`ordinal` = place in the log),
-               with its data records as list columns where the replica is the one that speaks for its cluster
+    batches    one row per replica (its bounds and damage; `ordinal` -1) and one per stretch of its batches (`ordinal` = place of
+               the first in the log): their headers, and their data records where the replica speaks for its cluster
     history    one row per send group, per poll of a partition, per sampled watermark; and one per part that cannot be trusted
 
+Columns of numbers cross Spark as bytes, row after row of little-endian i64: a row per batch costs the JVM several times the CPU
+of everything else together (measured at 120,000 batches: 6 s more).
 Every row carries (run, topic, partition), so that many runs are one table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from harness.log import batches, records
 from harness.model.history import Operation, SendGroup
 from harness.rundir import Damage, RunReader
 from spark_verify.plan import Captured
-from spark_verify.view import Batches, Ints
+from spark_verify.view import Batches, Ints, Records
 
-LISTS: Final = pa.list_(pa.int64())
-FLAGS: Final = pa.list_(pa.bool_())
+PACKED: Final = pa.binary()
 HEADER_FIELDS: Final = tuple(f.name for f in fields(Batches))
-RECORD_FIELDS: Final = ("offset", "uid", "operation", "digest", "timestamp")
-_FLAG_FIELDS: Final = ("crc_ok", "transactional")
+RECORD_FIELDS: Final = tuple(f.name for f in fields(Records))
 _KEY: Final = [("run", pa.string()), ("topic", pa.string()), ("partition", pa.int32())]
 
 BATCHES: Final = pa.schema(
@@ -49,8 +50,8 @@ BATCHES: Final = pa.schema(
                 ]
             ),
         ),
-        *((name, pa.bool_() if name in _FLAG_FIELDS else pa.int64()) for name in HEADER_FIELDS),
-        *((f"record_{name}", LISTS) for name in RECORD_FIELDS),
+        ("headers", PACKED),
+        ("records", PACKED),
     ]
 )
 
@@ -70,8 +71,8 @@ SEND: Final = pa.struct(
         ("producer_id", pa.int64()),
         ("producer_epoch", pa.int64()),
         ("first_uid", pa.int64()),
-        ("offsets", LISTS),
-        ("refused", FLAGS),
+        ("offsets", PACKED),
+        ("refused", PACKED),
     ]
 )
 READ: Final = pa.struct(
@@ -85,8 +86,8 @@ READ: Final = pa.struct(
         ("time", pa.int64()),
         ("returned", pa.int64()),
         ("position", pa.int64()),
-        ("uids", LISTS),
-        ("offsets", LISTS),
+        ("uids", PACKED),
+        ("offsets", PACKED),
     ]
 )
 WATERMARK: Final = pa.struct(
@@ -104,22 +105,22 @@ WATERMARK: Final = pa.struct(
 DAMAGE: Final = pa.struct([("path", pa.string()), ("reason", pa.string())])
 HISTORY: Final = pa.schema([*_KEY, ("send", SEND), ("read", READ), ("watermark", WATERMARK), ("damage", DAMAGE)])
 
-_ROWS_AT_ONCE: Final = 4096
+_BATCHES_AT_ONCE: Final = 4096
 _RECORDS_AT_ONCE: Final = 32768
+_BYTES_AT_ONCE: Final = 4 << 20
 
 
 def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
-    """The rows of some replicas, in Arrow batches of some ten thousand records: a smaller one costs Spark as much."""
+    """The rows of some replicas, in Arrow batches of some MiB."""
     waiting: list[pa.RecordBatch] = []
-    rows = held = 0
+    size = 0
     for replica in replicas:
         for piece in _replica_rows(replica):
             waiting.append(piece)
-            rows += len(piece)
-            held += len(piece.column("record_offset").values)
-            if rows >= _ROWS_AT_ONCE or held >= _RECORDS_AT_ONCE:
+            size += piece.nbytes
+            if size >= _BYTES_AT_ONCE:
                 yield pa.concat_batches(waiting)
-                waiting, rows, held = [], 0, 0
+                waiting, size = [], 0
     if waiting:
         yield pa.concat_batches(waiting)
 
@@ -128,13 +129,11 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
     bounds = captured.bounds
     log = batches.scan([Path(path) for path in captured.paths])
     damage = [str(d) for d in log.damage]
-    columns = np.zeros((len(RECORD_FIELDS), 0), np.int64)
-    batch = np.zeros(0, np.int64)
+    packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
     if captured.canonical:
         decoded, unreadable = records.decode(log)
         damage += [str(d) for d in unreadable]
-        columns = np.stack([getattr(decoded, name) for name in RECORD_FIELDS])
-        batch = decoded.batch
+        packed = _packed(decoded, RECORD_FIELDS)
     if not captured.paths:
         damage.append(f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured")
     told = {
@@ -146,38 +145,30 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "damage": damage,
     }
     key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker]
-    yield _record_batch(key, [-1], pa.array([told], BATCHES.field("replica").type), {}, ())
-    headers = {name: getattr(log.headers, name) for name in HEADER_FIELDS}
-    starts = np.searchsorted(batch, np.arange(len(log.headers) + 1))
+    yield _record_batch([*key, -1, told, b"", b""])
+    headers = _packed(log.headers, HEADER_FIELDS)
+    starts = np.searchsorted(packed[:, RECORD_FIELDS.index("batch")], np.arange(len(log.headers) + 1))
     for first, after in _pieces(starts):
-        lists = [pa.ListArray.from_arrays(_offsets(starts, first, after), c[starts[first] : starts[after]]) for c in columns]
-        piece = {name: column[first:after] for name, column in headers.items()}
-        nothing = pa.nulls(after - first, BATCHES.field("replica").type)
-        yield _record_batch(key, range(first, after), nothing, piece, lists)
+        mine = packed[starts[first] : starts[after]]
+        yield _record_batch([*key, first, None, headers[first:after].tobytes(), mine.tobytes()])
+
+
+def _packed(columns: object, names: Sequence[str]) -> NDArray[np.int64]:
+    return np.stack([getattr(columns, name).astype("<i8") for name in names], axis=1)
 
 
 def _pieces(starts: Ints) -> Iterator[tuple[int, int]]:
-    """Spans of batches that hold a bounded number of rows and, but for one huge batch, of records."""
+    """Spans that hold a bounded number of batches and, but for one huge batch, of records."""
     first, count = 0, len(starts) - 1
     while first < count:
         full = int(np.searchsorted(starts, starts[first] + _RECORDS_AT_ONCE, side="right")) - 1
-        after = min(max(full, first + 1), first + _ROWS_AT_ONCE, count)
+        after = min(max(full, first + 1), first + _BATCHES_AT_ONCE, count)
         yield first, after
         first = after
 
 
-def _offsets(starts: Ints, first: int, after: int) -> pa.Array:
-    return pa.array((starts[first : after + 1] - starts[first]).astype(np.int32))
-
-
-def _record_batch(
-    key: Sequence[object], ordinals: Sequence[int], replica: pa.Array, headers: Mapping[str, object], lists: Sequence[pa.Array]
-) -> pa.RecordBatch:
-    rows = len(ordinals)
-    columns = [pa.repeat(pa.scalar(value, BATCHES.field(i).type), rows) for i, value in enumerate(key)]
-    columns += [pa.array(ordinals, pa.int64()), replica]
-    columns += [pa.array(headers[n]) if headers else pa.nulls(rows, BATCHES.field(n).type) for n in HEADER_FIELDS]
-    columns += lists or [pa.nulls(rows, LISTS)] * len(RECORD_FIELDS)
+def _record_batch(values: Sequence[object]) -> pa.RecordBatch:
+    columns = [pa.array([value], field.type) for value, field in zip(values, BATCHES, strict=True)]
     return pa.record_batch(columns, schema=BATCHES)
 
 
@@ -188,23 +179,21 @@ class _Rows:
         self._kind = kind
         self._run = run
         self._type = HISTORY.field(kind).type
-        self._keys: tuple[list[str], list[int]] = [], []
-        self._columns: list[list[Any]] = [[] for _ in self._type]
+        self._rows: list[tuple[object, ...]] = []
 
     def add(self, topic: str, partition: int, *values: object) -> None:
-        self._keys[0].append(topic)
-        self._keys[1].append(partition)
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
+        self._rows.append((topic, partition, *values))
 
     def batch(self) -> pa.RecordBatch:
-        topics, partitions = self._keys
-        rows = len(topics)
-        values = [pa.array(column, field.type) for column, field in zip(self._columns, self._type, strict=True)]
+        rows = len(self._rows)
+        if not rows:
+            return pa.RecordBatch.from_pylist([], HISTORY)
+        topics, partitions, *columns = zip(*self._rows, strict=True)
+        values = [pa.array(column, field.type) for column, field in zip(columns, self._type, strict=True)]
         mine = pa.StructArray.from_arrays(values, fields=list(self._type))
-        columns = [pa.repeat(self._run, rows), pa.array(topics, pa.string()), pa.array(partitions, pa.int32())]
-        columns += [mine if field.name == self._kind else pa.nulls(rows, field.type) for field in list(HISTORY)[3:]]
-        return pa.record_batch(columns, schema=HISTORY)
+        key = [pa.repeat(self._run, rows), pa.array(topics, pa.string()), pa.array(partitions, pa.int32())]
+        rest = [mine if field.name == self._kind else pa.nulls(rows, field.type) for field in list(HISTORY)[3:]]
+        return pa.record_batch([*key, *rest], schema=HISTORY)
 
 
 def history_rows(root: Path, part: str) -> Iterator[pa.RecordBatch]:
@@ -242,16 +231,17 @@ def _operation(rows: _Rows, invoked: Operation | None, returned: Operation | Non
     for row in (invoked, returned):
         groups |= {(g.topic, g.partition, g.first_uid): g for g in (row.sends if row else ())}
     for group in groups.values():
-        offsets = [-1] * group.count
+        offsets = np.full(group.count, -1, "<i8")
         for index, count, offset in group.acks:
-            offsets[index : index + count] = range(offset, offset + count)
-        refused = [False] * group.count
+            offsets[index : index + count] = np.arange(offset, offset + count)
+        refused = np.zeros(group.count, np.bool_)
         for index, count in group.refused:
-            refused[index : index + count] = [True] * count
+            refused[index : index + count] = True
         rows.add(
             group.topic, group.partition, last.number, last.client, last.process, last.cluster, last.kind, last.ending,
             returned.outcome if returned else "info", last.transactional_id, invoked.time if invoked else 0, last.ended_at,
-            returned.time if returned else -1, last.producer_id, last.producer_epoch, group.first_uid, offsets, refused,
+            returned.time if returned else -1, last.producer_id, last.producer_epoch, group.first_uid,
+            offsets.tobytes(), refused.tobytes(),
         )  # fmt: skip
 
 
@@ -267,7 +257,8 @@ def _reads(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
                 offsets += range(offset, offset + count)
             rows.add(
                 fetched.topic, fetched.partition, poll.reader, poll.process, poll.cluster, poll.isolation, poll.kind, poll.group,
-                poll.time, poll.returned, fetched.position, uids, offsets,
+                poll.time, poll.returned, fetched.position,
+                np.array(uids, "<i8").tobytes(), np.array(offsets, "<i8").tobytes(),
             )  # fmt: skip
     return rows, damage
 

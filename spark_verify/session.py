@@ -35,7 +35,7 @@ from spark_verify.source import register
 DEFAULT_MASTER: Final = "local[2]"
 _WITHIN: Final = 120.0
 _HEAP: Final = "2g"
-_NICE: Final = "10"
+_NICE: Final = "5"
 _SETTINGS: Final = {
     "spark.app.name": "linkflap",
     "spark.driver.host": "127.0.0.1",

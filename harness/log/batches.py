@@ -9,17 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
 from harness.log import layout
+from harness.log.codecs import NONE
 from harness.log.reference import control_type
 from harness.log.segments import Damage, Segment, map_segments, walk
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+_MARKER_BYTES: Final = np.array([0, 0, 8, 0, 0, 0], np.uint8)
+"""Timestamp delta 0, offset delta 0, key length 4 (zigzag), version 0, and the high byte of the type."""
+_USUAL_KEY: Final = 5
+"""Where a control record's key begins behind the header when its length, deltas and key length are one byte each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,17 +155,32 @@ def _corrupt(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
 
 
 def _read_control_types(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
-    """Fills in what each control batch says; one that cannot be read stays OTHER_CONTROL and is damage."""
+    """Fills in what each control batch says; one that cannot be read stays OTHER_CONTROL and is damage.
+
+    Markers as brokers write them (uncompressed, deltas of 0, a key of 4 bytes) are read all at once, any other by itself.
+    """
     damage: list[Damage] = []
-    for i in np.flatnonzero((headers.control != layout.DATA) & headers.crc_ok):
-        segment, position = segments[int(headers.segment[i])], int(headers.position[i])
-        records = segment.data[position + layout.HEADER_SIZE : position + int(headers.length[i])].tobytes()
-        kind, reason = control_type(int(headers.codec[i]), records)
-        headers.control[i] = kind
-        if reason:
-            detail = f"offset {headers.base_offset[i]}: {reason}"
-            damage.append(Damage(kind="unknown-control", file=segment.name, position=position, detail=detail))
+    wanted = (headers.control != layout.DATA) & headers.crc_ok
+    for index, segment in enumerate(segments):
+        mine = np.flatnonzero(wanted & (headers.segment == index))
+        usual = mine[(headers.codec[mine] == NONE) & (headers.length[mine] >= layout.HEADER_SIZE + _USUAL_KEY + 4)]
+        head = segment.data[headers.position[usual, None] + layout.HEADER_SIZE + np.arange(_USUAL_KEY + 4)]
+        plain = (head[:, 0] < 0x80) & (head[:, 2:8] == _MARKER_BYTES).all(axis=1) & (head[:, 8] <= layout.COMMIT)
+        headers.control[usual[plain]] = head[plain, 8]
+        for i in np.setdiff1d(mine, usual[plain]):
+            damage.extend(_read_control_type(segment, headers, int(i)))
     return damage
+
+
+def _read_control_type(segment: Segment, headers: Headers, i: int) -> list[Damage]:
+    position = int(headers.position[i])
+    records = segment.data[position + layout.HEADER_SIZE : position + int(headers.length[i])].tobytes()
+    kind, reason = control_type(int(headers.codec[i]), records)
+    headers.control[i] = kind
+    if not reason:
+        return []
+    detail = f"offset {headers.base_offset[i]}: {reason}"
+    return [Damage(kind="unknown-control", file=segment.name, position=position, detail=detail)]
 
 
 def _disorder(segments: Sequence[Segment], headers: Headers) -> list[Damage]:

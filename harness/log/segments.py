@@ -10,14 +10,18 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.log import layout
 
 Bytes = NDArray[np.uint8]
+# Compiled code sees globals of its own module as constants, and no attributes of others.
+_LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = layout.LENGTH_AT, layout.LENGTH_ENDS, layout.MAGIC_AT, layout.MAGIC
+_SMALLEST_BATCH, _LARGEST = layout.HEADER_SIZE, layout.LARGEST_LENGTH
 Kind = Literal[
     "unreadable-file",
     "torn-tail",
@@ -94,26 +98,44 @@ def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
     """
     data = segment.data.data
     size = len(data)
-    positions: list[int] = []
+    positions: list[NDArray[np.int64]] = []
     damage: list[Damage] = []
     old = _Run()
     position = 0
     while position < size:
+        run, position = _sound(segment.data, position)
+        if len(run):
+            old.end(segment, damage)
+            positions.append(run)
+        if position == size:
+            break
         step = _step(segment, data, position)
         if isinstance(step, Damage):
             damage.append(step)
             break
         if step == 0:
             break
-        magic = data[position + layout.MAGIC_AT]
-        if magic == layout.MAGIC:
-            old.end(segment, damage)
-            positions.append(position)
-        else:
-            old.add(position, magic, segment, damage)
+        old.add(position, data[position + layout.MAGIC_AT], segment, damage)
         position += step
     old.end(segment, damage)
-    return np.array(positions, np.int64), damage
+    return np.concatenate([np.zeros(0, np.int64), *positions]), damage
+
+
+@numba.njit(cache=True, nogil=True)
+def _sound(data: Bytes, position: int) -> tuple[NDArray[np.int64], int]:
+    """Positions of the neighbouring whole v2 batches from `position` on, and the position after them."""
+    found = np.empty((len(data) - position) // _SMALLEST_BATCH, np.int64)
+    count = 0
+    while len(data) - position >= _SMALLEST_BATCH and data[position + _MAGIC_AT] == _MAGIC:
+        length: Any = np.int64(0)
+        for i in range(_LENGTH_AT, _LENGTH_ENDS):
+            length = (length << 8) | np.int64(data[position + i])
+        if length < _SMALLEST_BATCH - _LENGTH_ENDS or length > min(_LARGEST, len(data) - position - _LENGTH_ENDS):
+            break
+        found[count] = position
+        count += 1
+        position += _LENGTH_ENDS + length
+    return found[:count].copy(), position
 
 
 @dataclass(slots=True)

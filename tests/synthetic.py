@@ -1,0 +1,148 @@
+"""Run directories made up for tests: cluster A, mirrored to B, a forced failover, and clients that go on writing on B.
+
+Everything in them is a function of the arguments. Times are small whole numbers; every value comes from `harness.model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
+from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.rundir import FORMAT, Run, RunWriter
+from tests.kafka_log import ABORT, COMMIT, batch, marker, ours, segment
+
+TOPIC = "A.t"
+TOPOLOGY = Topology(
+    clusters=(ClusterSpec(name="A"), ClusterSpec(name="B", brokers=2)), links=(LinkSpec(source="A", destination="B"),)
+)
+DIED, ENDED = "1-failover", "2-end"
+PROMOTED, HEALED = 5_000, 9_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How much is written: transactions of `records` records in each partition, every fifth of them aborted."""
+
+    partitions: int = 2
+    transactions: int = 10
+    records: int = 3
+    codec: str = "none"
+
+
+def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -> Path:
+    """Writes a sound run directory: A captured when it failed over, B at the end with a replica on each of its brokers."""
+    scenario = Scenario(
+        name="synthetic", about="made up", seed=1, topology=TOPOLOGY, mirror=MirrorSpec(kind="mm2"),
+        workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=(), partitions=shape.partitions,
+    )  # fmt: skip
+    run = Run(format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=1, ended=0, scenario=scenario)
+    writer = RunWriter(root, run)
+    bounds: dict[str, list[Bounds]] = {DIED: [], ENDED: []}
+    events: list[Event] = [_event(100, "fault-start", "A->B", id="f1", fault="flap")]
+    operations, polls, marks = writer.operations("p1"), writer.polls("r1"), writer.watermarks("B")
+    for partition in range(shape.partitions):
+        log, sends, reads = _partition(partition, shape)
+        for row in sends:
+            operations.write(row)
+        for poll in reads:
+            polls.write(poll)
+        end = shape.transactions * (shape.records + 1)
+        for number in range(3):
+            marks.write(_mark(1000 * number, partition, min(end, 10 * number)))
+        for moment, cluster, broker in ((DIED, "A", 1), (ENDED, "B", 1), (ENDED, "B", 2)):
+            segment(root / "captures" / moment / cluster / str(broker) / f"{TOPIC}-{partition}", log)
+            bounds[moment].append(_bounds(cluster, broker, partition, end))
+        promotion = {"cluster": "B", "topic": TOPIC, "partition": partition, "offset": end // 2}
+        events.append(_event(PROMOTED, "promotion", "A->B", **promotion))
+    events += [
+        _event(PROMOTED - 1, "failover", "A->B", kind="forced", fault_time=4_000, open_transactions=0),
+        _event(HEALED, "fault-end", "A->B", id="f1"),
+        _event(8_000, "fault-start", "B/1", id="f2", fault="kill"),
+    ]
+    for moment, rows in bounds.items():
+        writer.write_bounds(moment, rows)
+    append_events(root, events)
+    writer.close(status)  # type: ignore[arg-type]
+    return root
+
+
+def append_events(root: Path, events: Sequence[Event]) -> None:
+    """Adds events with times of the caller's choosing, which RunWriter.event does not allow."""
+    with (root / "events.jsonl").open("ab") as file:
+        for event in events:
+            file.write(msgspec.json.encode(event) + b"\n")
+
+
+def _event(time: int, kind: str, subject: str, /, **data: object) -> Event:
+    return Event(time=time, kind=kind, subject=subject, data=data)
+
+
+def _partition(partition: int, shape: Shape) -> tuple[list[bytes], list[Operation], list[Poll]]:
+    log: list[bytes] = []
+    sends: list[Operation] = []
+    reads: list[Poll] = []
+    offset = 0
+    for number in range(shape.transactions):
+        operation = ((partition + 1) << 40) + number
+        first = ((partition + 1) << 40) + number * shape.records
+        ends = COMMIT if number % 5 else ABORT
+        values = [ours(first + i, operation, number * shape.records + i) for i in range(shape.records)]
+        fields = {"pid": partition, "epoch": 0, "leader_epoch": 1}
+        log.append(batch(offset, values, seq=number * shape.records, transactional=True, codec=shape.codec, **fields))
+        log.append(marker(offset + shape.records, ends, **fields))
+        sends += _operation(operation, partition, first, shape.records, offset, "commit" if ends == COMMIT else "abort")
+        if ends == COMMIT:
+            fetched = Fetched(
+                topic=TOPIC, partition=partition, runs=((first, offset, shape.records),), position=offset + shape.records
+            )
+            reads.append(_poll(10 * number, (fetched,)))
+        offset += shape.records + 1
+    return log, sends, reads
+
+
+def _operation(number: int, partition: int, first: int, count: int, offset: int, ending: str) -> list[Operation]:
+    common: Mapping[str, object] = {
+        "number": number, "client": "p1", "process": partition + 1, "cluster": "A", "kind": "transaction", "ending": ending,
+        "transactional_id": f"t{partition}",
+    }  # fmt: skip
+    asked = SendGroup(topic=TOPIC, partition=partition, first_uid=first, count=count)
+    told = SendGroup(topic=TOPIC, partition=partition, first_uid=first, count=count, acks=((0, count, offset),))
+    invoked = Operation(phase="invoke", time=10 * offset, sends=(asked,), **common)  # type: ignore[arg-type]
+    returned = Operation(
+        phase="return", time=10 * offset + 9, ended_at=10 * offset + 5, outcome="ok", producer_id=partition, producer_epoch=0,
+        sends=(told,), **common,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return [invoked, returned]
+
+
+def _poll(time: int, fetched: tuple[Fetched, ...]) -> Poll:
+    return Poll(
+        time=time,
+        returned=time + 5,
+        reader="r1",
+        process=9,
+        cluster="A",
+        isolation="read_committed",
+        kind="poll",
+        fetched=fetched,
+    )
+
+
+def _mark(time: int, partition: int, offset: int) -> Watermark:
+    return Watermark(
+        time=time, returned=time + 1, cluster="B", leader=1, topic=TOPIC, partition=partition, log_start=0,
+        last_stable=offset, high_watermark=offset, leader_epoch=1,
+    )  # fmt: skip
+
+
+def _bounds(cluster: str, broker: int, partition: int, end: int) -> Bounds:
+    return Bounds(
+        cluster=cluster, broker=broker, topic=TOPIC, partition=partition, leader=broker == 1, alive=cluster == "B",
+        log_start=0, high_watermark=end, high_watermark_from="sampled",
+    )  # fmt: skip
