@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from chaos.faults import FAULTS
+from chaos.faults import FAULTS, check_options
 from chaos.triggers import TRIGGERS
 from harness.model.clock import now
 from harness.model.errors import InputError, LinkflapError
@@ -43,6 +43,24 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
         reason = FAULTS[spec.fault].applies_to(spec.target, topology)
         if reason:
             raise InputError(f"fault {spec.id!r} ({spec.fault}) cannot be applied to {spec.target!r}: {reason}")
+        check_options(spec)
+    for failover in schedule:
+        if failover.fault.startswith("failover-"):
+            _check_nothing_revived(failover, schedule)
+
+
+def _check_nothing_revived(failover: FaultSpec, schedule: Sequence[FaultSpec]) -> None:
+    """Refuses a fault whose heal would start again what a failover has ended: the mirror, or brokers of a dead source."""
+    source = failover.target.split("->")[0]
+    for spec in schedule:
+        mirror = spec.fault == "mirror-kill" and spec.target == failover.target
+        broker = failover.fault == "failover-forced" and spec.target.startswith(f"{source}/")
+        if (mirror or broker) and spec.at + spec.duration > failover.at:
+            ends = spec.at + spec.duration
+            raise InputError(
+                f"fault {spec.id!r} would start {spec.target} again at {ends:g} s, after failover {failover.id!r} "
+                f"at {failover.at:g} s has ended it; let it end before"
+            )
 
 
 class Player:
