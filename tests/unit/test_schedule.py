@@ -1,0 +1,158 @@
+"""The schedule refuses what cannot be played, and plays the rest in order, whatever a fault does."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from chaos import schedule
+from chaos.scenarios import SCENARIOS, Wish, scenario
+from harness.model.errors import FaultError, InputError
+from harness.model.protocols import Bite
+from harness.model.scenario import FaultSpec
+from topologies import parse
+
+CUT = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=0.0)
+
+
+@pytest.mark.parametrize(
+    ("specs", "says"),
+    [
+        ([CUT, CUT], "two faults of the schedule are called 'cut'"),
+        ([replace(CUT, fault="link-snip")], "unknown kind 'link-snip'; known are broker-kill"),
+        ([replace(CUT, when="full-moon")], "waits for unknown 'full-moon'; known are always"),
+        ([replace(CUT, target="A->C")], "cannot be applied to 'A->C'"),
+        ([replace(CUT, options={"rate": 3})], "no option 'rate'"),
+        (
+            [
+                FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=1.0, duration=5.0),
+                FaultSpec(id="away", fault="failover-planned", target="A->B", at=3.0, duration=0.0),
+            ],
+            "would start A->B again at 6 s, after failover 'away'",
+        ),
+        (
+            [
+                FaultSpec(id="kill", fault="broker-kill", target="A/1", at=4.0, duration=1.0),
+                FaultSpec(id="away", fault="failover-forced", target="A->B", at=3.0, duration=0.0),
+            ],
+            "would start A/1 again",
+        ),
+    ],
+)
+def test_a_schedule_that_cannot_be_played_is_refused(specs, says):
+    with pytest.raises(InputError, match="fault") as refused:
+        schedule.check(specs, parse("A->B"))
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("seed", range(20))
+def test_every_scenario_is_a_pure_function_of_its_seed_and_can_be_played(name, seed):
+    once = scenario(name, Wish(seed=seed))
+    assert once == scenario(name, Wish(seed=seed))
+    schedule.check(once.schedule, once.topology)
+
+
+def test_different_seeds_give_different_schedules():
+    assert len({str(scenario("link-flap", Wish(seed=seed)).schedule) for seed in range(20)}) == 20
+
+
+class Told:
+    """A recorder and a watcher that remember."""
+
+    def __init__(self):
+        self.told = []
+        self.lock = threading.Lock()
+
+    def event(self, kind, subject, /, **data):
+        with self.lock:
+            self.told.append((kind, subject, data))
+
+    def fault_started(self, *_):
+        pass
+
+    def fault_ended(self, *_):
+        pass
+
+    def of(self, kind):
+        return [data for known, _, data in self.told if known == kind]
+
+
+def played(monkeypatch, fault_class, *, when="always", stopping=False):
+    told = Told()
+    monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
+    world = SimpleNamespace(recorder=told, stopping=stopping)
+    player = schedule.Player([replace(CUT, when=when)], world, told)
+    player.start()
+    player.join(within=30, tick=lambda: None)
+    return told, player
+
+
+class Obedient:
+    restores = True
+
+    def __init__(self, spec, world):
+        pass
+
+    def inject(self):
+        pass
+
+    def bite(self):
+        return Bite(bit=True, observable="it", measured=1, expected=1)
+
+    def heal(self):
+        return ["well"]
+
+
+class Blunt(Obedient):
+    def inject(self):
+        raise FaultError("the knife is blunt")
+
+
+class Incurable(Obedient):
+    def heal(self):
+        raise FaultError("cannot be healed")
+
+
+class Defective(Obedient):
+    def bite(self):
+        raise ZeroDivisionError
+
+
+def test_a_fault_is_started_measured_healed_and_ended(monkeypatch):
+    told, _ = played(monkeypatch, Obedient)
+    assert [kind for kind, _, _ in told.told] == ["fault-start", "fault-bite", "fault-heal", "fault-end"]
+    assert told.of("fault-bite") == [{"id": "cut", "bit": True, "observable": "it", "measured": 1, "expected": 1}]
+
+
+def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed_all_the_same(monkeypatch):
+    told, _ = played(monkeypatch, Blunt)
+    assert told.of("fault-bite")[0]["bit"] is False
+    assert told.of("fault-heal") == [{"id": "cut", "healed": True, "checked": ["well"]}]
+
+
+def test_a_fault_that_cannot_be_healed_is_written_down_and_kept(monkeypatch):
+    told, player = played(monkeypatch, Incurable)
+    assert told.of("fault-heal") == [{"id": "cut", "healed": False, "checked": ["cannot be healed"]}]
+    assert [str(failure) for failure in player.failures] == ["cannot be healed"]
+
+
+def test_a_defect_of_a_fault_reaches_the_run_after_the_heal(monkeypatch):
+    with pytest.raises(ZeroDivisionError):
+        played(monkeypatch, Defective)
+
+
+def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(monkeypatch):
+    told, _ = played(monkeypatch, Obedient, stopping=True)
+    assert told.told == []
+
+
+def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(monkeypatch):
+    monkeypatch.setattr(schedule, "TRIGGER_DEADLINE", 0.05)
+    monkeypatch.setattr(schedule, "TRIGGERS", {"never": lambda spec, world: False})
+    told, _ = played(monkeypatch, Obedient, when="never")
+    assert told.of("fault-bite")[0]["bit"] is False
+    assert told.of("fault-start") == []
