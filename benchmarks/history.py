@@ -132,8 +132,12 @@ def main() -> None:
             )[TOPIC].result(timeout=60)
             with_history(deployment, writer, processes, asked.clients, 1.0)  # warms the broker's compiler up
             for number in range(asked.rounds):
-                off.append(without_history(deployment, 1000 + number * asked.clients, asked.clients, asked.seconds))
-                on.append(with_history(deployment, writer, processes, asked.clients, asked.seconds))
+                first = 1000 + number * asked.clients
+                for recorded in (True, False) if number % 2 else (False, True):  # neither is always the one that comes first
+                    if recorded:
+                        on.append(with_history(deployment, writer, processes, asked.clients, asked.seconds))
+                    else:
+                        off.append(without_history(deployment, first, asked.clients, asked.seconds))
         writer.close("finished")
     report(on, off, asked.clients)
 
