@@ -176,7 +176,13 @@ def _launch(home: Path, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
     command += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
     command += ["-cp", f"{spark}/jars/*", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
     nice = shutil.which("nice")
-    environment = os.environ | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(spark)}
+    # Python workers get the environment of the JVM: they must find every module that a check here may come from.
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    environment = (
+        os.environ
+        | {"PYTHONPATH": path}
+        | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(spark)}
+    )
     return subprocess.Popen(
         [*([nice, "-n", _NICE] if nice else []), *command],
         stdin=subprocess.PIPE,

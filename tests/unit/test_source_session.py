@@ -1,0 +1,52 @@
+"""Spark's JVM: it dies with us, and where it cannot start one sentence says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.model.errors import SetupError
+from harness.model.wait import until
+from spark_verify import session
+
+OPENS = (
+    "import sys; from spark_verify import session; session._open_gateway(); print(session._jvm.pid, flush=True); sys.stdin.read()"
+)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_a_killed_harness_leaves_no_jvm():
+    with subprocess.Popen([sys.executable, "-c", OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as harness:
+        assert harness.stdout is not None
+        jvm = psutil.Process(int(harness.stdout.readline()))
+        assert jvm.is_running()
+        assert jvm.nice() >= 5
+        os.kill(harness.pid, signal.SIGKILL)
+    until(
+        lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE, within=60, what="the JVM to end", state=jvm.status
+    )
+
+
+def test_a_java_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'Error: could not find a thing' >&2\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setattr(session, "java_home_for_spark", lambda: tmp_path)
+    with pytest.raises(SetupError, match=r"Spark did not start with .*could not find a thing; set JAVA_HOME"):
+        session._open_gateway()
+    monkeypatch.setattr(session, "_jvm", None)
+
+
+def test_the_telling_line_of_a_trace():
+    trace = "Traceback (most recent call last):\n  File x\nharness.model.errors.InputError: no run.json\n SQLSTATE: 38000"
+    assert session._cause(trace) == "harness.model.errors.InputError: no run.json"
+    assert session._cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith("NoClassDefFoundError: A")
+    assert session._cause("") == "it printed nothing"

@@ -1,0 +1,100 @@
+"""The one Spark job: views that crossed Spark equal those read without it, and every finding arrives."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_verify import tables
+from spark_verify.assemble import views
+from spark_verify.checks.base import Check, Clue, Combined, Examined, Found, Unjudged
+from spark_verify.view import PartitionView
+from tests.synthetic import ENDED, TOPIC, Shape, same, write_run
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def check(name: str, kernel: object, combine: object = None) -> Check:
+    return Check(
+        name=name, guarantee="", source="", inputs=frozenset(), anomalies=(),
+        kernel=kernel, combine=combine,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def dumped(view: PartitionView) -> list[Found]:
+    return [Found(kind="view", cluster="", offset=view.partition, evidence={"pickle": pickle.dumps(view).hex()})]
+
+
+def every_kind(view: PartitionView) -> list[object]:
+    records = view.canonical()["B"].records
+    return [
+        Found(kind="noun", cluster="B", offset=records.offset[-1], evidence={"uid": records.uid[0], "all": records.uid[:2]}),
+        Examined(cluster="A", origin="native", count=len(view.canonical()["A"].records)),
+        Unjudged(reason="because"),
+        Clue(cluster="B", offset=3, data={"partition": view.partition}),
+    ]
+
+
+def joined(clues: list[Clue]) -> list[Combined]:
+    seen = [(c.topic, c.partition, c.data["partition"]) for c in clues]
+    return [Combined(found=Found(kind="joined", cluster="B", offset=1, evidence={"seen": seen}), topic=TOPIC, partition=0)]
+
+
+def crash(view: PartitionView) -> list[object]:
+    raise ZeroDivisionError(f"partition {view.partition}")
+
+
+def test_views_that_crossed_spark_equal_those_that_did_not(spark: SparkSession, tmp_path: Path):
+    roots = [write_run(tmp_path / "one", Shape(transactions=30)), write_run(tmp_path / "two", Shape(partitions=3, codec="lz4"))]
+    found = tables.findings(spark, roots, [check("dump", dumped)])
+    crossed = {(row.run, row.partition): pickle.loads(bytes.fromhex(str(row.data["pickle"]))) for row in found}
+    direct = {(view.run, view.partition): view for root in roots for view in views(root)}
+    assert len(direct) == 5
+    assert crossed.keys() == direct.keys()
+    assert all(same(crossed[key], direct[key]) for key in direct)
+
+
+def test_every_kind_of_finding_arrives(spark: SparkSession, tmp_path: Path):
+    root = write_run(tmp_path / "run")
+    checks = [check("kinds", every_kind, joined), check("crash", crash), check("plain", dumped)]
+    found = tables.findings(spark, [root], checks)
+    kinds = [row for row in found if row.check == "kinds"]
+    assert sorted(row.finding for row in kinds) == ["examined", "examined", "found", "found", "found", "unjudged", "unjudged"]
+    (both,) = [row for row in kinds if row.kind == "joined"]
+    assert both.data == {"seen": [[TOPIC, 0, 0], [TOPIC, 1, 1]]}
+    noun = next(row for row in kinds if row.kind == "noun" and row.partition == 1)
+    assert noun.data == {"uid": 2 << 40, "all": [2 << 40, (2 << 40) + 1]}
+    assert (noun.topic, noun.cluster, noun.offset) == (TOPIC, "B", 38)
+    assert [row.count for row in kinds if row.finding == "examined"] == [30, 30]
+    crashed = [row for row in found if row.check == "crash"]
+    assert {(row.finding, row.data["reason"]) for row in crashed} == {
+        ("crashed", f"ZeroDivisionError: partition {partition}") for partition in range(2)
+    }
+    assert len([row for row in found if row.check == "plain"]) == 2, "a crash hides nobody else's findings"
+
+
+def test_damage_of_any_part_arrives(spark: SparkSession, tmp_path: Path):
+    root = write_run(tmp_path / "run")
+    (root / "captures" / ENDED / "bounds.json").unlink()
+    with (root / "operations" / "p1.jsonl").open("ab") as file:
+        file.write(b"{")
+    found = tables.findings(spark, [root], [check("dump", dumped)])
+    told = {(row.data["path"], str(row.data["reason"])) for row in found if row.finding == "damage"}
+    assert any(path == "operations/p1.jsonl" and "torn" in reason for path, reason in told)
+    assert any(path.endswith("bounds.json") for path, _ in told)
+
+
+def test_the_same_session_judges_again_after_the_bytes_changed(spark: SparkSession, tmp_path: Path):
+    root = write_run(tmp_path / "run")
+    counting = check("kinds", every_kind)
+
+    def native() -> list[int]:
+        return [row.count for row in tables.findings(spark, [root], [counting]) if row.finding == "examined"]
+
+    assert native() == [30, 30]
+    path = next((root / "captures").glob(f"*/A/1/{TOPIC}-0/*.log"))
+    path.write_bytes(b"")
+    assert sorted(native()) == [0, 30]

@@ -1,0 +1,170 @@
+"""From a run directory to partition views without Spark: what is planned, what is read, what the slow decoder says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from harness.log import reference
+from harness.model.errors import InputError
+from harness.model.history import Bounds
+from spark_verify import rows
+from spark_verify.assemble import views
+from spark_verify.plan import is_data, plan
+from tests import synthetic
+from tests.kafka_log import batch, batches_in, ours, rewrite
+from tests.synthetic import DIED, ENDED, HEALED, PROMOTED, TOPIC, TOPOLOGY, Shape, append_events, write_run
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run")
+
+
+def bounds_of(root: Path, moment: str) -> list[Bounds]:
+    return msgspec.json.decode((root / "captures" / moment / "bounds.json").read_bytes(), type=list[Bounds])
+
+
+def write_bounds(root: Path, moment: str, found: list[Bounds]) -> None:
+    path = root / "captures" / moment / "bounds.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(msgspec.json.encode(found))
+
+
+def test_a_dead_cluster_is_judged_by_its_last_capture(root: Path):
+    planned = plan(root)
+    assert not planned.damage
+    assert {(r.bounds.cluster, r.moment) for r in planned.replicas} == {("A", DIED), ("B", ENDED)}
+    write_bounds(root, "0-earlier", [replace(b, log_start=1) for b in bounds_of(root, DIED)])
+    assert {r.moment for r in plan(root).replicas} == {DIED, ENDED}
+
+
+def test_the_leader_speaks_for_its_cluster(root: Path):
+    assert {(r.bounds.cluster, r.bounds.broker) for r in plan(root).replicas if r.canonical} == {("A", 1), ("B", 1)}
+
+
+def test_without_a_leader_the_highest_epoch_speaks_and_then_the_longest_log(root: Path):
+    write_bounds(root, ENDED, [replace(b, leader=False) for b in bounds_of(root, ENDED)])
+
+    def speaker() -> set[int]:
+        return {r.bounds.broker for r in plan(root).replicas if r.canonical and r.bounds.cluster == "B"}
+
+    assert speaker() == {1}, "equal logs: the lower broker id"
+    for partition in range(2):
+        path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-{partition}" / f"{0:020}.log"
+        rewrite(path, [one for _, one in batches_in(path)][:-1])
+    assert speaker() == {2}, "the longer log"
+    for partition in range(2):
+        path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-{partition}" / f"{0:020}.log"
+        rewrite(path, [*[one for _, one in batches_in(path)][:-1], batch(38, [ours(5)], leader_epoch=2)])
+    assert speaker() == {1}, "the higher leader epoch, though shorter"
+
+
+def test_promotions_and_windows_come_from_events(root: Path):
+    planned = plan(root)
+    (promotion,) = planned.promotions[TOPIC, 1]
+    assert (promotion.source, promotion.cluster, promotion.offset, promotion.kind) == ("A", "B", 20, "forced")
+    assert (promotion.time, promotion.fault_time) == (PROMOTED, 4_000)
+    assert [(w.id, w.start, w.end) for w in planned.windows] == [("f1", 100, HEALED), ("f2", 8_000, planned.ended)]
+
+
+def test_a_promotion_that_cannot_be_read_is_damage(root: Path):
+    append_events(root, [synthetic._event(1, "promotion", "A->B", cluster="B")])
+    assert any("promotion of A->B" in d.reason for d in plan(root).damage)
+
+
+def test_missing_parts_are_damage(root: Path):
+    (root / "captures" / ENDED / "bounds.json").unlink()
+    reasons = [d.reason for d in plan(root).damage]
+    assert any("not finished" in reason for reason in reasons)
+    assert any("cluster B is in no finished capture" in reason for reason in reasons)
+    with pytest.raises(InputError, match="not a run directory"):
+        plan(root / "nowhere")
+
+
+def test_a_mirrors_own_topics_are_no_data():
+    assert is_data(TOPOLOGY, "A.orders")
+    assert not is_data(TOPOLOGY, "A.checkpoints.internal")
+    assert not is_data(TOPOLOGY, "__consumer_offsets")
+    assert not is_data(TOPOLOGY, "heartbeats")
+
+
+def test_views_hold_what_the_slow_decoder_reads(root: Path):
+    found = list(views(root))
+    assert [(v.topic, v.partition) for v in found] == [(TOPIC, 0), (TOPIC, 1)]
+    for view in found:
+        assert [(r.cluster, r.broker, r.canonical) for r in view.replicas] == [("A", 1, True), ("B", 1, True), ("B", 2, False)]
+        path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-{view.partition}" / f"{0:020}.log"
+        slow = list(reference.batches(path.read_bytes()))
+        data = [(i, r) for i, b in enumerate(slow) if not b.is_control for r in reference.records(b)]
+        for replica in view.replicas:
+            b, r = replica.batches, replica.records
+            assert b.base_offset.tolist() == [one.base_offset for one in slow]
+            assert b.last_offset.tolist() == [one.last_offset for one in slow]
+            assert b.crc.tolist() == [one.crc for one in slow]
+            assert b.last_sequence.tolist() == [one.last_sequence for one in slow]
+            assert b.crc_ok.dtype == b.transactional.dtype == np.bool_
+            assert replica.end == slow[-1].last_offset + 1
+            assert not replica.damage
+            assert len(r) == (len(data) if replica.canonical else 0)
+        canonical = view.canonical()["B"].records
+        assert canonical.digest.tolist() == [reference.digest(r) for _, r in data]
+        assert canonical.batch.tolist() == [i for i, _ in data]
+        assert list(zip(canonical.uid.tolist(), canonical.operation.tolist(), strict=True)) == [
+            reference.identity(r) for _, r in data
+        ]
+
+
+def test_sends_reads_and_watermarks(root: Path):
+    view = next(iter(views(root)))
+    assert len(view.sends) == 10
+    first = view.sends[0]
+    assert (first.outcome, first.ending, first.invoked, first.returned, first.ended_at) == ("ok", "abort", 0, 9, 5)
+    assert first.offsets.tolist() == [0, 1, 2]
+    assert first.refused.tolist() == [False] * 3
+    read = view.reads[0]
+    assert (read.uids.tolist(), read.offsets.tolist()) == ([(1 << 40) + i for i in (3, 4, 5)], [4, 5, 6])
+    assert view.watermarks["B"].high_watermark.tolist() == [0, 10, 20]
+
+
+def test_an_operation_that_never_returned_is_info(root: Path):
+    path = root / "operations" / "p1.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]))
+    last = list(views(root))[1].sends[-1]
+    assert (last.outcome, last.returned, last.ended_at) == ("info", -1, 0)
+    assert last.offsets.tolist() == [-1, -1, -1]
+
+
+def test_torn_bytes_and_lines_are_told(root: Path):
+    path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-0" / f"{0:020}.log"
+    path.write_bytes(path.read_bytes()[:-5])
+    view = next(iter(views(root)))
+    assert "torn-tail" in view.canonical()["B"].damage[0]
+    assert not view.canonical()["A"].damage
+    with (root / "polls" / "r1.jsonl").open("ab") as file:
+        file.write(b'{"time": 1')
+    (told,) = [b for b in rows.history_rows(root, "polls") if b["damage"].null_count == 0]
+    assert told["damage"][0].as_py()["reason"].endswith("is torn")
+    assert told["topic"].to_pylist() == [""]
+
+
+def test_long_logs_come_in_stretches_and_are_whole_again(root: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = list(views(root))
+    monkeypatch.setattr(rows, "_BATCHES_AT_ONCE", 3)
+    monkeypatch.setattr(rows, "_RECORDS_AT_ONCE", 4)
+    monkeypatch.setattr(rows, "_BYTES_AT_ONCE", 300)
+    pieces = sum(len(b) for b in rows.batch_rows(plan(root).replicas))
+    assert pieces > 30
+    assert synthetic.same(whole, list(views(root)))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_codecs_change_nothing_but_lengths_and_checksums(tmp_path: Path, codec: str):
+    plain = next(iter(views(write_run(tmp_path / "plain")))).canonical()["B"].records
+    packed = next(iter(views(write_run(tmp_path / codec, Shape(codec=codec))))).canonical()["B"].records
+    assert packed.digest.tolist() == plain.digest.tolist()
