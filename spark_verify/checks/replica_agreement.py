@@ -108,6 +108,7 @@ def _disagreement(
     evidence["batch"] = [base, max(int(mine[0][1]), int(yours[0][1]))]
     changed = _records(model, other, base, int(mine[0][1]))
     evidence["records"] = changed.tolist()
+    evidence["uids"] = model.records.uid[np.isin(model.records.offset, changed if len(changed) else _span(mine[0]))].tolist()
     evidence["odd_one_out"] = _odd_one_out(replicas, base)
     return Found(
         kind="replica-disagreement",
@@ -115,6 +116,11 @@ def _disagreement(
         offset=int(changed[0]) if len(changed) else base,
         evidence=evidence,
     )
+
+
+def _span(batch: NDArray[np.int64]) -> Ints:
+    """All offsets of a batch."""
+    return np.arange(batch[0], batch[1] + 1)
 
 
 def _records(model: Replica, other: Replica, base: int, last: int) -> Ints:

@@ -50,6 +50,7 @@ def test_without_decoded_records_the_batch_is_named():
     other.records = []
     (found,) = findings(NAME, view([replica(1).data(1, 2), other]))
     assert (found.offset, found.evidence["batch"], found.evidence["records"]) == (0, [0, 1], [])
+    assert found.evidence["uids"] == [1, 2]
 
 
 def test_the_odd_one_of_three_is_named():
