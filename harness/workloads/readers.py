@@ -273,10 +273,9 @@ class ReaderClient(Client):
         )
 
     def leave(self, *, clean: bool) -> None:
-        """Closes the consumer, or, when not clean, only destroys it: close waits for answers of a coordinator that may be dead
-        (seen: as long as the session timeout with a commit pending). A living group then notices at its session timeout."""
-        if self._consumer is not None and clean:
-            self._consumer.close()
+        """Destroys the consumer without closing it: close waits, with no deadline, for answers of a coordinator that may be dead
+        or on the move (seen: as long as the session timeout with a commit pending). The group notices at its session timeout."""
+        del clean
         self._consumer = None
         self.positions = {}
 
