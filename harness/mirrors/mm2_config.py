@@ -139,6 +139,8 @@ def _worker(destination: str) -> dict[str, str]:
         "session.timeout.ms": "6000",
         "heartbeat.interval.ms": "500",
         "scheduled.rebalance.max.delay.ms": "0",
+        # With a dead source the checkpoint task does not stop by itself, and a forced failover waits for it (default 5 s).
+        "task.shutdown.graceful.timeout.ms": "2000",
     }
     return {f"{destination}.{name}": value for name, value in settings.items()}
 
