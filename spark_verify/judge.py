@@ -114,6 +114,8 @@ def _result(
     broken = Counter(a.kind for a in found if not a.allowed)
     verdict = Verdict.INVALID if broken else Verdict.UNKNOWN if reasons else Verdict.VALID
     said = [", ".join(f"{count} {kind}" for kind, count in broken.most_common())] if broken else []
+    if not (examined or said or reasons):
+        said = [f"there were no {check.unit} to examine"]
     return CheckResult(
         name=check.name,
         verdict=verdict,

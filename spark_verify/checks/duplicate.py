@@ -36,7 +36,8 @@ def _repeats(view: PartitionView, log: Log) -> Sequence[Finding]:
     first, copy = copies(records.uid[counted])
     findings: list[Finding] = list(examined(view, cluster, records.offset[counted]))
     again = np.flatnonzero(copy > 0)
-    for start, end in runs(again, records.uid[counted[again]]):
+    # One replay of a stretch is one anomaly, dated by its oldest record.
+    for start, end in runs(again, first[again]):
         at = again[start:end]
         row, original = counted[at[0]], int(records.offset[counted[first[at[0]]]])
         evidence: dict[str, object] = {

@@ -71,7 +71,8 @@ def _repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     uids = ours.records.uid[compared.mirrored]
     again = np.flatnonzero((compared.copy > 0) & ~among(uids, repeated_at_source(compared)))
     found = []
-    for start, end in runs(again, uids[again]):
+    # One replay of a stretch is one anomaly, dated by its oldest record.
+    for start, end in runs(again, compared.first[again]):
         at = again[start:end]
         offset = int(ours.records.offset[compared.mirrored[at[0]]])
         original = int(ours.records.offset[compared.mirrored[compared.first[at[0]]]])

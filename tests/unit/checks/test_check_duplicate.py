@@ -33,6 +33,11 @@ def test_an_open_copy_at_the_end_of_a_native_log_is_one_too_many():
     assert places(NAME, seen) == [("duplicate", "A", 3)]
 
 
+def test_a_replayed_stretch_is_one_anomaly_whoever_wrote_it():
+    seen = view([Log("B").data(5, 1, 9).data(5, 1, 9).data(7)])
+    assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(3, 3)]
+
+
 def test_a_mirrored_repeat_says_when_both_copies_were_written():
     seen = view([Log("B").data(1).data(1)], watermarks={"B": samples((0, 0), (1, 1), (1, 1), (2, 2))})
     (found,) = findings(NAME, seen)

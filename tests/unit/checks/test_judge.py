@@ -249,6 +249,12 @@ def repeated(folder, written_at):
     return row(folder, "duplicate", "found", cluster="B", kind="mirrored-duplicate", offset=1, data=evidence)
 
 
+def test_a_check_that_had_nothing_to_look_at_says_so(recorded):
+    folder = recorded.close()
+    told = result(verdict_of(folder, [], "group-offsets"), "group-offsets")
+    assert (told.verdict, told.reason) == (Verdict.VALID, "there were no records to examine")
+
+
 def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded):
     recorded.fault()
     folder = recorded.close()
