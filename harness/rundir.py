@@ -148,10 +148,11 @@ class RunWriter:
             appender.close()
         self._run = replace(self._run, status=status, ended=now(), error=error, versions=versions or self._run.versions)
         self._save()
-        write_whole(self.root / "manifest.json", msgspec.json.encode(_inventory(self.root)))
+        write_whole(self.root / "manifest.json", msgspec.json.encode(inventory(self.root)))
 
 
-def _inventory(root: Path) -> dict[str, int]:
+def inventory(root: Path) -> dict[str, int]:
+    """What manifest.json holds: path -> bytes, -1 for segments."""
     rows = {str(path.relative_to(root)): path.stat().st_size for path in root.rglob("*.jsonl")}
     bounds = {str(path.relative_to(root)): path.stat().st_size for path in root.glob("captures/*/bounds.json")}
     segments = {str(path.relative_to(root)): -1 for path in root.glob("captures/*/*/*/*/*.log")}
