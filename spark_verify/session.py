@@ -23,6 +23,7 @@ from typing import IO, Final
 
 import pyspark
 from py4j.protocol import Py4JError
+from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -96,6 +97,10 @@ def close() -> None:
     if started is not None and started.done() and started.exception() is None:
         started.result().stop()
     if jvm is not None:
+        # pyspark keeps the gateway for ever, and would talk to the dead one when a session is asked for again.
+        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+        if gateway is not None:
+            gateway.shutdown()
         _end(jvm)
     os.environ.pop("PYSPARK_GATEWAY_PORT", None)
     os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
@@ -155,9 +160,10 @@ def _open_gateway() -> None:
         try:
             until(lambda: told.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
         except DeadlineExceeded as error:
-            _end(jvm)
+            close()
             raise SetupError(f"Spark did not start: {error}; the machine may be too busy, run it again") from None
         if not told.exists():
+            close()
             cause = _cause(printed.read_text(errors="replace"))
             raise SetupError(f"Spark did not start with {home}: {cause}; set JAVA_HOME to Java 17 or later")
         # Java's DataOutputStream: port i32, length i32, secret.

@@ -108,7 +108,8 @@ class Promotion:
 class Send:
     """One send group of one operation, invoke and return put together. Outcome info: never returned, or nobody knows.
 
-    `offsets[i]` is the acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where
+    `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for. `offsets[i]` is the
+    acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where
     the client was told for certain that it was not written.
     """
 

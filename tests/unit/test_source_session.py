@@ -42,7 +42,7 @@ def test_a_java_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(session, "java_home_for_spark", lambda: tmp_path)
     with pytest.raises(SetupError, match=r"Spark did not start with .*could not find a thing; set JAVA_HOME"):
         session._open_gateway()
-    monkeypatch.setattr(session, "_jvm", None)
+    assert session._jvm is None
 
 
 def test_the_telling_line_of_a_trace():
