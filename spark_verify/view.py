@@ -72,7 +72,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One captured log. `end` is the offset after the last batch in the bytes; records of it are decoded only when `canonical`."""
+    """One captured log. `end` is the offset after the last batch in the bytes; records are decoded only when `canonical`."""
 
     cluster: str
     broker: int
