@@ -1,0 +1,134 @@
+"""Honest failure: a real run that is valid, then copies of it with one thing changed, each of which must be called what it is.
+
+One recorded run (3 brokers in B, so that replicas can disagree), and one Spark job for all of its copies.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos.scenarios import Wish, scenario
+from harness.model.verdict import Verdict
+from harness.report.progress import Progress
+from harness.run import record
+from spark_verify import session
+from spark_verify.verify import verify
+from tests import mutations
+from topologies import parse
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+MUTATIONS = {
+    how.__name__: how
+    for how in (
+        mutations.one_byte,
+        mutations.interior_batch,
+        mutations.repeated_batch,
+        mutations.commit_to_abort,
+        mutations.producer_id_in_use,
+        mutations.emptied_history,
+        mutations.shown_tail,
+        mutations.unseen_tail,
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
+    """A link-flap run on one broker and three, recorded with real clusters."""
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    chosen = scenario("link-flap", Wish(seed=3, topology=parse("A->B:3"), duration=16.0))
+    session.warm()
+    with Progress() as progress:
+        return record(chosen, runtime="process", folder=folder, command="pytest", progress=progress)
+
+
+@pytest.fixture(scope="module")
+def judged(recorded, tmp_path_factory, spark):
+    """name -> (judgement, place of the mutation); the untouched run is "recorded"."""
+    folder = tmp_path_factory.mktemp("mutated")
+    places = {}
+    for name, how in MUTATIONS.items():
+        run = mutations.copy(recorded, folder / name)
+        places[name] = how(run)
+        run.seal()
+    judgements = verify([recorded, *(folder / name for name in MUTATIONS)], spark=spark)
+    return {judgement.folder.name if judgement.folder != recorded else "recorded": judgement for judgement in judgements}, places
+
+
+@pytest.fixture
+def of(judged):
+    """The document and the place of one mutation."""
+    judgements, places = judged
+    return lambda name: (judgements[name].document, places.get(name))
+
+
+def anomalies(document, kind):
+    return [a for a in document["anomalies"] if a["kind"] == kind and not a["allowed"]]
+
+
+def at(place):
+    return lambda a: (a["cluster"], a["partition"], a["offset"]) == (place.cluster, place.partition, place.offset)
+
+
+def rpo(document):
+    return document["failovers"][0]["rpo_records"]
+
+
+def test_the_run_itself_is_valid(of):
+    document, _ = of("recorded")
+    assert document["verdict"] == Verdict.VALID, document["checks"]
+    assert all(sum(c["examined"].values()) for c in document["checks"])
+
+
+def test_one_byte_of_one_replica_is_a_disagreement_and_names_the_record(of):
+    document, place = of("one_byte")
+    assert document["verdict"] == Verdict.INVALID
+    assert any(map(at(place), anomalies(document, "replica-disagreement")))
+
+
+def test_an_interior_batch_that_is_gone_is_a_lost_write(of):
+    document, place = of("interior_batch")
+    assert document["verdict"] == Verdict.INVALID
+    lost = anomalies(document, "lost-write")
+    assert lost
+    assert {a["evidence"]["uid"] for a in lost} <= place.uids
+
+
+def test_a_native_batch_that_is_there_twice_is_a_duplicate(of):
+    document, place = of("repeated_batch")
+    assert document["verdict"] == Verdict.INVALID
+    assert any(map(at(place), anomalies(document, "duplicate")))
+
+
+def test_a_commit_that_became_an_abort(of):
+    document, place = of("commit_to_abort")
+    assert document["verdict"] == Verdict.INVALID
+    assert any(map(at(place), anomalies(document, "commit-aborted")))
+
+
+def test_a_producer_id_in_use(of):
+    document, place = of("producer_id_in_use")
+    assert document["verdict"] == Verdict.INVALID
+    assert any(map(at(place), anomalies(document, "producer-id-collision")))
+
+
+def test_an_emptied_history_is_unknown(of):
+    document, _ = of("emptied_history")
+    assert document["verdict"] == Verdict.UNKNOWN
+
+
+def test_a_tail_that_nobody_had_seen_is_the_recovery_point(of):
+    document, place = of("unseen_tail")
+    assert anomalies(document, "lost-write") == []
+    assert document["verdict"] == Verdict.VALID, [c for c in document["checks"] if c["verdict"] != "valid"]
+    before, _ = of("recorded")
+    assert rpo(document) == rpo(before) + len(place.uids)
+
+
+def test_a_tail_that_was_shown_is_a_lost_write(of):
+    document, place = of("shown_tail")
+    assert document["verdict"] == Verdict.INVALID
+    assert {a["evidence"]["uid"] for a in anomalies(document, "lost-write")} & place.uids

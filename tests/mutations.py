@@ -1,0 +1,212 @@
+"""Small, deliberate damage to a copy of a recorded run, CRCs repaired: what a verifier must notice, and where.
+
+Each mutation changes one thing in a copy of the run and returns where it is. None of them uses the verifier's own readers of
+logs; the manifest is made anew, so that nothing but the mutation can be noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.log import layout, reference
+from harness.rundir import inventory
+from tests.kafka_log import ABORT, COMMIT, batches_in, changed, field_of, recrc, rewrite, with_marker_kind
+
+TOPIC = "A.orders"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a mutation is: the offset on `cluster` at which the anomaly has to be named, and the uids it touches."""
+
+    cluster: str
+    partition: int
+    offset: int
+    uids: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of a run directory, to be damaged."""
+
+    root: Path
+
+    def replicas(self, cluster: str, partition: int) -> list[Path]:
+        """The single segment file of every captured replica, the leader's first."""
+        found = sorted(self.root.glob(f"captures/*/{cluster}/*/{TOPIC}-{partition}/*.log"))
+        leader = next(
+            b["broker"] for b in self.bounds() if (b["cluster"], b["partition"], b["leader"]) == (cluster, partition, True)
+        )
+        return sorted(found, key=lambda path: path.parts[-3] != str(leader))
+
+    def bounds(self) -> list[dict]:
+        rows = [row for path in self.root.glob("captures/*/bounds.json") for row in json.loads(path.read_bytes())]
+        return [row for row in rows if row["topic"] == TOPIC]
+
+    def promotion(self, partition: int) -> int:
+        return next(
+            e["data"]["offset"]
+            for e in self.rows("events.jsonl")
+            if e["kind"] == "promotion" and e["data"]["partition"] == partition
+        )
+
+    def promoted_at(self) -> int:
+        return next(e["time"] for e in self.rows("events.jsonl") if e["kind"] == "failover")
+
+    def rows(self, path: str | Path) -> list[dict]:
+        return [json.loads(line) for line in (self.root / path).read_bytes().splitlines()]
+
+    def write(self, path: str | Path, rows: Iterable[dict]) -> None:
+        (self.root / path).write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+
+    def seal(self) -> None:
+        """Makes the manifest say what is there now."""
+        (self.root / "manifest.json").write_text(json.dumps(inventory(self.root)))
+
+    def change(self, cluster: str, partition: int, how: Callable[[list[bytes]], list[bytes]]) -> None:
+        """Rewrites every replica of a partition."""
+        for path in self.replicas(cluster, partition):
+            rewrite(path, how([data for _, data in batches_in(path)]))
+
+
+def copy(recorded: Path, folder: Path) -> Copy:
+    """A copy of a recorded run."""
+    shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("logs", "verdict.json", "report.html"))
+    (folder / "logs").mkdir()
+    return Copy(folder)
+
+
+def is_control(data: bytes) -> bool:
+    return bool(field_of(data, "attributes") & 0x20)
+
+
+def is_transactional(data: bytes) -> bool:
+    return bool(field_of(data, "attributes") & 0x10)
+
+
+def uids(data: bytes) -> frozenset[int]:
+    """The payload ids of a data batch that is not compressed, read with the slow decoder."""
+    (batch,) = reference.batches(data)
+    return frozenset(reference.identity(record)[0] for record in reference.records(batch))
+
+
+def mirrored(run: Copy, partition: int) -> list[bytes]:
+    """Data batches of B below the promotion."""
+    below = run.promotion(partition)
+    batches = [data for _, data in batches_in(run.replicas("B", partition)[0])]
+    return [data for data in batches if field_of(data, "base_offset") < below and not is_control(data)]
+
+
+def native(run: Copy, partition: int) -> list[bytes]:
+    """Batches of B from the promotion on."""
+    batches = [data for _, data in batches_in(run.replicas("B", partition)[0])]
+    return [data for data in batches if field_of(data, "base_offset") >= run.promotion(partition)]
+
+
+def one_byte(run: Copy) -> Place:
+    """One byte of the value of one record, in one replica that does not lead."""
+    target = mirrored(run, 0)[2]
+    offset = field_of(target, "base_offset")
+    flipped = bytearray(target)
+    flipped[layout.HEADER_SIZE + 20] ^= 1
+    path = run.replicas("B", 0)[1]
+    rewrite(path, [recrc(bytes(flipped)) if field_of(data, "base_offset") == offset else data for _, data in batches_in(path)])
+    return Place(cluster="B", partition=0, offset=offset)
+
+
+def interior_batch(run: Copy) -> Place:
+    """A mirrored data batch in the middle of B, gone from every replica."""
+    batches = mirrored(run, 0)
+    target = batches[len(batches) // 2]
+    offset = field_of(target, "base_offset")
+    run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
+    return Place(cluster="B", partition=0, offset=offset, uids=uids(target))
+
+
+def repeated_batch(run: Copy) -> Place:
+    """An idempotent batch written on B after the failover, there once more at the end of every replica."""
+    target = next(data for data in native(run, 0) if not is_control(data) and not is_transactional(data))
+    last = native(run, 0)[-1]
+    end = field_of(last, "base_offset") + field_of(last, "last_delta") + 1
+    again = changed(target, base_offset=end)
+    run.change("B", 0, lambda all_: [*all_, again])
+    for path in run.root.glob("captures/*/bounds.json"):
+        rows = json.loads(path.read_bytes())
+        for row in rows:
+            if (row["cluster"], row["topic"], row["partition"]) == ("B", TOPIC, 0):
+                row["high_watermark"] = end + field_of(target, "last_delta") + 1
+        path.write_text(json.dumps(rows))
+    return Place(cluster="B", partition=0, offset=end, uids=uids(target))
+
+
+def commit_to_abort(run: Copy) -> Place:
+    """The first COMMIT marker that B wrote itself, turned into an ABORT in every replica."""
+    marker = next(data for data in native(run, 0) if is_control(data) and with_marker_kind(data, COMMIT) == data)
+    offset = field_of(marker, "base_offset")
+    turned = with_marker_kind(marker, ABORT)
+    run.change("B", 0, lambda all_: [turned if field_of(data, "base_offset") == offset else data for data in all_])
+    return Place(cluster="B", partition=0, offset=offset)
+
+
+def producer_id_in_use(run: Copy) -> Place:
+    """An idempotent batch of B under the producer id and epoch of one of B's transactional producers."""
+    batches = [data for data in native(run, 0) if not is_control(data)]
+    target = next(data for data in batches if not is_transactional(data))
+    other = next(data for data in batches if is_transactional(data))
+    offset = field_of(target, "base_offset")
+    taken = changed(target, pid=field_of(other, "pid"), epoch=field_of(other, "epoch"))
+    run.change("B", 0, lambda all_: [taken if field_of(data, "base_offset") == offset else data for data in all_])
+    return Place(cluster="B", partition=0, offset=offset, uids=uids(target))
+
+
+def emptied_history(run: Copy) -> Place:
+    """Every file of operations and polls is there, and empty."""
+    for path in (*run.root.glob("operations/*.jsonl"), *run.root.glob("polls/*.jsonl")):
+        path.write_bytes(b"")
+    return Place(cluster="", partition=-1, offset=-1)
+
+
+def shown_tail(run: Copy) -> Place:
+    """The last mirrored batch gone from every replica of B, although readers of B had been given it."""
+    target = mirrored(run, 0)[-1]
+    offset = field_of(target, "base_offset")
+    run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
+    return Place(cluster="B", partition=0, offset=offset, uids=uids(target))
+
+
+def unseen_tail(run: Copy) -> Place:
+    """The last mirrored batch gone from every replica of B, and nobody had ever seen it there."""
+    place = shown_tail(run)
+    promoted, at = run.promotion(0), run.promoted_at()
+    for path in run.root.glob("polls/*.jsonl"):
+        rows = run.rows(path)
+        for row in rows:
+            if row["cluster"] == "B":
+                _forget(row, place.offset, promoted)
+        run.write(path, rows)
+    rows = run.rows("watermarks/B.jsonl")
+    for row in rows:
+        if row["time"] <= at and row["partition"] == 0 and row["topic"] == TOPIC:
+            for name in ("last_stable", "high_watermark"):
+                row[name] = min(row[name], place.offset)
+    run.write("watermarks/B.jsonl", rows)
+    return place
+
+
+def _forget(poll: dict, first: int, end: int) -> None:
+    """Takes what a poll returned of [first, end) out of it."""
+    for fetched in poll["fetched"]:
+        if fetched["partition"] != 0 or fetched["topic"] != TOPIC:
+            continue
+        kept = []
+        for uid, offset, count in fetched["runs"]:
+            before, after = max(0, min(count, first - offset)), max(0, offset + count - max(end, offset))
+            kept += [[uid, offset, before]] if before else []
+            kept += [[uid + count - after, offset + count - after, after]] if after else []
+        fetched["runs"] = kept
+        if first < fetched["position"] <= end:
+            fetched["position"] = first
