@@ -1,0 +1,55 @@
+"""Writes docs/map.md: every module with the first sentence of what it promises.
+
+python docs/make_map.py > docs/map.md
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACES = {
+    "harness/model": "Pure values and protocols, standard library only",
+    "harness/log": "Kafka's log format",
+    "harness": "The recording half, and the command line",
+    "harness/wire": "What is asked of clusters in several places",
+    "harness/runtimes": "What brokers and links run in",
+    "harness/runtimes/process": "Clusters as child processes",
+    "harness/runtimes/distribution": "Kafka, Java and toxiproxy-server, fetched once per user",
+    "harness/mirrors": "What replicates over a link",
+    "harness/mirrors/shadow": "The offset-exact mirror",
+    "harness/workloads": "Clients with a purpose",
+    "harness/capture": "Raw logs and watermarks",
+    "harness/report": "What a person sees",
+    "chaos": "What is broken, and when",
+    "chaos/faults": "The faults, one file each",
+    "chaos/scenarios": "The named scenarios",
+    "topologies": "Clusters and links, and their notation",
+    "spark_verify": "The judging half",
+    "spark_verify/checks": "The checks, one file each",
+    "benchmarks": "Ratios against a named baseline",
+}
+
+
+def promise(path: Path) -> str:
+    """The first sentence of a module's docstring."""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def render() -> str:
+    """The whole page."""
+    lines = ["# Where everything is", "", "Made by `python docs/make_map.py > docs/map.md` from what each module says of itself."]
+    for place, title in PLACES.items():
+        modules = sorted(p for p in (ROOT / place).glob("*.py") if promise(p))
+        if modules:
+            lines += ["", f"## {title}: `{place}/`", ""]
+            lines += [f"- `{path.name}`: {promise(path)}" for path in modules]
+    lines += ["", "## Beside the packages", "", f"- `linkflap_pytest.py`: {promise(ROOT / 'linkflap_pytest.py')}"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
