@@ -233,10 +233,13 @@ class RunReader:
         except msgspec.DecodeError as error:
             return [], [self._damage(path, str(error))]
 
+    def folder(self, moment: str, bounds: Bounds) -> Path:
+        """Where the segments of one captured replica are."""
+        return self.root / "captures" / moment / bounds.cluster / str(bounds.broker) / f"{bounds.topic}-{bounds.partition}"
+
     def segments(self, moment: str, bounds: Bounds) -> list[Path]:
         """The segment files of one captured replica, in offset order."""
-        folder = self.root / "captures" / moment / bounds.cluster / str(bounds.broker) / f"{bounds.topic}-{bounds.partition}"
-        return sorted(folder.glob("*.log"))
+        return sorted(self.folder(moment, bounds).glob("*.log"))
 
     def _folder(self, name: str) -> list[Path]:
         return sorted((self.root / name).glob("*.jsonl"))

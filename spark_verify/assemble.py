@@ -59,6 +59,20 @@ def damage_in(history: pa.Table) -> list[Damage]:
     return [Damage(**row) for row in _of(history, "damage").to_pylist()]
 
 
+def damage_of(seen: PartitionView) -> list[Damage]:
+    """What is wrong with the captured logs of a partition: a cluster that has none, bytes of a replica that cannot be read."""
+    place = f"{seen.topic}-{seen.partition}"
+    there = {replica.cluster for replica in seen.replicas}
+    due = dict.fromkeys((seen.topic.partition(".")[0], *(destination for _, destination in seen.hops())))
+    absent = [Damage(path="captures", reason=f"no log of {place} on {name} was captured") for name in due if name not in there]
+    torn = [
+        Damage(path=f"captures/*/{replica.cluster}/{replica.broker}/{place}", reason=reason)
+        for replica in seen.replicas
+        for reason in replica.damage
+    ]
+    return [*absent, *torn]
+
+
 def _at(table: pa.Table, topic: str, partition: int) -> pa.Table:
     return table.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
 
@@ -72,7 +86,8 @@ def _of(history: pa.Table, kind: str) -> pa.Table:
 def _replicas(table: pa.Table) -> Sequence[Replica]:
     table = table.sort_by([("cluster", "ascending"), ("broker", "ascending"), ("ordinal", "ascending")]).combine_chunks()
     heads = np.flatnonzero(_numbers(table["ordinal"]) < 0).tolist()
-    ends = [*heads[1:], len(table)]
+    # None at all where only clients know of the partition: the run ended before its logs were captured.
+    ends = [*heads[1:], len(table)][: len(heads)]
     return tuple(_replica(table.slice(head, end - head)) for head, end in zip(heads, ends, strict=True))
 
 

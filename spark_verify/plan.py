@@ -28,7 +28,10 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """One replica to be read: its bounds, its files in offset order, and whether its records are to be decoded."""
+    """One replica to be read: its bounds, its files in offset order, and whether its records are to be decoded.
+
+    `damage` is what the run directory's manifest promises of it and the directory does not have.
+    """
 
     run: str
     moment: str
@@ -36,6 +39,7 @@ class Captured:
     bounds: Bounds
     paths: tuple[str, ...]
     size: int
+    damage: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,22 +95,31 @@ def _replicas(reader: RunReader, run: str, topology: Topology, damage: list[Dama
     for moment in moments:
         found, wrong = reader.bounds(moment)
         damage.extend(wrong)
+        for cluster in _begun(reader, moment) if wrong else ():
+            # What an older capture has of it is not what the cluster had in the end.
+            latest.pop(cluster, None)
         for cluster in {b.cluster for b in found}:
             latest[cluster] = moment, [b for b in found if b.cluster == cluster]
     missing = [c.name for c in topology.clusters if c.name not in latest]
     damage.extend(Damage(path="captures", reason=f"cluster {name} is in no finished capture") for name in missing)
     replicas: list[Captured] = []
+    gone = {d.path: d.reason for d in damage}
     for _, (moment, found) in sorted(latest.items()):
         by_partition: dict[Key, list[Bounds]] = defaultdict(list)
         for bounds in found:
             if is_data(topology, bounds.topic):
                 by_partition[bounds.topic, bounds.partition].append(bounds)
         for _, same in sorted(by_partition.items()):
-            replicas.extend(_captured(reader, run, moment, same))
+            replicas.extend(_captured(reader, run, moment, same, gone))
     return replicas
 
 
-def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds]) -> list[Captured]:
+def _begun(reader: RunReader, moment: str) -> list[str]:
+    """The clusters of which a capture holds anything."""
+    return sorted(path.name for path in (reader.root / "captures" / moment).glob("*") if path.is_dir())
+
+
+def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds], gone: Mapping[str, str]) -> list[Captured]:
     """The replicas of one partition of one cluster, one of them canonical."""
     paths = {bounds.broker: reader.segments(moment, bounds) for bounds in same}
     leaders = [b for b in same if b.leader]
@@ -119,9 +132,16 @@ def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds]) 
             bounds=bounds,
             paths=tuple(str(path) for path in paths[bounds.broker]),
             size=sum(path.stat().st_size for path in paths[bounds.broker]),
+            damage=_missing(reader, moment, bounds, gone),
         )
         for bounds in sorted(same, key=lambda b: b.broker)
     ]
+
+
+def _missing(reader: RunReader, moment: str, bounds: Bounds, gone: Mapping[str, str]) -> tuple[str, ...]:
+    """Segments of a replica that are gone: without them a log is not whole, however sound the rest of it is."""
+    folder = reader.folder(moment, bounds).relative_to(reader.root)
+    return tuple(f"{path}: {reason}" for path, reason in gone.items() if path.startswith(f"{folder}/"))
 
 
 def _reach(paths: Sequence[Path]) -> tuple[int, int]:

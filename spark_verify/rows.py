@@ -128,7 +128,7 @@ def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
 def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
     bounds = captured.bounds
     log = batches.scan([Path(path) for path in captured.paths])
-    damage = [str(d) for d in log.damage]
+    damage = [*captured.damage, *(str(d) for d in log.damage)]
     packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
     if captured.canonical:
         decoded, unreadable = records.decode(log)

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from harness.model.history import Bounds
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import ClusterSpec, Topology
-from spark_verify.assemble import damage_in, view
+from spark_verify.assemble import damage_in, damage_of, view
 from spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
 from spark_verify.plan import Captured, RunPlan, is_data, plan
 from spark_verify.source import BATCHES_FORMAT, HISTORY_FORMAT, batch_pieces, history_pieces
@@ -132,8 +132,12 @@ def partition_judge(
             return _table(_damage(run, d.path, d.reason) for d in damage_in(history))
         if not is_data(by_run[run].topology, topic):
             return _table(())
-        seen = view(by_run[run], topic, partition, batches, history)
-        return _table(row for check in checks for row in examine(check, seen))
+        try:
+            seen = view(by_run[run], topic, partition, batches, history)
+        except Exception as error:  # noqa: BLE001 - what cannot be put together makes every check unknown, with the reason
+            return _table(_crashed(run, topic, partition, check.name, error) for check in checks)
+        told = (_damage(run, d.path, d.reason) for d in damage_of(seen))
+        return _table([*told, *(row for check in checks for row in examine(check, seen))])
 
     return judge
 

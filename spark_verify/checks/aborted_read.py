@@ -82,9 +82,14 @@ def _by_client(view: PartitionView, got: Got) -> tuple[Bools, Bools]:
 
 
 def _asked(send: Send, ended: int) -> int:
-    """When the commit was asked for; after the end where it never was."""
+    """The earliest time at which the commit can have been asked for; after the end where it never was.
+
+    Of an operation that never returned it is not known when it asked for its commit: at any time since it was invoked.
+    """
     if send.ending != "commit":
         return ended + 1
+    if send.returned < 0:
+        return send.invoked
     if send.ended_at > 0:
         return send.ended_at
     return send.invoked if send.outcome == "ok" else ended + 1

@@ -2,8 +2,8 @@
 
 On the cluster that acknowledged it: in the bytes, and visible. Over a mirror: a record that later ones have overtaken is lost;
 a missing tail is lost after a planned failover, which drains first. After a forced one it is RPO, unless a reader on the
-destination had got it, or a sampled high watermark had covered offsets that the destination's mirrored era no longer has:
-asynchronous mirroring may leave the tail behind, but what the destination has shown it must keep.
+destination had got it, or a sampled high watermark or a reader's position had covered offsets that the destination's mirrored
+era no longer has: asynchronous mirroring may leave the tail behind, but what the destination has shown it must keep.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spark_verify.checks.counting import examined
 from spark_verify.checks.logs import OPEN, Log, among, canonical, locate, runs
 from spark_verify.checks.mirroring import Hop, hop
 from spark_verify.checks.outcomes import Told, read_uids, told
-from spark_verify.eras import lost_at, promoted_at
+from spark_verify.eras import FOREVER, lost_at, promoted_at
 from spark_verify.view import Bools, Ints, PartitionView
 
 
@@ -31,6 +31,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for source, destination in view.hops():
         if source in logs and destination in logs:
             findings += _mirrored(view, hop(view, logs[source], logs[destination]), heard)
+        elif heard:
+            missing = source if source not in logs else destination
+            findings.append(Unjudged(reason=f"no log of {missing} was captured for {view.topic}-{view.partition}"))
     return findings
 
 
@@ -111,15 +114,24 @@ def _shown(view: PartitionView, compared: Hop) -> Ints:
 
 
 def covered(view: PartitionView, log: Log) -> int:
-    """How many offsets between the end of the mirrored bytes and the promotion offset a sampled high watermark had covered."""
+    """How many offsets between the end of the mirrored bytes and the promotion offset the destination was seen to have had.
+
+    Seen by a sampled high watermark, or by the position of a reader, which gets no further than the high watermark. Only what
+    was seen before the first native write to this partition was asked for counts: from then on the log ends above the
+    promotion offset whether the mirrored tail is there or not. All these times are one harness' clock.
+    """
     cluster = log.replica.cluster
     cut = promoted_at(view, cluster)
-    marks = view.watermarks.get(cluster)
-    if cut is None or marks is None or not len(marks.high_watermark):
+    if cut is None:
         return 0
+    first = min((s.invoked for s in view.sends if s.cluster == cluster), default=FOREVER)
+    before = max(first, *(p.time for p in view.promotions if p.cluster == cluster))
+    marks = view.watermarks.get(cluster)
+    seen = marks.high_watermark[marks.returned <= before].tolist() if marks is not None else []
+    seen += [r.position for r in view.reads if r.cluster == cluster and r.kind == "poll" and r.returned <= before]
     below = log.replica.batches.last_offset[log.replica.batches.base_offset < cut]
     end = int(below.max()) + 1 if len(below) else log.replica.log_start
-    return max(0, min(int(marks.high_watermark.max()), cut) - end)
+    return max(0, min(max(seen, default=0), cut) - end)
 
 
 def _missing(compared: Hop, heard: Mapping[str, Told], positions: Ints, how: str) -> Sequence[Finding]:
