@@ -153,7 +153,7 @@ def _look_at_java() -> Finding:
         note = f"; Kafka 3 gets another from PyPI ({java.PACKAGE_FOR_KAFKA_3})" if here[1] >= java.TOO_NEW_FOR_KAFKA_3 else ""
         return Finding(name="java", ok=True, says=f"Java {here[1]} at {here[0]}{note}")
     seen = f"Java {here[1]} at {here[0]}, which is too old" if here else "none in JAVA_HOME or PATH"
-    if (cache.folder() / "java" / java.PACKAGE).is_dir():
+    if java.cached():
         return Finding(name="java", ok=True, says=f"{seen}; {java.PACKAGE} from PyPI is in the cache")
     if _has_pip():
         return Finding(
@@ -177,7 +177,7 @@ def _look_at_spark() -> Finding:
 
 
 def _look_at_kafka() -> Finding:
-    kept = [version for version in kafka.released() if (cache.folder() / "kafka" / version).is_dir()]
+    kept = [version for version in kafka.released() if kafka.cached(version)]
     with_what = "mvn" if shutil.which("mvn") else "jgo, as there is no mvn"
     if DEFAULT_KAFKA in kept:
         return Finding(name="kafka", ok=True, says=f"{', '.join(kept)} in the cache; others are fetched with {with_what}")
@@ -191,7 +191,7 @@ def _look_at_kafka() -> Finding:
 
 def _look_at_toxiproxy() -> Finding:
     version = toxiproxy_server.VERSION
-    if (cache.folder() / f"toxiproxy-{version}" / "toxiproxy-server").is_file():
+    if toxiproxy_server.cached():
         return Finding(name="toxiproxy", ok=True, says=f"toxiproxy-server {version} in the cache")
     go = _go_here()
     if go or _has_pip():

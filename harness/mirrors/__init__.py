@@ -6,13 +6,13 @@ not have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from harness.mirrors import mm2
+from harness.mirrors import mm2, mm2_config
 from harness.model.errors import InputError
 from harness.model.protocols import Deployment, Mirror, Recorder
-from harness.model.scenario import MirrorSpec
+from harness.model.scenario import MirrorSpec, Option
 from harness.model.topology import LinkSpec
 
 
@@ -23,11 +23,20 @@ class MirrorFactory(Protocol):
 MIRRORS: Final[Mapping[str, MirrorFactory]] = {
     "mm2": mm2.make,
 }
+OPTIONS: Final[Mapping[str, Callable[[Mapping[str, Option]], object]]] = {
+    "mm2": mm2_config.options,
+}
+"""Per kind, what reads its options and raises InputError for one that it does not have."""
+
+
+def check(spec: MirrorSpec) -> None:
+    """Raises InputError for an unknown kind, option or value, before anything is started."""
+    if spec.kind not in MIRRORS:
+        raise InputError(f"there is no mirror {spec.kind!r}; there is {', '.join(MIRRORS)}")
+    OPTIONS[spec.kind](spec.options)
 
 
 def make_mirror(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> Mirror:
     """The mirror of `spec.kind` on `link`, not started. Raises InputError for an unknown kind, option or value."""
-    factory = MIRRORS.get(spec.kind)
-    if factory is None:
-        raise InputError(f"there is no mirror {spec.kind!r}; there is {', '.join(MIRRORS)}")
-    return factory(spec, link, deployment, recorder)
+    check(spec)
+    return MIRRORS[spec.kind](spec, link, deployment, recorder)

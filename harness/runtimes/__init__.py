@@ -1,12 +1,13 @@
 """What brokers run in. Nothing above this package can tell one runtime from another.
 
-A runtime is one function `deploy(topology, *, folder, recorder) -> Deployment`, and one line here.
+A runtime is one module with `deploy(topology, *, folder, recorder) -> Deployment` and `check(topology)`, and one line here.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Final, Protocol, cast
 
 from harness.model.errors import InputError
@@ -23,6 +24,18 @@ class Deploy(Protocol):
 
 def runtime(name: str) -> Deploy:
     """The `deploy` function of the runtime called `name`. Raises InputError when there is none."""
+    return cast(Deploy, _module(name).deploy)
+
+
+def check(name: str, topology: Topology) -> None:
+    """Raises InputError when there is no such runtime, or when it could not run this topology on any machine.
+
+    Nothing is fetched or started.
+    """
+    _module(name).check(topology)
+
+
+def _module(name: str) -> ModuleType:
     if name not in RUNTIMES:
-        raise InputError(f"there is no runtime {name!r}; there are {', '.join(RUNTIMES)}")
-    return cast(Deploy, import_module(RUNTIMES[name]).deploy)
+        raise InputError(f"there is no runtime {name!r}; there is {', '.join(RUNTIMES)}")
+    return import_module(RUNTIMES[name])

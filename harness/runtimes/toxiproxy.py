@@ -62,7 +62,7 @@ class ToxiproxyLink:
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
         self._api: ToxiproxyApi | None = None
-        self._started = False
+        self._started = self._closed = False
 
     @property
     def name(self) -> str:
@@ -81,10 +81,12 @@ class ToxiproxyLink:
     def start(self) -> None:
         """Starts the server and makes its proxies; brokers need not be up. Raises SetupError."""
         with self._lock:
+            if self._closed:
+                raise SetupError(f"link {self._name} cannot be started: its deployment is closed")
             try:
                 self._populate()
             except (Unreachable, SetupError) as error:
-                self.close()
+                self._forget()
                 raise SetupError(f"toxiproxy of link {self._name} did not start: {error}; see {self._process.log}") from error
             self._started = True
 
@@ -112,9 +114,9 @@ class ToxiproxyLink:
         self._process.kill()
 
     def close(self) -> None:
-        """Ends the server; safe to call twice, and before start."""
+        """Ends the server for good; safe to call twice, and before start."""
         with self._lock:
-            self._started = False
+            self._started, self._closed = False, True
             self._forget()
 
     def _apply(self, change: Callable[[ToxiproxyApi], None]) -> None:

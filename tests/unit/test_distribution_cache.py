@@ -17,7 +17,7 @@ def make(target):
     for number in range(200):
         (target / str(number)).write_text("x")
 
-folder = cache.once("things/one", make)
+folder = cache.once("things/one", make, doing="making one")
 print(len(list(folder.iterdir())))
 """
 
@@ -41,14 +41,14 @@ def test_a_failure_leaves_nothing_and_the_next_one_starts_afresh():
         raise RuntimeError("torn")
 
     with pytest.raises(RuntimeError):
-        cache.once("things/one", fail)
+        cache.once("things/one", fail, doing="making one")
     assert [path.name for path in (cache.folder() / "things").iterdir() if path.is_dir()] == []
-    folder = cache.once("things/one", lambda target: (target / "whole").touch())
+    folder = cache.once("things/one", lambda target: (target / "whole").touch(), doing="making one")
     assert [path.name for path in folder.iterdir()] == ["whole"]
 
 
 def test_what_a_killed_maker_left_is_removed():
     left = cache.folder() / "things" / ".one.partial-dead"
     left.mkdir(parents=True)
-    cache.once("things/one", lambda target: None)
+    cache.once("things/one", lambda target: None, doing="making one")
     assert not left.exists()

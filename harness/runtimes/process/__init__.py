@@ -1,5 +1,13 @@
 """The process runtime: brokers, proxies and services as plain child processes on loopback. No engine, no root, no images."""
 
+from harness.model.topology import Topology
+from harness.runtimes.distribution import kafka
 from harness.runtimes.process.deployment import ProcessDeployment, deploy
 
-__all__ = ["ProcessDeployment", "deploy"]
+__all__ = ["ProcessDeployment", "check", "deploy"]
+
+
+def check(topology: Topology) -> None:
+    """Raises InputError for a Kafka that there is not; fetches nothing."""
+    for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
+        kafka.look_for(asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,8 @@ class ProcessBroker:
         self._command = command
         self._client_address = client_address
         self._child: children.Child | None = None
+        self._starting = threading.Lock()
+        self._closed = False
 
     @property
     def name(self) -> str:
@@ -75,7 +78,11 @@ class ProcessBroker:
 
     def launch(self) -> None:
         """Starts the process only; nothing when it runs already."""
-        if self.state == "stopped":
+        with self._starting:
+            if self.state != "stopped":
+                return
+            if self._closed:
+                raise SetupError(f"broker {self.name} cannot be started: its deployment is closed")
             self.log.touch()
             self._child = children.spawn(self._command, name=f"broker {self.name}", folder=self._folder, output=self.output)
 
@@ -104,6 +111,12 @@ class ProcessBroker:
     def kill(self) -> None:
         if self._child is not None:
             self._child.kill()
+
+    def close(self) -> None:
+        """As `kill`, and it cannot be started again: nothing of a closed deployment may come up behind its back."""
+        self._closed = True
+        with self._starting:
+            self.kill()
 
     def pause(self) -> None:
         if self._child is not None:

@@ -142,3 +142,8 @@ class ProcessCluster:
         """Ends every broker at once: what they hold is not needed any more."""
         for broker in self._brokers.values():
             broker.kill()
+
+    def close(self) -> None:
+        """As `kill`, and for good."""
+        for broker in self._brokers.values():
+            broker.close()

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self
 
+from harness.model.errors import SetupError
+from harness.model.interrupts import held_off
 from harness.model.protocols import Recorder
+from harness.model.side_by_side import side_by_side
 from harness.model.topology import ClusterSpec, Topology
 from harness.runtimes.leases import Lease
 from harness.runtimes.process.cluster import Installation, ProcessCluster
@@ -27,7 +29,6 @@ _MEGABYTE: Final = 1 << 20
 BROKER_MEMORY: Final = 350 * _MEGABYTE
 LINK_MEMORY: Final = 20 * _MEGABYTE
 SERVICE_MEMORY: Final = 600 * _MEGABYTE
-T = TypeVar("T")
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDeployment:
@@ -82,9 +83,9 @@ class ProcessDeployment:
             self._prepare(cluster, paths[cluster.name])
         for started in self._clusters.values():
             started.launch()
-        _side_by_side(link.start for link in self._links.values())
-        _side_by_side(self._readiness(started) for started in self._clusters.values())
-        _side_by_side(link.prove for link in self._links.values())
+        side_by_side(link.start for link in self._links.values())
+        side_by_side(self._readiness(started) for started in self._clusters.values())
+        side_by_side(link.prove for link in self._links.values())
 
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         """Leases every port of one cluster and its proxies, and makes both; nothing is started."""
@@ -130,6 +131,8 @@ class ProcessDeployment:
             arguments=arguments,
         )
         with self._lock:
+            if self._closed:
+                raise SetupError(f"service {name} cannot be made: the deployment is closed")
             self._services.append(service)
             self._lease.reserve(SERVICE_MEMORY)
         return service
@@ -144,33 +147,26 @@ class ProcessDeployment:
         return self._lease.ports(1)[0]
 
     def close(self) -> None:
-        """Ends services, brokers and links, in this order, and gives ports and memory back; safe to call twice."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        with contextlib.ExitStack() as ends:
-            ends.callback(self._lease.release)
-            for link in self._links.values():
-                ends.callback(link.close)
-            for cluster in self._clusters.values():
-                ends.callback(cluster.kill)
-            for service in self._services:
-                ends.callback(service.kill)
+        """Ends services, brokers and links for good, in this order, and gives ports and memory back; safe to call twice.
+
+        A thread that is still about to start one of them (a fault's heal, a mirror) gets a SetupError instead.
+        """
+        with held_off():
+            with self._lock:
+                if self._closed:
+                    return
+                self._closed = True
+            with contextlib.ExitStack() as ends:
+                ends.callback(self._lease.release)
+                for link in self._links.values():
+                    ends.callback(link.close)
+                for cluster in self._clusters.values():
+                    ends.callback(cluster.close)
+                for service in self._services:
+                    ends.callback(service.close)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def _side_by_side(tasks: Iterable[Callable[[], None]]) -> None:
-    """Runs all tasks at once and waits for all; raises the first error in the order of the tasks."""
-    todo = list(tasks)
-    if not todo:
-        return
-    with ThreadPoolExecutor(len(todo)) as pool:
-        futures = [pool.submit(task) for task in todo]
-    for future in futures:
-        future.result()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from harness.model.errors import SetupError
 from harness.runtimes import children
 from harness.runtimes.process import jvm
 from harness.runtimes.process.cluster import Installation
@@ -33,6 +35,8 @@ class ProcessService:
         self._folder = folder.absolute()
         self._arguments = arguments
         self._child: children.Child | None = None
+        self._starting = threading.Lock()
+        self._closed = False
         self._archive = jvm_options or tuple(jvm.use(installation.java, installation.archive_of(main)))
         self._folder.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
@@ -58,10 +62,13 @@ class ProcessService:
 
     def start(self) -> None:
         """Starts the process; nothing when it runs already. What it does then is its owner's to wait for."""
-        if self.alive:
-            return
-        self.log.touch()
-        self._child = children.spawn(self._command(), name=self._name, folder=self._folder, output=self.output)
+        with self._starting:
+            if self.alive:
+                return
+            if self._closed:
+                raise SetupError(f"{self._name} cannot be started: its deployment is closed")
+            self.log.touch()
+            self._child = children.spawn(self._command(), name=self._name, folder=self._folder, output=self.output)
 
     def _command(self) -> list[str]:
         return jvm.command(
@@ -82,6 +89,12 @@ class ProcessService:
     def kill(self) -> None:
         if self._child is not None:
             self._child.kill()
+
+    def close(self) -> None:
+        """As `kill`, and it cannot be started again."""
+        self._closed = True
+        with self._starting:
+            self.kill()
 
     def pause(self) -> None:
         if self._child is not None:

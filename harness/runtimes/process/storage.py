@@ -45,7 +45,8 @@ def fresh_id() -> str:
 
 def template(kafka: Kafka, java: Java) -> Path:
     """The folder with what StorageTool writes beside meta.properties; made once per Kafka. Raises SetupError."""
-    return cache.once(f"formatted/{kafka.key}", lambda target: _run_storage_tool(kafka, java, target))
+    doing = f"formatting a log directory with Kafka {kafka.version}"
+    return cache.once(f"formatted/{kafka.key}", lambda target: _run_storage_tool(kafka, java, target), doing=doing)
 
 
 def _run_storage_tool(kafka: Kafka, java: Java, target: Path) -> None:

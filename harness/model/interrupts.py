@@ -1,0 +1,67 @@
+"""Ctrl-C, SIGTERM and SIGHUP: the first ends what is being done, and none disturbs the stopping that follows.
+
+    first     KeyboardInterrupt in the main thread; what was started is being stopped
+    second    a sentence on standard error: it is stopping already
+    third     the process ends at once; children die with it, the watchdog removes the rest (`harness.runtimes.cleanup`)
+
+That is the command line's, which owns its process and calls `obey`. Elsewhere (pytest) signals are somebody else's, and only
+`held_off` is used: while it lasts, a signal waits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from harness.model.errors import INTERRUPTED
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_came: list[int] = []
+
+
+def obey() -> None:
+    """Takes the signals over for the rest of this process' life. One that is ignored (nohup, a shell's `&`) stays ignored."""
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _arrived)
+
+
+def asked() -> bool:
+    """Whether a signal has asked this process to end. An exception raised by a signal can be lost in somebody's callback."""
+    return bool(_came)
+
+
+def _arrived(number: int, frame: FrameType | None) -> None:
+    _came.append(number)
+    if len(_came) == 1:
+        raise KeyboardInterrupt
+    if len(_came) == 2:
+        # Not print: the signal may have come in the middle of one, and buffered streams are not re-entrant.
+        os.write(2, b"linkflap: stopping already; a third signal ends it at once\n")
+        return
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def held_off() -> Iterator[None]:
+    """A block in which things are stopped: a signal that comes in it takes effect after it."""
+    # Signals come to the main thread alone; and after the first, `_arrived` disturbs nothing.
+    if threading.current_thread() is not threading.main_thread() or _came:
+        yield
+        return
+    waiting: list[int] = []
+    usual = {number: handler for number in _SIGNALS if callable(handler := signal.getsignal(number))}
+    for number in usual:
+        signal.signal(number, lambda came, frame: waiting.append(came))
+    try:
+        yield
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+        for came in waiting[:1]:
+            signal.raise_signal(came)

@@ -1,0 +1,35 @@
+"""Several things at once, in threads that never hold up the end of the process.
+
+Not a ThreadPoolExecutor: leaving one waits for every task, and so does the interpreter when it exits, while what is to be
+waited for hangs until somebody ends the processes that it waits for.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+
+
+def side_by_side(tasks: Iterable[Callable[[], object]]) -> None:
+    """Runs all tasks at once and returns when all have ended, or raises the first error as soon as there is one.
+
+    After an error (or Ctrl-C) the other tasks still run: the caller ends what they wait for, and they end with it.
+    """
+    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def guarded(task: Callable[[], object]) -> None:
+        try:
+            task()
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            ended.put(error)
+        else:
+            ended.put(None)
+
+    threads = [threading.Thread(target=guarded, args=(task,), name=f"side by side {task!r}"[:80], daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        error = ended.get()
+        if error is not None:
+            raise error
