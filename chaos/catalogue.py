@@ -19,7 +19,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
     return {
         "scenarios": {name: _first_line(build) for name, build in SCENARIOS.items()},
         "topologies": {name: _first_line(build) for name, build in TOPOLOGIES.items()},
-        "mirrors": {name: _first_line(make) for name, make in MIRRORS.items()},
+        "mirrors": {name: _first_line(inspect.getmodule(make)) for name, make in MIRRORS.items()},
         "workloads": {name: kind.about for name, kind in KINDS.items()},
         "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
         "triggers": {name: _first_line(trigger) for name, trigger in TRIGGERS.items()},

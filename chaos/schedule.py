@@ -70,7 +70,11 @@ class Player:
         self._world = world
         self._watcher = watcher
         self._began = now()
-        self._threads = [threading.Thread(target=self._guarded, args=(spec,), name=f"fault {spec.id}") for spec in schedule]
+        # Daemons: a heal that hangs (its brokers are gone, say) must not hold up the end of the process.
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(spec,), name=f"fault {spec.id}", daemon=True) for spec in schedule
+        ]
+        self._under_way: dict[str, FaultSpec] = {}
         self.failures: list[LinkflapError] = []
         """Faults that could not be healed: the run's verdict cannot be better than unknown."""
         self.crashes: list[BaseException] = []
@@ -80,6 +84,10 @@ class Player:
         self._began = now()
         for thread in self._threads:
             thread.start()
+
+    def under_way(self) -> Sequence[FaultSpec]:
+        """The faults that may have something broken right now; one that is never healed stays among them."""
+        return list(self._under_way.values())
 
     @property
     def playing(self) -> bool:
@@ -116,10 +124,13 @@ class Player:
             "fault-start", spec, fault=spec.fault, options=dict(spec.options), restores=fault.restores, **{"for": spec.duration}
         )
         self._watcher.fault_started(spec.id, spec.fault, spec.target, spec.duration)
+        self._under_way[spec.id] = spec
         try:
             self._bite(spec, fault)
         finally:
             self._heal(spec, fault)
+            if fault.restores:
+                del self._under_way[spec.id]
             self._event("fault-end", spec)
             self._watcher.fault_ended(spec.id)
 

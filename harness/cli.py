@@ -7,28 +7,57 @@ imported inside the command that needs it, so that --help and Ctrl-C answer at o
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import logging
+import math
 import os
 import secrets
-import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from harness.model import interrupts
 from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, InputError, LinkflapError
 from harness.model.scenario import Option, Scenario
 
 if TYPE_CHECKING:
     from chaos.scenarios import Wish
+    from harness.report.progress import Progress
     from spark_verify.judge import Judgement
 
 RUNS = Path("linkflap-runs")
+
+
+class Notes(logging.Handler):
+    """What linkflap's logger says (first use: something is fetched or made), as lines on standard error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.progress: Progress | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.progress:
+            self.progress.note(record.getMessage())
+        else:
+            click.echo(f"linkflap: {record.getMessage()}", err=True)
+
+    @contextlib.contextmanager
+    def through(self, progress: Progress) -> Iterator[None]:
+        """While a progress display is up, notes go through it."""
+        self.progress = progress
+        try:
+            yield
+        finally:
+            self.progress = None
+
+
+NOTES = Notes()
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -70,6 +99,7 @@ def option_value(text: str) -> tuple[str, Option]:
 @click.option("--out", type=click.Path(path_type=Path), help=f"The run directory to make; by default a new one in {RUNS}/.")
 @click.option("--dry-run", is_flag=True, help="Print the topology and the schedule, start nothing.")
 @click.option("--no-verify", is_flag=True, help="Only record; judge later with linkflap verify.")
+@click.option("--keep", is_flag=True, help="Leave the brokers' data folders in the run directory's logs/.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
 def run(
@@ -83,6 +113,7 @@ def run(
     out: Path | None,
     dry_run: bool,
     no_verify: bool,
+    keep: bool,
     as_json: bool,
     junit: Path | None,
 ) -> int:
@@ -90,6 +121,8 @@ def run(
     from chaos.scenarios import Wish, scenario
     from topologies import parse
 
+    if duration is not None and math.isnan(duration):  # which no range excludes
+        raise InputError("--duration nan is not a number of seconds; give one from 1 to 86400")
     wish = Wish(
         seed=secrets.randbits(32) if seed is None else seed,
         topology=parse(topology) if topology else None,
@@ -99,19 +132,46 @@ def run(
     )
     chosen = scenario(scenario_name, wish)
     if dry_run:
-        return _dry_run(chosen)
-    folder = _record(chosen, runtime, out, _again(wish, chosen, runtime, topology), warm=not no_verify)
+        return _dry_run(chosen, runtime)
+    folder = out or RUNS / f"{chosen.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    _check_places(folder, out, junit)
+    _record(chosen, runtime, folder, _again(wish, chosen, runtime, topology), warm=not no_verify, keep=keep)
     if no_verify:
         click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)
         return 0
     return _judge([folder], as_json=as_json, junit=junit)
 
 
-def _dry_run(chosen: Scenario) -> int:
-    from chaos.schedule import check, describe
+def _check_places(folder: Path, out: Path | None, junit: Path | None) -> None:
+    """Raises InputError when what a run writes has no place, before it takes its time."""
+    if os.path.lexists(folder):
+        raise InputError(f"{folder} exists already; name a folder that does not, or leave --out away")
+    if out:
+        _check_parent("--out", out)
+    if junit:
+        _check_junit(junit)
+
+
+def _check_junit(junit: Path) -> None:
+    _check_parent("--junit", junit)
+    if junit.is_dir():
+        raise InputError(f"--junit {junit} is a folder; name a file in it")
+
+
+def _check_parent(option: str, path: Path) -> None:
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise InputError(f"{option} {path}: there is no folder {parent} to make it in; make that folder, or name another place")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"{option} {path}: the folder {parent} cannot be written; name another place")
+
+
+def _dry_run(chosen: Scenario, runtime: str) -> int:
+    from chaos.schedule import describe
+    from harness.run import check
     from topologies import draw
 
-    check(chosen.schedule, chosen.topology)
+    check(chosen, runtime)
     click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}\n\n{draw(chosen.topology)}\n")
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
@@ -128,19 +188,17 @@ def _again(wish: Wish, chosen: Scenario, runtime: str, topology: str | None) -> 
     return " ".join(words)
 
 
-def _record(chosen: Scenario, runtime: str, out: Path | None, command: str, *, warm: bool) -> Path:
+def _record(chosen: Scenario, runtime: str, folder: Path, command: str, *, warm: bool, keep: bool) -> None:
     from harness.report.progress import Progress
-    from harness.run import record
+    from harness.run import check, record
     from spark_verify import session
 
-    folder = out or RUNS / f"{chosen.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    if folder.exists():
-        raise InputError(f"{folder} exists already; name a folder that does not, or leave --out away")
+    check(chosen, runtime)
     click.echo(f"{chosen.name} with seed {chosen.seed}; run directory {folder}", err=True)
-    with Progress() as progress:
+    with Progress() as progress, NOTES.through(progress):
         if warm:
             session.warm()
-        return record(chosen, runtime=runtime, folder=folder, command=command, progress=progress)
+        record(chosen, runtime=runtime, folder=folder, command=command, progress=progress, keep=keep)
 
 
 def _judge(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int:
@@ -173,7 +231,13 @@ def _judge(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
 def verify(folders: tuple[Path, ...], as_json: bool, junit: Path | None) -> int:
     """Judges run directories again: the same verdict on any machine, at any time."""
-    return _judge(folders, as_json=as_json, junit=junit)
+    from harness.rundir import RunReader
+
+    for folder in folders:
+        RunReader(folder)  # before Spark takes its time
+    if junit:
+        _check_junit(junit)
+    return _judge(list(dict.fromkeys(folders)), as_json=as_json, junit=junit)
 
 
 @linkflap.command("list")
@@ -214,37 +278,54 @@ def clean() -> int:
     return 0
 
 
-def _terminated(number: int, frame: FrameType | None) -> None:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: everything is stopped and written down."""
-    raise KeyboardInterrupt
-
-
-def main() -> None:
+def main() -> NoReturn:
     """The console script. Every way out has its exit code, and its one sentence on stderr."""
-    debug = "--debug" in sys.argv
-    signal.signal(signal.SIGTERM, _terminated)
-    signal.signal(signal.SIGHUP, _terminated)
+    interrupts.obey()
+    log = logging.getLogger("linkflap")
+    log.setLevel(logging.INFO)
+    log.addHandler(NOTES)
+    code = _ended(debug="--debug" in sys.argv)
+    with interrupts.held_off():
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            sys.stdout.flush()
+            sys.stderr.flush()
+        spark = sys.modules.get("spark_verify.session")
+        if spark:
+            spark.close()
+        # Not sys.exit: it waits for every thread of every library, and one may hang in a client whose broker is gone.
+        os._exit(code)
+
+
+def _ended(*, debug: bool) -> int:
+    """Runs the command and returns the exit code."""
     try:
-        code = linkflap.main(standalone_mode=False) or 0
+        return int(linkflap.main(standalone_mode=False) or 0)
     except click.exceptions.Exit as leave:
-        code = leave.exit_code
-    except click.ClickException as error:
-        code = _said(error.format_message(), WRONG_INPUT)
-    except LinkflapError as error:
-        code = _said(str(error), error.exit_code, debug)
-    except (KeyboardInterrupt, click.Abort):
-        code = _said("interrupted; everything that was started is stopped, and the run directory is readable", INTERRUPTED)
-    except Exception as defect:  # noqa: BLE001  (the last line of defence: one sentence, exit code 255)
-        code = _said(f"linkflap failed: {type(defect).__name__}: {defect}; run again with --debug and report it", FAILED, debug)
-    sys.stdout.flush()
-    sys.exit(code)
+        return leave.exit_code
+    except BaseException as error:  # noqa: BLE001  (the last line of defence: one sentence and an exit code)
+        code, sentence = _told(error)
+        click.echo(f"linkflap: {sentence}", err=True)
+        if debug:
+            traceback.print_exc()
+        return code
 
 
-def _said(sentence: str, code: int, debug: bool = False) -> int:
-    click.echo(f"linkflap: {sentence}", err=True)
-    if debug:
-        traceback.print_exc()
-    return code
+def _told(error: BaseException) -> tuple[int, str]:
+    """Exit code and sentence of what ended the command."""
+    # A signal in the middle of an import or of somebody's callback comes out as any error at all.
+    if interrupts.asked() or isinstance(error, KeyboardInterrupt | click.Abort):
+        return INTERRUPTED, "interrupted; everything that was started is stopped"
+    if isinstance(error, click.ClickException):
+        return WRONG_INPUT, error.format_message()
+    if isinstance(error, LinkflapError):
+        return error.exit_code, str(error)
+    if isinstance(error, SystemExit) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
+        # click leaves with status 1 when its reader is gone, which would be the verdict "invalid".
+        return FAILED, "standard output was closed before everything was written; read it to its end"
+    if isinstance(error, OSError) and error.filename:
+        where = f"{error.filename}: {error.strerror}"
+        return FAILED, f"{where}; see that it can be read and written and that its disk has room"
+    return FAILED, f"linkflap failed: {type(error).__name__}: {error}; run again with --debug and report it"
 
 
 if __name__ == "__main__":

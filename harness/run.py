@@ -9,9 +9,9 @@ happens in here, the directory is left readable and nothing that was started is 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,25 +19,32 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.schedule import Player, check
-from harness import runtimes, workloads
+from chaos.schedule import Player
+from chaos.schedule import check as check_schedule
+from harness import mirrors, runtimes, workloads
 from harness.capture import logs, watermarks
+from harness.deaths import Deaths
 from harness.mirrors import make_mirror
+from harness.model import interrupts
 from harness.model.clock import now
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure, LinkflapError, SetupError
-from harness.model.protocols import Deployment, Mirror
+from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError, SetupError
+from harness.model.interrupts import held_off
+from harness.model.protocols import Cluster, Deployment, Mirror
 from harness.model.scenario import Scenario
-from harness.model.topology import topic_name
+from harness.model.side_by_side import side_by_side
+from harness.model.topology import Topology, is_data_topic, topic_name
 from harness.model.wait import until
 from harness.report.progress import Counters, Progress
 from harness.rundir import FORMAT, Run, RunWriter, Status
 from harness.version import VERSION
-from harness.wire.offsets import bounds, quiet
+from harness.wire.offsets import answered_bounds, quiet
 from harness.workloads.clients import WorkloadClients
 
 LAG_EVERY = 1_000_000_000
 LONGEST_FAULT = 180.0
 """Seconds that the schedule may go on after the duration: heals have deadlines of their own within this."""
+ENDS_WITHIN = 10.0
+"""Seconds that faults may take to end when a run breaks off and all brokers are gone."""
 SETTLE = 60.0
 """Seconds that mirrors and readers may take to reach the end once producers have stopped."""
 
@@ -61,14 +68,21 @@ class Stage:
         self.captures.take(moment, cluster)
 
 
-def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, progress: Progress) -> Path:
+def check(scenario: Scenario, runtime: str) -> None:
+    """Raises InputError when a scenario cannot be run, as far as that can be told without starting anything."""
+    check_schedule(scenario.schedule, scenario.topology)
+    mirrors.check(scenario.mirror)
+    runtimes.check(runtime, scenario.topology)
+
+
+def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, progress: Progress, keep: bool = False) -> Path:
     """Runs a scenario and returns its run directory, `folder`, which must not exist yet.
 
-    Raises InputError before anything is started, EnvironmentFailure or FaultError when the machine or a process failed, and
-    KeyboardInterrupt as it is; in every case run.json says how it ended.
+    Brokers' data folders are removed at the end, since what is judged was captured; `keep` leaves them. Raises InputError before
+    anything is started, EnvironmentFailure or FaultError when the machine or a process failed, and KeyboardInterrupt as it is; in
+    every case run.json says how it ended, except that wrong input and a start before which nothing ran leave no directory.
     """
-    check(scenario.schedule, scenario.topology)
-    deploy = runtimes.runtime(runtime)
+    check(scenario, runtime)
     run = Run(
         format=FORMAT,
         linkflap=VERSION,
@@ -79,10 +93,19 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
         ended=0,
         scenario=scenario,
     )
-    with _written(folder, run) as writer, ExitStack() as stack:
+    with _written(folder, run) as (writer, deaths), ExitStack() as stack:
         _phase(writer, progress, "starting clusters and links")
-        deployment = stack.enter_context(deploy(scenario.topology, folder=writer.logs, recorder=writer))
-        _perform(scenario, deployment, writer, stack, progress)
+        deployment = runtimes.runtime(runtime)(scenario.topology, folder=writer.logs, recorder=writer)
+        if not keep:
+            stack.callback(_remove_data, deployment)
+        stack.callback(_ended, writer, "deployment", deployment.close)
+        try:
+            _perform(scenario, deployment, writer, stack, progress, deaths)
+        except BaseException:
+            # What everything else waits for goes first: clients and faults that wait for brokers end soon when these are gone.
+            progress.phase("stopping")
+            _ended(writer, "deployment", deployment.close)
+            raise
         _phase(writer, progress, "stopping")
     return folder
 
@@ -92,7 +115,15 @@ def _phase(writer: RunWriter, progress: Progress, name: str) -> None:
     progress.phase(name)
 
 
-def _perform(scenario: Scenario, deployment: Deployment, writer: RunWriter, stack: ExitStack, progress: Progress) -> None:
+def _remove_data(deployment: Deployment) -> None:
+    for cluster in deployment.clusters.values():
+        for broker in cluster.brokers.values():
+            shutil.rmtree(broker.log_dir, ignore_errors=True)
+
+
+def _perform(
+    scenario: Scenario, deployment: Deployment, writer: RunWriter, stack: ExitStack, progress: Progress, deaths: list[str]
+) -> None:
     topics = make_topics(scenario, deployment)
     groups = sorted({str(w.options["group"]) for w in scenario.workloads if "group" in w.options})
     bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
@@ -112,19 +143,24 @@ def _perform(scenario: Scenario, deployment: Deployment, writer: RunWriter, stac
         recorder=writer,
         captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest),
     )
-    stack.callback(sampler.stop)
-    stack.callback(clients.stop)
+    player = Player(scenario.schedule, stage, progress)
+    watch = Ticker(stage, progress, Deaths(stage, player, deaths))
+    stack.callback(_ended, writer, "watermarks", sampler.stop)
+    stack.callback(_ended, writer, "clients", clients.stop)
+    stack.callback(_ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None))
+    stack.callback(stage.ending.set)
     sampler.start()
     _phase(writer, progress, "starting mirrors")
-    side_by_side([mirror.start for mirror in stage.mirrors.values()])
+    side_by_side(mirror.start for mirror in stage.mirrors.values())
     _phase(writer, progress, "breaking things")
     clients.start()
-    _play(scenario, stage, stack, progress)
+    _play(scenario, player, watch, progress)
     _phase(writer, progress, "settling")
     clients.stop_producers()
-    _settle(stage, topics, progress)
+    _settle(stage, topics, watch)
     clients.stop()
     sampler.stop()
+    watch()
     for mirror in _running_mirrors(stage):
         mirror.stop()
     _phase(writer, progress, "capturing logs")
@@ -132,6 +168,15 @@ def _perform(scenario: Scenario, deployment: Deployment, writer: RunWriter, stac
         stage.capture("2-end", name)
     if clients.crashes:
         raise EnvironmentFailure(f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}")
+
+
+def _ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
+    """Ends something while a run breaks off: its failure is written down, and hides neither the reason nor what ends next."""
+    try:
+        with held_off():
+            end()
+    except LinkflapError as error:
+        writer.event("not-ended", what, reason=str(error))
 
 
 def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
@@ -150,57 +195,66 @@ def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
     return dict.fromkeys(topics, scenario.partitions)
 
 
-def _play(scenario: Scenario, stage: Stage, stack: ExitStack, progress: Progress) -> None:
+def _play(scenario: Scenario, player: Player, watch: Ticker, progress: Progress) -> None:
     """Plays the schedule under load for the scenario's duration, and on until the last fault has ended."""
-    player = Player(scenario.schedule, stage, progress)
-    show = Ticker(stage, progress)
-
-    def end() -> None:
-        stage.ending.set()
-        player.join(within=SETTLE, tick=show)
-
-    stack.callback(end)
     player.start()
     over = now() + int(scenario.duration * 1e9)
-    until(lambda: show() or now() >= over, within=scenario.duration + 1, what="the workload's duration", every=0.1)
-    player.join(within=LONGEST_FAULT, tick=show)
+    until(lambda: watch() or now() >= over, within=scenario.duration + 1, what="the workload's duration", every=0.1)
+    player.join(within=LONGEST_FAULT, tick=watch)
     for failure in player.failures:
         progress.note(f"not healed: {failure}")
 
 
-def _settle(stage: Stage, topics: Mapping[str, int], progress: Progress) -> None:
-    """Mirrors that still run catch up, then readers read to the end of what there is.
+def _settle(stage: Stage, topics: Mapping[str, int], watch: Ticker) -> None:
+    """Mirrors that still can catch up, then readers read to the end of what there is.
 
     A deadline that passes here is not an error: what was not read or mirrored is for the verdict to say.
     """
-    show = Ticker(stage, progress)
     with contextlib.suppress(DeadlineExceeded):
         until(
-            lambda: show() or all(mirror.lag() == 0 for mirror in _running_mirrors(stage)),
+            lambda: watch() or all(mirror.lag() == 0 for mirror in _able_mirrors(stage)),
             within=SETTLE,
             what="mirrors to catch up",
             every=0.1,
         )
+    topology = stage.deployment.topology
     with contextlib.suppress(DeadlineExceeded):
         stage.clients.drain(
-            {name: stable_ends(stage.deployment, name, topics) for name in living(stage.deployment)}, within=SETTLE
+            {
+                name: stable_ends(
+                    stage.deployment.clusters[name], {t: n for t, n in topics.items() if arrives(topology, t, name)}
+                )
+                for name in living(stage.deployment)
+            },
+            within=SETTLE,
         )
 
 
-def stable_ends(deployment: Deployment, cluster: str, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
-    """The high watermarks of a cluster's partitions, once no transaction is open below them (or the deadline has passed)."""
-    admin = AdminClient(quiet(deployment.clusters[cluster].bootstrap))
+def arrives(topology: Topology, topic: str, cluster: str) -> bool:
+    """Whether a topic is on a cluster: it is at home there, or a link carries it there."""
+    into = [link for link in topology.links if link.destination == cluster]
+    return any(is_data_topic(topic, homes) for homes in [(cluster,), *map(topology.homes_over, into)])
+
+
+def stable_ends(cluster: Cluster, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
+    """The high watermarks of a cluster's partitions, once no transaction is open below them.
+
+    When that does not come true in time: the last stable offsets, of the partitions whose leaders answer.
+    """
+    admin = AdminClient(quiet(cluster.bootstrap))
     places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
 
     def settled() -> dict[tuple[str, int], int] | None:
-        stable = bounds(admin, places, "stable", within=5.0)
-        high = bounds(admin, places, "high", within=5.0)
-        return high if stable == high else None
+        stable = answered_bounds(admin, places, "stable", within=5.0)
+        high = answered_bounds(admin, places, "high", within=5.0)
+        return high if stable == high and len(high) == len(places) else None
 
+    if not places:
+        return {}
     try:
-        return until(settled, within=SETTLE, every=0.1, what=f"open transactions on {cluster} to end")
+        return until(settled, within=SETTLE, every=0.1, what=f"open transactions on {cluster.name} to end")
     except DeadlineExceeded:
-        return dict(bounds(admin, places, "stable", within=5.0))
+        return answered_bounds(admin, places, "stable", within=5.0)
 
 
 def living(deployment: Deployment) -> list[str]:
@@ -212,15 +266,25 @@ def _running_mirrors(stage: Stage) -> list[Mirror]:
     return [mirror for mirror in stage.mirrors.values() if mirror.alive]
 
 
-class Ticker:
-    """Tells the display what clients have done so far, and how far mirrors are behind; cheap enough to be called in a wait."""
+def _able_mirrors(stage: Stage) -> list[Mirror]:
+    """Mirrors that run between clusters that run."""
+    up = living(stage.deployment)
+    return [m for m in _running_mirrors(stage) if m.link.source in up and m.link.destination in up]
 
-    def __init__(self, stage: Stage, progress: Progress) -> None:
-        self._stage, self._progress = stage, progress
+
+class Ticker:
+    """Looks who died, and tells the display what clients have done and how far mirrors are behind; cheap enough for a wait."""
+
+    def __init__(self, stage: Stage, progress: Progress, deaths: Deaths) -> None:
+        self._stage, self._progress, self._deaths = stage, progress, deaths
         self._asked = 0
 
     def __call__(self) -> bool:
         """Always False, so that it can stand in a condition."""
+        if interrupts.asked():
+            raise KeyboardInterrupt  # the signal's own was lost in a callback of some library
+        for death in self._deaths.look():
+            self._progress.note(death)
         done = self._stage.clients.progress()
         read = done.read_committed + done.read_uncommitted
         self._progress.counters(Counters(acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read))
@@ -231,31 +295,35 @@ class Ticker:
         return False
 
 
-def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
-    """Runs all tasks at once, waits for all, and raises the first error."""
-    with ThreadPoolExecutor(max(1, len(tasks))) as pool:
-        for future in [pool.submit(task) for task in tasks]:
-            future.result()
-
-
 @contextmanager
-def _written(folder: Path, run: Run) -> Iterator[RunWriter]:
-    """A run directory that says how the run ended, whatever happened."""
-    writer = RunWriter(folder, run)
-    status: Status = "failed"
-    error = ""
+def _written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
+    """A run directory that says how the run ended, whatever happened; and a list for who died unasked, which makes it failed."""
     try:
-        yield writer
-        status = "finished"
+        writer = RunWriter(folder, run)
+    except OSError as error:
+        raise InputError(
+            f"the run directory {folder} cannot be made ({error.strerror}); name another place with --out"
+        ) from error
+    status: Status = "failed"
+    why = ""
+    deaths: list[str] = []
+    useless = False
+    try:
+        yield writer, deaths
+        status, why = ("failed", "; ".join(deaths)) if deaths else ("finished", "")
     except KeyboardInterrupt:
-        status, error = "interrupted", "interrupted by the user"
+        status, why = "interrupted", "interrupted by the user"
         writer.event("interrupted", "run", by="signal")
         raise
     except LinkflapError as failure:
-        error = str(failure)
+        why = str(failure)
+        useless = isinstance(failure, InputError) or not any(writer.logs.rglob("*.log"))
         raise
     except BaseException as defect:
-        error = repr(defect)
+        why = repr(defect)
         raise
     finally:
-        writer.close(status, error=error)
+        with held_off():
+            writer.close(status, error=why)
+            if useless:  # nothing ran: there is nothing to read, and the same command can be given again
+                shutil.rmtree(folder)

@@ -133,13 +133,15 @@ class Event:
     proxy-rebuilt    link            {reason}
     mirror-started   link            {mirror, options, seconds}
     mirror-stopped   link            {drained: bool}
-    mirror-crashed   link            {by}
+    mirror-crashed   link            {by: SIGKILL|itself}
+    broker-died      broker          {by: itself}    no fault has ended it
     failover         link            {kind: planned|forced, fault_time, open_transactions}
     promotion        link            {cluster, topic, partition, offset}    first offset that is the destination's own
     clients-moved    from-cluster    {to}
     host-stall       host            {seconds}
     captured         cluster         {moment, replicas}
     interrupted      run             {by}
+    not-ended        faults|clients|watermarks|deployment    {reason}    did not end in time
     """
 
     time: int
