@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from harness.model.history import GroupOffset
 from harness.rundir import Damage
+from spark_verify.disputes import with_parts
 from spark_verify.plan import RunPlan, is_data, plan
 from spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
 from spark_verify.view import Batches, PartitionView, Read, Records, Replica, Send, Watermarks
@@ -25,19 +27,21 @@ _FLAGS: Final = ("crc_ok", "transactional")
 
 def view(run: RunPlan, topic: str, partition: int, batches: pa.Table, history: pa.Table) -> PartitionView:
     """One partition as the kernels see it. The tables hold its rows only, of the schemas of `spark_verify.rows`."""
+    captured = [c for c in run.replicas if (c.bounds.topic, c.bounds.partition) == (topic, partition)]
     return PartitionView(
         run=run.run,
         topic=topic,
         partition=partition,
         topology=run.topology,
         mirror=run.mirror,
-        replicas=_replicas(batches),
+        replicas=with_parts(_replicas(batches), captured),
         promotions=tuple(run.promotions.get((topic, partition), ())),
         sends=_sends(_of(history, "send")),
         reads=_reads(_of(history, "read")),
         watermarks=_watermarks(_of(history, "watermark")),
         windows=tuple(run.windows),
         ended=run.ended,
+        groups=_groups(_of(history, "group"), topic, partition),
     )
 
 
@@ -156,6 +160,11 @@ def _split(column: pa.ChunkedArray, kind: str) -> list[NDArray[Any]]:
     numbers, ends = _unpacked(column, np.dtype(kind))
     stops = ends.tolist()
     return [numbers[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
+
+
+def _groups(table: pa.Table, topic: str, partition: int) -> Sequence[GroupOffset]:
+    table = table.sort_by([("time", "ascending"), ("cluster", "ascending"), ("group", "ascending")])
+    return tuple(GroupOffset(topic=topic, partition=partition, **row) for row in table.to_pylist())
 
 
 def _watermarks(table: pa.Table) -> Mapping[str, Watermarks]:

@@ -1,8 +1,9 @@
 """From findings to a verdict: one run's findings in, its checks, anomalies, failovers and document out. No Spark in here.
 
-A check is invalid when something was found that the mirror's guarantee does not allow; else unknown when it could not look,
-looked at nothing where something was due, or crashed; else valid. Examples of anomalies are capped, their counts never. The
-checks of the run itself (`spark_verify.recording`) are merged in, and the worst verdict is the run's.
+A check is invalid when something was found that the mirror's guarantee does not allow, and no damage to the directory could have
+made it up; else unknown when it could not look, looked at nothing where something was due, or crashed; else valid. Examples of
+anomalies are capped, their counts never. The checks of the run itself (`spark_verify.recording`) are merged in, and the worst
+verdict is the run's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from harness.model.topology import Topology
 from harness.model.verdict import Anomaly, CheckResult, Failover, Verdict, worst
 from harness.rundir import Damage, Run, RunReader
 from spark_verify.allowed import why_allowed
-from spark_verify.checks.base import Check
+from spark_verify.checks.base import Check, Input
 from spark_verify.eras import home
 from spark_verify.plan import RunPlan, plan
 from spark_verify.recording import in_short, run_checks
@@ -31,6 +32,15 @@ EXAMPLES: Final = 20
 """Anomalies in the document per check, kind and whether allowed."""
 STALL_SECONDS: Final = 3.0
 """A host that stood still this long (a broker's session timeout) makes time-based checks unknown."""
+PARTS_OF: Final[Mapping[str, Input]] = {
+    "events": "promotions",
+    "event": "promotions",
+    "operations": "sends",
+    "operation": "sends",
+    "polls": "reads",
+    "poll": "reads",
+}
+"""First part of a damaged path, or the name of a kind of rows that is missing altogether -> the input that it feeds."""
 TIME_BASED: Final = frozenset({"failover", "last-stable-offset"})
 
 
@@ -59,7 +69,7 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check]) -> 
     results: list[CheckResult] = []
     for check in checks:
         found = [_anomaly(row, planned) for row in by_check[check.name] if row.finding == "found"]
-        results.append(_result(check, by_check[check.name], found, planned, reader.run, events))
+        results.append(_result(check, by_check[check.name], found, planned, reader.run, events, damage))
         anomalies += found
     results += run_checks(reader, events, planned.windows, damage, planned.ended)
     failovers = _failovers(by_check["failover"])
@@ -98,32 +108,50 @@ def _link_into(topology: Topology, anomaly: Anomaly) -> str:
 
 
 def _result(
-    check: Check, rows: Sequence[FindingRow], found: Sequence[Anomaly], planned: RunPlan, run: Run, events: Sequence[Event]
+    check: Check,
+    rows: Sequence[FindingRow],
+    found: Sequence[Anomaly],
+    planned: RunPlan,
+    run: Run,
+    events: Sequence[Event],
+    damage: Sequence[Damage],
 ) -> CheckResult:
     examined: Counter[tuple[str, str]] = Counter()
     for row in rows:
         if row.finding == "examined":
             examined[row.cluster, row.origin] += row.count
     allowed = sum(1 for a in found if a.allowed)
+    broken = Counter(a.kind for a in found if not a.allowed)
+    counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
+    unfounded = [f"{path} is damaged, so it may be none: {counted}" for path in _unfounded(check, damage)] if broken else []
+    due = _due(check, planned, run)
     reasons = [
+        *unfounded,
         *_unjudged(rows),
-        *_nothing_seen(check, examined, planned, run),
+        *_nothing_seen(check, examined, due),
         *_stalls(check, events),
         *(_unmeasured(rows, events) if check.name == "failover" else ()),
     ]
-    broken = Counter(a.kind for a in found if not a.allowed)
-    verdict = Verdict.INVALID if broken else Verdict.UNKNOWN if reasons else Verdict.VALID
-    said = [", ".join(f"{count} {kind}" for kind, count in broken.most_common())] if broken else []
-    if not (examined or said or reasons):
-        said = [f"there were no {check.unit} to examine"]
+    proven = bool(broken) and not unfounded
+    said = [counted] if proven else []
+    if not (due or said or reasons or examined):
+        said = [f"nothing to examine: of {check.unit}, due are {check.due_where}"]
     return CheckResult(
         name=check.name,
-        verdict=verdict,
+        verdict=Verdict.INVALID if proven else Verdict.UNKNOWN if reasons else Verdict.VALID,
         examined={f"{cluster}/{origin}": count for (cluster, origin), count in sorted(examined.items())},
         anomalies=len(found) - allowed,
         allowed=allowed,
         reason=in_short([*said, *reasons]),
     )
+
+
+def _unfounded(check: Check, damage: Sequence[Damage]) -> Iterable[str]:
+    """Damaged parts of the directory without which this check's anomalies prove nothing; damaged logs are the kernels' to see."""
+    for each in damage:
+        part = each.path.partition("/")[0].partition(".")[0]
+        if PARTS_OF.get(part, part) in check.complete:
+            yield each.path
 
 
 def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
@@ -135,21 +163,28 @@ def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
             yield f"the check crashed{where}: {row.data.get('reason')}"
 
 
-def _nothing_seen(check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan, run: Run) -> Iterable[str]:
-    """Places where something was due and nothing was examined."""
+def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
+    """Places where something is due, (cluster, origin) each."""
+    promotions = [p for found in planned.promotions.values() for p in found]
+    if check.due_at is not None:
+        return sorted(check.due_at(run.scenario, promotions))
     due: dict[tuple[str, str], None] = {}
     for owner in dict.fromkeys(w.home for w in run.scenario.workloads):
         due[owner, "native"] = None
         for link in planned.topology.links:
             if owner in planned.topology.homes_over(link):
                 due[link.destination, "mirrored"] = None
-    for promotions in planned.promotions.values():
-        due.update({(p.cluster, "native"): None for p in promotions})
-    if not due and check.due:
-        yield "nothing was due to be examined: the scenario has no workload"
+    due.update({(p.cluster, "native"): None for p in promotions})
+    return [(cluster, origin) for cluster, origin in due if origin in check.due]
+
+
+def _nothing_seen(check: Check, examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]) -> Iterable[str]:
+    """Places where something was due and nothing was examined."""
     for cluster, origin in due:
-        if origin in check.due and not examined.get((cluster, origin)):
+        if not examined.get((cluster, origin)):
             yield f"no {origin} {check.unit} of {cluster} were there to examine"
+    if not due and check.due_at is None and "native" in check.due:
+        yield "nothing was due to be examined: the scenario has no workload"
 
 
 def _stalls(check: Check, events: Sequence[Event]) -> Iterable[str]:

@@ -2,7 +2,8 @@
 
     batches    one row per replica (its bounds and damage; `ordinal` -1) and one per stretch of its batches (`ordinal` = place of
                the first in the log): their headers, and their data records where the replica speaks for its cluster
-    history    one row per send group, per poll of a partition, per sampled watermark; and one per part that cannot be trusted
+    history    one row per send group, per poll of a partition, per sampled watermark or group offset; and one per part that
+               cannot be trusted
 
 Columns of numbers cross Spark as bytes, row after row of little-endian i64: a row per batch costs the JVM several times the CPU
 of everything else together (measured at 120,000 batches: 6 s more).
@@ -21,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from harness.log import batches, records
-from harness.model.history import Operation, SendGroup
+from harness.model.history import GroupOffset, Operation, SendGroup
 from harness.rundir import Damage, RunReader
 from spark_verify.plan import Captured
 from spark_verify.view import Batches, Ints, Records
@@ -102,8 +103,11 @@ WATERMARK: Final = pa.struct(
         ("leader_epoch", pa.int64()),
     ]
 )
+GROUP: Final = pa.struct([("time", pa.int64()), ("cluster", pa.string()), ("group", pa.string()), ("offset", pa.int64())])
 DAMAGE: Final = pa.struct([("path", pa.string()), ("reason", pa.string())])
-HISTORY: Final = pa.schema([*_KEY, ("send", SEND), ("read", READ), ("watermark", WATERMARK), ("damage", DAMAGE)])
+HISTORY: Final = pa.schema(
+    [*_KEY, ("send", SEND), ("read", READ), ("watermark", WATERMARK), ("group", GROUP), ("damage", DAMAGE)]
+)
 
 _BATCHES_AT_ONCE: Final = 4096
 _RECORDS_AT_ONCE: Final = 32768
@@ -197,7 +201,7 @@ class _Rows:
 
 
 def history_rows(root: Path, part: str) -> Iterator[pa.RecordBatch]:
-    """The rows of one part of the history: operations, polls or watermarks. Damage is keyed by topic "" and partition -1."""
+    """The rows of one part of the history (PARTS). Damage is keyed by topic "" and partition -1."""
     reader = RunReader(root)
     run = str(root)
     damaged = _Rows("damage", run)
@@ -274,5 +278,14 @@ def _watermarks(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
     return rows, damage
 
 
-_READERS: Final = {"operations": _sends, "polls": _reads, "watermarks": _watermarks}
+def _groups(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
+    """Committed offsets of groups; that there are none at all is no damage, for not every run has a group."""
+    offsets, damage = reader.groups()
+    rows = _Rows("group", run)
+    for g in offsets:
+        rows.add(g.topic, g.partition, g.time, g.cluster, g.group, g.offset)
+    return rows, [d for d in damage if d.path != GroupOffset.__name__.lower()]
+
+
+_READERS: Final = {"operations": _sends, "polls": _reads, "watermarks": _watermarks, "groups": _groups}
 PARTS: Final = tuple(_READERS)

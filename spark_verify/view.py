@@ -8,12 +8,13 @@ Kafka's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.model.history import GroupOffset
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import Topology
 
@@ -71,8 +72,28 @@ class Records:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Records of batches in which replicas differ. `key`, `value` and `headers` are 64-bit digests; timestamps milliseconds."""
+
+    offset: Ints
+    uid: Ints
+    timestamp: Ints
+    key: Ints
+    value: Ints
+    headers: Ints
+
+
+def no_parts() -> Parts:
+    """Nothing that differs."""
+    return Parts(**{f.name: np.empty(0, np.int64) for f in fields(Parts)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """One captured log. `end` is the offset after the last batch in the bytes; records are decoded only when `canonical`."""
+    """One captured log. `end` is the offset after the last batch in the bytes; records are decoded only when `canonical`.
+
+    `parts` are the records of those batches that another replica of its cluster has with other bytes (`spark_verify.disputes`).
+    """
 
     cluster: str
     broker: int
@@ -84,6 +105,7 @@ class Replica:
     batches: Batches
     records: Records
     damage: Sequence[str]
+    parts: Parts = field(default_factory=no_parts)
 
     @property
     def end(self) -> int:
@@ -174,7 +196,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """One (run, topic, partition)."""
+    """One (run, topic, partition). `groups` are sampled committed offsets of groups, by time."""
 
     run: str
     topic: str
@@ -188,6 +210,7 @@ class PartitionView:
     watermarks: Mapping[str, Watermarks]
     windows: Sequence[Window]
     ended: int
+    groups: Sequence[GroupOffset] = ()
 
     def canonical(self) -> Mapping[str, Replica]:
         """Per cluster, the replica whose bytes speak for it: the leader where it is known, else the longest."""

@@ -7,13 +7,14 @@ clues of a run together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from spark_verify.view import Origin, PartitionView
+from harness.model.scenario import Scenario
+from spark_verify.view import Origin, PartitionView, Promotion
 
-Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions"]
+Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,13 @@ class Combined:
 class Check:
     """The declaration of a check.
 
-    `due` says of which origins something must have been examined on each cluster for the verdict to be valid: a check that
-    looked at nothing where something was due is unknown.
+    Where something is due it must have been examined for the verdict to be valid: a check that looked at nothing there is
+    unknown. `due` says of which origins: native wherever clients of the workload write, mirrored wherever a link leads.
+    A check for which that is not the rule has `due_at` (scenario and all promotions in, (cluster, origin) pairs out), and `when`
+    for people.
+
+    `complete` are the inputs of which a row that is missing could make an anomaly out of nothing: where one of them is damaged,
+    what was found is told, but proves nothing.
     """
 
     name: str
@@ -91,3 +97,12 @@ class Check:
     combine: Callable[[Sequence[Clue]], Sequence[Combined]] | None = None
     unit: str = "records"
     due: frozenset[Origin] = frozenset({"native", "mirrored"})
+    due_at: Callable[[Scenario, Sequence[Promotion]], Collection[tuple[str, Origin]]] | None = None
+    when: str = ""
+    complete: frozenset[Input] = frozenset()
+
+    @property
+    def due_where(self) -> str:
+        """Where something is due, in words."""
+        words = {"native": "where clients write", "mirrored": "where a link leads"}
+        return self.when or " and ".join(f"{origin} ones {words[origin]}" for origin in sorted(self.due))

@@ -99,6 +99,7 @@ CHECK = Check(
             smallest="commit_transaction of 1 returned ok, A lives on and has only 1: at its offset.",
         ),
     ),
+    complete=frozenset({"promotions"}),
     kernel=kernel,
     unit="transactions",
     due=frozenset({"native"}),

@@ -14,10 +14,10 @@ HEAD = """# What is checked
 
 Written by `python -m spark_verify.checks.document` from the declarations in `spark_verify/checks`; a test holds it to them.
 
-A check is *invalid* when it found an anomaly that the mirror's guarantee does not allow; else *unknown* when it could not
-look, crashed, or examined nothing where something was due; else *valid*. The worst check is the run's verdict: valid < unknown <
-invalid. Neighbouring records make one anomaly; its evidence says how many `records`. In the examples digits are payloads, and
-offsets begin at 0.
+A check is *invalid* when it found an anomaly that the mirror's guarantee does not allow, and the run directory is not damaged in
+a part that it needs whole; else *unknown* when it could not look, crashed, or examined nothing where something was due; else
+*valid*. The worst check is the run's verdict: valid < unknown < invalid. Neighbouring records make one anomaly; its evidence says
+how many `records`. In the examples digits are payloads, and offsets begin at 0.
 """
 
 
@@ -47,9 +47,9 @@ def _check(check: Check) -> Iterator[str]:
     yield f"## {check.name}\n"
     yield f"{check.guarantee}\n"
     yield f"- Source: {check.source}"
-    due = f"due wherever there are {' and '.join(sorted(check.due))} ones" if check.due else "none are due"
-    yield f"- Examines: {check.unit}; {due}"
-    yield f"- Reads: {', '.join(sorted(check.inputs))}\n"
+    yield f"- Examines: {check.unit}; due are {check.due_where}"
+    whole = f"; proves nothing when {' or '.join(sorted(check.complete))} are damaged" if check.complete else ""
+    yield f"- Reads: {', '.join(sorted(check.inputs))}{whole}\n"
     if check.anomalies:
         yield "| anomaly | meaning | smallest example |"
         yield "|---|---|---|"

@@ -71,5 +71,6 @@ CHECK = Check(
             smallest="B has, mirrored, 1 1: at the offset of the second.",
         ),
     ),
+    complete=frozenset({"promotions"}),
     kernel=kernel,
 )

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.model.scenario import Scenario
 from spark_verify.checks.base import Check, Clue, Examined, Finding, Unjudged
 from spark_verify.checks.logs import canonical
 from spark_verify.checks.lost_write import left_behind
 from spark_verify.checks.mirroring import hop
 from spark_verify.checks.outcomes import told
-from spark_verify.view import PartitionView, Promotion
+from spark_verify.view import Origin, PartitionView, Promotion
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -53,6 +54,12 @@ def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
     return min(times, default=None)
 
 
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin]]:
+    """The destination of every failover; one that is scheduled and promoted nothing leaves its destination without any."""
+    planned = {f.target.partition("->")[2] for f in scenario.schedule if f.fault.startswith("failover")}
+    return {(cluster, "native") for cluster in planned | {p.cluster for p in promotions}}
+
+
 CHECK = Check(
     name="failover",
     guarantee="Of every failover it is known how many acknowledged records it lost (RPO) and how long writes stood still (RTO).",
@@ -61,5 +68,6 @@ CHECK = Check(
     anomalies=(),
     kernel=kernel,
     unit="promotions",
-    due=frozenset(),
+    due_at=_due,
+    when="those of every failover that is scheduled or took place",
 )

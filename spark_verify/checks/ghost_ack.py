@@ -105,6 +105,7 @@ CHECK = Check(
             smallest="B acknowledged 7 at offset 3 and has 5 there: at offset 3 on B.",
         ),
     ),
+    complete=frozenset({"promotions"}),
     kernel=kernel,
     unit="acknowledgements",
     due=frozenset({"native"}),

@@ -4,20 +4,22 @@ P is the last position that the group committed on the source, D the first offse
 destination has below D, the source has at or above P, and no member ever got. Repeated is what a member got on the destination
 although it is below P at the source. MirrorMaker 2 translates P to the last offset sync at or below it, so that
 it may step back but never ahead: by what was committed since the last checkpoint and sync, by offset.lag.max, and by as much
-again as the group was behind the end (KAFKA-12468: syncs are kept ever sparser further back).
+again as the group was behind the end (KAFKA-12468: syncs are kept ever sparser further back). What it commits for the group on
+the destination before a failover (sync.group.offsets) never goes back, never beyond what the group got, nor the log's end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
+from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
 from spark_verify.checks.logs import Log, among, canonical, distinct, locate
 from spark_verify.eras import promoted_at
-from spark_verify.view import Ints, PartitionView, Promotion, Read
+from spark_verify.view import Ints, Origin, PartitionView, Promotion, Read
 
 OFFSET_LAG_MAX: Final = 100
 """MirrorMaker 2's default of offset.lag.max: records between two offset syncs."""
@@ -34,16 +36,23 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for promotion in view.promotions:
         if promotion.source not in logs or promotion.cluster not in logs:
             continue
-        for group in sorted({r.group for r in view.reads if r.group}):
+        for group in sorted({r.group for r in view.reads if r.group} - _settled(view, promotion)):
             findings += _judge(view, promotion, group, logs[promotion.source], logs[promotion.cluster])
+            findings += _checkpoints(view, promotion, group, logs[promotion.cluster])
     return findings
+
+
+def _settled(view: PartitionView, promotion: Promotion) -> set[str]:
+    """Groups that were at home on the destination before the failover: nobody's offsets are translated for those."""
+    here = (r for r in view.reads if r.group and r.cluster == promotion.cluster and r.kind == "poll" and len(r.uids))
+    return {r.group for r in here if r.returned < promotion.fault_time}
 
 
 def _judge(view: PartitionView, promotion: Promotion, group: str, source: Log, destination: Log) -> Sequence[Finding]:
     own = [r for r in view.reads if r.group == group]
     commits = [r for r in own if r.cluster == promotion.source and r.kind == "commit" and r.position >= 0]
     after = [r for r in own if r.cluster == promotion.cluster and r.kind == "poll" and len(r.uids)]
-    if not commits or not after or min(r.returned for r in after) < promotion.fault_time:
+    if not commits or not after:
         return []
     committed = max(commits, key=lambda r: r.returned)
     ours = destination.replica.records
@@ -79,11 +88,55 @@ def _bound(commits: Sequence[Read], committed: Read, origin: Ints) -> int:
     return recent + OFFSET_LAG_MAX + behind
 
 
+def _checkpoints(view: PartitionView, promotion: Promotion, group: str, destination: Log) -> Sequence[Finding]:
+    """What the mirror committed for the group on the destination, as sampled before the failover.
+
+    The same thread samples bounds and groups, one after the other: the first high watermark asked for after a group's
+    offset was is of a time when the offset had been told.
+    """
+    told = [g for g in view.groups if g.group == group and g.cluster == promotion.cluster and g.time < promotion.fault_time]
+    marks = view.watermarks.get(promotion.cluster)
+    reached = np.maximum.accumulate(marks.high_watermark) if marks is not None else np.empty(0, np.int64)
+    polls = [r for r in view.reads if r.group == group and r.kind == "poll" and len(r.uids)]
+    ours = destination.replica.records
+    mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset))
+    findings: list[Finding] = []
+    highest = -1
+    for row in told:
+        evidence = {"group": group, "committed": row.offset, "time": row.time}
+        if row.offset < highest:
+            findings.append(_checkpoint("checkpoint-regression", promotion, row.offset, evidence | {"before": highest}))
+        after = int(np.searchsorted(marks.time, row.time)) if marks is not None else 0
+        end = int(reached[after]) if after < len(reached) else promotion.offset
+        if row.offset > end:
+            findings.append(_checkpoint("checkpoint-beyond-end", promotion, row.offset, evidence | {"high_watermark": end}))
+        fresh = mirrored[(ours.offset[mirrored] >= highest) & (ours.offset[mirrored] < row.offset)]
+        ahead = fresh[~among(ours.uid[fresh], _uids(r for r in polls if r.time <= row.time))]
+        if len(ahead):
+            more = {"records": len(ahead), "uid": int(ours.uid[ahead[0]])}
+            findings.append(_checkpoint("checkpoint-ahead", promotion, int(ours.offset[ahead[0]]), evidence | more))
+        highest = max(highest, row.offset)
+    return findings
+
+
+def _checkpoint(kind: str, promotion: Promotion, offset: int, evidence: Mapping[str, object]) -> Found:
+    return Found(kind=kind, cluster=promotion.cluster, offset=offset, evidence=evidence)
+
+
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin]]:
+    """The destinations of the failovers of clusters that a group reads on: readers are in one unless they have `assign`."""
+    if not scenario.mirror.options.get("groups", ".*"):
+        return set()
+    groups = [w for w in scenario.workloads if w.kind == "readers" and not w.options.get("assign")]
+    read = {str(w.options.get("cluster", w.home)) for w in groups if w.options.get("follow", True)}
+    return {(p.cluster, "mirrored") for p in promotions if p.source in read}
+
+
 CHECK = Check(
     name="group-offsets",
     guarantee="A consumer group that fails over skips no record, and gets again no more than offset translation gives back.",
     source="KIP-545 (group offset sync); KAFKA-12468 (translation steps back, never ahead)",
-    inputs=frozenset({"batches", "records", "reads", "promotions"}),
+    inputs=frozenset({"batches", "records", "reads", "watermarks", "groups", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="group-skip",
@@ -95,7 +148,24 @@ CHECK = Check(
             meaning="The group got a record on the destination that it had committed on the source.",
             smallest="A has 1 2, the group committed position 2, B has 1 2, the group began at offset 0: at offset 0.",
         ),
+        AnomalyKind(
+            name="checkpoint-regression",
+            meaning="Before the failover the group's committed offset on the destination went back.",
+            smallest="the group's offset on B is sampled as 2, then as 1: at offset 1.",
+        ),
+        AnomalyKind(
+            name="checkpoint-beyond-end",
+            meaning="Before the failover the group's committed offset on the destination was above the high watermark.",
+            smallest="the group's offset on B is sampled as 3, the high watermark after that as 2: at offset 3.",
+        ),
+        AnomalyKind(
+            name="checkpoint-ahead",
+            meaning="Before the failover the group's committed offset on the destination was above a record that it had not got.",
+            smallest="A and B have 1 2, the group got 1, its offset on B is sampled as 2: at offset 1, that of 2.",
+        ),
     ),
+    complete=frozenset({"promotions", "reads"}),
     kernel=kernel,
-    due=frozenset(),
+    due_at=_due,
+    when="those mirrored to where a group fails over, if the mirror carries its offsets",
 )

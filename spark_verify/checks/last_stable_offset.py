@@ -172,6 +172,7 @@ CHECK = Check(
             smallest="A has 1 open at offset 0, written 80 s before the end: at offset 0.",
         ),
     ),
+    complete=frozenset({"promotions"}),
     kernel=kernel,
     unit="samples",
 )

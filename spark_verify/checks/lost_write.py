@@ -171,6 +171,7 @@ CHECK = Check(
             smallest="A commit of 1 2 3 was acknowledged and B has 1 3: at the acknowledged offset of 2 on A.",
         ),
     ),
+    complete=frozenset({"promotions", "sends"}),
     kernel=kernel,
     due=frozenset({"native"}),
 )

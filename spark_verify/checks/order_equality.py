@@ -199,6 +199,7 @@ CHECK = Check(
             smallest="A has 1 and its ABORT marker, B has 1: at its offset on B.",
         ),
     ),
+    complete=frozenset({"promotions"}),
     kernel=kernel,
     due=frozenset({"mirrored"}),
 )

@@ -190,6 +190,7 @@ CHECK = Check(
             smallest="B has native batches of processes 1 and 2, both with producer id 7 and epoch 0: at the later process's.",
         ),
     ),
+    complete=frozenset({"promotions"}),
     kernel=kernel,
     combine=combine,
     unit="batches",

@@ -146,5 +146,6 @@ CHECK = Check(
             smallest="A has 1 at offset 0, a reader got 9 at offset 0: at offset 0.",
         ),
     ),
+    complete=frozenset({"reads"}),
     kernel=kernel,
 )

@@ -2,19 +2,21 @@
 
 Compared as (base offset, last offset, record count, length, CRC, leader epoch) of every batch. The CRC covers everything from the
 attributes on but not base offset, length and leader epoch (message format v2), hence the tuple. Every CRC is recomputed, so
-that a cluster with one replica has something examined too; and base offsets must rise in every file.
+that a cluster with one replica has something examined too; and base offsets must rise in every file. Of batches that differ,
+the records are compared, so that the one whose bytes changed is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.counting import examined
-from spark_verify.view import Batches, Ints, PartitionView, Replica
+from spark_verify.view import Batches, PartitionView, Parts, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -78,6 +80,8 @@ def _table(batches: Batches, start: int, end: int) -> NDArray[np.int64]:
 
 
 NAMES = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch")
+PRODUCER = ("producer_id", "producer_epoch", "base_sequence", "control")
+FIELDS = ("timestamp", "key", "value", "headers")
 
 
 def _differences(
@@ -106,35 +110,48 @@ def _disagreement(
         return Found(kind="replica-missing", cluster=model.cluster, offset=base, evidence=evidence)
     evidence |= {name: [int(a), int(b)] for name, a, b in zip(NAMES, mine[0].tolist(), yours[0].tolist(), strict=True) if a != b}
     evidence["batch"] = [base, max(int(mine[0][1]), int(yours[0][1]))]
-    changed = _records(model, other, base, int(mine[0][1]))
-    evidence["records"] = changed.tolist()
-    evidence["uids"] = model.records.uid[np.isin(model.records.offset, changed if len(changed) else _span(mine[0]))].tolist()
+    changed = _changed(model.parts, other.parts, base, int(mine[0][1]))
+    evidence |= _producers(model, other, base)
+    evidence["changed"] = changed
+    evidence["records"] = offsets = [c["offset"] for c in changed]
+    evidence["uids"] = [c["uid"] for c in changed] or _uids(model, *mine[0][:2].tolist())
     evidence["odd_one_out"] = _odd_one_out(replicas, base)
-    return Found(
-        kind="replica-disagreement",
-        cluster=model.cluster,
-        offset=int(changed[0]) if len(changed) else base,
-        evidence=evidence,
-    )
+    return Found(kind="replica-disagreement", cluster=model.cluster, offset=offsets[0] if offsets else base, evidence=evidence)
 
 
-def _span(batch: NDArray[np.int64]) -> Ints:
-    """All offsets of a batch."""
-    return np.arange(batch[0], batch[1] + 1)
+def _uids(model: Replica, first: int, last: int) -> list[int]:
+    """All payloads of a batch, where nobody can tell which of them differ."""
+    inside = (model.records.offset >= first) & (model.records.offset <= last)
+    return [int(uid) for uid in model.records.uid[inside]]
 
 
-def _records(model: Replica, other: Replica, base: int, last: int) -> Ints:
-    """Offsets of the records of a batch that differ, where both replicas' records were decoded."""
-    sides = []
-    for replica in (model, other):
-        inside = (replica.records.offset >= base) & (replica.records.offset <= last)
-        sides.append((replica.records.offset[inside], replica.records.digest[inside]))
-    (ours, ours_digest), (theirs, theirs_digest) = sides
-    if not len(ours) or not len(theirs):
-        return np.empty(0, np.int64)
-    if len(ours) == len(theirs) and bool((ours == theirs).all()):
-        return np.asarray(ours[ours_digest != theirs_digest])
-    return np.setxor1d(ours, theirs)
+def _producers(model: Replica, other: Replica, base: int) -> dict[str, object]:
+    """What else of the batch's header differs."""
+    one, two = (int(np.flatnonzero(r.batches.base_offset == base)[0]) for r in (model, other))
+    pairs = {name: [int(getattr(r.batches, name)[row]) for r, row in ((model, one), (other, two))] for name in PRODUCER}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _changed(ours: Parts, theirs: Parts, base: int, last: int) -> list[dict[str, Any]]:
+    """The records of a batch that differ: offset, uid, and which of their parts do, or on which side one is not there."""
+    one, two = _by_offset(ours, base, last), _by_offset(theirs, base, last)
+    found: list[dict[str, Any]] = []
+    if not one or not two:
+        return found
+    for offset in sorted(one.keys() | two.keys()):
+        mine, yours = one.get(offset), two.get(offset)
+        if mine is None or yours is None:
+            uid = int((ours if mine is not None else theirs).uid[mine if mine is not None else yours])
+            found.append({"offset": offset, "uid": uid, "fields": ["absent on one"]})
+            continue
+        fields = [name for name in FIELDS if getattr(ours, name)[mine] != getattr(theirs, name)[yours]]
+        if fields:
+            found.append({"offset": offset, "uid": int(ours.uid[mine]), "fields": fields})
+    return found
+
+
+def _by_offset(parts: Parts, base: int, last: int) -> dict[int, int]:
+    return {offset: row for row, offset in enumerate(parts.offset.tolist()) if base <= offset <= last}
 
 
 def _odd_one_out(replicas: Sequence[Replica], base: int) -> int | None:

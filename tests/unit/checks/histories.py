@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.model.history import GroupOffset
 from harness.model.payload import PROCESS_SHIFT
 from harness.model.scenario import MirrorSpec
 from spark_verify.checks import REGISTRY
@@ -24,6 +25,7 @@ from spark_verify.view import (
     OTHER_CONTROL,
     Batches,
     PartitionView,
+    Parts,
     Promotion,
     Read,
     Records,
@@ -145,7 +147,11 @@ class Log:
                 batch=batch,
             ),
             damage=self.damage,
-        )
+            parts=Parts(
+                offset=offsets, uid=uids, timestamp=np.zeros_like(offsets), key=np.zeros_like(offsets), value=digests,
+                headers=np.zeros_like(offsets),
+            ),
+        )  # fmt: skip
 
 
 def view(
@@ -159,6 +165,7 @@ def view(
     reads: Sequence[Read] = (),
     watermarks: Mapping[str, Watermarks] | None = None,
     windows: Sequence[Window] = (),
+    groups: Sequence[GroupOffset] = (),
     ended: int = ENDED,
 ) -> PartitionView:
     return PartitionView(
@@ -174,6 +181,7 @@ def view(
         watermarks=watermarks or {},
         windows=windows,
         ended=ended,
+        groups=groups,
     )
 
 

@@ -9,6 +9,10 @@ ABORTED = Log("A").txn(1, pid=7, end="abort")
 ACCEPTED = {
     "committed": (view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1))]), {"A/native": 1}),
     "commit of unknown outcome": (view([A], sends=[commit(1, outcome="info")], reads=[poll((0, 1))]), {"A/native": 1}),
+    "commit that never returned": (
+        view([A], sends=[commit(1, outcome="info", asked=0, returned=-1)], reads=[poll((0, 1), at=5 * SECOND)]),
+        {"A/native": 1},
+    ),
     "sent alone": (view([Log("A").data(1)], sends=[send(1, acked=0)], reads=[poll((0, 1))]), {"A/native": 1}),
     "uncommitted reader": (view([ABORTED], reads=[poll((0, 1), isolation="read_uncommitted")]), {}),
     "LSO above": (
@@ -66,3 +70,18 @@ def test_a_new_leaders_lower_offset_proves_nothing():
         watermarks={"A": samples(*[(2, 2)] * 25, *[(0, 2)] * 15, epochs=epochs)},
     )
     assert places(NAME, seen) == []
+
+
+def test_read_before_an_operation_that_never_returned_was_invoked():
+    seen = view([A], sends=[commit(1, outcome="info", asked=0, returned=-1)], reads=[poll((0, 1), at=SECOND - 1)])
+    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+
+
+def test_an_operation_that_returned_without_asking_for_its_commit():
+    seen = view([A], sends=[commit(1, outcome="info", asked=0)], reads=[poll((0, 1))])
+    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+
+
+def test_an_operation_that_was_to_stay_open_and_never_returned():
+    seen = view([A], sends=[commit(1, ending="open", outcome="info", asked=0, returned=-1)], reads=[poll((0, 1))])
+    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]

@@ -1,7 +1,12 @@
 """group-offsets: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, poll, promoted, view
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, poll, promoted, samples, view
+
+from harness.model.history import GroupOffset
+from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from spark_verify.checks import REGISTRY
+from topologies import parse
 
 NAME = "group-offsets"
 AFTER = 600 * SECOND
@@ -30,11 +35,33 @@ ACCEPTED = {
         {"B/mirrored": 3},
     ),
 }
+
+
+def synced(*offsets: int, group: str = "g", every: int = SECOND):
+    """What the mirror committed for the group on B, sampled at seconds 300, 301, …"""
+    return [
+        GroupOffset(time=300 * SECOND + i * every, cluster="B", group=group, topic="A.t", partition=0, offset=offset)
+        for i, offset in enumerate(offsets)
+    ]
+
+
+def checkpointed(*offsets: int, high: int = 3, got: int = 3):
+    """A group that got the first `got` records on A at second 100, and committed as many."""
+    before = tuple((i, i + 1) for i in range(got))
+    reads = moved(got, (3, 8), before=before)
+    marks = {"B": samples(*[(high, high)] * 400)}
+    return view(LOGS, promotions=FAILED_OVER, reads=reads, groups=synced(*offsets), watermarks=marks)
+
+
+ACCEPTED |= {"checkpoints": (checkpointed(1, 1, 3), {"B/mirrored": 3})}
 REJECTS = {
     "group-skip": Rejected(view=view(LOGS, promotions=FAILED_OVER, reads=moved(1, (2, 3))), cluster="B", offset=1),
     "group-replay": Rejected(
         view=view(LOGS, promotions=FAILED_OVER, reads=moved(2, (0, 1), (1, 2), (2, 3))), cluster="B", offset=0
     ),
+    "checkpoint-regression": Rejected(view=checkpointed(2, 1), cluster="B", offset=1),
+    "checkpoint-beyond-end": Rejected(view=checkpointed(3, high=2), cluster="B", offset=3),
+    "checkpoint-ahead": Rejected(view=checkpointed(2, got=1), cluster="B", offset=1, only=("group-skip",)),
 }
 
 
@@ -52,3 +79,26 @@ def test_rejects(kind):
 def test_a_replay_comes_with_its_bound():
     (found,) = findings(NAME, REJECTS["group-replay"].view)
     assert (found.evidence["records"], found.evidence["bound"]) == (2, 103)
+
+
+def test_what_the_group_itself_committed_after_the_failover_is_no_checkpoint():
+    late = [GroupOffset(time=AFTER, cluster="B", group="g", topic="A.t", partition=0, offset=offset) for offset in (3, 1)]
+    seen = view(LOGS, promotions=FAILED_OVER, reads=moved(3, (2, 3), before=((0, 1), (1, 2), (2, 3))), groups=late)
+    assert "checkpoint-regression" not in {f.kind for f in findings(NAME, seen)}
+
+
+def test_it_is_due_where_a_group_follows_a_failover():
+    def due(*workloads: WorkloadSpec, **mirror: str):
+        scenario = Scenario(
+            name="", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="mm2", options=mirror),
+            workloads=workloads, schedule=(),
+        )  # fmt: skip
+        return REGISTRY[NAME].due_at(scenario, FAILED_OVER)
+
+    def readers(**options: str | bool):
+        return WorkloadSpec(kind="readers", home="A", options=options)
+
+    assert due(readers(group="g")) == {("B", "mirrored")}
+    assert due(readers()) == {("B", "mirrored")}, "readers are in a group unless they are assigned"
+    assert due(readers(assign=True)) == due(readers(follow=False)) == due(readers(cluster="B")) == set()
+    assert due(readers(group="g"), groups="") == set()

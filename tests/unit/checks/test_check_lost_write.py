@@ -1,7 +1,10 @@
 """lost-write: the smallest histories."""
 
+from dataclasses import replace
+
 import pytest
 from histories import (
+    SECOND,
     Log,
     Rejected,
     assert_accepted,
@@ -94,6 +97,48 @@ def test_a_tail_cut_off_that_nobody_had_seen_is_not_a_lost_write():
 def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mirrored_era():
     seen = view([A3, Log("B").data(1).data(8)], sends=TOLD, promotions=[promoted(1)], watermarks={"B": samples((2, 2))})
     assert places(NAME, seen) == []
+
+
+def written_later(at: int):
+    """B acknowledged its own 8 at offset 3, asked for at this time; the promotion was at second 501."""
+    return replace(send(8, acked=3, cluster="B"), invoked=at * SECOND)
+
+
+GAP = [A3, Log("B").data(1).skip(2).data(8)]
+
+
+def test_after_the_first_native_write_a_high_watermark_proves_nothing():
+    marks = {"B": samples(*[(1, 1)] * 509, *[(4, 4)] * 20)}
+    seen = view(GAP, sends=[*TOLD, written_later(505)], promotions=[promoted(3)], watermarks=marks)
+    assert places(NAME, seen) == []
+
+
+def test_until_the_first_native_write_a_high_watermark_speaks_of_the_mirrored_tail():
+    marks = {"B": samples(*[(1, 1)] * 501, *[(3, 3)] * 20)}
+    seen = view(GAP, sends=[*TOLD, written_later(505)], promotions=[promoted(3)], watermarks=marks)
+    assert places(NAME, seen) == [("lost-write", "A", 1)]
+    unwritten = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], watermarks=marks)
+    assert places(NAME, unwritten) == [("lost-write", "A", 1)]
+
+
+def test_a_sample_that_was_under_way_at_the_first_native_write_proves_nothing():
+    marks = {"B": samples(*[(1, 1)] * 504, (3, 3))}
+    late = replace(marks["B"], returned=marks["B"].returned + SECOND)
+    seen = view(GAP, sends=[*TOLD, written_later(505)], promotions=[promoted(3)], watermarks={"B": late})
+    assert places(NAME, seen) == []
+
+
+def test_a_tail_that_a_readers_position_had_passed():
+    passed = poll(cluster="B", position=2, at=100 * SECOND)
+    cut = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], reads=[passed])
+    assert places(NAME, cut) == [("lost-write", "A", 1)]
+    later = poll(cluster="B", position=4, at=600 * SECOND)
+    seen = view(GAP, sends=[*TOLD, written_later(505)], promotions=[promoted(3)], reads=[later])
+    assert places(NAME, seen) == []
+
+
+def test_without_the_destinations_log_it_cannot_be_told():
+    assert unjudged(NAME, view([A3], sends=TOLD))
 
 
 def test_neighbours_are_one_anomaly():

@@ -53,6 +53,23 @@ def test_without_decoded_records_the_batch_is_named():
     assert found.evidence["uids"] == [1, 2]
 
 
+def test_the_changed_record_is_named():
+    (found,) = findings(NAME, REJECTS["replica-disagreement"].view)
+    assert found.evidence["changed"] == [{"offset": 1, "uid": 2, "fields": ["value"]}]
+
+
+def test_a_record_that_one_replica_has_not_is_named():
+    other = held_back(replica(2).data(1, crc=9, last_offset=1), 2)
+    (found,) = findings(NAME, view([replica(1).data(1, 2), other]))
+    assert found.evidence["changed"] == [{"offset": 1, "uid": 2, "fields": ["absent on one"]}]
+    assert found.offset == 1
+
+
+def test_another_producer_is_told():
+    (found,) = findings(NAME, view([replica(1).data(1, pid=7), replica(2).data(1, pid=8, crc=9)]))
+    assert found.evidence["producer_id"] == [7, 8]
+
+
 def test_the_odd_one_of_three_is_named():
     seen = view([replica(1).data(1), replica(2).data(1), replica(3).data(1, crc=9)])
     (found,) = findings(NAME, seen)

@@ -1,0 +1,93 @@
+"""Batches in which replicas of one cluster differ, record by record: only those are decoded again, part by part.
+
+Headers (length, count, CRC) tell which batches differ; a healthy run has none, and then nothing is read here. What a batch
+with a wrong CRC holds is told as far as it can be read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from harness.log import batches, reference
+from harness.log.codecs import CannotInflate
+from spark_verify.checks.logs import locate
+from spark_verify.plan import Captured
+from spark_verify.view import Ints, Parts, Replica
+
+MOST: Final = 32
+"""Batches per pair of replicas that are looked into: the slow decoder takes some ten milliseconds for a large one."""
+
+
+def with_parts(replicas: Sequence[Replica], captured: Iterable[Captured]) -> Sequence[Replica]:
+    """The replicas, those that differ from the one that speaks for their cluster with the parts of the records in question."""
+    files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
+    looked: dict[tuple[str, int], set[int]] = {}
+    for model in (r for r in replicas if r.canonical):
+        for other in replicas:
+            if other.cluster == model.cluster and other is not model:
+                ours, theirs = differing(model, other)
+                looked.setdefault((model.cluster, model.broker), set()).update(ours.tolist())
+                looked.setdefault((other.cluster, other.broker), set()).update(theirs.tolist())
+    return [_told(r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))) for r in replicas]
+
+
+def differing(model: Replica, other: Replica) -> tuple[Ints, Ints]:
+    """Rows of batches with one base offset and other bytes, in both replicas, below both high watermarks; the first few."""
+    ours, theirs = model.batches, other.batches
+    at = locate(ours.base_offset, theirs.base_offset)
+    inside = theirs.last_offset < min(model.high_watermark, other.high_watermark)
+    rows = np.flatnonzero((at >= 0) & inside & (theirs.base_offset >= max(model.log_start, other.log_start)))
+    changed = np.zeros(len(rows), np.bool_)
+    for name in ("crc", "crc_ok", "length", "count"):
+        changed |= getattr(ours, name)[at[rows]] != getattr(theirs, name)[rows]
+    rows = rows[changed][:MOST]
+    return at[rows], rows
+
+
+def _told(replica: Replica, paths: Sequence[str], rows: Sequence[int]) -> Replica:
+    if not rows or not paths:
+        return replica
+    log = batches.scan([Path(path) for path in paths])
+    found = [part for row in rows for part in _records(log, row)]
+    return replace(replica, parts=parts_of(found))
+
+
+def parts_of(records: Sequence[reference.Record]) -> Parts:
+    """Records as columns of digests."""
+    columns: Mapping[str, list[int]] = {
+        "offset": [r.offset for r in records],
+        "uid": [reference.identity(r)[0] for r in records],
+        "timestamp": [r.timestamp for r in records],
+        "key": [_digest([r.key]) for r in records],
+        "value": [_digest([r.value]) for r in records],
+        "headers": [_digest([part for header in r.headers for part in header]) for r in records],
+    }
+    return Parts(**{name: np.array(values, np.int64) for name, values in columns.items()})
+
+
+def _records(log: batches.Log, row: int) -> list[reference.Record]:
+    """The records of one batch, or none where they cannot be read."""
+    if row >= len(log.headers):
+        return []
+    begin = int(log.headers.position[row])
+    data = log.segments[int(log.headers.segment[row])].data[begin : begin + int(log.headers.length[row])].tobytes()
+    try:
+        (batch,) = reference.batches(data)
+        return [] if batch.is_control else reference.records(batch)
+    except (reference.Malformed, CannotInflate):
+        return []
+
+
+def _digest(parts: Sequence[bytes | None]) -> int:
+    """64 bits, signed; null is not the empty string."""
+    state = blake2b(digest_size=8)
+    for part in parts:
+        state.update(struct.pack(">i", -1 if part is None else len(part)) + (part or b""))
+    return int.from_bytes(state.digest(), "big", signed=True)
