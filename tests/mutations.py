@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.log import layout, reference
+from harness.log import reference
 from harness.rundir import inventory
 from tests.kafka_log import ABORT, COMMIT, batches_in, changed, field_of, recrc, rewrite, with_marker_kind
 
@@ -54,8 +54,14 @@ class Copy:
             if e["kind"] == "promotion" and e["data"]["partition"] == partition
         )
 
-    def promoted_at(self) -> int:
-        return next(e["time"] for e in self.rows("events.jsonl") if e["kind"] == "failover")
+    def written_at(self) -> int:
+        """When the first write of B's own to partition 0 was asked for."""
+        rows = (row for path in self.root.glob("operations/*.jsonl") for row in self.rows(path))
+        return min(
+            row["time"]
+            for row in rows
+            if row["cluster"] == "B" and any((s["topic"], s["partition"]) == (TOPIC, 0) for s in row["sends"])
+        )
 
     def rows(self, path: str | Path) -> list[dict]:
         return [json.loads(line) for line in (self.root / path).read_bytes().splitlines()]
@@ -108,14 +114,16 @@ def native(run: Copy, partition: int) -> list[bytes]:
 
 
 def one_byte(run: Copy) -> Place:
-    """One byte of the value of one record, in one replica that does not lead."""
-    target = mirrored(run, 0)[2]
-    offset = field_of(target, "base_offset")
+    """One byte of the value of a record in the middle of its batch, in one replica that does not lead."""
+    target = next(data for data in mirrored(run, 0) if field_of(data, "count") >= 3)
+    (batch,) = reference.batches(target)
+    record = reference.records(batch)[batch.count // 2]
+    assert target.count(record.value) == 1
     flipped = bytearray(target)
-    flipped[layout.HEADER_SIZE + 20] ^= 1
+    flipped[target.index(record.value) + len(record.value) // 2] ^= 1
     path = run.replicas("B", 0)[1]
-    rewrite(path, [recrc(bytes(flipped)) if field_of(data, "base_offset") == offset else data for _, data in batches_in(path)])
-    return Place(cluster="B", partition=0, offset=offset)
+    rewrite(path, [recrc(bytes(flipped)) if data == target else data for _, data in batches_in(path)])
+    return Place(cluster="B", partition=0, offset=record.offset, uids=frozenset({reference.identity(record)[0]}))
 
 
 def interior_batch(run: Copy) -> Place:
@@ -181,7 +189,7 @@ def shown_tail(run: Copy) -> Place:
 def unseen_tail(run: Copy) -> Place:
     """The last mirrored batch gone from every replica of B, and nobody had ever seen it there."""
     place = shown_tail(run)
-    promoted, at = run.promotion(0), run.promoted_at()
+    promoted, at = run.promotion(0), run.written_at()
     for path in run.root.glob("polls/*.jsonl"):
         rows = run.rows(path)
         for row in rows:

@@ -5,18 +5,11 @@ One recorded run (3 brokers in B, so that replicas can disagree), and one Spark 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from chaos.scenarios import Wish, scenario
 from harness.model.verdict import Verdict
-from harness.report.progress import Progress
-from harness.run import record
-from spark_verify import session
 from spark_verify.verify import verify
 from tests import mutations
-from topologies import parse
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -33,16 +26,6 @@ MUTATIONS = {
         mutations.unseen_tail,
     )
 }
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> Path:
-    """A link-flap run on one broker and three, recorded with real clusters."""
-    folder = tmp_path_factory.mktemp("recorded") / "run"
-    chosen = scenario("link-flap", Wish(seed=3, topology=parse("A->B:3"), duration=16.0))
-    session.warm()
-    with Progress() as progress:
-        return record(chosen, runtime="process", folder=folder, command="pytest", progress=progress)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +69,11 @@ def test_the_run_itself_is_valid(of):
 def test_one_byte_of_one_replica_is_a_disagreement_and_names_the_record(of):
     document, place = of("one_byte")
     assert document["verdict"] == Verdict.INVALID
-    assert any(map(at(place), anomalies(document, "replica-disagreement")))
+    (found,) = anomalies(document, "replica-disagreement")
+    assert at(place)(found)
+    assert found["evidence"]["batch"][0] < place.offset, "not the first of its batch"
+    (uid,) = place.uids
+    assert found["evidence"]["changed"] == [{"offset": place.offset, "uid": uid, "fields": ["value"]}]
 
 
 def test_an_interior_batch_that_is_gone_is_a_lost_write(of):

@@ -1,0 +1,23 @@
+"""A recorded run that several modules damage copies of, each in its own way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos.scenarios import Wish, scenario
+from harness.report.progress import Progress
+from harness.run import record
+from spark_verify import session
+from topologies import parse
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory) -> Path:
+    """A link-flap run on one broker and three, recorded with real clusters. Its users are in xdist_group("spark")."""
+    folder = tmp_path_factory.mktemp("recorded") / "run"
+    chosen = scenario("link-flap", Wish(seed=3, topology=parse("A->B:3"), duration=16.0))
+    session.warm()
+    with Progress() as progress:
+        return record(chosen, runtime="process", folder=folder, command="pytest", progress=progress)
