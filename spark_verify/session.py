@@ -35,6 +35,7 @@ from spark_verify.source import register
 
 DEFAULT_MASTER: Final = "local[2]"
 _WITHIN: Final = 120.0
+_WARM_WITHIN: Final = 300.0
 _HEAP: Final = "2g"
 _NICE: Final = "5"
 _SETTINGS: Final = {
@@ -48,7 +49,7 @@ _SETTINGS: Final = {
     "spark.sql.python.filterPushdown.enabled": "false",
     "spark.python.authenticate.socketTimeout": "120s",
 }
-# What Spark's own launcher opens for Java 17 and later (org.apache.spark.launcher.JavaModuleOptions).
+# What Spark's own launcher opens and allows for Java 17 and later (org.apache.spark.launcher.JavaModuleOptions).
 _OPENED: Final = (
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -64,6 +65,15 @@ _OPENED: Final = (
     "java.base/sun.nio.cs",
     "java.base/sun.security.action",
     "java.base/sun.util.calendar",
+)
+# Without the last two, Netty finds no memory it may touch on Java 24 and later, and Arrow with it: a query then never answers.
+_ALLOWED: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
 )
 _lock = threading.Lock()
 _started: Future[SparkSession] | None = None
@@ -84,8 +94,17 @@ def warm(master: str = DEFAULT_MASTER) -> Future[SparkSession]:
 
 
 def session(master: str = DEFAULT_MASTER) -> SparkSession:
-    """The session, started if it is not, and warm. Raises SetupError, one sentence, where Spark cannot start."""
-    return warm(master).result()
+    """The session, started if it is not, and warm. Raises SetupError, one sentence, where Spark cannot start.
+
+    There is a deadline, because an error in a thread of the JVM's own leaves the first query without an answer for good.
+    """
+    try:
+        return warm(master).result(timeout=_WARM_WITHIN)
+    except TimeoutError:
+        close()
+        raise SetupError(
+            f"Spark started and did not answer within {_WARM_WITHIN:g} s; linkflap doctor says what it needs"
+        ) from None
 
 
 def close() -> None:
@@ -179,7 +198,7 @@ def _launch(home: Path, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
     spark = Path(pyspark.__file__).parent
     command = [str(home / "bin" / "java"), f"-Xmx{_HEAP}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
-    command += ["-Djdk.reflect.useDirectMethodHandle=false", "-Dio.netty.tryReflectionSetAccessible=true"]
+    command += _ALLOWED
     command += ["-cp", f"{spark}/jars/*", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
     nice = shutil.which("nice")
     # Python workers get the environment of the JVM: they must find every module that a check here may come from.
