@@ -291,6 +291,8 @@ def main() -> NoReturn:
             sys.stderr.flush()
         spark = sys.modules.get("spark_verify.session")
         if spark:
+            # All is said. What pyspark's threads print when their JVM ends in the middle of something is none of it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             spark.close()
         # Not sys.exit: it waits for every thread of every library, and one may hang in a client whose broker is gone.
         os._exit(code)

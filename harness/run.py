@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -43,7 +44,7 @@ from harness.workloads.clients import WorkloadClients
 LAG_EVERY = 1_000_000_000
 LONGEST_FAULT = 180.0
 """Seconds that the schedule may go on after the duration: heals have deadlines of their own within this."""
-ENDS_WITHIN = 10.0
+ENDS_WITHIN = 5.0
 """Seconds that faults may take to end when a run breaks off and all brokers are gone."""
 SETTLE = 60.0
 """Seconds that mirrors and readers may take to reach the end once producers have stopped."""
@@ -99,13 +100,7 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
         if not keep:
             stack.callback(_remove_data, deployment)
         stack.callback(_ended, writer, "deployment", deployment.close)
-        try:
-            _perform(scenario, deployment, writer, stack, progress, deaths)
-        except BaseException:
-            # What everything else waits for goes first: clients and faults that wait for brokers end soon when these are gone.
-            progress.phase("stopping")
-            _ended(writer, "deployment", deployment.close)
-            raise
+        _perform(scenario, deployment, writer, stack, progress, deaths)
         _phase(writer, progress, "stopping")
     return folder
 
@@ -148,7 +143,7 @@ def _perform(
     stack.callback(_ended, writer, "watermarks", sampler.stop)
     stack.callback(_ended, writer, "clients", clients.stop)
     stack.callback(_ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None))
-    stack.callback(stage.ending.set)
+    stack.push(partial(_broken_off, stage, progress))
     sampler.start()
     _phase(writer, progress, "starting mirrors")
     side_by_side(mirror.start for mirror in stage.mirrors.values())
@@ -168,6 +163,19 @@ def _perform(
         stage.capture("2-end", name)
     if clients.crashes:
         raise EnvironmentFailure(f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}")
+
+
+def _broken_off(stage: Stage, progress: Progress, kind: type[BaseException] | None, *_: object) -> None:
+    """The first step of the end of a run: tells everyone, and when it breaks off, what all of them wait for goes first.
+
+    Clients and faults that wait for brokers end soon when these are gone.
+    """
+    stage.ending.set()
+    if kind is not None:
+        progress.phase("stopping")
+        for workload in stage.clients.workloads:
+            workload.ask_to_stop()
+        _ended(stage.recorder, "deployment", stage.deployment.close)
 
 
 def _ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
@@ -323,6 +331,8 @@ def _written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
         why = repr(defect)
         raise
     finally:
+        if interrupts.asked() and status != "finished":  # a signal can come out of a library as any other error
+            status, why, useless = "interrupted", "interrupted by the user", False
         with held_off():
             writer.close(status, error=why)
             if useless:  # nothing ran: there is nothing to read, and the same command can be given again

@@ -84,8 +84,8 @@ def topic_pattern(homes: tuple[str, ...]) -> str:
 def is_data_topic(name: str, homes: tuple[str, ...]) -> bool:
     """Whether this is a topic of workloads at home on one of `homes`: what mirrors carry and checks judge.
 
-    MirrorMaker names its checkpoints `<source>.checkpoints.internal`, its copies of heartbeats `<source>.heartbeats` and copies of
-    copies `A.C.heartbeats`, as if they were at home there.
+    MirrorMaker names its checkpoints `<source>.checkpoints.internal`, its copies of heartbeats `<source>.heartbeats` and copies
+    of those `A.C.heartbeats`, as if they were at home there.
     """
     home, _, rest = name.partition(".")
     return home in homes and rest not in ("", CANARY) and rest.rpartition(".")[2] not in ("internal", "heartbeats")
