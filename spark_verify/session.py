@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
 from harness.model.wait import until
-from harness.runtimes.distribution.java import java_home_for_spark
+from harness.runtimes.distribution.java import java_for
 from spark_verify import tables
 from spark_verify.source import register
 
@@ -166,13 +166,13 @@ def _start(master: str) -> SparkSession:
 def _open_gateway() -> None:
     """Starts the JVM and tells pyspark where its gateway is."""
     global _jvm
-    home = java_home_for_spark()
+    java = java_for("4").path  # Spark asks for what Kafka 4 asks for: 17 or later
     folder = Path(tempfile.mkdtemp(prefix="linkflap-spark-"))
     try:
         told = folder / "gateway"
         printed = folder / "printed"
         with printed.open("wb") as out:
-            jvm = _launch(home, told, out)
+            jvm = _launch(java, told, out)
         with _lock:
             _jvm = jvm
         atexit.register(close)
@@ -184,7 +184,7 @@ def _open_gateway() -> None:
         if not told.exists():
             close()
             cause = _cause(printed.read_text(errors="replace"))
-            raise SetupError(f"Spark did not start with {home}: {cause}; set JAVA_HOME to Java 17 or later")
+            raise SetupError(f"Spark did not start with {java}: {cause}; set JAVA_HOME to Java 17 or later")
         # Java's DataOutputStream: port i32, length i32, secret.
         content = told.read_bytes()
         (port,) = struct.unpack_from(">i", content)
@@ -194,9 +194,9 @@ def _open_gateway() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _launch(home: Path, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
+def _launch(java: Path, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
     spark = Path(pyspark.__file__).parent
-    command = [str(home / "bin" / "java"), f"-Xmx{_HEAP}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    command = [str(java), f"-Xmx{_HEAP}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
     command += _ALLOWED
     command += ["-cp", f"{spark}/jars/*", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]

@@ -1,12 +1,9 @@
 """Which Java is taken, and what is said when there is none."""
 
-import subprocess
-
 import pytest
 
 from harness.model.errors import SetupError
-from harness.runtimes.distribution import java as javas
-from harness.runtimes.distribution.java import Java, java_for, java_home_for_spark
+from harness.runtimes.distribution.java import Java, java_for
 
 
 @pytest.fixture(autouse=True)
@@ -65,18 +62,3 @@ def test_no_java_and_pip_unreachable_is_one_sentence(tmp_path, monkeypatch, foun
         java_for("4.3.1")
     assert "\n" not in str(raised.value)
     assert not [path for path in (tmp_path / "cache" / "java").iterdir() if path.is_dir()]
-
-
-def test_spark_uses_a_found_java_as_it_is(tmp_path, monkeypatch):
-    fake(tmp_path / "home", 17)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    assert java_home_for_spark() == tmp_path / "home"
-
-
-def test_the_wrapper_for_spark_drops_one_option_and_keeps_all_others(tmp_path, monkeypatch):
-    packaged = Java(path=fake(tmp_path / "packaged", 25), major=25, bundled=True)
-    monkeypatch.setattr(javas, "java_for", lambda version: packaged)
-    home = java_home_for_spark()
-    given = ["-Da=b c", "--add-modules=jdk.incubator.vector", "--add-opens=x", "Main", "an argument", ""]
-    done = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
-    assert done.stdout == "-Da=b c\n--add-opens=x\nMain\nan argument\n\n"

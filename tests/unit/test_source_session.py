@@ -13,6 +13,7 @@ import pytest
 
 from harness.model.errors import SetupError
 from harness.model.wait import until
+from harness.runtimes.distribution.java import Java
 from spark_verify import session
 
 OPENS = (
@@ -39,7 +40,7 @@ def test_a_java_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'Error: could not find a thing' >&2\nexit 1\n")
     java.chmod(0o755)
-    monkeypatch.setattr(session, "java_home_for_spark", lambda: tmp_path)
+    monkeypatch.setattr(session, "java_for", lambda kafka: Java(path=java, major=17))
     with pytest.raises(SetupError, match=r"Spark did not start with .*could not find a thing; set JAVA_HOME"):
         session._open_gateway()
     assert session._jvm is None

