@@ -145,9 +145,27 @@ def partition_judge(
 def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
     """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict can be valid over it."""
     try:
-        return [_row(seen.run, seen.topic, seen.partition, check.name, finding) for finding in check.kernel(seen)]
+        return [_row(seen.run, seen.topic, seen.partition, check.name, finding) for finding in _proven(check, seen)]
     except Exception as error:  # noqa: BLE001 - a crashed check makes the verdict unknown, it must not hide the others
         return [_crashed(seen.run, seen.topic, seen.partition, check.name, error)]
+
+
+def _proven(check: Check, seen: PartitionView) -> list[Finding]:
+    """The findings; of a partition with a torn log only those anomalies that the rest of it proves."""
+    findings = list(check.kernel(seen))
+    torn = [cluster for cluster, replica in seen.canonical().items() if replica.damage]
+    if not torn:
+        return findings
+    sound = {kind.name for kind in check.anomalies if kind.despite_torn}
+    place = f"{seen.topic}-{seen.partition} on {torn[0]}"
+    return [
+        Unjudged(
+            reason=f"the log of {place} is torn, so {finding.kind} at offset {finding.offset} of {finding.cluster} may be none"
+        )
+        if isinstance(finding, Found) and finding.kind not in sound
+        else finding
+        for finding in findings
+    ]
 
 
 def combiner(checks: Sequence[Check]) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:

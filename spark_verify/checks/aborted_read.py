@@ -146,6 +146,7 @@ CHECK = Check(
             name="uncommitted-read",
             meaning="A read_committed reader got a record before its commit was asked for, or not below the last stable offset.",
             smallest="a read_committed reader got 1 at time 5, its commit was asked for at time 6: at its offset.",
+            despite_torn=True,
         ),
     ),
     kernel=kernel,

@@ -19,11 +19,16 @@ Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnomalyKind:
-    """A kind of anomaly: its kebab-case noun, what it means, and the smallest example in words."""
+    """A kind of anomaly: its kebab-case noun, what it means, and the smallest example in words.
+
+    `despite_torn`: what is there of a log proves it, whatever is missing. Any other kind found in a partition of which a log is
+    torn is told as a reason why it could not be judged: a lost marker turns committed into aborted, a lost batch makes a gap.
+    """
 
     name: str
     meaning: str
     smallest: str
+    despite_torn: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,10 +51,10 @@ def _check(check: Check) -> Iterator[str]:
     whole = f"; proves nothing when {' or '.join(sorted(check.complete))} are damaged" if check.complete else ""
     yield f"- Reads: {', '.join(sorted(check.inputs))}{whole}\n"
     if check.anomalies:
-        yield "| anomaly | meaning | smallest example |"
-        yield "|---|---|---|"
+        yield "| anomaly | meaning | smallest example | judged in torn logs |"
+        yield "|---|---|---|---|"
         for kind in check.anomalies:
-            yield f"| {kind.name} | {kind.meaning} | {kind.smallest} |"
+            yield f"| {kind.name} | {kind.meaning} | {kind.smallest} | {'yes' if kind.despite_torn else 'no'} |"
         yield ""
 
 

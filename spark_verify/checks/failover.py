@@ -36,6 +36,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             "rpo_records": lost,
             "first_write": _first_write(view, promotion),
         }
+        torn = [name for name in (promotion.source, promotion.cluster) if not logs[name].whole]
+        findings += [Unjudged(reason=f"the log of {name} is torn, so what is missing may not have been lost") for name in torn]
         findings.append(Clue(cluster=promotion.cluster, offset=promotion.offset, data=data))
         findings.append(Examined(cluster=promotion.cluster, origin="native", count=1))
     return findings

@@ -103,6 +103,7 @@ CHECK = Check(
             name="ghost-ack",
             meaning="The acknowledged offset holds another record or none, is another cluster's, or was given twice.",
             smallest="B acknowledged 7 at offset 3 and has 5 there: at offset 3 on B.",
+            despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions"}),

@@ -150,16 +150,19 @@ CHECK = Check(
             name="lso-above-high-watermark",
             meaning="A sampled LSO is above the high watermark, also above that of the next sample.",
             smallest="a sample says LSO 3, high watermark 2, and the next 3, 2 again: at offset 3.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="lso-regression",
             meaning="Within one leader's epoch a later sample has a lower LSO.",
             smallest="samples of one epoch say LSO 2, then 1: at offset 1.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="high-watermark-regression",
             meaning="Within one leader's epoch a later sample has a lower high watermark; the offset is the sample's LSO.",
             smallest="samples of one epoch say high watermark 3, then 2.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="lso-mismatch",

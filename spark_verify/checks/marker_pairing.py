@@ -88,6 +88,7 @@ CHECK = Check(
             name="marker-epoch",
             meaning="A marker has a lower epoch than the data it ends; the offset is the marker's.",
             smallest="producer 7 wrote 1 in epoch 2, its COMMIT has epoch 1: at the offset of COMMIT.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="marker-missing",
@@ -98,6 +99,7 @@ CHECK = Check(
             name="stale-data",
             meaning="Data follows a marker of a higher epoch: a fenced producer wrote.",
             smallest="producer 7's COMMIT has epoch 1, then it wrote 2 in epoch 0: at the offset of 2.",
+            despite_torn=True,
         ),
     ),
     kernel=kernel,

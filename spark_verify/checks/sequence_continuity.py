@@ -84,6 +84,7 @@ CHECK = Check(
             name="sequence-repeat",
             meaning="A batch begins at a sequence that is there already.",
             smallest="producer 7 wrote sequences 0-1 and 0-1 again: at the second batch.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="sequence-start",
@@ -94,6 +95,7 @@ CHECK = Check(
             name="epoch-regression",
             meaning="A producer id's epoch is lower than before: a fenced producer wrote.",
             smallest="producer 7 wrote in epoch 1, then in epoch 0: at the second batch.",
+            despite_torn=True,
         ),
     ),
     kernel=kernel,

@@ -1,0 +1,270 @@
+"""Torn run directories: copies of a real, valid run with something missing or cut short.
+
+None may be called valid, the reason names what is wrong, and nothing may be called a violation that the missing part made up.
+Only bytes prove a violation: a batch whose CRC is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli import linkflap
+from harness.model import errors
+from harness.model.errors import InputError
+from harness.model.verdict import Verdict
+from harness.rundir import RunReader
+from spark_verify.verify import VERDICT_FILE, verify
+from tests import mutations
+from tests.kafka_log import batches_in
+from tests.mutations import TOPIC, Copy
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torn:
+    """What is wrong with a copy: what the reason must name, and the worst that may be said of it."""
+
+    named: str
+    verdict: Verdict = Verdict.UNKNOWN
+
+
+def events_missing(run: Copy) -> Torn:
+    (run.root / "events.jsonl").unlink()
+    return Torn(named="events.jsonl")
+
+
+def events_cut_short(run: Copy) -> Torn:
+    cut(run.root / "events.jsonl", at=len((run.root / "events.jsonl").read_bytes()) // 2)
+    return Torn(named="events.jsonl")
+
+
+def operations_missing(run: Copy) -> Torn:
+    path = next(run.root.glob("operations/transactional-*.jsonl"))
+    path.unlink()
+    return Torn(named=f"operations/{path.name}")
+
+
+def all_operations_missing(run: Copy) -> Torn:
+    for path in run.root.glob("operations/*.jsonl"):
+        path.unlink()
+    return Torn(named="operations/")
+
+
+def half_a_line(run: Copy) -> Torn:
+    path = next(run.root.glob("operations/transactional-*.jsonl"))
+    cut(path, at=path.stat().st_size - 20)
+    return Torn(named=f"operations/{path.name}")
+
+
+def polls_with_a_gap(run: Copy) -> Torn:
+    """A line in the middle of a reader's file is unreadable: it must not look as if records had been hidden from the reader."""
+    path = next(path for path in sorted(run.root.glob("polls/*.jsonl")) if len(path.read_bytes().splitlines()) > 20)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:10], b'{"time":\n', *lines[11:]]))
+    return Torn(named=f"polls/{path.name}")
+
+
+def watermarks_missing(run: Copy) -> Torn:
+    (run.root / "watermarks" / "B.jsonl").unlink()
+    return Torn(named="watermarks/B.jsonl")
+
+
+def bounds_of_a_missing(run: Copy) -> Torn:
+    (run.root / "captures" / "1-failover" / "bounds.json").unlink()
+    return Torn(named="captures/1-failover/bounds.json")
+
+
+def bounds_of_b_missing(run: Copy) -> Torn:
+    (run.root / "captures" / "2-end" / "bounds.json").unlink()
+    return Torn(named="captures/2-end/bounds.json")
+
+
+def a_segment_missing(run: Copy) -> Torn:
+    path = run.replicas("B", 0)[0]
+    path.unlink()
+    return Torn(named=str(path.relative_to(run.root)))
+
+
+def the_middle_segment_missing(run: Copy) -> Torn:
+    """A replica of three segments of which the middle one is gone: what it held is not lost."""
+    for path in run.replicas("B", 0):
+        batches = batches_in(path)
+        third = len(batches) // 3
+        for part in (batches[:third], batches[third : 2 * third], batches[2 * third :]):
+            base = mutations.field_of(part[0][1], "base_offset")
+            (path.parent / f"{base:020}.log").write_bytes(b"".join(data for _, data in part))
+    run.seal()
+    gone = [sorted(path.parent.glob("*.log"))[1] for path in run.replicas("B", 0)[::3]]
+    for path in gone:
+        path.unlink()
+    return Torn(named=str(gone[0].relative_to(run.root)))
+
+
+def half_a_batch_of_one_replica(run: Copy) -> Torn:
+    path = run.replicas("B", 0)[1]
+    cut(path, at=path.stat().st_size - 30)
+    return Torn(named=f"{TOPIC}-0/{path.name}")
+
+
+def half_a_batch_of_all_replicas(run: Copy) -> Torn:
+    paths = run.replicas("B", 0)
+    for path in paths:
+        cut(path, at=path.stat().st_size - 30)
+    return Torn(named=f"{TOPIC}-0/{paths[0].name}")
+
+
+def half_a_batch_of_the_dead(run: Copy) -> Torn:
+    (path,) = run.replicas("A", 0)
+    cut(path, at=path.stat().st_size - 30)
+    return Torn(named=f"{TOPIC}-0/{path.name}")
+
+
+def a_corrupt_batch(run: Copy) -> Torn:
+    path = run.replicas("B", 0)[0]
+    position, data = batches_in(path)[3]
+    content = bytearray(path.read_bytes())
+    content[position + len(data) - 5] ^= 1
+    path.write_bytes(content)
+    return Torn(named="corrupt-batch", verdict=Verdict.INVALID)
+
+
+def no_capture_at_all(run: Copy) -> Torn:
+    """What a run leaves behind whose harness was killed before logs were captured."""
+    for path in run.root.glob("captures/*/*/*/*/*.log"):
+        path.unlink()
+    for path in run.root.glob("captures/*/bounds.json"):
+        path.unlink()
+    still_running(run)
+    return Torn(named="captures")
+
+
+def one_partition_not_captured(run: Copy) -> Torn:
+    for path in run.root.glob("captures/*/bounds.json"):
+        rows = [
+            row for row in json.loads(path.read_bytes()) if (row["cluster"], row["topic"], row["partition"]) != ("B", TOPIC, 1)
+        ]
+        path.write_text(json.dumps(rows))
+    run.seal()
+    return Torn(named=f"no log of {TOPIC}-1 on B was captured")
+
+
+def still_running(run: Copy) -> Torn:
+    """As kill -9 of the harness leaves it: no end, no manifest."""
+    content = json.loads((run.root / "run.json").read_bytes())
+    (run.root / "run.json").write_text(json.dumps(content | {"status": "running", "ended": 0}))
+    (run.root / "manifest.json").unlink()
+    return Torn(named="run.json: the run never ended")
+
+
+def manifest_missing(run: Copy) -> Torn:
+    (run.root / "manifest.json").unlink()
+    return Torn(named="manifest.json")
+
+
+def a_stale_verdict(run: Copy) -> Torn:
+    """A verdict.json of before the damage says valid."""
+    (run.root / VERDICT_FILE).write_text(json.dumps({"verdict": "valid", "reason": ""}))
+    return half_a_line(run)
+
+
+def cut(path: Path, *, at: int) -> None:
+    path.write_bytes(path.read_bytes()[:at])
+
+
+TEARS = {
+    how.__name__: how
+    for how in (
+        events_missing,
+        events_cut_short,
+        operations_missing,
+        all_operations_missing,
+        half_a_line,
+        polls_with_a_gap,
+        watermarks_missing,
+        bounds_of_a_missing,
+        bounds_of_b_missing,
+        a_segment_missing,
+        the_middle_segment_missing,
+        half_a_batch_of_one_replica,
+        half_a_batch_of_all_replicas,
+        half_a_batch_of_the_dead,
+        a_corrupt_batch,
+        no_capture_at_all,
+        one_partition_not_captured,
+        still_running,
+        manifest_missing,
+        a_stale_verdict,
+    )
+}
+
+
+@pytest.fixture(scope="module")
+def torn(recorded, tmp_path_factory, spark):
+    """name -> (judgement, what is wrong), of all copies in one job."""
+    folder = tmp_path_factory.mktemp("torn")
+    expected = {name: how(mutations.copy(recorded, folder / name)) for name, how in TEARS.items()}
+    judgements = verify([folder / name for name in TEARS], spark=spark)
+    return {j.folder.name: (j, expected[j.folder.name]) for j in judgements}
+
+
+@pytest.mark.parametrize("name", TEARS)
+def test_a_torn_run_is_never_valid_and_the_reason_names_what_is_wrong(torn, name):
+    judgement, expected = torn[name]
+    found = [(a.check, a.kind, a.offset) for a in judgement.anomalies if not a.allowed]
+    assert judgement.verdict is expected.verdict, (found, judgement.document["reason"])
+    assert any(expected.named in check.reason for check in judgement.checks), judgement.document["reason"]
+    written = json.loads((judgement.folder / VERDICT_FILE).read_bytes())
+    assert written["verdict"] == expected.verdict
+
+
+def test_what_is_damaged_is_said_in_the_runs_own_check(torn):
+    for judgement, _ in torn.values():
+        recording = next(check for check in judgement.checks if check.name == "recording")
+        assert recording.verdict is Verdict.UNKNOWN, judgement.folder
+
+
+def test_no_check_is_valid_that_had_something_due_and_examined_nothing(torn):
+    for judgement, _ in torn.values():
+        for check in judgement.checks:
+            if check.verdict is Verdict.VALID and not sum(check.examined.values()):
+                assert check.reason, (judgement.folder, check)
+
+
+def test_the_command_prints_one_document_and_exits_with_unknown(torn):
+    judgement, expected = torn["half_a_line"]
+    done = CliRunner().invoke(linkflap, ["verify", str(judgement.folder), "--json"], standalone_mode=False)
+    assert done.return_value == errors.UNKNOWN, done.output
+    document = json.loads(done.stdout)
+    assert document["verdict"] == "unknown"
+    assert expected.named in document["reason"]
+
+
+def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("linkflap")
+    return subprocess.run([program, *words], capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe", b'{"format": 1}', b'{"format": 99}', b"[]"])
+def test_without_a_readable_run_json_it_is_wrong_input(recorded, tmp_path, content):
+    run = mutations.copy(recorded, tmp_path / "run")
+    (run.root / "run.json").unlink()
+    if content is not None:
+        (run.root / "run.json").write_bytes(content)
+    with pytest.raises(InputError, match=r"run\.json|format") as told:
+        RunReader(run.root)
+    assert "\n" not in str(told.value)
+
+
+def test_the_command_says_in_one_sentence_that_it_is_no_run(tmp_path):
+    done = command("verify", tmp_path, "--json")
+    assert (done.returncode, done.stdout) == (errors.WRONG_INPUT, "")
+    assert done.stderr.count("\n") == 1
+    assert "run.json" in done.stderr
