@@ -36,12 +36,13 @@ GROUP = "linkflap.followers"
 Builder = Callable[[Wish], Scenario]
 
 
-def everyday(home: str, destination: str) -> tuple[WorkloadSpec, ...]:
+def everyday(topology: Topology, home: str) -> tuple[WorkloadSpec, ...]:
     """The workload of most scenarios: transactions that commit, abort or stay open, idempotent sends, a zombie, readers.
 
-    A group in read_committed starts at home and follows a failover; readers of fixed partitions in both isolations are on
-    both clusters all the time, so that what a mirror shows is seen before, during and after each fault.
+    A group in read_committed starts at home and follows a failover; readers of fixed partitions in both isolations are on every
+    cluster that home's topics get to, all the time, so that what a mirror shows is seen before, during and after each fault.
     """
+    mirrored = {link.destination for link in topology.links if home in topology.homes_over(link)} - {home}
 
     def reader(cluster: str, isolation: str) -> WorkloadSpec:
         return WorkloadSpec(kind="readers", home=home, options={"cluster": cluster, "isolation": isolation, "assign": True})
@@ -52,6 +53,5 @@ def everyday(home: str, destination: str) -> tuple[WorkloadSpec, ...]:
         WorkloadSpec(kind="zombie", home=home, options={"rate": 1.0}),
         WorkloadSpec(kind="readers", home=home, options={"group": GROUP}),
         reader(home, "read_uncommitted"),
-        reader(destination, "read_committed"),
-        reader(destination, "read_uncommitted"),
+        *(reader(c.name, i) for c in topology.clusters if c.name in mirrored for i in ("read_committed", "read_uncommitted")),
     )

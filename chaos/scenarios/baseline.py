@@ -17,7 +17,7 @@ def build(wish: Wish) -> Scenario:
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
-        workloads=everyday(link.source, link.destination),
+        workloads=everyday(topology, link.source),
         schedule=(),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 6.0,

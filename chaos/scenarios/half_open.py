@@ -21,7 +21,7 @@ def build(wish: Wish) -> Scenario:
     link = topology.links[0]
     clients = tuple(
         replace(w, options={**w.options, "via": "proxy"}) if w.kind in ("transactional", "idempotent") else w
-        for w in everyday(link.source, link.destination)
+        for w in everyday(topology, link.source)
     )
     gap = round(dice.uniform(0.5, 1.5), 2)
     return Scenario(

@@ -23,7 +23,7 @@ def build(wish: Wish) -> Scenario:
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
-        workloads=everyday(link.source, link.destination),
+        workloads=everyday(topology, link.source),
         schedule=(
             FaultSpec(
                 id="crash",

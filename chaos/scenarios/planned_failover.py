@@ -21,7 +21,7 @@ def build(wish: Wish) -> Scenario:
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
-        workloads=everyday(link.source, link.destination),
+        workloads=everyday(topology, link.source),
         schedule=(
             FaultSpec(
                 id="slow", fault="link-latency", target=link.name, at=0.5, duration=2.0, options={"latency": 100, "jitter": 20}
