@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from harness.mirrors import mm2, mm2_config
+from harness.mirrors.shadow import mirror as shadow
+from harness.mirrors.shadow import settings as shadow_settings
 from harness.model.errors import InputError
 from harness.model.protocols import Deployment, Mirror, Recorder
 from harness.model.scenario import MirrorSpec, Option
@@ -22,9 +24,11 @@ class MirrorFactory(Protocol):
 
 MIRRORS: Final[Mapping[str, MirrorFactory]] = {
     "mm2": mm2.make,
+    "shadow": shadow.make,
 }
 OPTIONS: Final[Mapping[str, Callable[[Mapping[str, Option]], object]]] = {
     "mm2": mm2_config.options,
+    "shadow": shadow_settings.options,
 }
 """Per kind, what reads its options and raises InputError for one that it does not have."""
 

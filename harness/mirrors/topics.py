@@ -36,11 +36,11 @@ def copy_topics(source: Cluster, destination: Cluster, homes: tuple[str, ...]) -
     canary = topic_name(source.name, CANARY)
     try:
         wanted = data_topics(there, homes)
-        _create(there, [NewTopic(canary, 1, min(3, len(source.brokers)))])
+        create(there, [NewTopic(canary, 1, min(3, len(source.brokers)))])
         replicas = min(3, len(destination.brokers))
         configs = _configs(there, list(wanted))
         new = [NewTopic(name, count, replicas, config=configs[name]) for name, count in wanted.items()]
-        _create(here, [*new, NewTopic(canary, 1, replicas)])
+        create(here, [*new, NewTopic(canary, 1, replicas)])
     except KafkaException as error:
         raise SetupError(
             f"the topics of {source.name} could not be made on {destination.name} ({error.args[0]}); see the brokers' logs"
@@ -65,7 +65,8 @@ def _of_topic(source: object) -> bool:
     return getattr(source, "value", source) == 1  # ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
-def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
+def create(admin: AdminClient, topics: list[NewTopic]) -> None:
+    """Makes what is missing of these topics, and returns when every partition of all has a leader. Raises KafkaException."""
     if not topics:
         return
     created: dict[str, Future[None]] = admin.create_topics(topics, request_timeout=_SECONDS, operation_timeout=_SECONDS)

@@ -1,0 +1,51 @@
+"""`python -m harness.mirrors.shadow FOLDER`: one shadow, configured by shadow.json in FOLDER, until it has failed over.
+
+Exit status 0: handed over. SIGTERM ends it where it is (status 143): what it leads has then no leader. Its last line says why
+it ended otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+from harness.mirrors.shadow.control import Control
+from harness.mirrors.shadow.settings import read
+from harness.mirrors.shadow.shadow import Shadow
+from harness.model.errors import LinkflapError
+from harness.wire.connection import Unanswered
+
+log = logging.getLogger("shadow")
+
+
+async def run(folder: Path) -> None:
+    config = read(folder)
+    shadow = Shadow(config, folder)
+    control = Control(shadow, config.control_port)
+    work = asyncio.create_task(shadow.run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
+    await control.start()
+    try:
+        await work
+    finally:
+        control.close()
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s.%(msecs)03d %(message)s", datefmt="%H:%M:%S", stream=sys.stdout)
+    try:
+        asyncio.run(run(Path(sys.argv[1])))
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
+    except (LinkflapError, Unanswered) as error:
+        log.error("ended: %s", error)
+        return getattr(error, "exit_code", LinkflapError.exit_code)
+    log.info("handed over")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""How the harness talks to a shadow: a loopback socket, one JSON object a line each way.
+
+{"do": "status"}      what it is at
+{"do": "fail-over"}   begins the failover, or goes on with it; answered at once, like status
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from harness.mirrors.shadow.journal import Phase
+from harness.mirrors.shadow.shadow import Shadow
+from harness.wire.connection import quietly_closed
+
+Verb = Literal["status", "fail-over"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One mirrored partition. `replicated` is what all live replicas have, -1 while that is not known."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    start: int
+    end: int
+    replicated: int
+    sealed: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """`held` is bytes in windows, `source_lost` whether the source does not answer."""
+
+    phase: Phase
+    fenced: bool
+    source_lost: bool
+    held: int
+    partitions: tuple[PartitionStatus, ...]
+
+
+class Control:
+    """The server side."""
+
+    def __init__(self, shadow: Shadow, port: int) -> None:
+        self._shadow, self._port = shadow, port
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                if json.loads(line)["do"] == "fail-over":
+                    self._shadow.fail_over()
+                writer.write(msgspec.json.encode(self._status()) + b"\n")
+                await writer.drain()
+        except (OSError, ValueError, asyncio.CancelledError):
+            pass  # the harness went away, or it is no harness
+        finally:
+            await quietly_closed(writer)
+
+    def _status(self) -> Status:
+        shadow = self._shadow
+        return Status(
+            phase=shadow.journal.notes.phase,
+            fenced=shadow.membership.fenced,
+            source_lost=bool(shadow.source.lost),
+            held=shadow.log.held,
+            partitions=tuple(
+                PartitionStatus(
+                    topic=topic,
+                    partition=number,
+                    leader_epoch=partition.leader_epoch,
+                    start=partition.start,
+                    end=partition.end,
+                    replicated=shadow.replicated(partition),
+                    sealed=partition.sealed,
+                )
+                for (topic, number), partition in shadow.log.partitions.items()
+            ),
+        )
+
+
+def ask(port: int, verb: Verb, *, within: float) -> Status | None:
+    """The client side: what the shadow answers; None when it does not within so many seconds."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=within) as connection, connection.makefile("rwb") as lines:
+            question: dict[str, Any] = {"do": verb}
+            lines.write(json.dumps(question).encode() + b"\n")
+            lines.flush()
+            answer = lines.readline()
+        return msgspec.json.decode(answer, type=Status)
+    except (OSError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,207 @@
+"""What a shadow asks of the destination's real brokers: metadata, topics, reassignments, configs, producers, offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from harness.model.errors import EnvironmentFailure
+from harness.wire import messages
+from harness.wire.connection import AnyOf, Connection
+from harness.wire.messages import Error, Message
+
+_TIMEOUT: Final = timedelta(seconds=10)
+_TOPIC_CONFIG: Final = 2
+_SET, _DELETE = 0, 1
+DEBUGGING: Final = -2
+"""A replica id that makes a follower answer ListOffsets itself (ListOffsetsRequest.DEBUGGING_REPLICA_ID)."""
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Led:
+    """One partition as a cluster's metadata has it; `leader` is -1 when it has none."""
+
+    leader: int
+    epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    id: Message
+    partitions: Mapping[int, Led]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A cluster's metadata: unfenced brokers (id -> address on the asked listener), and topics."""
+
+    brokers: Mapping[int, str]
+    topics: Mapping[str, Topic]
+
+
+async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> Picture:
+    """Asks any of the nodes, of these topics or of all. Raises Unanswered."""
+    m = messages.request("metadata", 12)
+    wanted = None if topics is None else tuple(m.MetadataRequestTopic(topic_id=None, name=name) for name in topics)
+    body = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+    answer = await nodes.call("metadata", 12, body)
+    return Picture(
+        brokers={int(b.node_id): f"{b.host}:{b.port}" for b in answer.brokers},
+        topics={
+            str(t.name): Topic(
+                id=t.topic_id,
+                partitions={
+                    int(p.partition_index): Led(
+                        leader=int(p.leader_id),
+                        epoch=int(p.leader_epoch),
+                        replicas=tuple(map(int, p.replica_nodes)),
+                        in_sync=tuple(map(int, p.isr_nodes)),
+                    )
+                    for p in t.partitions
+                },
+            )
+            for t in answer.topics
+            if t.error_code == Error.none
+        },
+    )
+
+
+class Destination:
+    """The destination, asked through any of its real brokers."""
+
+    def __init__(self, brokers: Sequence[str]) -> None:
+        self._nodes = AnyOf(brokers)
+        self._direct: dict[str, Connection] = {}
+
+    async def picture(self, topics: Iterable[str] | None = None) -> Picture:
+        return await picture(self._nodes, topics)
+
+    def _broker(self, address: str) -> Connection:
+        return self._direct.setdefault(address, Connection(address))
+
+    async def create(self, name: str, partitions: int, leader: int, configs: Mapping[str, str]) -> None:
+        """Makes a topic whose partitions are on `leader` alone."""
+        m = messages.request("create_topics", 7)
+        body = m.CreateTopicsRequest(
+            topics=(
+                m.CreatableTopic(
+                    name=name,
+                    num_partitions=-1,
+                    replication_factor=-1,
+                    assignments=tuple(
+                        m.CreatableReplicaAssignment(partition_index=i, broker_ids=(leader,)) for i in range(partitions)
+                    ),
+                    configs=tuple(m.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()),
+                ),
+            ),
+            timeout=_TIMEOUT,
+            validate_only=False,
+        )
+        answer = await self._nodes.call("create_topics", 7, body, within=15)
+        _check(answer.topics[0], f"topic {name} could not be made")
+
+    async def grow(self, name: str, have: int, count: int, leader: int) -> None:
+        """Gives a topic `count` partitions, the new ones on `leader` alone."""
+        m = messages.request("create_partitions", 3)
+        new = tuple(m.CreatePartitionsAssignment(broker_ids=(leader,)) for _ in range(count - have))
+        topic = m.CreatePartitionsTopic(name=name, count=count, assignments=new)
+        body = m.CreatePartitionsRequest(topics=(topic,), timeout=_TIMEOUT, validate_only=False)
+        answer = await self._nodes.call("create_partitions", 3, body, within=15)
+        _check(answer.results[0], f"partitions of {name} could not be made")
+
+    async def reassign(self, wanted: Mapping[Place, Sequence[int]]) -> None:
+        """Asks for these replicas; returns when the controller has taken it down. Raises EnvironmentFailure when it refuses."""
+        m = messages.request("alter_partition_reassignments", 0)
+        by_topic: dict[str, list[Message]] = {}
+        for (topic, number), replicas in wanted.items():
+            by_topic.setdefault(topic, []).append(m.ReassignablePartition(partition_index=number, replicas=tuple(replicas)))
+        topics = tuple(m.ReassignableTopic(name=topic, partitions=tuple(rows)) for topic, rows in by_topic.items())
+        body = m.AlterPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=topics)
+        answer = await self._nodes.call("alter_partition_reassignments", 0, body, within=15)
+        _check(answer, "partitions could not be reassigned")
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                _check(partition, f"{topic.name}-{partition.partition_index} could not be reassigned")
+
+    async def configure(self, topic: str, values: Mapping[str, str | None]) -> None:
+        """Sets topic configs, or takes them back to the default (None)."""
+        m = messages.request("incremental_alter_configs", 1)
+        rows = tuple(
+            m.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
+            for key, value in values.items()
+        )
+        resource = m.AlterConfigsResource(resource_type=_TOPIC_CONFIG, resource_name=topic, configs=rows)
+        answer = await self._nodes.call(
+            "incremental_alter_configs",
+            1,
+            m.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False),
+            within=15,
+        )
+        _check(answer.responses[0], f"topic {topic} could not be configured")
+
+    async def make_internal_topics(self) -> None:
+        """Lets the coordinators make their topics now, while no shadow is registered that they could be placed on."""
+        m = messages.request("find_coordinator", 4)
+        for kind in (0, 1):
+            body = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=("linkflap-shadow",))
+            await self._nodes.call("find_coordinator", 4, body)
+
+    async def unregister(self, broker: int) -> None:
+        body = messages.request("unregister_broker", 0).UnregisterBrokerRequest(broker_id=broker)
+        answer = await self._nodes.call("unregister_broker", 0, body, within=15)
+        _check(answer, f"broker {broker} could not be unregistered")
+
+    async def stable(self, address: str, places: Iterable[Place]) -> dict[Place, int]:
+        """Last stable offsets as the follower at `address` has worked them out; without partitions that gave an error."""
+        m = messages.request("list_offsets", 8)
+        by_topic: dict[str, list[Message]] = {}
+        for topic, number in places:
+            by_topic.setdefault(topic, []).append(m.ListOffsetsPartition(partition_index=number, timestamp=-1))
+        body = m.ListOffsetsRequest(
+            replica_id=DEBUGGING,
+            isolation_level=1,
+            topics=tuple(m.ListOffsetsTopic(name=topic, partitions=tuple(rows)) for topic, rows in by_topic.items()),
+        )
+        answer = await self._broker(address).call("list_offsets", 8, body)
+        return {
+            (str(t.name), int(p.partition_index)): int(p.offset)
+            for t in answer.topics
+            for p in t.partitions
+            if p.error_code == Error.none
+        }
+
+    async def producers(self, address: str, place: Place) -> list[Message]:
+        """Producer states of a partition as the broker at `address` has them, follower or not (KIP-664)."""
+        m = messages.request("describe_producers", 0)
+        topic = m.TopicRequest(name=place[0], partition_indexes=(place[1],))
+        answer = await self._broker(address).call("describe_producers", 0, m.DescribeProducersRequest(topics=(topic,)))
+        told = answer.topics[0].partitions[0]
+        _check(told, f"the producers of {place[0]}-{place[1]} could not be told")
+        return list(told.active_producers)
+
+    async def draw_producer_id(self, address: str) -> int:
+        """Makes a broker hand out one producer id, to nobody; -1 while it waits for a new block."""
+        body = messages.request("init_producer_id", 4).InitProducerIdRequest(
+            transactional_id=None, transaction_timeout=timedelta(seconds=1), producer_id=-1, producer_epoch=-1
+        )
+        answer = await self._broker(address).call("init_producer_id", 4, body)
+        if answer.error_code == Error.coordinator_load_in_progress:
+            return -1
+        _check(answer, f"{address} gave no producer id")
+        return int(answer.producer_id)
+
+    def close(self) -> None:
+        self._nodes.close()
+        for connection in self._direct.values():
+            connection.close()
+
+
+def _check(answer: Message, what: str) -> None:
+    if answer.error_code != Error.none:
+        detail = getattr(answer, "error_message", None) or answer.error_code.name
+        raise EnvironmentFailure(f"{what}: {detail}")

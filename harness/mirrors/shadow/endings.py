@@ -1,0 +1,181 @@
+"""How a failover ends transactions that were open on the mirrored log, and makes producer ids safe; one strategy each.
+
+    abort            an ABORT marker per open transaction is appended, in a new leader epoch (KIP-1279 since March 2026)
+    truncate-once    the log is cut at its last stable offset (February 2026). Cutting can take the marker of a transaction away
+                     that had begun before: it is open again, and hangs for ever
+    truncate-stable  cut again until nothing is open
+
+What is open is asked from a replica, whose state the promoted broker will have: a mirror that made ids negative finds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
+
+from harness.mirrors.shadow.batches import Stamped, abort_marker, reset_marker
+from harness.mirrors.shadow.destination import Destination
+from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.membership import Membership
+from harness.mirrors.shadow.partition import Partition
+from harness.mirrors.shadow.producer_ids import MARGIN
+from harness.model.errors import EnvironmentFailure
+
+log = logging.getLogger(__name__)
+_RESET: Final = "reset"
+
+
+class Settling(Protocol):
+    """The failover, as endings need it."""
+
+    async def settled(self) -> None: ...
+    def live(self, partition: Partition) -> frozenset[int]: ...
+
+
+Ending = Callable[[Settling, MirroredLog, Destination, Membership], Awaitable[None]]
+
+
+async def end(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Ends what is open by the chosen rule, then does what is chosen about producer ids. Can be repeated after a kill."""
+    await ENDINGS[mirrored.config.options.open_transactions](failover, mirrored, destination, membership)
+    if mirrored.config.options.producer_ids == "reset":
+        await _append_resets(failover, mirrored, membership)
+    if mirrored.config.options.producer_ids == "jump":
+        await jump(mirrored, destination, membership)
+
+
+async def abort(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Appends markers until no replica knows of an open transaction."""
+    markers = await _markers(failover, mirrored, destination)
+    if not any(markers.values()):
+        return
+    # Somebody may have had other bytes at these offsets, in the epoch that is now, and have died.
+    await _new_epoch(failover, mirrored, membership)
+    for partition, made in markers.items():
+        for producer_id, producer_epoch, coordinator_epoch in made:
+            data = abort_marker(
+                partition.end,
+                epoch=partition.epochs.latest,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+            )
+            _append(partition, data, f"ABORT of producer {producer_id}, epoch {producer_epoch}")
+    mirrored.remember(markers)
+    mirrored.ring()
+    await failover.settled()
+
+
+async def _markers(
+    failover: Settling, mirrored: MirroredLog, destination: Destination
+) -> dict[Partition, list[tuple[int, int, int]]]:
+    """Per partition, (producer id, producer epoch, coordinator epoch) of each open transaction, in the order they began."""
+    found: dict[Partition, list[tuple[int, int, int]]] = {}
+    for place, partition in mirrored.partitions.items():
+        address = mirrored.config.brokers[min(failover.live(partition))]
+        states = await destination.producers(address, place)
+        opened = sorted((s for s in states if s.current_txn_start_offset >= 0), key=lambda s: int(s.current_txn_start_offset))
+        found[partition] = [(int(s.producer_id), int(s.producer_epoch), max(0, int(s.coordinator_epoch))) for s in opened]
+    return found
+
+
+async def truncate_once(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Cuts every partition at its last stable offset, once, also when a kill came between."""
+    stable = await _stable(failover, mirrored, destination)
+    for place, partition in mirrored.partitions.items():
+        if not partition.note.truncated or partition.note.truncated[-1][0] != partition.note.mirrored:
+            partition.note.truncated.append((partition.note.mirrored, stable[place]))
+    mirrored.journal.save()
+    for partition in mirrored.partitions.values():
+        _cut(partition, min(partition.end, partition.note.truncated[-1][1]))
+    await failover.settled()
+
+
+async def truncate_stable(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Cuts at the last stable offset until that is the end."""
+    while True:
+        stable = await _stable(failover, mirrored, destination)
+        open_ = {partition: stable[place] for place, partition in mirrored.partitions.items() if stable[place] < partition.end}
+        if not open_:
+            return
+        for partition, offset in open_.items():
+            partition.note.truncated.append((partition.end, offset))
+            _cut(partition, offset)
+        mirrored.journal.save()
+        await failover.settled()
+
+
+async def _stable(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[tuple[str, int], int]:
+    by_broker: dict[int, list[tuple[str, int]]] = {}
+    for place, partition in mirrored.partitions.items():
+        by_broker.setdefault(min(failover.live(partition)), []).append(place)
+    found: dict[tuple[str, int], int] = {}
+    for broker, places in by_broker.items():
+        found |= await destination.stable(mirrored.config.brokers[broker], places)
+    if missing := mirrored.partitions.keys() - found.keys():
+        raise EnvironmentFailure(f"no last stable offset is known of {sorted(missing)[:5]}; are their brokers alive?")
+    return found
+
+
+def _cut(partition: Partition, offset: int) -> None:
+    """Ends the log there; followers truncate at their next fetch, and the log is settled when they have."""
+    if offset < partition.end:
+        log.info("%s is cut at offset %d, from %d", partition.name, offset, partition.end)
+        partition.limit = offset
+        partition.cut(offset)
+        partition.epochs.begin(partition.leader_epoch, offset)
+
+
+async def _append_resets(failover: Settling, mirrored: MirroredLog, membership: Membership) -> None:
+    todo = [p for p in mirrored.partitions.values() if not any(what == _RESET for _, what in p.note.appended)]
+    if not todo:
+        return
+    await _new_epoch(failover, mirrored, membership)
+    for partition in todo:
+        data = reset_marker(partition.end, epoch=partition.epochs.latest, source_cluster=mirrored.config.source_cluster_id)
+        _append(partition, data, _RESET)
+    mirrored.remember(todo)
+    mirrored.ring()
+    await failover.settled()
+
+
+async def _new_epoch(failover: Settling, mirrored: MirroredLog, membership: Membership) -> None:
+    before = {partition: partition.leader_epoch for partition in mirrored.partitions.values()}
+    for partition in before:
+        partition.raise_to = partition.leader_epoch + 1
+    await failover.settled()
+    for partition, epoch in before.items():
+        if partition.leader_epoch <= epoch:
+            raise EnvironmentFailure(f"{partition.name} is in leader epoch {epoch} still; its markers could not be told apart")
+        partition.epochs.begin(partition.leader_epoch, partition.end)
+
+
+def _append(partition: Partition, data: bytes, what: str) -> None:
+    log.info("%s: %s at offset %d", partition.name, what, partition.end)
+    partition.note.appended.append((partition.end, what))
+    partition.limit = -1
+    partition.keep(Stamped(base=partition.end, end=partition.end + 1, data=memoryview(data), epochs=[], top_producer=-1))
+    partition.end = partition.position
+
+
+async def jump(mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Moves the destination's allocation of producer ids past all that were mirrored, and burns the blocks brokers hold.
+
+    A broker hands out ids of the block that it has (KIP-730) until that is used up: so each is asked until it is past.
+    """
+    target = mirrored.journal.notes.top_producer + MARGIN
+    if mirrored.journal.notes.top_producer < 0:
+        return
+    start, length = await membership.producer_block()
+    while start + length <= target:
+        start, length = await membership.producer_block()
+    for broker in sorted(mirrored.brokers):
+        while (drawn := await destination.draw_producer_id(mirrored.config.brokers[broker])) < target:
+            if drawn < 0:
+                await asyncio.sleep(0.01)
+    log.info("producer ids of the destination go on past %d", target)
+
+
+ENDINGS: Final[Mapping[str, Ending]] = {"abort": abort, "truncate-once": truncate_once, "truncate-stable": truncate_stable}

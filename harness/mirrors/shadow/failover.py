@@ -1,0 +1,151 @@
+"""Failover: from following the source to a destination of its own, in steps that can each be repeated after a kill.
+
+    settling      nothing is read any more; the longest live replica is the log, the others get it from the window or from it
+    ending        open transactions are ended by the chosen rule (`endings`), producer ids are made safe as chosen
+    handing-over  brokers that have all of it enter the ISR: the pending reassignment completes, one of them leads in a new epoch
+    handed-over   configs are the source's, replicas that were down come back by themselves
+
+Until the hand-over the shadow is the only one in the ISR: whatever dies before it, no partition is writable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import timedelta
+from typing import Final
+
+from harness.mirrors.shadow import endings
+from harness.mirrors.shadow.destination import Destination
+from harness.mirrors.shadow.handover import Handover
+from harness.mirrors.shadow.journal import Phase
+from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.membership import Membership
+from harness.mirrors.shadow.partition import Partition
+from harness.mirrors.shadow.serve import Leader
+from harness.mirrors.shadow.source import Source
+from harness.mirrors.shadow.topics import Topics
+from harness.model.errors import DeadlineExceeded
+from harness.wire import messages
+from harness.wire.connection import Connection, Unanswered
+from harness.wire.messages import Error
+
+log = logging.getLogger(__name__)
+STEP_SECONDS: Final = 60.0
+_LOOK: Final = 0.05
+_READ_BYTES: Final = 1 << 20
+
+
+class Failover:
+    """One failover of all partitions of a mirror. `step` is what it is at, for those who wait."""
+
+    def __init__(
+        self,
+        mirrored: MirroredLog,
+        source: Source,
+        destination: Destination,
+        topics: Topics,
+        membership: Membership,
+        leader: Leader,
+    ) -> None:
+        self._log, self._source, self._destination, self._topics = mirrored, source, destination, topics
+        self._membership, self._leader = membership, leader
+        self._handover = Handover(mirrored, destination, topics, membership)
+        self._longest: dict[str, Connection] = {}
+
+    async def run(self) -> None:
+        """Returns when the destination stands by itself. Raises DeadlineExceeded where it cannot go on."""
+        await self._source.stop()
+        self._leader.read_behind = self._read_longest
+        for partition in self._log.partitions.values():
+            partition.sealed = partition.sealed or "failing over"
+        if self._phase == "mirroring":
+            self._enter("settling")
+        if self._phase in ("settling", "ending"):
+            await self.settled()
+            if self._phase == "settling":
+                for partition in self._log.partitions.values():
+                    partition.note.mirrored = partition.end
+                self._enter("ending")
+            await endings.end(self, self._log, self._destination, self._membership)
+            for partition in self._log.partitions.values():
+                partition.note.promoted = partition.end
+            self._enter("handing-over")
+        await self._handover.run(self.live)
+        self._enter("handed-over")
+        await self._membership.leave(within=5)
+        for connection in self._longest.values():
+            connection.close()
+
+    @property
+    def _phase(self) -> Phase:
+        return self._log.journal.notes.phase
+
+    def _enter(self, phase: Phase) -> None:
+        self._log.journal.notes.phase = phase
+        self._log.journal.save()
+        log.info("failover: %s", phase)
+
+    def live(self, partition: Partition) -> frozenset[int]:
+        """The brokers that should have a partition and are alive."""
+        return frozenset(self._log.brokers & set(self._topics.replicas(partition.number)))
+
+    async def settled(self) -> None:
+        """Returns when every live replica of every partition has the whole log as it ends now."""
+        deadline = time.monotonic() + STEP_SECONDS
+        while waiting := [p.name for p in self._log.partitions.values() if not self._settle(p)]:
+            if time.monotonic() > deadline:
+                raise DeadlineExceeded(
+                    f"the replicas of {', '.join(waiting[:5])} did not settle within {STEP_SECONDS:g} s; see the brokers' logs"
+                )
+            await asyncio.sleep(_LOOK)
+
+    def _settle(self, partition: Partition) -> bool:
+        """One look at one partition: sets where its log ends, and says whether all live replicas are there."""
+        live, needed = partition.live(), self.live(partition)
+        if partition.leader_epoch < 0 or partition.raise_to >= 0 or not needed or not live.keys() >= needed:
+            return False
+        offsets = {live[broker].offset for broker in needed}
+        longest, lowest = max(offsets), min(offsets)
+        # What is in the window can still be given to all; what only some broker has, from that broker.
+        end = max(longest, partition.position) if partition.window and lowest >= partition.window_start else longest
+        if partition.limit >= 0:
+            end = min(end, partition.limit)
+        if partition.position < 0:
+            partition.position = partition.served = end
+            self._log.lead(partition, partition.leader_epoch)
+        if end != partition.end:
+            log.info("%s settles at offset %d", partition.name, end)
+            partition.cut(end)
+            partition.position = end
+        # The others read it from the longest as consumers do, so up to the high watermark.
+        partition.high_watermark = end
+        self._log.ring()
+        if offsets != {end}:
+            return False
+        partition.served = end
+        return True
+
+    async def _read_longest(self, partition: Partition, offset: int, limit: int) -> bytes:
+        """What a follower misses, from the live replica that has most of it."""
+        live = {broker: f for broker, f in partition.live().items() if f.offset > offset and broker in self._log.config.brokers}
+        if not live:
+            return b""
+        address = self._log.config.brokers[max(live, key=lambda broker: live[broker].offset)]
+        connection = self._longest.setdefault(address, Connection(address))
+        m = messages.request("fetch", 17)
+        ids = {name: topic_id for topic_id, name in self._log.names.items()}
+        asked = m.FetchPartition(
+            partition=partition.number, fetch_offset=offset, partition_max_bytes=max(1, min(limit, _READ_BYTES))
+        )
+        topic = m.FetchTopic(topic_id=ids[partition.topic], partitions=(asked,))
+        body = m.FetchRequest(
+            max_wait=timedelta(milliseconds=50), min_bytes=1, max_bytes=_READ_BYTES, topics=(topic,), forgotten_topics_data=()
+        )
+        try:
+            answer = await connection.call("fetch", 17, body, within=3)
+        except Unanswered:
+            return b""
+        data = answer.responses[0].partitions[0]
+        return bytes(data.records or b"") if data.error_code == Error.none else b""

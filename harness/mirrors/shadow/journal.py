@@ -1,0 +1,86 @@
+"""What a shadow must not forget when it is killed: who it is, what it mirrors, and its logs' leader epochs. One small file.
+
+Written before the thing that depends on it is done. The incarnation id is kept for ever: registering again with it keeps the
+broker epoch, so a shadow that comes back in time was never away (ClusterControlManager.registerBroker).
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from harness.mirrors.shadow.settings import JOURNAL
+from harness.model.errors import EnvironmentFailure
+
+Phase = Literal["mirroring", "settling", "ending", "handing-over", "handed-over"]
+"""A failover's steps in order: what is behind was done, what a journal names may have been done."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicNote:
+    """Ids of one topic on both sides, and the configs it had at the source when it was last seen there."""
+
+    source_id: str
+    destination_id: str = ""
+    configs: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionNote:
+    """Leader epochs (epoch, first offset) of the mirrored log and of the source's, and what a failover did to it."""
+
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    source_epochs: list[tuple[int, int]] = field(default_factory=list)
+    mirrored: int = -1
+    """Where it ended when the failover had settled: the offset after the last mirrored one; -1 before."""
+    truncated: list[tuple[int, int]] = field(default_factory=list)
+    appended: list[tuple[int, str]] = field(default_factory=list)
+    promoted: int = -1
+
+
+@dataclass(slots=True, kw_only=True)
+class Notes:
+    """The file. `top_producer` is the highest producer id that was mirrored."""
+
+    directory_id: str
+    incarnation_id: str
+    phase: Phase = "mirroring"
+    topics: dict[str, TopicNote] = field(default_factory=dict)
+    partitions: dict[str, dict[int, PartitionNote]] = field(default_factory=dict)
+    top_producer: int = -1
+
+
+class Journal:
+    """Notes that outlive the process. `save` is atomic."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / JOURNAL
+        self.fresh = not self._path.exists()
+        self.notes = self._read()
+        self.save()
+
+    def _read(self) -> Notes:
+        if self.fresh:
+            return Notes(directory_id=str(uuid.uuid4()), incarnation_id=str(uuid.uuid4()))
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Notes)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise EnvironmentFailure(
+                f"the shadow's journal {self._path} cannot be read ({error}); start the run again"
+            ) from error
+
+    def save(self) -> None:
+        beside = self._path.with_suffix(".new")
+        with beside.open("wb") as out:
+            out.write(msgspec.json.encode(self.notes))
+            out.flush()
+            os.fsync(out.fileno())
+        beside.replace(self._path)
+
+    def partition(self, topic: str, number: int) -> PartitionNote:
+        return self.notes.partitions.setdefault(topic, {}).setdefault(number, PartitionNote())

@@ -1,0 +1,220 @@
+"""The shadow's listeners: one that the destination's brokers follow it by, and in visible mode one for each of clients.
+
+Clients see a read-only mirror topic: their fetches are sent on to a follower (KIP-392, preferred read replica), which answers
+with its own high watermark, LSO and aborted transactions; ends of logs are asked from that follower; producers are refused
+with POLICY_VIOLATION. Whatever else a client asks of this broker is asked of a real one on the same listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import Final
+
+from harness.mirrors.shadow.destination import DEBUGGING
+from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.partition import Partition
+from harness.mirrors.shadow.serve import EPOCH_ENDS, FETCH, LIST_OFFSETS, Leader
+from harness.wire import messages
+from harness.wire.connection import Connection, Unanswered, quietly_closed, read_frame
+from harness.wire.messages import Error, Message
+
+log = logging.getLogger(__name__)
+PRODUCE, API_VERSIONS = 0, 18
+_NOTHING: Final = timedelta()
+_EMPTY_WAIT: Final = 0.1
+_VERSIONS_V0: Final = 0
+
+
+class Listeners:
+    """All listeners of one shadow."""
+
+    def __init__(self, mirrored: MirroredLog, leader: Leader) -> None:
+        self._log, self._leader, self._real = mirrored, leader, mirrored.config.real
+        self._servers: list[asyncio.Server] = []
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        """Listens; raises OSError when a port is taken."""
+        config = self._log.config
+        for name, port in config.listeners.items():
+
+            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener: str = name) -> None:
+                await self._serve(reader, writer, listener)
+
+            self._servers.append(await asyncio.start_server(serve, "127.0.0.1", port, limit=1 << 20))
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for writer in self._open:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener: str) -> None:
+        relay: dict[str, Connection] = {}
+        self._open.add(writer)
+        try:
+            while True:
+                frame = await read_frame(reader)
+                answer = await self._answer(frame, listener, relay)
+                if answer is None:
+                    return
+                if answer:
+                    writer.write(answer)
+                    await writer.drain()
+        except (OSError, EOFError, Unanswered):
+            pass  # the peer went away, or the broker that should have answered in our place
+        except asyncio.CancelledError:
+            pass  # the process ends
+        finally:
+            self._open.discard(writer)
+            for connection in relay.values():
+                connection.close()
+            await quietly_closed(writer)
+
+    async def _answer(self, frame: bytes, listener: str, relay: dict[str, Connection]) -> bytes | None:
+        key, version, correlation = messages.REQUEST_HEAD.unpack_from(frame)
+        if listener == self._log.config.followers:
+            return await self._leader.answer(key, version, correlation, frame)
+        if key == FETCH:
+            return await self._client_fetch(version, correlation, frame, listener)
+        if key == PRODUCE:
+            return _refuse_produce(version, correlation, frame)
+        if key == LIST_OFFSETS:
+            return await self._client_offsets(version, correlation, frame, listener, relay)
+        answer = await self._relay(frame, self._any(listener), relay)
+        if key == API_VERSIONS:
+            return _framed(_without(answer, version, EPOCH_ENDS))
+        return _framed(answer)
+
+    def _any(self, listener: str) -> str:
+        """A real broker that lives, on this listener."""
+        live = [address for broker, address in self._real[listener].items() if broker in self._log.brokers]
+        if not live:
+            raise Unanswered(f"no broker lives behind {listener}")
+        return live[0]
+
+    @staticmethod
+    async def _relay(frame: bytes, address: str, relay: dict[str, Connection]) -> bytes:
+        connection = relay.setdefault(address, Connection(address))
+        return await connection.forward(frame)
+
+    def _follower(self, partition: Partition | None) -> int:
+        """The follower that reads go to: the one that has most, -1 when none follows."""
+        live = partition.live() if partition is not None else {}
+        return max(live, key=lambda broker: (live[broker].offset, -broker), default=-1)
+
+    async def _client_fetch(self, version: int, correlation: int, frame: bytes, listener: str) -> bytes:
+        request = messages.decode_request("fetch", version, frame)
+        m = messages.response("fetch", version)
+        topics, sent_on = [], False
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = self._leader.find(topic, version, asked.partition)
+                follower = self._follower(partition)
+                sent_on |= follower >= 0
+                rows.append(_sent_on(m, version, asked, partition, follower))
+            named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.topic}
+            topics.append(m.FetchableTopicResponse(partitions=tuple(rows), **named))
+        if not sent_on:
+            await asyncio.sleep(_EMPTY_WAIT)  # or the client would ask again at once
+        fields = {"error_code": Error.none, "session_id": 0} if version >= 7 else {}
+        body = m.FetchResponse(throttle_time=_NOTHING, responses=tuple(topics), **fields)
+        return messages.encode_response("fetch", version, correlation, body)
+
+    async def _client_offsets(
+        self, version: int, correlation: int, frame: bytes, listener: str, relay: dict[str, Connection]
+    ) -> bytes:
+        """Asks followers, who answer a debugging replica as a leader would answer a consumer."""
+        request = messages.decode_request("list_offsets", version, frame)
+        m, r = messages.request("list_offsets", version), messages.response("list_offsets", version)
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                follower = self._follower(self._log.partitions.get((topic.name, asked.partition_index)))
+                address = self._real[listener].get(follower)
+                if address is None:
+                    rows.append(_unknown_offset(r, asked, Error.leader_not_available))
+                    continue
+                one = m.ListOffsetsTopic(name=topic.name, partitions=(asked,))
+                fields = {"isolation_level": request.isolation_level} if version >= 2 else {}
+                fields |= {"timeout": request.timeout} if version >= 10 else {}
+                body = m.ListOffsetsRequest(replica_id=DEBUGGING, topics=(one,), **fields)
+                connection = relay.setdefault(address, Connection(address))
+                answer = await connection.call("list_offsets", version, body)
+                rows.append(answer.topics[0].partitions[0])
+            topics.append(r.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(rows)))
+        throttle = {"throttle_time": _NOTHING} if version >= 2 else {}
+        return messages.encode_response(
+            "list_offsets", version, correlation, r.ListOffsetsResponse(topics=tuple(topics), **throttle)
+        )
+
+
+def _sent_on(m: Message, version: int, asked: Message, partition: Partition | None, follower: int) -> Message:
+    if partition is None or follower < 0 or version < 11:
+        return m.PartitionData(
+            partition_index=asked.partition,
+            error_code=Error.not_leader_or_follower,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
+    return m.PartitionData(
+        partition_index=asked.partition,
+        error_code=Error.none,
+        high_watermark=partition.high_watermark,
+        log_start_offset=partition.start,
+        aborted_transactions=None,
+        preferred_read_replica=follower,
+        records=b"",
+    )
+
+
+def _unknown_offset(r: Message, asked: Message, error: Message) -> Message:
+    return r.ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error)
+
+
+def _refuse_produce(version: int, correlation: int, frame: bytes) -> bytes:
+    """POLICY_VIOLATION: clients report it and do not try again. Without acks there is no answer to give."""
+    request = messages.decode_request("produce", version, frame)
+    if request.acks == 0:
+        return b""
+    m = messages.response("produce", version)
+    topics = tuple(
+        m.TopicProduceResponse(
+            **({"topic_id": t.topic_id} if version >= 13 else {"name": t.name}),
+            partition_responses=tuple(
+                m.PartitionProduceResponse(index=p.index, error_code=Error.policy_violation, base_offset=-1, **_why(version))
+                for p in t.partition_data
+            ),
+        )
+        for t in request.topic_data
+    )
+    body = m.ProduceResponse(responses=topics, throttle_time=_NOTHING)
+    return messages.encode_response("produce", version, correlation, body)
+
+
+def _why(version: int) -> dict[str, Message]:
+    return {"record_errors": (), "error_message": "a mirror topic is read-only until its failover"} if version >= 8 else {}
+
+
+def _without(frame: bytes, version: int, key: int) -> bytes:
+    """An ApiVersions answer that does not offer one API: clients then do not validate positions by leader epochs.
+
+    A version that the broker does not know is answered in version 0 (KIP-511).
+    """
+    correlation = int.from_bytes(frame[:4], "big", signed=True)
+    if int.from_bytes(frame[4:6], "big", signed=True) != Error.none.value:
+        version = _VERSIONS_V0
+    body = messages.decode_response("api_versions", version, frame)
+    left = tuple(api for api in body.api_keys if api.api_key != key)
+    names = [name for name in body.__dataclass_fields__ if name != "api_keys"]
+    made = type(body)(api_keys=left, **{name: getattr(body, name) for name in names})
+    return messages.encode_response("api_versions", version, correlation, made)[4:]
+
+
+def _framed(frame: bytes) -> bytes:
+    return messages.LENGTH.pack(len(frame)) + frame

@@ -1,0 +1,193 @@
+"""The shadow as a member of the destination: registered with its controller, kept alive by heartbeats, changing ISRs.
+
+KIP-631 (BrokerRegistration, BrokerHeartbeat), KIP-497 (AlterPartition), KIP-730 (AllocateProducerIds). Requests go to the active
+controller wherever it moves to. The real brokers' copies are never in an ISR while the shadow leads: without it a partition has
+no leader, and is never writable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from harness.mirrors.shadow.journal import Journal
+from harness.mirrors.shadow.settings import Config
+from harness.model.errors import EnvironmentFailure, InputError
+from harness.wire import messages
+from harness.wire.connection import AnyOf, Unanswered
+from harness.wire.messages import Error, Message
+
+log = logging.getLogger(__name__)
+BEAT_SECONDS: Final = 0.5
+_CALL_SECONDS: Final = 2.0
+_METADATA_SEEN: Final = 1 << 60
+"""Brokers say how far they have read the metadata log; a shadow does not read it, and must not hold others up."""
+Place = tuple[str, int]
+
+
+class Membership:
+    """One registration. `epoch` is the broker epoch, -1 before the first."""
+
+    def __init__(self, config: Config, journal: Journal) -> None:
+        self._config, self._journal = config, journal
+        self._controllers = AnyOf(config.controllers)
+        self._heart = AnyOf(config.controllers)
+        self._want_fence = self._want_shut_down = False
+        self._beating: asyncio.Task[None] | None = None
+        self._beat_lock = asyncio.Lock()
+        self.epoch = -1
+        self.fenced = True
+        self.may_leave = False
+
+    async def join(self) -> None:
+        """Registers and becomes unfenced. Raises InputError for an id in use, EnvironmentFailure for any other refusal."""
+        features = (await self._ask(self._controllers, "api_versions", 4, self._features_request())).supported_features
+        body = self._registration(features)
+        answer = await self._ask(self._controllers, "broker_registration", 4, body, within=10)
+        if answer.error_code == Error.duplicate_broker_registration:
+            raise InputError(
+                f"broker id {self._config.broker_id} is in use on the destination of {self._config.link}; stop the other shadow, "
+                "or wait until its session has ended"
+            )
+        if answer.error_code != Error.none:
+            raise EnvironmentFailure(
+                f"the destination's controller refused the shadow of {self._config.link} ({answer.error_code.name}); "
+                f"is its cluster id {self._config.cluster_id}?"
+            )
+        self.epoch = answer.broker_epoch
+        await self._beat()
+        self._beating = asyncio.create_task(self._beats())
+
+    @staticmethod
+    def _features_request() -> Message:
+        return messages.request("api_versions", 4).ApiVersionsRequest(
+            client_software_name="linkflap-shadow", client_software_version="1"
+        )
+
+    def _registration(self, features: Sequence[Message]) -> Message:
+        m = messages.request("broker_registration", 4)
+        return m.BrokerRegistrationRequest(
+            broker_id=self._config.broker_id,
+            cluster_id=self._config.cluster_id,
+            incarnation_id=uuid.UUID(self._journal.notes.incarnation_id),
+            listeners=tuple(
+                m.Listener(name=name, host="127.0.0.1", port=port, security_protocol=0)
+                for name, port in self._config.listeners.items()
+            ),
+            features=tuple(
+                m.Feature(name=f.name, min_supported_version=f.min_version, max_supported_version=f.max_version) for f in features
+            ),
+            rack=None,
+            log_dirs=(uuid.UUID(self._journal.notes.directory_id),),
+            previous_broker_epoch=-1,
+        )
+
+    async def _beats(self) -> None:
+        while True:
+            try:
+                await self._beat()
+            except Unanswered as error:
+                log.warning("no heartbeat: %s", error)
+            await asyncio.sleep(BEAT_SECONDS)
+
+    async def _beat(self) -> None:
+        async with self._beat_lock:
+            body = messages.request("broker_heartbeat", 1).BrokerHeartbeatRequest(
+                broker_id=self._config.broker_id,
+                broker_epoch=self.epoch,
+                current_metadata_offset=_METADATA_SEEN,
+                want_fence=self._want_fence,
+                want_shut_down=self._want_shut_down,
+            )
+            answer = await self._ask(self._heart, "broker_heartbeat", 1, body)
+        if answer.error_code != Error.none:
+            log.warning("heartbeat refused: %s", answer.error_code.name)
+            return
+        if answer.is_fenced != self.fenced:
+            log.info("%s", "fenced" if answer.is_fenced else "unfenced")
+        self.fenced, self.may_leave = answer.is_fenced, answer.should_shut_down
+
+    async def _ask(self, nodes: AnyOf, api: str, version: int, body: Message, *, within: float = _CALL_SECONDS) -> Message:
+        """Asks controllers in turn until one does not say that another is active. Raises Unanswered."""
+        for _ in range(3 * len(nodes.addresses)):
+            answer = await nodes.call(api, version, body, within=within)
+            if answer.error_code != Error.not_controller:
+                return answer
+            nodes.turn()
+            await asyncio.sleep(0.05)
+        raise Unanswered(f"none of {', '.join(nodes.addresses)} is the active controller")
+
+    async def raise_epochs(self) -> None:
+        """Raises the leader epoch of every partition that the shadow leads, by fencing itself and back (+2).
+
+        Nobody else can be elected meanwhile: no real broker is in an ISR.
+        """
+        for fence in (True, False):
+            self._want_fence = fence
+            async with asyncio.timeout(20):
+                await self._beat()
+                while self.fenced != fence:
+                    await asyncio.sleep(0.05)
+                    await self._beat()
+
+    async def alter(
+        self, wanted: Mapping[Place, Sequence[int]], known: Mapping[Place, tuple[Message, int, int]]
+    ) -> dict[Place, Message]:
+        """Asks for ISRs (place -> brokers), given place -> (topic id, leader epoch, partition epoch). Returns the answers."""
+        m = messages.request("alter_partition", 3)
+        by_topic: dict[str, list[int]] = {}
+        for topic, number in wanted:
+            by_topic.setdefault(topic, []).append(number)
+        topics = tuple(
+            m.TopicData(
+                topic_id=known[topic, numbers[0]][0],
+                partitions=tuple(
+                    m.PartitionData(
+                        partition_index=number,
+                        leader_epoch=known[topic, number][1],
+                        new_isr_with_epochs=tuple(m.BrokerState(broker_id=broker) for broker in wanted[topic, number]),
+                        partition_epoch=known[topic, number][2],
+                    )
+                    for number in numbers
+                ),
+            )
+            for topic, numbers in by_topic.items()
+        )
+        body = m.AlterPartitionRequest(broker_id=self._config.broker_id, broker_epoch=self.epoch, topics=topics)
+        answer = await self._ask(self._controllers, "alter_partition", 3, body, within=10)
+        if answer.error_code != Error.none:
+            raise Unanswered(f"the controller refused to alter partitions: {answer.error_code.name}")
+        names = {known[place][0]: place[0] for place in wanted}
+        return {(names[t.topic_id], p.partition_index): p for t in answer.topics for p in t.partitions}
+
+    async def producer_block(self) -> tuple[int, int]:
+        """Takes a block of producer ids from the controller: (first id, how many)."""
+        body = messages.request("allocate_producer_ids", 0).AllocateProducerIdsRequest(
+            broker_id=self._config.broker_id, broker_epoch=self.epoch
+        )
+        answer = await self._ask(self._controllers, "allocate_producer_ids", 0, body)
+        if answer.error_code != Error.none:
+            raise Unanswered(f"the controller gave no producer ids: {answer.error_code.name}")
+        return int(answer.producer_id_start), int(answer.producer_id_len)
+
+    async def leave(self, *, within: float) -> None:
+        """Controlled shutdown; gives up after `within` seconds: the session then ends by itself."""
+        self._want_shut_down = True
+        try:
+            async with asyncio.timeout(within):
+                while not self.may_leave:
+                    await self._beat()
+                    await asyncio.sleep(0.05)
+        except (TimeoutError, Unanswered):
+            log.warning("left without a controlled shutdown")
+        self.close()
+
+    def close(self) -> None:
+        """Ends heartbeats."""
+        if self._beating is not None:
+            self._beating.cancel()
+        self._controllers.close()
+        self._heart.close()

@@ -1,0 +1,110 @@
+"""What a scenario may say of the shadow mirror, and what its process is told. Pure: no sockets, no processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, cast
+
+import msgspec
+
+from harness.model.errors import InputError
+from harness.model.scenario import Option
+from harness.model.topology import CANARY, is_data_topic, topic_name
+
+FIRST_BROKER_ID: Final = 1000
+"""Broker ids from here on are shadows: no real broker of a deployment has one."""
+CONFIG: Final = "shadow.json"
+JOURNAL: Final = "journal.json"
+
+ProducerIds = Literal["keep", "negate", "complement", "region", "jump", "reset"]
+Bound = Literal["hw", "lso"]
+OpenTransactions = Literal["abort", "truncate-once", "truncate-stable"]
+LeaderEpochs = Literal["rewrite", "keep"]
+Clients = Literal["visible", "hidden"]
+
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "producer_ids": ("jump", "keep", "negate", "complement", "region", "reset"),
+    "bound": ("hw", "lso"),
+    "open_transactions": ("abort", "truncate-once", "truncate-stable"),
+    "leader_epochs": ("rewrite", "keep"),
+    "clients": ("visible", "hidden"),
+}
+"""Per option its values; the first is the default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The generations of KIP-1279 and what it was argued against: each option is a strategy of its own module."""
+
+    producer_ids: ProducerIds = "jump"
+    bound: Bound = "hw"
+    open_transactions: OpenTransactions = "abort"
+    leader_epochs: LeaderEpochs = "rewrite"
+    clients: Clients = "visible"
+
+
+def options(given: Mapping[str, Option]) -> Options:
+    """The options of a MirrorSpec; InputError that names an unknown option or value and what there is."""
+    for name, value in given.items():
+        if name not in CHOICES:
+            raise InputError(f"mirror shadow has no option {name!r}; it has {', '.join(CHOICES)}")
+        if value not in CHOICES[name]:
+            raise InputError(f"option {name} of mirror shadow is {value!r}; it must be {' or '.join(CHOICES[name])}")
+    chosen = {name: given.get(name, values[0]) for name, values in CHOICES.items()}
+    return Options(
+        producer_ids=cast(ProducerIds, chosen["producer_ids"]),
+        bound=cast(Bound, chosen["bound"]),
+        open_transactions=cast(OpenTransactions, chosen["open_transactions"]),
+        leader_epochs=cast(LeaderEpochs, chosen["leader_epochs"]),
+        clients=cast(Clients, chosen["clients"]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All that the process of one shadow is told. Addresses are host:port.
+
+    `source` is the link's way in. `listeners` are the destination's listeners that the shadow joins, name -> its port there;
+    `followers` is the one that brokers fetch over. `real` is listener -> real broker -> its address there.
+    """
+
+    link: str
+    source: tuple[str, ...]
+    source_cluster_id: str
+    homes: tuple[str, ...]
+    cluster_id: str
+    real: Mapping[str, Mapping[int, str]]
+    controllers: tuple[str, ...]
+    broker_id: int
+    followers: str
+    listeners: Mapping[str, int]
+    control_port: int
+    options: Options
+
+    @property
+    def brokers(self) -> Mapping[int, str]:
+        """The destination's real brokers, by the listener that names every replica whatever the mode."""
+        return self.real[self.followers]
+
+    @property
+    def canary(self) -> str:
+        """The topic that proves the path."""
+        return topic_name(self.link.split("->")[0], CANARY)
+
+    def mirrors(self, topic: str) -> bool:
+        """Whether this topic of the source is mirrored."""
+        return topic == self.canary or is_data_topic(topic, self.homes)
+
+
+def write(config: Config, folder: Path) -> None:
+    (folder / CONFIG).write_bytes(msgspec.json.encode(config))
+
+
+def read(folder: Path) -> Config:
+    """Raises InputError when the folder has no readable configuration."""
+    try:
+        return msgspec.json.decode((folder / CONFIG).read_bytes(), type=Config)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(f"{folder / CONFIG} is no configuration of a shadow ({error}); let linkflap write it") from error

@@ -1,0 +1,124 @@
+"""One shadow, whole: joins the destination, follows the source's topics, and mirrors until it is told to fail over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from pathlib import Path
+from typing import Final
+
+from harness.mirrors.shadow.destination import Destination
+from harness.mirrors.shadow.failover import Failover
+from harness.mirrors.shadow.journal import Journal
+from harness.mirrors.shadow.listeners import Listeners
+from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.membership import Membership
+from harness.mirrors.shadow.partition import Partition
+from harness.mirrors.shadow.serve import Leader
+from harness.mirrors.shadow.settings import Config
+from harness.mirrors.shadow.source import Source
+from harness.mirrors.shadow.topics import Topics
+from harness.model.errors import EnvironmentFailure
+from harness.wire.connection import Unanswered
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS: Final = 0.25
+FOLLOW_SECONDS: Final = 1.0
+LEARN_SECONDS: Final = 5.0
+"""How long a shadow that came back waits for all live followers to say where they are."""
+
+
+class Shadow:
+    """The process' work. Raises InputError or EnvironmentFailure from `run` for what it cannot do."""
+
+    def __init__(self, config: Config, folder: Path) -> None:
+        self.journal = Journal(folder)
+        self.log = MirroredLog(config, self.journal)
+        self.source = Source(self.log)
+        self.destination = Destination(list(config.brokers.values()))
+        self.topics = Topics(self.log, self.destination)
+        self.membership = Membership(config, self.journal)
+        leader = Leader(self.log, self.source.read_behind)
+        self.failover = Failover(self.log, self.source, self.destination, self.topics, self.membership, leader)
+        self._listeners = Listeners(self.log, leader)
+        self._wants_failover = asyncio.Event()
+        self._led_since: dict[tuple[str, int], float] = {}
+
+    def fail_over(self) -> None:
+        """Asks for the failover; nothing more when one is under way."""
+        self._wants_failover.set()
+
+    def replicated(self, partition: Partition) -> int:
+        """The offset up to which all live replicas have it; -1 while one of them has not said."""
+        live, needed = partition.live(), self.failover.live(partition)
+        if not needed or not live.keys() >= needed:
+            return -1
+        return min(live[broker].offset for broker in needed)
+
+    async def run(self) -> None:
+        """Mirrors, then fails over when asked; returns when it has."""
+        if self.journal.notes.phase == "handed-over":
+            return
+        if self.journal.fresh:
+            await self.destination.make_internal_topics()
+        await self._listeners.start()
+        await self.membership.join()
+        tending = asyncio.create_task(self._tend())
+        following = asyncio.create_task(self._follow())
+        try:
+            if self.journal.notes.phase == "mirroring":
+                asked = asyncio.create_task(self._wants_failover.wait())
+                await asyncio.wait([asked, tending, following], return_when=asyncio.FIRST_COMPLETED)
+                for task in (tending, following):
+                    if task.done():
+                        task.result()
+            following.cancel()
+            await self.failover.run()
+        finally:
+            following.cancel()
+            tending.cancel()
+            self._listeners.close()
+            self.membership.close()
+            self.destination.close()
+
+    async def _follow(self) -> None:
+        """Keeps topics as the source's, and polls the source."""
+        while True:
+            try:
+                found = await self.source.picture()
+                await self.topics.follow(found, self.source.nodes)
+                self.source.poll()
+            except (Unanswered, EnvironmentFailure) as error:
+                log.warning("source or destination did not answer: %s", error)
+            await asyncio.sleep(FOLLOW_SECONDS if self.log.partitions else LOOK_SECONDS)
+
+    async def _tend(self) -> None:
+        """Keeps leadership, live brokers and leader epochs known."""
+        while True:
+            try:
+                await self.topics.look()
+                self._learn()
+                if any(p.raise_to >= 0 and p.leader_epoch >= 0 for p in self.log.partitions.values()):
+                    await self.membership.raise_epochs()
+                    continue
+            except (Unanswered, EnvironmentFailure, TimeoutError) as error:
+                log.warning("destination did not answer: %s", error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _learn(self) -> None:
+        """Finds where logs end that this process has not served: where the longest live follower is."""
+        for place, partition in self.log.partitions.items():
+            if partition.leader_epoch < 0 or partition.position >= 0:
+                self._led_since.pop(place, None)
+                continue
+            since = self._led_since.setdefault(place, time.monotonic())
+            live = partition.live()
+            everyone = self.log.brokers & set(self.topics.replicas(partition.number))
+            if live and (live.keys() >= everyone or time.monotonic() > since + LEARN_SECONDS):
+                self._learned(partition, max(follower.offset for follower in live.values()))
+
+    def _learned(self, partition: Partition, end: int) -> None:
+        log.info("%s: followers have it up to offset %d", partition.name, end)
+        partition.position = partition.served = end
+        self.log.lead(partition, partition.leader_epoch)

@@ -1,0 +1,127 @@
+"""Keeps the destination's topics as the source's: made on the shadow alone, grown, never mixed with another topic of that name.
+
+A mirrored partition is made with the shadow as its only replica and then reassigned to real brokers. That reassignment stays
+pending, because nobody adds them to the ISR, until a failover does: so no real broker can ever be elected before.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from harness.mirrors.shadow.destination import Destination, Picture
+from harness.mirrors.shadow.journal import TopicNote
+from harness.mirrors.shadow.log import MirroredLog
+from harness.model.errors import InputError
+from harness.wire import messages
+from harness.wire.connection import AnyOf
+from harness.wire.messages import Error, Message
+
+log = logging.getLogger(__name__)
+WHILE_MIRRORED: Final[Mapping[str, str]] = {
+    # Followers delete and compact by themselves, whoever leads.
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    # The shadow alone is in the ISR (KIP-966: below the minimum its members would become eligible leaders).
+    "min.insync.replicas": "1",
+    "unclean.leader.election.enable": "false",
+}
+_TOPIC: Final = 2
+_DYNAMIC_TOPIC_CONFIG: Final = 1
+_MOST_REPLICAS: Final = 3
+
+
+class Topics:
+    """The topics of one mirror, on both sides."""
+
+    def __init__(self, mirrored: MirroredLog, destination: Destination) -> None:
+        self._log, self._destination = mirrored, destination
+        self._me = mirrored.config.broker_id
+
+    def replicas(self, number: int) -> list[int]:
+        """The real brokers that a partition is meant for, spread over all."""
+        real = sorted(self._log.config.brokers)
+        count = min(_MOST_REPLICAS, len(real))
+        return [real[(number + i) % len(real)] for i in range(count)]
+
+    async def follow(self, source: Picture, source_nodes: AnyOf) -> None:
+        """Makes and grows topics as the source has them now. Raises InputError for a topic that is not ours to write."""
+        here = await self._destination.picture()
+        notes = self._log.journal.notes.topics
+        for name, topic in source.topics.items():
+            if not self._log.config.mirrors(name):
+                continue
+            note = notes.get(name)
+            if note is not None and note.source_id != str(topic.id):
+                self._seal(name, f"topic {name} was deleted and made again at the source")
+                continue
+            if name not in here.topics:
+                await self._make(name, topic.id, len(topic.partitions), source_nodes)
+            elif note is None:
+                raise InputError(
+                    f"topic {name} exists on the destination of {self._log.config.link} already; "
+                    "remove it there, or mirror elsewhere"
+                )
+            elif len(topic.partitions) > (have := len(here.topics[name].partitions)):
+                log.info("%s grows from %d to %d partitions", name, have, len(topic.partitions))
+                await self._destination.grow(name, have, len(topic.partitions), self._me)
+        for name in notes.keys() - source.topics.keys():
+            self._seal(name, f"topic {name} was deleted at the source")
+
+    async def _make(self, name: str, source_id: Message, partitions: int, source_nodes: AnyOf) -> None:
+        configs = await topic_configs(source_nodes, name)
+        self._log.journal.notes.topics[name] = TopicNote(source_id=str(source_id), configs=configs)
+        self._log.journal.save()
+        await self._destination.create(name, partitions, self._me, {**configs, **WHILE_MIRRORED})
+        log.info("%s made with %d partitions", name, partitions)
+
+    def _seal(self, name: str, reason: str) -> None:
+        for partition in self._log.partitions.values():
+            if partition.topic == name and not partition.sealed:
+                log.error("%s: what was mirrored stays, nothing is added", reason)
+                partition.sealed = reason
+
+    async def look(self) -> Picture:
+        """Takes in the destination's metadata: who lives, what the shadow leads, and in which epoch."""
+        here = await self._destination.picture()
+        self._log.brokers = frozenset(here.brokers.keys() & self._log.config.brokers.keys())
+        spread: dict[tuple[str, int], list[int]] = {}
+        for name, note in self._log.journal.notes.topics.items():
+            topic = here.topics.get(name)
+            if topic is None:
+                continue
+            self._log.names[topic.id] = name
+            note.destination_id = str(topic.id)
+            for number, led in sorted(topic.partitions.items()):
+                partition = self._log.add(name, number)
+                if led.leader != self._me:
+                    partition.leader_epoch = -1
+                elif led.epoch > partition.leader_epoch:
+                    if partition.position < 0 and led.epoch == 0 and not partition.note.epochs:
+                        partition.position = 0  # just made
+                    self._log.lead(partition, led.epoch)
+                if led.replicas == (self._me,):
+                    spread[name, number] = self.replicas(number)
+        if spread and self._log.journal.notes.phase != "handed-over":
+            await self._destination.reassign(spread)
+        self._log.ring()
+        return here
+
+    async def restore_configs(self) -> None:
+        """Gives mirrored topics the configs that they had at the source."""
+        for name, note in self._log.journal.notes.topics.items():
+            await self._destination.configure(name, {key: note.configs.get(key) for key in WHILE_MIRRORED})
+
+
+async def topic_configs(nodes: AnyOf, name: str) -> dict[str, str]:
+    """The configs that were set on the topic itself."""
+    m = messages.request("describe_configs", 4)
+    resource = m.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
+    body = m.DescribeConfigsRequest(resources=(resource,), include_synonyms=False, include_documentation=False)
+    answer = await nodes.call("describe_configs", 4, body)
+    (told,) = answer.results
+    if told.error_code != Error.none:
+        return {}
+    return {row.name: row.value for row in told.configs if row.config_source == _DYNAMIC_TOPIC_CONFIG and row.value is not None}

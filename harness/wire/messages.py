@@ -1,0 +1,110 @@
+"""Kafka's messages by API name and version, both sides of a connection, written and read with kio's schemas.
+
+`request("fetch", 17)` is the module that has the classes of that message. Frames are without their length prefix. kio has no
+single type for all messages, so they are Any here: what is in them is for the caller to know (Kafka protocol guide).
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, Literal
+
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+
+Error: Final = ErrorCode
+"""Kafka's error codes by name: Error.none, Error.not_controller, …"""
+Malformed: Final = SerialError
+REQUEST_HEAD: Final = struct.Struct(">hhi")
+"""API key, API version, correlation id: what every request begins with."""
+Message = Any
+"""Of any API: kio generates the classes, one module each."""
+LENGTH: Final = struct.Struct(">i")
+Side = Literal["request", "response"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """One message: the module with its classes, and how it and its header are read and written."""
+
+    module: Any
+    entity: Any
+    header: Any
+    read: Callable[[bytes, int], tuple[Message, int]]
+    write: Callable[[io.BytesIO, Any], None]
+    read_header: Callable[[bytes, int], tuple[Message, int]]
+    write_header: Callable[[io.BytesIO, Any], None]
+
+
+@cache
+def schema(api: str, version: int, side: Side) -> Schema:
+    """The schema of an API (as kio names it: fetch, list_offsets, …); raises ImportError for a version that kio does not have."""
+    module = import_module(f"kio.schema.{api}.v{version}.{side}")
+    entity: Any = getattr(module, "".join(word.capitalize() for word in api.split("_")) + side.capitalize())
+    header: Any = entity.__header_schema__
+    return Schema(
+        module=module,
+        entity=entity,
+        header=header,
+        read=entity_reader(entity),
+        write=entity_writer(entity),
+        read_header=entity_reader(header),
+        write_header=entity_writer(header),
+    )
+
+
+def request(api: str, version: int) -> Message:
+    """The module with the classes of a request."""
+    return schema(api, version, "request").module
+
+
+def response(api: str, version: int) -> Message:
+    """The module with the classes of a response."""
+    return schema(api, version, "response").module
+
+
+def encode_request(api: str, version: int, correlation: int, client: str, body: Message) -> bytes:
+    """A framed request, length first."""
+    known = schema(api, version, "request")
+    out = io.BytesIO(b"\0\0\0\0")
+    out.seek(4)
+    header = known.header(
+        request_api_key=known.entity.__api_key__, request_api_version=version, correlation_id=correlation, client_id=client
+    )
+    known.write_header(out, header)
+    known.write(out, body)
+    return _framed(out)
+
+
+def decode_request(api: str, version: int, frame: bytes) -> Message:
+    known = schema(api, version, "request")
+    _, start = known.read_header(frame, 0)
+    return known.read(frame, start)[0]
+
+
+def encode_response(api: str, version: int, correlation: int, body: Message) -> bytes:
+    """A framed response, length first."""
+    known = schema(api, version, "response")
+    out = io.BytesIO(b"\0\0\0\0")
+    out.seek(4)
+    known.write_header(out, known.header(correlation_id=correlation))
+    known.write(out, body)
+    return _framed(out)
+
+
+def decode_response(api: str, version: int, frame: bytes) -> Message:
+    known = schema(api, version, "response")
+    _, start = known.read_header(frame, 0)
+    return known.read(frame, start)[0]
+
+
+def _framed(out: io.BytesIO) -> bytes:
+    with out.getbuffer() as view:
+        LENGTH.pack_into(view, 0, len(view) - 4)
+    return out.getvalue()
