@@ -26,8 +26,9 @@ class Wish:
         return random.Random(self.seed)
 
     def mirrored_by(self, **defaults: Option) -> MirrorSpec:
-        """The mirror asked for, with a scenario's defaults under the user's options."""
-        return MirrorSpec(kind=self.mirror or "mm2", options={**defaults, **self.mirror_options})
+        """The mirror asked for, with a scenario's defaults for MirrorMaker 2 under the user's options."""
+        kind = self.mirror or "mm2"
+        return MirrorSpec(kind=kind, options={**(defaults if kind == "mm2" else {}), **self.mirror_options})
 
 
 GROUP = "linkflap.followers"
