@@ -1,0 +1,64 @@
+"""The named scenarios on real clusters, judged: what `linkflap run` promises, through the fixture that it gives to everybody.
+
+The main job runs in CI with a seed that is kept, so that a failure there is a change of ours; the nightly ones roll fresh seeds
+and print them.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def failover(judged):
+    return judged.document["failovers"][0]
+
+
+@pytest.mark.linkflap(scenario="link-flap", seed=1279)
+def test_the_main_job_is_valid(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+    assert failover(linkflap_run)["kind"] == "forced"
+    assert failover(linkflap_run)["rto_seconds"] > 0
+    assert all(sum(check["examined"].values()) for check in linkflap_run.document["checks"])
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="link-flap", seed=secrets.randbits(32), delivery="exactly-once")
+def test_the_main_job_with_an_exactly_once_mirror(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="planned-failover", seed=secrets.randbits(32))
+def test_a_drained_failover_loses_nothing(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+    assert failover(linkflap_run)["rpo_records"] == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="half-open", seed=secrets.randbits(32))
+def test_what_was_done_and_not_told(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="broker-loss", seed=secrets.randbits(32))
+def test_brokers_come_and_go_under_a_mirror(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=pytest.mark.linkflap(seed=seed)) for seed in range(5)])
+@pytest.mark.linkflap(scenario="link-flap")
+def test_the_main_job_with_many_seeds(linkflap_run, seed):
+    assert linkflap_run.document["seed"] == seed
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="planned-failover", topology="A@3.9.2->B", seed=39)
+def test_an_older_source(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
