@@ -8,6 +8,7 @@ with POLICY_VIOLATION. Whatever else a client asks of this broker is asked of a 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from datetime import timedelta
 from typing import Final
@@ -211,8 +212,7 @@ def _without(frame: bytes, version: int, key: int) -> bytes:
         version = _VERSIONS_V0
     body = messages.decode_response("api_versions", version, frame)
     left = tuple(api for api in body.api_keys if api.api_key != key)
-    names = [name for name in body.__dataclass_fields__ if name != "api_keys"]
-    made = type(body)(api_keys=left, **{name: getattr(body, name) for name in names})
+    made = dataclasses.replace(body, api_keys=left)
     return messages.encode_response("api_versions", version, correlation, made)[4:]
 
 
