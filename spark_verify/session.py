@@ -9,6 +9,8 @@ filter push-down is off because with it Spark 4.2 and 4.3 answer wrongly for Pyt
 from __future__ import annotations
 
 import atexit
+import contextlib
+import logging
 import os
 import re
 import shutil
@@ -114,7 +116,9 @@ def close() -> None:
         started, _started = _started, None
         jvm, _jvm = _jvm, None
     if started is not None and started.done() and started.exception() is None:
-        started.result().stop()
+        # A JVM that died cannot be asked to stop; what is left of it here must go all the same.
+        with contextlib.suppress(Py4JError, OSError):
+            started.result().stop()
     if jvm is not None:
         # pyspark keeps the gateway for ever, and would talk to the dead one when a session is asked for again.
         gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
@@ -141,7 +145,7 @@ def _fill(future: Future[SparkSession], master: str) -> None:
     except EnvironmentFailure as error:
         future.set_exception(error)
     except (Py4JError, PySparkException, OSError) as error:
-        future.set_exception(SetupError(f"Spark did not start: {_cause(str(error))}; linkflap doctor says what it needs"))
+        future.set_exception(SetupError(f"Spark did not start: {cause(str(error))}; linkflap doctor says what it needs"))
     except BaseException as error:  # noqa: BLE001 - whoever waits for the session must not wait forever
         future.set_exception(error)
 
@@ -149,6 +153,8 @@ def _fill(future: Future[SparkSession], master: str) -> None:
 def _start(master: str) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # It logs the traces of what it then raises: when the JVM dies, pages of them.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     _open_gateway()
     builder = SparkSession.builder.master(master)
     for name, value in _SETTINGS.items():
@@ -183,8 +189,8 @@ def _open_gateway() -> None:
             raise SetupError(f"Spark did not start: {error}; the machine may be too busy, run it again") from None
         if not told.exists():
             close()
-            cause = _cause(printed.read_text(errors="replace"))
-            raise SetupError(f"Spark did not start with {java}: {cause}; set JAVA_HOME to Java 17 or later")
+            said = cause(printed.read_text(errors="replace"))
+            raise SetupError(f"Spark did not start with {java}: {said}; set JAVA_HOME to Java 17 or later")
         # Java's DataOutputStream: port i32, length i32, secret.
         content = told.read_bytes()
         (port,) = struct.unpack_from(">i", content)
@@ -218,7 +224,7 @@ def _launch(java: Path, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
     )
 
 
-def _cause(printed: str) -> str:
+def cause(printed: str) -> str:
     """The line of a Java or Python trace that says what happened."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"(\S+\s)?[\w.]*(Error|Exception)\b.*", line)]

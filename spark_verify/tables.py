@@ -215,6 +215,11 @@ def _row(run: str, topic: str, partition: int, check: str, finding: Finding) -> 
             return row("unjudged", {"reason": finding.reason})
 
 
+def unjudged(run: str, check: str, reason: str) -> FindingRow:
+    """That a check could not be made in a run at all."""
+    return _row(run, "", -1, check, Unjudged(reason=reason))
+
+
 def _damage(run: str, path: str, reason: str) -> FindingRow:
     return FindingRow(run=run, topic="", partition=-1, check="", finding="damage", data={"path": path, "reason": reason})
 

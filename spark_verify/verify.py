@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from harness.model.errors import InputError
@@ -20,6 +23,7 @@ from spark_verify import session, tables
 from spark_verify.checks import REGISTRY
 from spark_verify.checks.base import Check
 from spark_verify.judge import Judgement, judge
+from spark_verify.plan import RunPlan, plan
 from spark_verify.recording import NAMES
 
 VERDICT_FILE = "verdict.json"
@@ -28,17 +32,28 @@ VERDICT_FILE = "verdict.json"
 def verify(runs: Sequence[Path], *, spark: SparkSession | None = None) -> list[Judgement]:
     """Judges run directories in one Spark job, and writes a verdict.json into each.
 
-    Raises InputError when one is no run directory, or names a check that there is not.
+    Raises InputError when one is no run directory, or names a check that there is not; SetupError when Spark does not start. When
+    Spark fails during the job no check was made: all are unknown, and say so.
     """
     chosen = {run: checks_of(run) for run in runs}
     needed = {check.name: check for checks in chosen.values() for check in checks}
+    plans = [plan(run) for run in runs]
     found: dict[str, list[tables.FindingRow]] = defaultdict(list)
-    for row in tables.findings(spark or session.session(), runs, list(needed.values())):
+    for row in _findings(spark or session.session(), plans, list(needed.values())):
         found[row.run].append(row)
     judgements = [judge(run, found[str(run)], chosen[run]) for run in runs]
     for judgement in judgements:
         write_whole(judgement.folder / VERDICT_FILE, msgspec.json.format(msgspec.json.encode(judgement.document), indent=1))
     return judgements
+
+
+def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check]) -> list[tables.FindingRow]:
+    try:
+        return tables.judged(spark, plans, checks)
+    except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
+        reason = f"Spark failed during the checks ({session.cause(str(error))}); verify the run again"
+        session.close()
+        return [tables.unjudged(p.run, check.name, reason) for p in plans for check in checks]
 
 
 def checks_of(run: Path) -> list[Check]:

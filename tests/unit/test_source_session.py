@@ -48,6 +48,6 @@ def test_a_java_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_telling_line_of_a_trace():
     trace = "Traceback (most recent call last):\n  File x\nharness.model.errors.InputError: no run.json\n SQLSTATE: 38000"
-    assert session._cause(trace) == "harness.model.errors.InputError: no run.json"
-    assert session._cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith("NoClassDefFoundError: A")
-    assert session._cause("") == "it printed nothing"
+    assert session.cause(trace) == "harness.model.errors.InputError: no run.json"
+    assert session.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith("NoClassDefFoundError: A")
+    assert session.cause("") == "it printed nothing"

