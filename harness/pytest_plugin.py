@@ -1,4 +1,4 @@
-"""The pytest fixtures: real clusters, and whole judged runs, inside anybody's tests, also under `pytest -n`.
+"""What the pytest fixtures do: real clusters, and whole judged runs, inside anybody's tests, also under `pytest -n`.
 
     @pytest.mark.linkflap(topology="A->B")
     def test_something(linkflap_deployment): ...             clusters and links, started and proven
@@ -8,20 +8,23 @@
         assert linkflap_run.verdict == "valid", linkflap_run.why
 
 What fails while a fixture is set up is an error of the environment, and pytest reports it as an error; a violation is a failed
-assertion in the test. Ports and memory are leased, so that parallel workers, and several pytest at once, do not meet.
+assertion in the test. Ports and memory are leased, so that parallel workers, and several pytest at once, do not meet. The
+fixtures themselves are in `linkflap_pytest`.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.model.errors import LinkflapError
 from harness.model.protocols import Deployment
 from harness.model.verdict import Verdict
 
@@ -53,9 +56,18 @@ def _folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / (re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.name)[:60] + ".run")
 
 
-@pytest.fixture
-def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
-    """The marker's `topology` (default `A->B`), running on its `runtime` (default process); ended after the test."""
+@contextmanager
+def one_sentence() -> Iterator[None]:
+    """An error of linkflap's (the environment, wrong arguments) as the sentence that it is, without a traceback."""
+    try:
+        yield
+    except LinkflapError as error:
+        pytest.fail(f"linkflap: {error}", pytrace=False)
+
+
+@contextmanager
+def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """The marker's `topology` (default `A->B`), running on its `runtime` (default process); ended after the block."""
     from harness import runtimes
     from harness.rundir import EventLog
     from topologies import parse
@@ -71,8 +83,7 @@ def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Itera
         yield up
 
 
-@pytest.fixture
-def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
     """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
     from chaos.scenarios import Wish, scenario
     from harness.report.progress import Progress
@@ -97,3 +108,10 @@ def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
         record(scenario(name, wish), runtime=runtime, folder=folder, command=f"pytest {request.node.nodeid}", progress=progress)
     (judgement,) = verify([folder])
     return Judged(folder=folder, document=judgement.document, verdict=judgement.verdict)
+
+
+def close() -> None:
+    """Ends Spark, if a run has started it in this process."""
+    session = sys.modules.get("spark_verify.session")
+    if session:
+        session.close()

@@ -1,0 +1,95 @@
+"""The real command line in a process of its own, with a ledger of its own, as a user or a CI job has it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from harness.model.wait import until
+
+# Whoever starts pytest in the background of a shell has SIGINT ignored, and children inherit that.
+_LAUNCH = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
+_COMMAND = (sys.executable, "-c", _LAUNCH, sys.executable, "-m", "harness.cli")
+
+
+def environment(folder: Path, **own: str) -> dict[str, str]:
+    """The environment of a command whose leases and children are written down in `folder`, away from everybody else's."""
+    return {**os.environ, "LINKFLAP_RUNTIME_DIR": str(folder), **own}
+
+
+def linkflap(*arguments: str, env: Mapping[str, str], cwd: Path, within: float = 120) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end."""
+    return subprocess.run([*_COMMAND, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=within, check=False)
+
+
+@dataclass(slots=True)
+class Running:
+    """A command that runs, what it said on standard error so far, and every process that was seen below it."""
+
+    process: subprocess.Popen[str]
+    said: list[str] = field(default_factory=list)
+    seen: set[psutil.Process] = field(default_factory=set)
+    _reader: threading.Thread | None = None
+
+    def read(self) -> None:
+        def lines() -> None:
+            assert self.process.stderr
+            for line in self.process.stderr:
+                self.said.append(line)
+
+        self._reader = threading.Thread(target=lines, daemon=True)
+        self._reader.start()
+
+    def says(self, text: str, *, within: float = 120) -> None:
+        """Waits until standard error has a line with `text` in it."""
+        until(
+            lambda: any(text in line for line in list(self.said)) or self.process.poll() is not None,
+            within=within,
+            what=f"the command to say {text!r}",
+            state=lambda: self.said[-5:],
+        )
+        assert any(text in line for line in list(self.said)), self.said
+
+    def look(self) -> None:
+        """Notes every process below it."""
+        self.seen |= set(psutil.Process(self.process.pid).children(recursive=True))
+
+    def send(self, number: signal.Signals, *, to_group: bool = False) -> None:
+        """To the process alone, as `kill` does, or to its whole group, as a terminal does."""
+        (os.killpg if to_group else os.kill)(self.process.pid, number)
+
+    def ends(self, *, within: float = 60) -> int:
+        """Its exit status."""
+        status = self.process.wait(within)
+        if self._reader:
+            self._reader.join(within)
+        return status
+
+    def alive(self) -> list[psutil.Process]:
+        """Those seen below it that live yet."""
+        return [p for p in self.seen if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def start(arguments: Sequence[str], *, env: Mapping[str, str], cwd: Path) -> Running:
+    """Starts a command in a session of its own."""
+    process = subprocess.Popen(
+        [*_COMMAND, *arguments],
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    running = Running(process)
+    running.read()
+    return running

