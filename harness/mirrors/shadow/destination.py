@@ -16,7 +16,7 @@ _TIMEOUT: Final = timedelta(seconds=10)
 _TOPIC_CONFIG: Final = 2
 _SET, _DELETE = 0, 1
 DEBUGGING: Final = -2
-"""A replica id that makes a follower answer ListOffsets itself (ListOffsetsRequest.DEBUGGING_REPLICA_ID)."""
+"""A replica id that makes a follower answer ListOffsets itself (ListOffsetsRequest.DEBUGGING_REPLICA_ID), without isolation."""
 Place = tuple[str, int]
 
 
@@ -156,24 +156,11 @@ class Destination:
         answer = await self._nodes.call("unregister_broker", 0, body, within=15)
         _check(answer, f"broker {broker} could not be unregistered")
 
-    async def stable(self, address: str, places: Iterable[Place]) -> dict[Place, int]:
-        """Last stable offsets as the follower at `address` has worked them out; without partitions that gave an error."""
-        m = messages.request("list_offsets", 8)
-        by_topic: dict[str, list[Message]] = {}
-        for topic, number in places:
-            by_topic.setdefault(topic, []).append(m.ListOffsetsPartition(partition_index=number, timestamp=-1))
-        body = m.ListOffsetsRequest(
-            replica_id=DEBUGGING,
-            isolation_level=1,
-            topics=tuple(m.ListOffsetsTopic(name=topic, partitions=tuple(rows)) for topic, rows in by_topic.items()),
-        )
-        answer = await self._broker(address).call("list_offsets", 8, body)
-        return {
-            (str(t.name), int(p.partition_index)): int(p.offset)
-            for t in answer.topics
-            for p in t.partitions
-            if p.error_code == Error.none
-        }
+    async def stable(self, address: str, ends: Mapping[Place, int]) -> dict[Place, int]:
+        """Last stable offsets as the follower at `address` has worked them out, given its log ends; without those it refused."""
+        ids = {name: topic.id for name, topic in (await self.picture({topic for topic, _ in ends})).topics.items()}
+        told = await follower_bounds(self._broker(address), ids, ends)
+        return {place: stable for place, (_, stable) in told.items()}
 
     async def producers(self, address: str, place: Place) -> list[Message]:
         """Producer states of a partition as the broker at `address` has them, follower or not (KIP-664)."""
@@ -199,6 +186,30 @@ class Destination:
         self._nodes.close()
         for connection in self._direct.values():
             connection.close()
+
+
+async def follower_bounds(
+    connection: Connection, ids: Mapping[str, Message], ends: Mapping[Place, int]
+) -> dict[Place, tuple[int, int]]:
+    """High watermark and last stable offset as one follower has them; `ends` are about its log ends.
+
+    Asked by a consumer's fetch (KIP-392): ListOffsets of a debugging replica takes no isolation and gives the log end.
+    """
+    m = messages.request("fetch", 17)
+    by_topic: dict[str, list[Message]] = {}
+    for (topic, number), end in ends.items():
+        row = m.FetchPartition(partition=number, fetch_offset=end, partition_max_bytes=1)
+        by_topic.setdefault(topic, []).append(row)
+    topics = tuple(m.FetchTopic(topic_id=ids[topic], partitions=tuple(rows)) for topic, rows in by_topic.items())
+    body = m.FetchRequest(max_wait=timedelta(), min_bytes=0, max_bytes=1, topics=topics, forgotten_topics_data=())
+    answer = await connection.call("fetch", 17, body)
+    names = {topic_id: name for name, topic_id in ids.items()}
+    return {
+        (names[topic.topic_id], int(row.partition_index)): (int(row.high_watermark), int(row.last_stable_offset))
+        for topic in answer.responses
+        for row in topic.partitions
+        if row.error_code == Error.none
+    }
 
 
 def _check(answer: Message, what: str) -> None:

@@ -108,12 +108,12 @@ async def truncate_stable(failover: Settling, mirrored: MirroredLog, destination
 
 
 async def _stable(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[tuple[str, int], int]:
-    by_broker: dict[int, list[tuple[str, int]]] = {}
+    by_broker: dict[int, dict[tuple[str, int], int]] = {}
     for place, partition in mirrored.partitions.items():
-        by_broker.setdefault(min(failover.live(partition)), []).append(place)
+        by_broker.setdefault(min(failover.live(partition)), {})[place] = partition.end
     found: dict[tuple[str, int], int] = {}
-    for broker, places in by_broker.items():
-        found |= await destination.stable(mirrored.config.brokers[broker], places)
+    for broker, ends in by_broker.items():
+        found |= await destination.stable(mirrored.config.brokers[broker], ends)
     if missing := mirrored.partitions.keys() - found.keys():
         raise EnvironmentFailure(f"no last stable offset is known of {sorted(missing)[:5]}; are their brokers alive?")
     return found

@@ -13,10 +13,10 @@ import logging
 from datetime import timedelta
 from typing import Final
 
-from harness.mirrors.shadow.destination import DEBUGGING
+from harness.mirrors.shadow.destination import DEBUGGING, follower_bounds
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.partition import Partition
-from harness.mirrors.shadow.serve import EPOCH_ENDS, FETCH, LIST_OFFSETS, Leader
+from harness.mirrors.shadow.serve import EPOCH_ENDS, FETCH, LATEST, LIST_OFFSETS, Leader
 from harness.wire import messages
 from harness.wire.connection import Connection, Unanswered, quietly_closed, read_frame
 from harness.wire.messages import Error, Message
@@ -26,6 +26,7 @@ PRODUCE, API_VERSIONS = 0, 18
 _NOTHING: Final = timedelta()
 _EMPTY_WAIT: Final = 0.1
 _VERSIONS_V0: Final = 0
+_NO_OFFSET: Final = {"error_code": Error.leader_not_available, "timestamp": -1, "offset": -1}
 
 
 class Listeners:
@@ -125,6 +126,16 @@ class Listeners:
         body = m.FetchResponse(throttle_time=_NOTHING, responses=tuple(topics), **fields)
         return messages.encode_response("fetch", version, correlation, body)
 
+    async def _end(
+        self, partition: Partition, offset: int, relay: dict[str, Connection], address: str, *, committed: bool
+    ) -> int | None:
+        """What a leader would give a consumer for the end: the follower's last stable offset, or its high watermark."""
+        connection = relay.setdefault(address, Connection(address))
+        ids = {name: topic_id for topic_id, name in self._log.names.items() if name == partition.topic}
+        place = partition.topic, partition.number
+        told = (await follower_bounds(connection, ids, {place: offset})).get(place)
+        return None if told is None else told[1 if committed else 0]
+
     async def _client_offsets(
         self, version: int, correlation: int, frame: bytes, listener: str, relay: dict[str, Connection]
     ) -> bytes:
@@ -135,10 +146,16 @@ class Listeners:
         for topic in request.topics:
             rows = []
             for asked in topic.partitions:
-                follower = self._follower(self._log.partitions.get((topic.name, asked.partition_index)))
+                partition = self._log.partitions.get((topic.name, asked.partition_index))
+                follower = self._follower(partition)
                 address = self._real[listener].get(follower)
-                if address is None:
-                    rows.append(_unknown_offset(r, asked, Error.leader_not_available))
+                if address is None or partition is None:
+                    rows.append(r.ListOffsetsPartitionResponse(**_NO_OFFSET, partition_index=asked.partition_index))
+                    continue
+                if int(asked.timestamp) == LATEST:
+                    committed = version >= 2 and int(request.isolation_level) == 1
+                    end = await self._end(partition, partition.followers[follower].offset, relay, address, committed=committed)
+                    rows.append(_ended(r, version, asked, partition, end))
                     continue
                 one = m.ListOffsetsTopic(name=topic.name, partitions=(asked,))
                 fields = {"isolation_level": request.isolation_level} if version >= 2 else {}
@@ -174,8 +191,13 @@ def _sent_on(m: Message, version: int, asked: Message, partition: Partition | No
     )
 
 
-def _unknown_offset(r: Message, asked: Message, error: Message) -> Message:
-    return r.ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error)
+def _ended(r: Message, version: int, asked: Message, partition: Partition, end: int | None) -> Message:
+    if end is None:
+        return r.ListOffsetsPartitionResponse(**_NO_OFFSET, partition_index=asked.partition_index)
+    epoch = {"leader_epoch": partition.leader_epoch} if version >= 4 else {}
+    return r.ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=Error.none, timestamp=-1, offset=end, **epoch
+    )
 
 
 def _refuse_produce(version: int, correlation: int, frame: bytes) -> bytes:
