@@ -1,0 +1,133 @@
+"""What MirrorMaker 2 really does, on real clusters: repeats, aborted records, group offsets; all counted, none hidden.
+
+One run per mode and one Spark job for all of them. In CI the two modes with the clearest answers; the rest is nightly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chaos.scenarios.base import GROUP, everyday
+from harness.model.scenario import FaultSpec, MirrorSpec, Scenario
+from harness.model.verdict import Verdict
+from harness.report.progress import Progress
+from harness.run import record
+from spark_verify.judge import Judgement
+from spark_verify.verify import verify
+from topologies import parse
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+PAIR = parse("A->B")
+CRASH = FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=2.0, duration=0.5, when="mirror-behind")
+LEAVE = FaultSpec(id="failover", fault="failover-planned", target="A->B", at=4.0, duration=0.0)
+
+
+def run_of(name: str, *schedule: FaultSpec, duration: float = 5.0, **options: str) -> Scenario:
+    return Scenario(
+        name=name,
+        about="what MirrorMaker 2 does",
+        seed=11,
+        topology=PAIR,
+        mirror=MirrorSpec(kind="mm2", options=options),
+        workloads=everyday(PAIR, "A"),
+        schedule=schedule,
+        duration=duration,
+    )
+
+
+CI = (run_of("at-least-once", CRASH), run_of("uncommitted", isolation="read_uncommitted", duration=4.0))
+NIGHTLY = (
+    run_of("exactly-once", CRASH, delivery="exactly-once"),
+    run_of("groups", LEAVE, duration=8.0),
+)
+
+
+def judged(scenarios, folder: Path, spark) -> dict[str, Judgement]:
+    with Progress() as progress:
+        folders = [
+            record(scenario, runtime="process", folder=folder / scenario.name, command="pytest", progress=progress)
+            for scenario in scenarios
+        ]
+    return {judgement.folder.name: judgement for judgement in verify(folders, spark=spark)}
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory, spark):
+    return judged(CI, tmp_path_factory.mktemp("mm2"), spark)
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory, spark):
+    return judged(NIGHTLY, tmp_path_factory.mktemp("mm2-nightly"), spark)
+
+
+def of_kind(judgement: Judgement, *kinds: str):
+    return [a for a in judgement.anomalies if a.kind in kinds]
+
+
+def records(anomalies) -> int:
+    return sum(int(a.evidence["records"]) for a in anomalies)
+
+
+def check(judgement: Judgement, name: str):
+    return next(c for c in judgement.checks if c.name == name)
+
+
+def assert_killed(judgement: Judgement) -> None:
+    assert check(judgement, "fault-bite").examined == {"run/faults": 1}
+    assert check(judgement, "fault-bite").verdict is Verdict.VALID, check(judgement, "fault-bite").reason
+
+
+def test_a_killed_worker_may_repeat_at_least_once_and_loses_nothing(short):
+    """Whether the kill fell between a write and the commit of its position is the machine's to choose: what it repeated must
+    be counted, alike by both checks that see it, and allowed because of the kill; and nothing else may have happened."""
+    judgement = short["at-least-once"]
+    assert_killed(judgement)
+    repeats = of_kind(judgement, "mirrored-duplicate")
+    counted = {
+        name: sum(int(a.evidence["records"]) for a in repeats if a.check == name) for name in ("duplicate", "order-equality")
+    }
+    assert counted["duplicate"] == counted["order-equality"]
+    assert all(a.allowed and "mirror-kill (crash)" in str(a.evidence["why"]) for a in repeats)
+    assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
+    arrived = check(judgement, "order-equality").examined["B/mirrored"]
+    committed = check(judgement, "lost-write").examined["A/native"]
+    assert arrived == committed + counted["order-equality"]
+
+
+def test_reading_uncommitted_turns_aborted_records_into_plain_ones(short):
+    judgement = short["uncommitted"]
+    assert judgement.verdict is Verdict.INVALID
+    plain, read = of_kind(judgement, "mirrored-aborted"), of_kind(judgement, "aborted-read")
+    assert plain
+    assert read
+    assert not any(a.allowed for a in (*plain, *read))
+    assert {a.cluster for a in (*plain, *read)} == {"B"}
+    assert {a.evidence["state"] for a in plain} == {"aborted"}
+    assert {a.evidence["witness"] for a in read} == {"client"}
+    assert records(plain) >= len(plain)
+
+
+@pytest.mark.nightly
+def test_a_killed_worker_repeats_nothing_visible_exactly_once(long):
+    judgement = long["exactly-once"]
+    assert_killed(judgement)
+    assert of_kind(judgement, "mirrored-duplicate") == []
+    assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
+    assert check(judgement, "order-equality").examined["B/mirrored"] == check(judgement, "lost-write").examined["A/native"]
+
+
+@pytest.mark.nightly
+def test_a_group_that_fails_over_skips_nothing_and_repeats_within_bounds(long):
+    judgement = long["groups"]
+    assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
+    groups = check(judgement, "group-offsets")
+    assert groups.examined["B/mirrored"] > 0
+    assert [a for a in judgement.anomalies if a.check == "group-offsets" and a.kind != "group-replay"] == []
+    for replay in of_kind(judgement, "group-replay"):
+        assert replay.allowed
+        assert replay.evidence["group"] == GROUP
+        assert 0 < int(replay.evidence["records"]) <= int(replay.evidence["bound"])
