@@ -73,6 +73,13 @@ class Running:
             self._reader.join(within)
         return status
 
+    def close(self) -> None:
+        """Ends it, whatever it does."""
+        self.process.kill()
+        self.ends()
+        if self.process.stderr:
+            self.process.stderr.close()
+
     def alive(self) -> list[psutil.Process]:
         """Those seen below it that live yet."""
         return [p for p in self.seen if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
