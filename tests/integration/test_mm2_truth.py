@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_grou
 
 PAIR = parse("A->B")
 CRASH = FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=2.0, duration=0.5, when="mirror-behind")
-LEAVE = FaultSpec(id="failover", fault="failover-planned", target="A->B", at=4.0, duration=0.0)
+LEAVE = FaultSpec(id="failover", fault="failover-forced", target="A->B", at=4.0, duration=0.0, when="open-transactions")
 
 
 def run_of(name: str, *schedule: FaultSpec, duration: float = 5.0, **options: str) -> Scenario:
