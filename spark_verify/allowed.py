@@ -88,6 +88,15 @@ ALLOWANCES: Final = (
         citation="KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never later",
         permits=_stepped_back,
     ),
+    Allowance(
+        mirror="shadow",
+        options={},
+        kind="group-replay",
+        window="a failover",
+        bound="what was committed in the last 5 s (offsets are synced every second), 100, and what the group was behind",
+        citation="KIP-1279, group offset sync: the destination may be behind by one interval, never ahead",
+        permits=_stepped_back,
+    ),
 )
 
 

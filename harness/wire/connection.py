@@ -1,6 +1,7 @@
 """A connection of our own to one Kafka node, for asyncio: one request at a time, every one with a deadline.
 
-Nothing is retried in here. After any failure the connection is closed, and the next call opens a new one.
+After any failure the connection is closed, and the next call opens a new one. One thing is tried again: a request on a connection
+that had answered before and that the peer turns out to have closed since.
 """
 
 from __future__ import annotations
@@ -47,16 +48,26 @@ class Connection:
     async def _exchange(self, framed: bytes, within: float) -> bytes:
         try:
             async with asyncio.timeout(within):
-                reader, writer = await self._opened()
-                writer.write(framed)
-                await writer.drain()
-                return await read_frame(reader)
+                used = self._streams is not None
+                try:
+                    return await self._once(framed)
+                except (ConnectionError, EOFError):
+                    if not used:
+                        raise
+                    self.close()
+                    return await self._once(framed)
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
             raise Unanswered(f"{self.address} did not answer: {type(error).__name__} {error}") from error
         except asyncio.CancelledError:
             self.close()  # its answer may come yet, and would be taken for the next one's
             raise
+
+    async def _once(self, framed: bytes) -> bytes:
+        reader, writer = await self._opened()
+        writer.write(framed)
+        await writer.drain()
+        return await read_frame(reader)
 
     async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if self._streams is None:

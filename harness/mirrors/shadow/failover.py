@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Final
 
 from harness.mirrors.shadow import endings
 from harness.mirrors.shadow.destination import Destination
+from harness.mirrors.shadow.groups import GroupOffsets
 from harness.mirrors.shadow.handover import Handover
 from harness.mirrors.shadow.journal import Phase
 from harness.mirrors.shadow.log import MirroredLog
@@ -33,6 +35,7 @@ from harness.wire.messages import Error
 
 log = logging.getLogger(__name__)
 STEP_SECONDS: Final = 60.0
+GROUPS_SECONDS: Final = 2.0
 _LOOK: Final = 0.05
 _READ_BYTES: Final = 1 << 20
 
@@ -48,14 +51,17 @@ class Failover:
         topics: Topics,
         membership: Membership,
         leader: Leader,
+        groups: GroupOffsets,
     ) -> None:
         self._log, self._source, self._destination, self._topics = mirrored, source, destination, topics
-        self._membership, self._leader = membership, leader
+        self._membership, self._leader, self._groups = membership, leader, groups
         self._handover = Handover(mirrored, destination, topics, membership)
         self._longest: dict[str, Connection] = {}
 
     async def run(self) -> None:
         """Returns when the destination stands by itself. Raises DeadlineExceeded where it cannot go on."""
+        if self._phase == "mirroring" and not self._source.lost:
+            await self._last_commits(self._groups.sync(self._source.brokers))
         await self._source.stop()
         self._leader.read_behind = self._read_longest
         for partition in self._log.partitions.values():
@@ -69,6 +75,7 @@ class Failover:
                     partition.note.mirrored = partition.end
                 self._enter("ending")
             await endings.end(self, self._log, self._destination, self._membership)
+            await self._last_commits(self._groups.clamp())
             for partition in self._log.partitions.values():
                 partition.note.promoted = partition.end
             self._enter("handing-over")
@@ -77,6 +84,15 @@ class Failover:
         await self._membership.leave(within=5)
         for connection in self._longest.values():
             connection.close()
+
+    @staticmethod
+    async def _last_commits(work: Coroutine[None, None, None]) -> None:
+        """Group offsets hold no failover up."""
+        try:
+            async with asyncio.timeout(GROUPS_SECONDS):
+                await work
+        except (TimeoutError, Unanswered) as error:
+            log.warning("group offsets: %s", error or "no answer in time")
 
     @property
     def _phase(self) -> Phase:

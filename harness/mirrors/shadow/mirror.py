@@ -90,7 +90,7 @@ class ShadowMirror:
             "mirror-started",
             self.link.name,
             mirror="shadow",
-            options={name: getattr(self._options, name) for name in settings.CHOICES},
+            options={name: getattr(self._options, name) for name in settings.NAMES},
             seconds=round(time.monotonic() - began, 3),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,25 +33,31 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "clients": ("visible", "hidden"),
 }
 """Per option its values; the first is the default."""
+_GROUPS: Final = "groups"
+NAMES: Final = (*CHOICES, _GROUPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The generations of KIP-1279 and what it was argued against: each option is a strategy of its own module."""
+    """The generations of KIP-1279 and what it was argued against: each option is a strategy of its own module.
+
+    `groups` is a regular expression of the consumer groups whose offsets are synced; empty: none.
+    """
 
     producer_ids: ProducerIds = "jump"
     bound: Bound = "hw"
     open_transactions: OpenTransactions = "abort"
     leader_epochs: LeaderEpochs = "rewrite"
     clients: Clients = "visible"
+    groups: str = ".*"
 
 
 def options(given: Mapping[str, Option]) -> Options:
     """The options of a MirrorSpec; InputError that names an unknown option or value and what there is."""
     for name, value in given.items():
-        if name not in CHOICES:
-            raise InputError(f"mirror shadow has no option {name!r}; it has {', '.join(CHOICES)}")
-        if value not in CHOICES[name]:
+        if name not in NAMES:
+            raise InputError(f"mirror shadow has no option {name!r}; it has {', '.join(NAMES)}")
+        if name != _GROUPS and value not in CHOICES[name]:
             raise InputError(f"option {name} of mirror shadow is {value!r}; it must be {' or '.join(CHOICES[name])}")
     chosen = {name: given.get(name, values[0]) for name, values in CHOICES.items()}
     return Options(
@@ -59,7 +66,16 @@ def options(given: Mapping[str, Option]) -> Options:
         open_transactions=cast(OpenTransactions, chosen["open_transactions"]),
         leader_epochs=cast(LeaderEpochs, chosen["leader_epochs"]),
         clients=cast(Clients, chosen["clients"]),
+        groups=_pattern(given.get(_GROUPS, ".*")),
     )
+
+
+def _pattern(value: Option) -> str:
+    try:
+        re.compile(str(value))
+    except re.error as error:
+        raise InputError(f"option groups of mirror shadow is {value!r}, no regular expression ({error}); write one") from error
+    return str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Final
 
 from harness.mirrors.shadow.destination import Destination
 from harness.mirrors.shadow.failover import Failover
+from harness.mirrors.shadow.groups import GroupOffsets
 from harness.mirrors.shadow.journal import Journal
 from harness.mirrors.shadow.listeners import Listeners
 from harness.mirrors.shadow.log import MirroredLog
@@ -39,8 +40,9 @@ class Shadow:
         self.destination = Destination(list(config.brokers.values()))
         self.topics = Topics(self.log, self.destination)
         self.membership = Membership(config, self.journal)
+        self.groups = GroupOffsets(self.log)
         leader = Leader(self.log, self.source.read_behind)
-        self.failover = Failover(self.log, self.source, self.destination, self.topics, self.membership, leader)
+        self.failover = Failover(self.log, self.source, self.destination, self.topics, self.membership, leader, self.groups)
         self._listeners = Listeners(self.log, leader)
         self._wants_failover = asyncio.Event()
         self._led_since: dict[tuple[str, int], float] = {}
@@ -66,6 +68,7 @@ class Shadow:
         await self.membership.join()
         tending = asyncio.create_task(self._tend())
         following = asyncio.create_task(self._follow())
+        syncing = asyncio.create_task(self.groups.keep(self.source.brokers))
         try:
             if self.journal.notes.phase == "mirroring":
                 asked = asyncio.create_task(self._wants_failover.wait())
@@ -74,9 +77,12 @@ class Shadow:
                     if task.done():
                         task.result()
             following.cancel()
+            syncing.cancel()
             await self.failover.run()
         finally:
             following.cancel()
+            syncing.cancel()
+            self.groups.close()
             tending.cancel()
             self._listeners.close()
             self.membership.close()

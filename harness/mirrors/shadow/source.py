@@ -42,11 +42,15 @@ class Source:
         self._behind: dict[str, Connection] = {}
         self._readers: dict[tuple[str, int], str] = {}
         self.lost = 0.0
+        self.brokers: dict[int, str] = {}
+        """Addresses of the source's brokers by the link, as last seen."""
 
     async def picture(self) -> Picture:
         """The source's metadata. Raises Unanswered."""
         found = await picture(self.nodes)
         self._readers = _readers(found)
+        self.brokers.clear()
+        self.brokers.update({broker: address for broker, address in found.brokers.items() if broker < FIRST_BROKER_ID})
         self._log.source_names = {topic.id: name for name, topic in found.topics.items() if self._log.config.mirrors(name)}
         return found
 

@@ -1,0 +1,307 @@
+"""The shadow mirror on real brokers: bytes on the destination's disks against the source's, whatever happens to the mirror."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+
+from harness.log.batches import scan
+from harness.mirrors import make_mirror
+from harness.mirrors.mm2_progress import reader
+from harness.model.errors import InputError
+from harness.model.scenario import MirrorSpec
+from harness.model.wait import until
+from harness.wire.offsets import bounds, quiet
+
+pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+
+TOPIC = "A.records"
+PLACES = [(TOPIC, 0), (TOPIC, 1)]
+
+
+class Events(list):
+    def event(self, kind, subject, /, **data):
+        self.append((kind, subject, data))
+
+
+class Writer:
+    """One transactional producer; every third transaction is aborted."""
+
+    def __init__(self, bootstrap: str, **settings) -> None:
+        self._producer = Producer(quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0} | settings)
+        self._producer.init_transactions(60)
+        self.committed = self._turn = 0
+
+    def write(self, transactions: int = 1, size: int = 100) -> None:
+        for _ in range(transactions):
+            self.begin(size)
+            self._turn += 1
+            if self._turn % 3:
+                self._producer.commit_transaction(60)
+                self.committed += 20
+            else:
+                self._producer.abort_transaction(60)
+
+    def begin(self, size: int = 100) -> None:
+        self._producer.begin_transaction()
+        for n in range(20):
+            self._producer.produce(TOPIC, b"%d" % n * size, partition=n % 2)
+        self._producer.flush(60)
+
+    @contextmanager
+    def writing(self):
+        stop = threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                self.write()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(60)
+
+
+def shadowed(deployment, **options):
+    """TOPIC on A, and a shadow that is not started; (mirror, events)."""
+    admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
+    replicas = min(3, len(deployment.clusters["A"].brokers))
+    admin.create_topics([NewTopic(TOPIC, 2, replicas)])[TOPIC].result(60)
+    events = Events()
+    return make_mirror(MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, events), events
+
+
+def headers(broker, place, *, below: int | None = None):
+    topic, number = place
+    found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
+    assert not found.damage
+    keep = np.full(len(found.headers), True) if below is None else found.headers.last_offset < below
+    return {name: getattr(found.headers, name)[keep].tolist() for name in found.headers.__slots__}
+
+
+SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
+
+
+def assert_equal(deployment, places=PLACES, *, below=None, names=SAME) -> None:
+    """Every replica on B has A's bytes, leader epochs apart."""
+    source = next(iter(deployment.clusters["A"].brokers.values()))
+    for place in places:
+        end = None if below is None else below[place]
+        there = headers(source, place, below=end)
+        assert there["base_offset"], f"nothing in {place}"
+        for broker in deployment.clusters["B"].brokers.values():
+            here = headers(broker, place, below=end)
+            assert [here[name] for name in names] == [there[name] for name in names], (place, broker.id)
+
+
+def drained(mirror) -> None:
+    until(lambda: mirror.lag() == 0, within=90, every=0.1, what="the mirror to drain", state=mirror.lag)
+
+
+def count(bootstrap: str, isolation: str) -> int:
+    """Records of TOPIC that a reader of that isolation is given."""
+    seen, ended = 0, set()
+    consumer = reader(bootstrap, isolation)
+    consumer.assign([TopicPartition(*place, 0) for place in PLACES])
+
+    def read_through() -> bool:
+        nonlocal seen
+        for message in consumer.consume(5000, 0.1):
+            if message.error():
+                ended.add(message.partition())
+            else:
+                seen += 1
+        return len(ended) == len(PLACES)
+
+    until(read_through, within=60, what=f"{TOPIC} to be read", state=lambda: (seen, ended))
+    consumer.close()
+    return seen
+
+
+def own_write(bootstrap: str, partition: int = 0, **settings) -> object:
+    """Writes a record; its offset, or the error."""
+    told: list[object] = []
+    producer = Producer(quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings)
+    producer.produce(TOPIC, b"own", partition=partition, on_delivery=lambda e, m: told.append(e.name() if e else m.offset()))
+    producer.flush(20)
+    return told[0]
+
+
+def ends(bootstrap: str, which="high", places=PLACES) -> dict:
+    return bounds(AdminClient(quiet(bootstrap)), places, which, within=20)
+
+
+def test_bytes_are_equal_across_a_kill_readers_see_what_they_should_and_a_failover_aborts_what_was_open(linkflap_deployment):
+    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
+    mirror, events = shadowed(linkflap_deployment)
+    writer = Writer(a, **{"compression.type": "lz4"})
+    writer.write(6)
+    mirror.start()
+    with writer.writing():
+        mirror.crash()
+        assert not mirror.alive
+        mirror.restart()
+    other = Producer(quiet(a) | {"transactional.id": "other"})
+    other.init_transactions(60)
+    other.begin_transaction()
+    other.produce(TOPIC, b"open", partition=0)
+    other.flush(60)
+    writer.write(2)
+    group = Consumer(quiet(a) | {"group.id": "app", "enable.auto.commit": False})
+    group.commit(offsets=[TopicPartition(TOPIC, 0, 30)], asynchronous=False)
+    group.close()
+    drained(mirror)
+    assert_equal(linkflap_deployment)
+    assert ends(b, "stable") == ends(a, "stable") != ends(b) == ends(a)
+    assert count(b, "read_uncommitted") == count(a, "read_uncommitted")
+    assert count(b, "read_committed") == count(a, "read_committed") > 0
+    assert own_write(b) == "POLICY_VIOLATION"
+    mirror.stop()
+    assert not mirror.alive
+    promoted = mirror.promotion()
+    assert promoted[TOPIC, 0] == ends(a)[TOPIC, 0] + 1  # one ABORT marker
+    assert promoted[TOPIC, 1] == ends(a)[TOPIC, 1]
+    assert_equal(linkflap_deployment, below=ends(a))
+    assert ends(b, "stable") == promoted
+    assert own_write(b) == promoted[TOPIC, 0]
+    admin = AdminClient(quiet(b))
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("app")])["app"].result(20)
+    assert [(p.topic, p.partition, p.offset) for p in asked.topic_partitions] == [(TOPIC, 0, 30)]
+    mirror.stop()  # a failover and the end of a run may both ask for it
+    kinds = [kind for kind, _, _ in events]
+    assert kinds == ["mirror-started", "mirror-crashed", "mirror-started", "mirror-stopped"]
+
+
+def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(linkflap_deployment):
+    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
+    mirror, _ = shadowed(linkflap_deployment)
+    writer = Writer(a)
+    writer.write(4)
+    admin = AdminClient(quiet(a))
+    admin.delete_records([TopicPartition(TOPIC, 0, 15)])[TopicPartition(TOPIC, 0, 15)].result(20)
+    mirror.start()
+    drained(mirror)
+    until(
+        lambda: ends(b, "start") == {PLACES[0]: 15, PLACES[1]: 0}, within=30, what="B's log start", state=lambda: ends(b, "start")
+    )
+    admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result(20)
+    until(lambda: isinstance(own_write(a, 2), int), within=30, what="the new partition of A")
+    drained(mirror)
+    assert_equal(linkflap_deployment, [(TOPIC, 1), (TOPIC, 2)])
+    before = ends(b)
+    admin.delete_topics([TOPIC])[TOPIC].result(20)
+    until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=30, what="the topic to be gone")
+    admin.create_topics([NewTopic(TOPIC, 3, 1)])[TOPIC].result(20)
+    until(lambda: isinstance(own_write(a), int), within=30, what="the topic that was made again")
+    until(lambda: "made again" in mirror.log.read_text(), within=30, what="the shadow to notice")
+    assert ends(b) == before
+    mirror.stop()
+    assert mirror.promotion()[TOPIC, 1] == before[TOPIC, 1]
+
+
+def test_a_topic_that_is_on_the_destination_already_is_refused(linkflap_deployment):
+    mirror, _ = shadowed(linkflap_deployment)
+    admin = AdminClient(quiet(linkflap_deployment.clusters["B"].bootstrap))
+    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+    with pytest.raises(InputError, match=f"topic {TOPIC} exists on the destination of A->B already; remove it there"):
+        mirror.start()
+
+
+@pytest.mark.linkflap(topology="A->B:3")
+@pytest.mark.nightly
+def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and_broker_do_not_stop_a_failover(
+    linkflap_deployment,
+):
+    a, b = (linkflap_deployment.clusters[name] for name in "AB")
+    mirror, _ = shadowed(linkflap_deployment)
+    writer = Writer(a.bootstrap)
+    mirror.start()
+    writer.write(20)
+    mirror.pause()
+    tried = [own_write(b.bootstrap, **{"message.timeout.ms": 3000}) for _ in range(8)]
+    assert not [offset for offset in tried if isinstance(offset, int)], tried
+    mirror.resume()
+    writer.write(5)
+    drained(mirror)
+    assert_equal(linkflap_deployment)
+    a.brokers[1].kill()
+    b.brokers[2].kill()
+    mirror.crash()
+    mirror.stop()
+    promoted = mirror.promotion()
+    until(lambda: ends(b.bootstrap) == promoted, within=30, what="B to be led", state=lambda: ends(b.bootstrap))
+    assert own_write(b.bootstrap) == promoted[TOPIC, 0]
+    b.brokers[2].start()
+    described = AdminClient(quiet(b.bootstrap))
+
+    def whole() -> bool:
+        partitions = described.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
+        return all(sorted(p.isrs) == [1, 2, 3] == sorted(p.replicas) for p in partitions)
+
+    until(whole, within=60, every=0.2, what="the broker that was down to be back in every ISR")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
+def test_truncation_cuts_at_the_last_stable_offset(linkflap_deployment, rule):
+    """X opens before Y, and Y commits before X does: the cut at X's beginning takes Y's marker away, and Y is open again."""
+    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
+    mirror, _ = shadowed(linkflap_deployment, open_transactions=rule)
+    mirror.start()
+    y, x = (Producer(quiet(a) | {"transactional.id": name}) for name in "yx")
+    for producer in (y, x):
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"begun", partition=0)  # y at offset 0, x at 1
+        producer.flush(60)
+    y.commit_transaction(60)
+    drained(mirror)
+    mirror.stop()
+    # Y was committed on A. Cut at 1 it has lost its marker; cut until nothing is open it is gone.
+    assert mirror.promotion()[TOPIC, 0] == (1 if rule == "truncate-once" else 0)
+    assert ends(b, "stable")[TOPIC, 0] == 0
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("ids", ["negate", "region", "complement", "keep"])
+def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deployment, ids):
+    """Negative ids are none to a broker: an open transaction does not hold the last stable offset back."""
+    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
+    mirror, _ = shadowed(linkflap_deployment, producer_ids=ids)
+    writer = Writer(a)
+    mirror.start()
+    writer.write(3)
+    writer.begin()
+    drained(mirror)
+    blind = ids in ("negate", "region")
+    assert (ends(b, "stable") == ends(b)) == blind
+    assert (count(b, "read_committed") > writer.committed) == blind
+    assert_equal(linkflap_deployment, names=("base_offset", "last_offset", "length", "control"))
+    here = headers(linkflap_deployment.clusters["B"].brokers[1], PLACES[0])["producer_id"]
+    assert all(producer_id < 0 for producer_id in here) == blind
+
+
+def test_the_clients_isolation_is_told_by_followers(linkflap_deployment):
+    """Ends of logs through the shadow are a real broker's: high watermark, and last stable offset for read_committed."""
+    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
+    mirror, _ = shadowed(linkflap_deployment, bound="hw")
+    writer = Writer(a)
+    mirror.start()
+    writer.write(3)
+    writer.begin()
+    drained(mirror)
+    admin = AdminClient(quiet(b))
+    asked = {TopicPartition(TOPIC, 0): OffsetSpec.latest()}
+    told = {
+        isolation: next(iter(admin.list_offsets(asked, isolation_level=isolation).values())).result(20).offset
+        for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+    }
+    assert told == {IsolationLevel.READ_COMMITTED: 33, IsolationLevel.READ_UNCOMMITTED: 43}
