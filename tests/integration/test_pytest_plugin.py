@@ -1,0 +1,138 @@
+"""The fixtures in a project of somebody else, with pytest in a process of its own, also under `-n`."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from harness.model.wait import until
+from harness.runtimes import ledger
+
+pytestmark = pytest.mark.integration
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """Somebody's project: linkflap is installed, and nothing else is known of it."""
+    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(pytester.path / "ledger"))
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
+    return pytester
+
+
+def ours(project) -> list[psutil.Process]:
+    """Processes that were started with this project's ledger and still run, watchdogs (which go last) included."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("LINKFLAP_RUNTIME_DIR") == str(project.path / "ledger"):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def assert_nothing_left(project):
+    until(lambda: not ours(project), within=30, what="everything that pytest started to be gone", state=lambda: ours(project))
+    assert ledger.entries() == []
+
+
+def test_two_tests_have_clusters_of_their_own_at_the_same_time(project):
+    project.makepyfile(
+        """
+        import pathlib, pytest
+        from harness.model.wait import until
+
+        def meet(name, up, request):
+            here = pathlib.Path(request.config.rootpath)
+            bootstraps = " ".join(cluster.bootstrap for cluster in up.clusters.values())
+            (here / f"{name}.partial").write_text(bootstraps)
+            (here / f"{name}.partial").rename(here / f"{name}.up")
+            until(lambda: len(list(here.glob("*.up"))) == 2, within=120, what="the other test to have its clusters as well")
+            both = [set(path.read_text().split()) for path in here.glob("*.up")]
+            assert not both[0] & both[1]
+
+        @pytest.mark.linkflap(topology="A->B")
+        def test_one(linkflap_deployment, request):
+            meet("one", linkflap_deployment, request)
+
+        def test_other(linkflap_deployment, request):
+            assert [link.name for link in linkflap_deployment.topology.links] == ["A->B"]
+            meet("other", linkflap_deployment, request)
+        """
+    )
+    done = project.runpytest_subprocess("-n", "2", timeout=300)
+    done.assert_outcomes(passed=2)
+    assert_nothing_left(project)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_a_run_is_judged_what_it_lacks_fails_the_test_and_spark_ends_with_pytest(project):
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.linkflap(scenario="baseline", seed=7, duration=1.0)
+        def test_run(linkflap_run):
+            assert linkflap_run.folder.joinpath("verdict.json").is_file()
+            assert linkflap_run.document["seed"] == 7
+            assert linkflap_run.verdict == "valid", linkflap_run.why
+        """
+    )
+    done = project.runpytest_subprocess("-n", "1", timeout=300)
+    done.assert_outcomes(failed=1)
+    done.stdout.re_match_lines([".*recording: unknown: only .* the scenario asks for", ".*run directory: .*test_run.run"])
+    assert_nothing_left(project)
+
+
+def test_what_fails_before_the_test_is_an_error_of_one_sentence(project, monkeypatch):
+    monkeypatch.setenv("LINKFLAP_PORTS", "28200-28203")
+    project.makepyfile(
+        """
+        import pytest
+
+        def test_poor(linkflap_deployment):
+            pass
+
+        @pytest.mark.linkflap(topology="A->")
+        def test_wrong(linkflap_deployment):
+            pass
+
+        @pytest.mark.linkflap(scenario="link-flop")
+        def test_unknown(linkflap_run):
+            pass
+        """
+    )
+    done = project.runpytest_subprocess(timeout=120)
+    done.assert_outcomes(errors=3)
+    done.stdout.re_match_lines(
+        [
+            "linkflap: .*28200.*28203.*LINKFLAP_PORTS.*",
+            "linkflap: topology 'A->'.*",
+            "linkflap: there is no scenario 'link-flop'.*",
+        ]
+    )
+    done.stdout.no_fnmatch_line("*Traceback*")
+    assert_nothing_left(project)
+
+
+def test_a_project_with_folders_of_our_names_is_not_disturbed_and_told_when_it_uses_a_fixture(project):
+    for name in ("harness", "chaos"):
+        project.mkpydir(name)
+    project.makepyfile(
+        """
+        import chaos, harness
+
+        def test_theirs():
+            assert not hasattr(harness, "rundir")
+
+        def test_ours(linkflap_deployment):
+            pass
+        """
+    )
+    done = project.runpytest_subprocess(timeout=60)
+    done.assert_outcomes(passed=1, errors=1)
+    done.stdout.re_match_lines(["linkflap's package 'harness' is shadowed by .*harness; rename that, .*"])
+    done.stdout.no_fnmatch_line("*Traceback*")
