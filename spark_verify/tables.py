@@ -158,14 +158,14 @@ def _proven(check: Check, seen: PartitionView) -> list[Finding]:
         return findings
     sound = {kind.name for kind in check.anomalies if kind.despite_torn}
     place = f"{seen.topic}-{seen.partition} on {torn[0]}"
-    return [
-        Unjudged(
-            reason=f"the log of {place} is torn, so {finding.kind} at offset {finding.offset} of {finding.cluster} may be none"
-        )
-        if isinstance(finding, Found) and finding.kind not in sound
-        else finding
-        for finding in findings
-    ]
+
+    def judged(finding: Finding) -> Finding:
+        if not isinstance(finding, Found) or finding.kind in sound:
+            return finding
+        found = f"{finding.kind} at offset {finding.offset} of {finding.cluster}"
+        return Unjudged(reason=f"the log of {place} is torn, so {found} may be none")
+
+    return [*map(judged, findings), Unjudged(reason=f"the log of {place} is torn, so not all of it could be judged")]
 
 
 def combiner(checks: Sequence[Check]) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:

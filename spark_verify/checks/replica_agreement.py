@@ -1,9 +1,9 @@
 """replica-agreement: below their common high watermark the replicas of a partition have the same bytes (KIP-101, KIP-966).
 
-Compared as (base offset, last offset, record count, length, CRC, leader epoch) of every batch. The CRC covers everything from the
-attributes on but not base offset, length and leader epoch (message format v2), hence the tuple. Every CRC is recomputed, so
-that a cluster with one replica has something examined too; and base offsets must rise in every file. Of batches that differ,
-the records are compared, so that the one whose bytes changed is named.
+Compared as (base offset, last offset, record count, length, CRC and whether it is right, leader epoch) of every batch. The CRC
+covers everything from the attributes on but not base offset, length and leader epoch (message format v2), hence the tuple. Every
+CRC is recomputed, so that a cluster with one replica has something examined too; and base offsets must rise in every file. Of
+batches that differ, the records are compared, so that the one whose bytes changed is named.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.counting import examined
 from spark_verify.view import Batches, PartitionView, Parts, Replica
 
@@ -27,6 +27,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         for replica in replicas:
             findings += examined(view, cluster, replica.batches.base_offset)
             findings += _within(replica)
+            if replica.damage:
+                place = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
+                findings.append(Unjudged(reason=f"the log of {place} is torn, so not all of it could be compared"))
         if len(replicas) > 1:
             findings += _between(replicas)
     return findings
@@ -75,11 +78,11 @@ def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[NDArray[n
 
 def _table(batches: Batches, start: int, end: int) -> NDArray[np.int64]:
     inside = (batches.base_offset >= start) & (batches.last_offset < end)
-    columns = (batches.base_offset, batches.last_offset, batches.count, batches.length, batches.crc, batches.leader_epoch)
-    return np.stack([column[inside] for column in columns], axis=1)
+    columns = [getattr(batches, name)[inside].astype(np.int64) for name in NAMES]
+    return np.stack(columns, axis=1)
 
 
-NAMES = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch")
+NAMES = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")
 PRODUCER = ("producer_id", "producer_epoch", "base_sequence", "control")
 FIELDS = ("timestamp", "key", "value", "headers")
 

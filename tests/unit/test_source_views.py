@@ -11,9 +11,9 @@ import pytest
 
 from harness.log import reference
 from harness.model.errors import InputError
-from harness.model.history import Bounds
+from harness.model.history import Bounds, GroupOffset
 from spark_verify import rows
-from spark_verify.assemble import views
+from spark_verify.assemble import damage_of, views
 from spark_verify.plan import is_data, plan
 from tests import synthetic
 from tests.kafka_log import batch, batches_in, ours, rewrite
@@ -84,6 +84,38 @@ def test_missing_parts_are_damage(root: Path):
     assert any("cluster B is in no finished capture" in reason for reason in reasons)
     with pytest.raises(InputError, match="not a run directory"):
         plan(root / "nowhere")
+
+
+def test_a_partition_of_which_no_log_was_captured_has_a_view_without_replicas(root: Path):
+    for path in (root / "captures").glob("*/bounds.json"):
+        path.unlink()
+    found = list(views(root))
+    assert [(v.partition, len(v.replicas), len(v.sends)) for v in found] == [(0, 0, 10), (1, 0, 10)]
+    reasons = [d.reason for v in found for d in damage_of(v)]
+    assert reasons == [f"no log of {TOPIC}-{p} on {c} was captured" for p in (0, 1) for c in "AB"]
+
+
+def test_a_newer_capture_that_was_not_finished_is_not_replaced_by_an_older_one(root: Path):
+    write_bounds(root, "0-earlier", [b for moment in (DIED, ENDED) for b in bounds_of(root, moment)])
+    (root / "captures" / ENDED / "bounds.json").unlink()
+    planned = plan(root)
+    assert {r.bounds.cluster for r in planned.replicas} == {"A"}
+    assert any("cluster B is in no finished capture" in d.reason for d in planned.damage)
+
+
+def test_a_segment_that_the_manifest_promises_and_is_gone_tears_its_log(root: Path):
+    path = root / "captures" / ENDED / "B" / "2" / f"{TOPIC}-0" / f"{0:020}.log"
+    path.unlink()
+    (found,) = [r for r in plan(root).replicas if r.damage]
+    assert (found.bounds.broker, found.damage[0].split(":")[0]) == (2, str(path.relative_to(root)))
+    assert any(str(path.relative_to(root)) in d.reason for d in damage_of(next(iter(views(root)))))
+
+
+def test_group_offsets_are_rows_too(root: Path):
+    (root / "groups").mkdir()
+    row = GroupOffset(time=7, cluster="B", group="g", topic=TOPIC, partition=1, offset=4)
+    (root / "groups" / "B.jsonl").write_bytes(msgspec.json.encode(row) + b"\n")
+    assert [list(v.groups) for v in views(root)] == [[], [row]]
 
 
 def test_a_mirrors_own_topics_are_no_data():

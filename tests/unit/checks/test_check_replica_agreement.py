@@ -1,7 +1,7 @@
 """replica-agreement: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, view
+from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, unjudged, view
 
 NAME = "replica-agreement"
 
@@ -22,7 +22,6 @@ ACCEPTED = {
         view([replica(1).data(1).data(2), held_back(replica(2).data(1).data(3, crc=9), 1)]),
         {"A/native": 4},
     ),
-    "torn, and the rest the same": (view([replica(1).data(1).data(2), held_back(replica(2).data(1).torn(), 2)]), {"A/native": 3}),
 }
 REJECTS = {
     "replica-disagreement": Rejected(
@@ -68,6 +67,17 @@ def test_a_record_that_one_replica_has_not_is_named():
 def test_another_producer_is_told():
     (found,) = findings(NAME, view([replica(1).data(1, pid=7), replica(2).data(1, pid=8, crc=9)]))
     assert found.evidence["producer_id"] == [7, 8]
+
+
+def test_what_a_torn_log_lacks_is_not_a_disagreement_and_not_agreement_either():
+    seen = view([replica(1).data(1).data(2), held_back(replica(2).data(1).torn(), 2)])
+    assert places(NAME, seen) == []
+    assert unjudged(NAME, seen) == ["the log of A.t-0 on A/2 is torn, so not all of it could be compared"]
+
+
+def test_a_wrong_crc_on_one_side_is_a_disagreement_too():
+    seen = view([replica(1).data(1, 2), replica(2).data(1, 2, crc_ok=False, digest={2: 0})])
+    assert ("replica-disagreement", "A", 1) in places(NAME, seen)
 
 
 def test_the_odd_one_of_three_is_named():

@@ -210,6 +210,44 @@ def test_damage_that_the_tables_met_is_unknown(recorded):
 
 
 @pytest.mark.parametrize(
+    ("gone", "check", "kind", "verdict"),
+    [
+        ("events.jsonl", "duplicate", "duplicate", Verdict.UNKNOWN),
+        ("events.jsonl", "replica-agreement", "corrupt-batch", Verdict.INVALID),
+        ("operations/client.jsonl", "lost-write", "lost-write", Verdict.UNKNOWN),
+        ("operations/client.jsonl", "duplicate", "duplicate", Verdict.INVALID),
+        ("polls/reader.jsonl", "read-committed-visibility", "hidden-committed", Verdict.UNKNOWN),
+        ("polls/reader.jsonl", "order-equality", "mirror-hole", Verdict.INVALID),
+    ],
+)
+def test_an_anomaly_that_a_missing_part_could_have_made_up_proves_nothing(recorded, gone, check, kind, verdict):
+    folder = recorded.close()
+    (folder / gone).unlink()
+    rows = [*looked(folder, check), row(folder, check, "found", cluster="A", kind=kind, offset=4)]
+    told = result(verdict_of(folder, rows, check), check)
+    assert (told.verdict, told.anomalies) == (verdict, 1)
+    assert kind in told.reason
+    assert (gone in told.reason) == (verdict is Verdict.UNKNOWN)
+
+
+def test_a_group_that_failed_over_and_was_not_examined_is_unknown(tmp_path):
+    readers = WorkloadSpec(kind="readers", home="A", options={"group": "g"})
+    run = Recorded(tmp_path / "run", workloads=(WorkloadSpec(kind="transactional", home="A"), readers))
+    run.event("failover", LINK, kind="forced", fault_time=now())
+    run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
+    folder = run.close()
+    told = result(verdict_of(folder, [], "group-offsets"), "group-offsets")
+    assert (told.verdict, told.reason) == (Verdict.UNKNOWN, "no mirrored records of B were there to examine")
+
+
+def test_a_failover_that_was_scheduled_and_promoted_nothing_is_unknown(tmp_path):
+    planned = FaultSpec(id="f", fault="failover-forced", target=LINK, at=1.0, duration=0.0)
+    folder = Recorded(tmp_path / "run", schedule=(planned,)).close()
+    told = result(verdict_of(folder, [], "failover"), "failover")
+    assert (told.verdict, told.reason) == (Verdict.UNKNOWN, "no native promotions of B were there to examine")
+
+
+@pytest.mark.parametrize(
     ("how", "reason"),
     [({"bit": False}, "did not bite: worker was alive, expected dead"), ({"healed": False}, "was not seen to be healed")],
 )

@@ -1,0 +1,52 @@
+"""A torn log proves little: what any check finds in it is told as a reason, unless the rest of the log proves it."""
+
+from dataclasses import replace
+
+import pytest
+from test_checks import MODULES
+
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Check, Examined, Found
+from spark_verify.tables import examine
+
+CASES = [(name, kind) for name, module in MODULES.items() for kind in getattr(module, "REJECTS", {})]
+
+
+def torn(seen):
+    return replace(seen, replicas=[replace(r, damage=("half a batch at the end",)) for r in seen.replicas])
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_only_what_the_rest_of_a_log_proves_is_found_in_a_torn_one(name, kind):
+    seen = torn(MODULES[name].REJECTS[kind].view)
+    rows = examine(REGISTRY[name], seen)
+    sound = {k.name for k in REGISTRY[name].anomalies if k.despite_torn}
+    assert {row.kind for row in rows if row.finding == "found"} <= sound
+    assert any(row.finding == "unjudged" for row in rows), "no check can be valid over it"
+
+
+def test_the_reason_names_what_was_found_and_where():
+    seen = torn(MODULES["duplicate"].REJECTS["duplicate"].view)
+    reasons = [row.data["reason"] for row in examine(REGISTRY["duplicate"], seen) if row.finding == "unjudged"]
+    assert reasons == [
+        "the log of A.t-0 on B is torn, so duplicate at offset 2 of B may be none",
+        "the log of A.t-0 on B is torn, so not all of it could be judged",
+    ]
+
+
+def test_a_kernel_that_raises_is_a_finding():
+    def kernel(view):
+        raise ValueError("an odd log")
+
+    check = Check(name="odd", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel)
+    (row,) = examine(check, MODULES["duplicate"].REJECTS["duplicate"].view)
+    assert (row.finding, row.data["reason"]) == ("crashed", "ValueError: an odd log")
+
+
+def test_counts_are_kept():
+    seen = MODULES["duplicate"].REJECTS["duplicate"].view
+    found = REGISTRY["duplicate"].kernel(seen)
+    assert any(isinstance(f, Found) for f in found)
+    counted = [f for f in found if isinstance(f, Examined)]
+    rows = [row for row in examine(REGISTRY["duplicate"], torn(seen)) if row.finding == "examined"]
+    assert [row.count for row in rows] == [f.count for f in counted]
