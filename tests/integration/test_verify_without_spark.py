@@ -59,7 +59,10 @@ def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path):
 @pytest.mark.integration
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("victim", ["jvm", "os.getpid()"], ids=["the JVM", "a Python worker"])
+@pytest.mark.parametrize(
+    "victim",
+    [pytest.param("jvm", id="the JVM"), pytest.param("os.getpid()", id="a Python worker", marks=pytest.mark.nightly)],
+)
 def test_when_spark_is_killed_during_the_checks_the_verdict_is_unknown(tmp_path, victim):
     run = write_run(tmp_path / "run")
     (run / VERDICT_FILE).write_text('{"verdict": "valid"}')
