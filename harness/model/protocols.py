@@ -6,7 +6,7 @@ Service. Everything here blocks until it is true (a killed broker is dead, a cut
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
@@ -154,6 +154,9 @@ class Deployment(Protocol):
 
     def free_port(self) -> int:
         """A leased loopback port, given back when the deployment ends."""
+
+    def at_close(self, end: Callable[[], None]) -> None:
+        """Has `end` called when the deployment closes, before anything of its own ends: for a mirror's own processes."""
 
     def close(self) -> None:
         """Ends everything that was started; safe to call twice."""

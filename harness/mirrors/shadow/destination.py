@@ -105,11 +105,11 @@ class Destination:
         answer = await self._nodes.call("create_topics", 7, body, within=15)
         _check(answer.topics[0], f"topic {name} could not be made")
 
-    async def grow(self, name: str, have: int, count: int, leader: int) -> None:
-        """Gives a topic `count` partitions, the new ones on `leader` alone."""
+    async def grow(self, name: str, have: int, added: Sequence[Sequence[int]]) -> None:
+        """Adds partitions with these replicas to a topic that has so many."""
         m = messages.request("create_partitions", 3)
-        new = tuple(m.CreatePartitionsAssignment(broker_ids=(leader,)) for _ in range(count - have))
-        topic = m.CreatePartitionsTopic(name=name, count=count, assignments=new)
+        new = tuple(m.CreatePartitionsAssignment(broker_ids=tuple(replicas)) for replicas in added)
+        topic = m.CreatePartitionsTopic(name=name, count=have + len(added), assignments=new)
         body = m.CreatePartitionsRequest(topics=(topic,), timeout=_TIMEOUT, validate_only=False)
         answer = await self._nodes.call("create_partitions", 3, body, within=15)
         _check(answer.results[0], f"partitions of {name} could not be made")

@@ -28,7 +28,7 @@ from harness.mirrors.shadow.partition import Partition
 from harness.mirrors.shadow.serve import Leader
 from harness.mirrors.shadow.source import Source
 from harness.mirrors.shadow.topics import Topics
-from harness.model.errors import DeadlineExceeded
+from harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from harness.wire import messages
 from harness.wire.connection import Connection, Unanswered
 from harness.wire.messages import Error
@@ -57,6 +57,7 @@ class Failover:
         self._membership, self._leader, self._groups = membership, leader, groups
         self._handover = Handover(mirrored, destination, topics, membership)
         self._longest: dict[str, Connection] = {}
+        self._began = 0.0
 
     async def run(self) -> None:
         """Returns when the destination stands by itself. Raises DeadlineExceeded where it cannot go on."""
@@ -68,22 +69,36 @@ class Failover:
             partition.sealed = partition.sealed or "failing over"
         if self._phase == "mirroring":
             self._enter("settling")
-        if self._phase in ("settling", "ending"):
-            await self.settled()
-            if self._phase == "settling":
-                for partition in self._log.partitions.values():
-                    partition.note.mirrored = partition.end
-                self._enter("ending")
-            await endings.end(self, self._log, self._destination, self._membership)
-            await self._last_commits(self._groups.clamp())
-            for partition in self._log.partitions.values():
-                partition.note.promoted = partition.end
-            self._enter("handing-over")
+        while self._phase in ("settling", "ending"):
+            try:
+                await self._end()
+            except (Unanswered, EnvironmentFailure) as error:
+                self._give_up_after(STEP_SECONDS, error)
+                await asyncio.sleep(_LOOK)
         await self._handover.run(self.live)
         self._enter("handed-over")
         await self._membership.leave(within=5)
         for connection in self._longest.values():
             connection.close()
+
+    async def _end(self) -> None:
+        """What comes before the hand-over; all of it can be done again when a broker did not answer in the middle."""
+        await self.settled()
+        if self._phase == "settling":
+            for partition in self._log.partitions.values():
+                partition.note.mirrored = partition.end
+            self._enter("ending")
+        await endings.end(self, self._log, self._destination, self._membership)
+        await self._last_commits(self._groups.clamp())
+        for partition in self._log.partitions.values():
+            partition.note.promoted = partition.end
+        self._enter("handing-over")
+
+    def _give_up_after(self, seconds: float, error: Exception) -> None:
+        self._began = self._began or time.monotonic()
+        if isinstance(error, DeadlineExceeded) or time.monotonic() > self._began + seconds:
+            raise DeadlineExceeded(f"the failover stands still at {self._phase}: {error}") from error
+        log.warning("failover, %s: %s", self._phase, error)
 
     @staticmethod
     async def _last_commits(work: Coroutine[None, None, None]) -> None:

@@ -1,7 +1,7 @@
-"""The last step of a failover: real brokers enter the ISR in one request per try, and the controller elects among them.
+"""The last step of a failover: real brokers that have the whole log enter the ISR, and the controller elects among them.
 
-A partition's epoch is in no API that a shadow may ask (KIP-497): it is guessed. Too low is INVALID_UPDATE_VERSION, too high
-NOT_CONTROLLER of that partition; the request that fits is the hand-over itself.
+The reassignment away from the shadow has been pending since the partition was made; the change of the ISR completes it, so that
+there is no moment at which both could lead.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from harness.mirrors.shadow import isr
 from harness.mirrors.shadow.destination import Destination, Picture
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.membership import Membership
@@ -20,12 +21,10 @@ from harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from harness.mirrors.shadow.topics import Topics
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from harness.wire.connection import Unanswered
-from harness.wire.messages import Error
 
 log = logging.getLogger(__name__)
 WITHIN_SECONDS: Final = 60.0
 _LOOK: Final = 0.05
-_MOST_GUESSES: Final = 64
 Live = Callable[[Partition], frozenset[int]]
 
 
@@ -50,45 +49,16 @@ class Handover:
         await self._topics.restore_configs()
 
     async def _try(self, partitions: list[Partition], live: Live) -> None:
-        wanted = {}
-        here = await self._destination.picture()
-        narrowed = {}
+        wanted: dict[Partition, list[int]] = {}
         for partition in partitions:
             alive = [broker for broker in self._topics.replicas(partition.number) if broker in live(partition)]
             if alive and partition.live().keys() >= set(alive):
                 wanted[partition] = alive
-                if set(alive) != set(self._topics.replicas(partition.number)):
-                    narrowed[partition.topic, partition.number] = alive
-        if narrowed:
-            await self._destination.reassign(narrowed)
-        await self._alter(wanted, here)
-
-    async def _alter(self, wanted: dict[Partition, list[int]], here: Picture) -> None:
-        """One round of guesses for all partitions at once, until each was taken or refused."""
-        bounds = {partition: (0, -1) for partition in wanted}
-        guesses = {partition: partition.partition_epoch for partition in wanted}
-        for _ in range(_MOST_GUESSES):
-            if not guesses:
-                return
-            places = {(p.topic, p.number): p for p in guesses}
-            known = {place: (here.topics[place[0]].id, p.leader_epoch, guesses[p]) for place, p in places.items()}
-            isr = {place: [self._log.config.broker_id, *wanted[p]] for place, p in places.items()}
-            for place, answer in (await self._membership.alter(isr, known)).items():
-                partition = places[place]
-                low, high = bounds[partition]
-                guess = guesses[partition]
-                if answer.error_code == Error.invalid_update_version:
-                    low = guess + 1
-                elif answer.error_code == Error.not_controller:
-                    high = guess
-                else:
-                    if answer.error_code not in (Error.none, Error.new_leader_elected):
-                        log.info("%s: %s", partition.name, answer.error_code.name)
-                    partition.partition_epoch = guess
-                    del guesses[partition]
-                    continue
-                bounds[partition] = low, high
-                guesses[partition] = max(2 * guess, guess + 1) if high < 0 else (low + high) // 2
+        # To those that live: with a dead broker among its targets a reassignment would never complete.
+        await self._destination.reassign({(p.topic, p.number): alive for p, alive in wanted.items()})
+        here = await self._destination.picture()
+        me = self._log.config.broker_id
+        await isr.change(self._membership, here, {partition: [me, *alive] for partition, alive in wanted.items()})
 
     async def _bring_back(self) -> None:
         """Replicas that were down come back: the new leaders add them when they have caught up."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,6 +53,9 @@ class ShadowMirror:
         self._folder = next(iter(self._destination.brokers.values())).log.parent / f"shadow-{link.source}-{link.destination}"
         self._child: children.Child | None = None
         self._port = deployment.free_port()
+        self._closed = False
+        self._starting = threading.Lock()
+        deployment.at_close(self._close)
 
     @property
     def log(self) -> Path:
@@ -94,9 +98,20 @@ class ShadowMirror:
             seconds=round(time.monotonic() - began, 3),
         )
 
+    def _close(self) -> None:
+        """The deployment ends: so does the process, and no thread may start it again."""
+        with self._starting:
+            self._closed = True
+        self._kill()
+
     def _spawn(self) -> None:
-        if self.alive:
-            return
+        with self._starting:
+            if self._closed:
+                raise SetupError(f"the shadow of {self.link.name} is not started: its deployment has ended")
+            if not self.alive:
+                self._start_process()
+
+    def _start_process(self) -> None:
         path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
         self._child = children.spawn(
             [sys.executable, "-m", "harness.mirrors.shadow", str(self._folder)],

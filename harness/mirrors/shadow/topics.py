@@ -2,6 +2,9 @@
 
 A mirrored partition is made with the shadow as its only replica and then reassigned to real brokers. That reassignment stays
 pending, because nobody adds them to the ISR, until a failover does: so no real broker can ever be elected before.
+
+A partition that is added to such a topic must have as many replicas as the others (ReplicationControlManager), so real brokers
+are in its ISR until the shadow takes them out: should the shadow die in these milliseconds, an empty partition is writable.
 """
 
 from __future__ import annotations
@@ -10,9 +13,12 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from harness.mirrors.shadow.destination import Destination, Picture
+from harness.mirrors.shadow import isr
+from harness.mirrors.shadow.destination import Destination, Led, Picture
 from harness.mirrors.shadow.journal import TopicNote
 from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.membership import Membership
+from harness.mirrors.shadow.partition import Partition
 from harness.model.errors import InputError
 from harness.wire import messages
 from harness.wire.connection import AnyOf
@@ -36,8 +42,8 @@ _MOST_REPLICAS: Final = 3
 class Topics:
     """The topics of one mirror, on both sides."""
 
-    def __init__(self, mirrored: MirroredLog, destination: Destination) -> None:
-        self._log, self._destination = mirrored, destination
+    def __init__(self, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+        self._log, self._destination, self._membership = mirrored, destination, membership
         self._me = mirrored.config.broker_id
 
     def replicas(self, number: int) -> list[int]:
@@ -66,7 +72,9 @@ class Topics:
                 )
             elif len(topic.partitions) > (have := len(here.topics[name].partitions)):
                 log.info("%s grows from %d to %d partitions", name, have, len(topic.partitions))
-                await self._destination.grow(name, have, len(topic.partitions), self._me)
+                added = [[self._me, *self.replicas(number)] for number in range(have, len(topic.partitions))]
+                await self._destination.grow(name, have, added)
+                await self.look()
         for name in notes.keys() - source.topics.keys():
             self._seal(name, f"topic {name} was deleted at the source")
 
@@ -87,27 +95,32 @@ class Topics:
         """Takes in the destination's metadata: who lives, what the shadow leads, and in which epoch."""
         here = await self._destination.picture()
         self._log.brokers = frozenset(here.brokers.keys() & self._log.config.brokers.keys())
-        spread: dict[tuple[str, int], list[int]] = {}
+        alone: list[Partition] = []
+        spread: list[Partition] = []
         for name, note in self._log.journal.notes.topics.items():
             topic = here.topics.get(name)
-            if topic is None:
-                continue
-            self._log.names[topic.id] = name
-            note.destination_id = str(topic.id)
-            for number, led in sorted(topic.partitions.items()):
-                partition = self._log.add(name, number)
-                if led.leader != self._me:
-                    partition.leader_epoch = -1
-                elif led.epoch > partition.leader_epoch:
-                    if partition.position < 0 and led.epoch == 0 and not partition.note.epochs:
-                        partition.position = 0  # just made
-                    self._log.lead(partition, led.epoch)
-                if led.replicas == (self._me,):
-                    spread[name, number] = self.replicas(number)
-        if spread and self._log.journal.notes.phase != "handed-over":
-            await self._destination.reassign(spread)
+            if topic is not None:
+                self._log.names[topic.id] = name
+                note.destination_id = str(topic.id)
+                for number, led in sorted(topic.partitions.items()):
+                    partition = self._log.add(name, number)
+                    self._take(partition, led)
+                    alone += [partition] if led.leader == self._me and led.in_sync != (self._me,) else []
+                    spread += [partition] if led.replicas == (self._me,) or partition in alone else []
+        if self._log.journal.notes.phase in ("mirroring", "settling", "ending"):
+            await isr.change(self._membership, here, {partition: [self._me] for partition in alone})
+            if spread:
+                await self._destination.reassign({(p.topic, p.number): self.replicas(p.number) for p in spread})
         self._log.ring()
         return here
+
+    def _take(self, partition: Partition, led: Led) -> None:
+        if led.leader != self._me:
+            partition.leader_epoch = -1
+        elif led.epoch > partition.leader_epoch:
+            if partition.position < 0 and led.epoch == 0 and not partition.note.epochs:
+                partition.position = 0  # just made
+            self._log.lead(partition, led.epoch)
 
     async def restore_configs(self) -> None:
         """Gives mirrored topics the configs that they had at the source."""

@@ -57,6 +57,7 @@ class ProcessDeployment:
         self._clusters: dict[str, ProcessCluster] = {}
         self._links: dict[str, ToxiproxyLink] = {}
         self._services: list[ProcessService] = []
+        self._ends: list[Callable[[], None]] = []
         self._closed = False
         self._lock = threading.Lock()
 
@@ -146,6 +147,10 @@ class ProcessDeployment:
     def free_port(self) -> int:
         return self._lease.ports(1)[0]
 
+    def at_close(self, end: Callable[[], None]) -> None:
+        with self._lock:
+            self._ends.append(end)
+
     def close(self) -> None:
         """Ends services, brokers and links for good, in this order, and gives ports and memory back; safe to call twice.
 
@@ -164,6 +169,8 @@ class ProcessDeployment:
                     ends.callback(cluster.close)
                 for service in self._services:
                     ends.callback(service.close)
+                for end in self._ends:
+                    ends.callback(end)
 
     def __enter__(self) -> Self:
         return self
