@@ -20,6 +20,10 @@ class Deaths:
         self._seen: set[str] = set()
         self._lived: set[str] = set()
 
+    def all_started(self) -> None:
+        """From now on every mirror is expected to live."""
+        self._lived = set(self._world.mirrors)
+
     def look(self) -> Sequence[str]:
         """The deaths that are new since the last look; each is also an event."""
         # A fault that began or ended while we looked may be why: what was under way before and what is now both count.

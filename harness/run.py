@@ -139,7 +139,8 @@ def _perform(
         captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest),
     )
     player = Player(scenario.schedule, stage, progress)
-    watch = Ticker(stage, progress, Deaths(stage, player, deaths))
+    bystanders = Deaths(stage, player, deaths)
+    watch = Ticker(stage, progress, bystanders)
     stack.callback(_ended, writer, "watermarks", sampler.stop)
     stack.callback(_ended, writer, "clients", clients.stop)
     stack.callback(_ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None))
@@ -147,6 +148,7 @@ def _perform(
     sampler.start()
     _phase(writer, progress, "starting mirrors")
     side_by_side(mirror.start for mirror in stage.mirrors.values())
+    bystanders.all_started()
     _phase(writer, progress, "breaking things")
     clients.start()
     _play(scenario, player, watch, progress)

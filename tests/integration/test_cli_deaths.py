@@ -1,0 +1,40 @@
+"""A broker or a mirror that dies by itself: the run goes on to its end, names it, and is not valid."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.rundir import RunReader
+from tests.command_line import environment, linkflap, start
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    ("program", "kind", "subject", "says"),
+    [
+        ("mirror.MirrorMaker", "mirror-crashed", "A->B", "the mirror of A->B died by itself"),
+        pytest.param("/B/1/server.properties", "broker-died", "B/1", "broker B/1 died by itself", marks=pytest.mark.nightly),
+        pytest.param("/A/1/server.properties", "broker-died", "A/1", "broker A/1 died by itself", marks=pytest.mark.nightly),
+    ],
+)
+def test_what_dies_unasked_is_named_and_the_run_ends(tmp_path, program, kind, subject, says):
+    env = environment(tmp_path / "ledger")
+    running = start(["run", "baseline", "--seed", "1", "--no-verify", "--out", "run"], env=env, cwd=tmp_path)
+    try:
+        running.says("phase breaking things")
+        running.look()
+        (victim,) = [process for process in running.alive() if any(program in word for word in process.cmdline())]
+        victim.kill()
+        running.says(says, within=60)
+        assert running.ends(within=300) == 0
+    finally:
+        running.close()
+    reader = RunReader(tmp_path / "run")
+    assert reader.run.status == "failed"
+    assert says in reader.run.error
+    events, _ = reader.events()
+    assert [(e.subject, e.data["by"]) for e in events if e.kind == kind] == [(subject, "itself")]
+    judged = linkflap("verify", "run", env=env, cwd=tmp_path)
+    assert judged.returncode in (1, 2), judged.stdout + judged.stderr
+    assert "the run was failed" in " ".join(judged.stdout.split())

@@ -1,0 +1,35 @@
+"""Tasks at once: all of them, or the first error as soon as there is one."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from harness.model.side_by_side import side_by_side
+
+
+def test_all_run_at_once():
+    together = threading.Barrier(3)
+    side_by_side([lambda: together.wait(30)] * 3)
+
+
+def test_nothing_to_do():
+    side_by_side([])
+
+
+def test_the_first_error_does_not_wait_for_what_hangs():
+    release, hung = threading.Event(), []
+
+    def hang():
+        hung.append(threading.current_thread())
+        release.wait(60)
+
+    def fail():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        side_by_side([hang, fail])
+    assert hung[0].is_alive()
+    assert hung[0].daemon
+    release.set()
