@@ -8,6 +8,7 @@ from typing import Final
 
 from spark_verify.checks import (
     aborted_read,
+    byte_equality,
     commit_aborted,
     duplicate,
     failover,
@@ -40,6 +41,7 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
             sequence_continuity.CHECK,
             marker_pairing.CHECK,
             replica_agreement.CHECK,
+            byte_equality.CHECK,
             group_offsets.CHECK,
             failover.CHECK,
         )

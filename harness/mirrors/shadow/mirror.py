@@ -252,7 +252,8 @@ class ShadowMirror:
     def promotion(self) -> Mapping[Partition, int]:
         canary = topic_name(self.link.source, CANARY)
         return {
-            (topic, number): note.promoted
+            # The markers that a failover appends are the destination's own: the source never had them.
+            (topic, number): min(note.promoted, note.mirrored)
             for topic, partitions in self.notes().partitions.items()
             for number, note in partitions.items()
             if topic != canary

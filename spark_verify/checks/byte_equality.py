@@ -1,0 +1,129 @@
+"""byte-equality: a mirror that keeps offsets has, in its mirrored era, the source's batches byte for byte (KIP-1279).
+
+Compared as (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the CRC, may differ. A mirror that
+declares another mapping of producer ids has other CRCs: then record count, producer epoch, sequence and kind of batch stand for
+it. What only the source has, below the destination's end, is a hole, and what only the destination has, a stranger; the
+source's tail is lag. Mirrors that move offsets are not judged by this check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+import numpy as np
+
+from harness.model.scenario import Scenario
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from spark_verify.checks.counting import examined
+from spark_verify.eras import FOREVER, promoted_at
+from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
+
+KEEP_OFFSETS: Final = frozenset({"shadow"})
+"""Mirrors that promise this."""
+_OTHER_IDS: Final = frozenset({"negate", "complement", "region"})
+_BYTES: Final = ("last_offset", "length", "crc")
+_TRANSFORMED: Final = ("last_offset", "length", "count", "producer_epoch", "base_sequence", "control")
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Compares every hop of this partition's topic."""
+    if view.mirror.kind not in KEEP_OFFSETS:
+        return []
+    logs = view.canonical()
+    findings: list[Finding] = []
+    for source, destination in view.hops():
+        if source in logs and destination in logs:
+            findings += _hop(view, logs[source], logs[destination])
+        else:
+            missing = source if source not in logs else destination
+            findings.append(Unjudged(reason=f"no log of {missing} was captured for {view.topic}-{view.partition}"))
+    return findings
+
+
+def _hop(view: PartitionView, source: Replica, destination: Replica) -> Sequence[Finding]:
+    cut = promoted_at(view, destination.cluster)
+    end = min(destination.end, FOREVER if cut is None else cut)
+    start = max(source.log_start, destination.log_start)
+    ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
+    findings: list[Finding] = list(examined(view, destination.cluster, destination.batches.base_offset[ours]))
+    if torn := [r.cluster for r in (source, destination) if r.damage]:
+        return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so its bytes could not be compared")]
+    at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
+    names = _TRANSFORMED if view.mirror.options.get("producer_ids") in _OTHER_IDS else _BYTES
+    for row in np.flatnonzero(~known).tolist():
+        findings.append(_found(source, destination, "byte-stranger", destination.batches, int(ours[row])))
+    rows, partners = ours[known], theirs[at[known]]
+    wrong = np.zeros(len(rows), np.bool_)
+    for name in names:
+        wrong |= getattr(destination.batches, name)[rows] != getattr(source.batches, name)[partners]
+    for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
+        fields = [n for n in names if getattr(destination.batches, n)[row] != getattr(source.batches, n)[partner]]
+        findings.append(_found(source, destination, "byte-divergence", destination.batches, row, fields=fields))
+    _, had = _locate(destination.batches.base_offset[ours], source.batches.base_offset[theirs])
+    for row in theirs[~had].tolist():
+        findings.append(_found(source, destination, "byte-hole", source.batches, row))
+    return findings
+
+
+def _between(batches: Batches, start: int, end: int) -> Ints:
+    """Rows of the batches that end in [start, end): the first may have been begun before a log start."""
+    return np.flatnonzero((batches.last_offset >= start) & (batches.last_offset < end))
+
+
+def _locate(among: Ints, wanted: Ints) -> tuple[Ints, Bools]:
+    """Per wanted offset its index in `among`, which rises, and whether it is there."""
+    if not len(among):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    at = np.minimum(np.searchsorted(among, wanted), len(among) - 1)
+    return at, among[at] == wanted
+
+
+def _found(source: Replica, destination: Replica, kind: str, batches: Batches, row: int, **evidence: object) -> Found:
+    base = int(batches.base_offset[row])
+    batch = [base, int(batches.last_offset[row])]
+    return Found(
+        kind=kind, cluster=destination.cluster, offset=base, evidence={"source": source.cluster, "batch": batch, **evidence}
+    )
+
+
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+    if scenario.mirror.kind not in KEEP_OFFSETS:
+        return ()
+    return {(link.destination, "mirrored") for link in scenario.topology.links if _written(scenario, link.source)}
+
+
+def _written(scenario: Scenario, cluster: str) -> bool:
+    """Whether topics cross a link from here: workloads at home on the cluster, or upstream of it."""
+    homes = {workload.home for workload in scenario.workloads}
+    return any(homes & set(scenario.topology.homes_over(link)) for link in scenario.topology.links if link.source == cluster)
+
+
+CHECK = Check(
+    name="byte-equality",
+    guarantee="Where a mirror keeps offsets, the mirrored log has the source's batches, byte for byte, at the same offsets.",
+    source="KIP-1279 (segments are identical); message format v2: what the CRC covers",
+    inputs=frozenset({"batches", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="byte-divergence",
+            meaning="A batch at the same offset has another last offset, length or CRC than at the source.",
+            smallest="A has 1, B has 2 at the same offset: at that offset on B.",
+        ),
+        AnomalyKind(
+            name="byte-hole",
+            meaning="A batch of the source is not on the destination, which goes on behind it.",
+            smallest="A has 1 2 in two batches, B has only 2, at offset 1: at offset 0.",
+        ),
+        AnomalyKind(
+            name="byte-stranger",
+            meaning="A mirrored batch begins where none of the source does.",
+            smallest="A has 1 2 in one batch, B has 1 2 in two: at offset 1 on B.",
+        ),
+    ),
+    kernel=kernel,
+    unit="batches",
+    due_at=_due,
+    when="mirrored ones where a link leads, if the mirror keeps offsets",
+    complete=frozenset({"promotions"}),
+)

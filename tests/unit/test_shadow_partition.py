@@ -1,0 +1,91 @@
+"""One mirrored partition: its window, its followers, and its end."""
+
+import pytest
+
+from harness.mirrors.shadow.batches import stamp
+from harness.mirrors.shadow.epochs import Lineage
+from harness.mirrors.shadow.groups import clamped
+from harness.mirrors.shadow.journal import PartitionNote
+from harness.mirrors.shadow.partition import Partition
+from tests.kafka_log import batch, record
+
+
+def one(offset: int) -> bytes:
+    return batch(offset, [record(b"x" * 50)])
+
+
+@pytest.fixture
+def partition() -> Partition:
+    """Led in epoch 0, offsets 0 to 9 in two stretches of five."""
+    made = Partition(
+        topic="t", number=0, note=PartitionNote(), epochs=Lineage([(0, 0)]), source_epochs=Lineage(), leader_epoch=0, position=0
+    )
+    for first in (0, 5):
+        raw = b"".join(map(one, range(first, first + 5)))
+        made.keep(stamp(raw, position=first, below=1 << 62, source_epoch=0, epoch_at=lambda _b, _e: 0, ids=None))
+    made.end = 10
+    return made
+
+
+def test_it_is_read_from_anywhere_in_the_window(partition):
+    everything = b"".join(map(one, range(10)))
+    assert partition.read(0, 1 << 20) == (everything, 10)
+    assert partition.read(7, 1 << 20) == (everything[7 * len(one(0)) :], 10)
+    assert partition.read(0, len(one(0)) * 6 + 1) == (everything[: 6 * len(one(0))], 6)
+    assert partition.read(3, 1) == (one(3), 4)
+    assert partition.read(10, 1 << 20) == (b"", 10)
+
+
+def test_what_every_live_follower_has_is_released_and_not_read_again(partition):
+    partition.heard(1, 7, 0)
+    partition.release()
+    assert (partition.window_start, partition.held) == (5, 5 * len(one(0)))
+    assert partition.read(4, 1 << 20) is None
+    partition.heard(2, 3, 0)  # another, behind: it is read for by itself
+    partition.heard(1, 10, 0)
+    partition.release()
+    assert partition.window_start == 5
+
+
+def test_the_high_watermark_is_what_live_followers_have_and_not_what_a_late_one_has(partition):
+    partition.heard(1, 7, 0)
+    partition.heard(2, 4, 0)
+    assert partition.advance()
+    assert partition.high_watermark == 4
+    partition.heard(2, 9, 0)
+    partition.followers[1].asked -= 60
+    assert partition.advance()
+    assert partition.high_watermark == 9
+    assert not partition.advance()
+
+
+def test_a_follower_of_another_epoch_does_not_count(partition):
+    partition.heard(1, 7, 3)
+    assert partition.live() == {}
+    assert not partition.advance()
+
+
+@pytest.mark.parametrize("end", [0, 3, 5, 8, 10])
+def test_a_cut_leaves_what_ends_below_it(partition, end):
+    partition.heard(1, 10, 0)
+    partition.advance()
+    partition.served = 10
+    partition.cut(end)
+    assert (partition.end, partition.high_watermark, partition.served, partition.position) == (end, end, end, end)
+    assert partition.read(0, 1 << 20) == (b"".join(map(one, range(end))), end)
+
+
+def test_it_is_not_ready_before_its_end_is_known_nor_while_it_needs_an_epoch(partition):
+    assert partition.ready
+    partition.raise_to = 1
+    assert not partition.ready
+    partition.raise_to, partition.end = -1, -1
+    assert not partition.ready
+
+
+@pytest.mark.parametrize(
+    ("committed", "expected"), [(5, 5), (0, 2), (12, 8)], ids=["within", "below the log start", "beyond the end"]
+)
+def test_group_offsets_are_clamped(partition, committed, expected):
+    partition.start = 2
+    assert clamped(committed, partition, 8) == expected

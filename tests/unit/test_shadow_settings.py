@@ -1,0 +1,73 @@
+"""What a scenario may say of the shadow mirror."""
+
+import pytest
+
+from harness.mirrors.shadow import settings
+from harness.mirrors.shadow.journal import Journal
+from harness.model.errors import EnvironmentFailure, InputError
+
+
+def test_defaults_are_the_first_choices():
+    made = settings.options({})
+    assert [getattr(made, name) for name in settings.CHOICES] == [values[0] for values in settings.CHOICES.values()]
+    assert made == settings.Options()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"delivery": "x"}, "mirror shadow has no option 'delivery'; it has producer_ids, bound, open_transactions"),
+        ({"bound": "leo"}, "option bound of mirror shadow is 'leo'; it must be hw or lso"),
+        ({"groups": "("}, r"option groups of mirror shadow is '\(', no regular expression"),
+    ],
+)
+def test_what_there_is_not_is_named(given, told):
+    with pytest.raises(InputError, match=told):
+        settings.options(given)
+
+
+def config(**changed) -> settings.Config:
+    values = {
+        "link": "A->B",
+        "source": ("127.0.0.1:1",),
+        "source_cluster_id": "a",
+        "homes": ("A",),
+        "cluster_id": "b",
+        "real": {"INTERNAL": {1: "127.0.0.1:2"}},
+        "controllers": ("127.0.0.1:3",),
+        "broker_id": 1000,
+        "followers": "INTERNAL",
+        "listeners": {"INTERNAL": 4},
+        "control_port": 5,
+        "options": settings.Options(),
+    }
+    return settings.Config(**{**values, **changed})
+
+
+def test_a_configuration_survives_the_file(tmp_path):
+    settings.write(config(), tmp_path)
+    assert settings.read(tmp_path) == config()
+
+
+def test_a_folder_without_one_is_wrong_input(tmp_path):
+    with pytest.raises(InputError, match="is no configuration of a shadow"):
+        settings.read(tmp_path)
+
+
+def test_data_topics_of_the_homes_are_mirrored_and_the_canary():
+    topics = ["A.orders", "A.linkflap-canary", "B.orders", "A.checkpoints.internal", "__consumer_offsets"]
+    assert [t for t in topics if config().mirrors(t)] == ["A.orders", "A.linkflap-canary"]
+
+
+def test_a_journal_is_found_again_and_a_torn_one_is_told(tmp_path):
+    journal = Journal(tmp_path)
+    assert journal.fresh
+    journal.partition("t", 3).epochs = [(0, 0), (2, 7)]
+    journal.notes.phase = "ending"
+    journal.save()
+    again = Journal(tmp_path)
+    assert not again.fresh
+    assert again.notes == journal.notes
+    (tmp_path / settings.JOURNAL).write_bytes(b'{"directory_id"')
+    with pytest.raises(EnvironmentFailure, match="cannot be read"):
+        Journal(tmp_path)
