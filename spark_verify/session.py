@@ -17,7 +17,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -31,6 +30,7 @@ from pyspark.sql import SparkSession
 
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
 from harness.model.wait import until
+from harness.runtimes import cleanup
 from harness.runtimes.distribution.java import java_for
 from spark_verify import tables
 from spark_verify.source import register
@@ -173,8 +173,7 @@ def _open_gateway() -> None:
     """Starts the JVM and tells pyspark where its gateway is."""
     global _jvm
     java = java_for("4").path  # Spark asks for what Kafka 4 asks for: 17 or later
-    folder = Path(tempfile.mkdtemp(prefix="linkflap-spark-"))
-    try:
+    with cleanup.temporary_folder("linkflap-spark-") as folder:  # which is removed when we are killed meanwhile, too
         told = folder / "gateway"
         printed = folder / "printed"
         with printed.open("wb") as out:
@@ -196,8 +195,6 @@ def _open_gateway() -> None:
         (port,) = struct.unpack_from(">i", content)
         os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _launch(java: Path, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
