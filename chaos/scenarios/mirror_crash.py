@@ -13,7 +13,7 @@ from topologies import parse
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: the worker is killed while it is behind, twice."""
+    """A->B: the worker is killed while it is behind, and started again."""
     dice = wish.dice
     topology = wish.topology or parse("A->B")
     link = topology.links[0]
