@@ -16,7 +16,7 @@ from harness.mirrors.mm2_progress import reader
 from harness.model.errors import InputError
 from harness.model.scenario import MirrorSpec
 from harness.model.wait import until
-from harness.wire.offsets import bounds, quiet
+from harness.wire.offsets import answered_bounds, bounds, quiet
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
@@ -304,3 +304,61 @@ def test_the_clients_isolation_is_told_by_followers(linkflap_deployment):
         for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
     }
     assert told == {IsolationLevel.READ_COMMITTED: 33, IsolationLevel.READ_UNCOMMITTED: 43}
+
+
+@pytest.mark.nightly
+def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(linkflap_deployment):
+    a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
+    mirror, _ = shadowed(linkflap_deployment, clients="hidden", bound="lso", producer_ids="reset")
+    writer = Writer(a)
+    mirror.start()
+    writer.write(3)
+    drained(mirror)
+    found = AdminClient(quiet(b)).list_topics(timeout=20)
+    assert sorted(found.brokers) == [1]
+    assert {p.leader for p in found.topics[TOPIC].partitions.values()} == {-1}
+    assert_equal(linkflap_deployment)
+    mirror.stop()
+    promoted = mirror.promotion()
+    assert promoted == ends(a)
+    # The reset of each partition is behind what was mirrored, and readers skip it.
+    assert {place: end - promoted[place] for place, end in ends(b).items()} == dict.fromkeys(PLACES, 1)
+    assert count(b, "read_committed") == writer.committed
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A:3->B")
+@pytest.mark.parametrize("epochs", ["rewrite", "keep"])
+def test_a_source_that_was_cut_by_an_unclean_election_is_followed(linkflap_deployment, epochs):
+    """Records that only the dead leader had leave B too, and what A writes in their place has another leader epoch there."""
+    a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
+    admin = AdminClient(quiet(a.bootstrap))
+    config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=config)])[TOPIC].result(60)
+    mirror = make_mirror(
+        MirrorSpec(kind="shadow", options={"leader_epochs": epochs}),
+        linkflap_deployment.topology.links[0],
+        linkflap_deployment,
+        Events(),
+    )
+    place = (TOPIC, 0)
+    assert [own_write(a.bootstrap) for _ in range(5)] == list(range(5))
+    mirror.start()
+    drained(mirror)
+    a.brokers[2].stop()
+    assert [own_write(a.bootstrap) for _ in range(5)] == list(range(5, 10))
+    drained(mirror)
+    a.brokers[1].kill()
+    a.brokers[2].start()
+    until(lambda: own_write(a.bootstrap) == 5, within=90, what="an unclean election on A")
+    reaching = AdminClient(quiet(b.bootstrap))
+    # While the shadow raises leader epochs the partition has no leader for a moment.
+    until(lambda: answered_bounds(reaching, [place], "high", within=5) == {place: 6}, within=60, what="B to be cut and to follow")
+    drained(mirror)
+    there, here = headers(a.brokers[2], place), headers(b.brokers[1], place)
+    assert [here[name] for name in SAME] == [there[name] for name in SAME]
+    assert here["leader_epoch"][5] > here["leader_epoch"][4]
+    if epochs == "keep":
+        assert here["leader_epoch"] == there["leader_epoch"]
+    mirror.stop()
+    assert mirror.promotion()[place] == 6

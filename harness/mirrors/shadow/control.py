@@ -76,7 +76,7 @@ class Control:
         return Status(
             phase=shadow.journal.notes.phase,
             fenced=shadow.membership.fenced,
-            source_lost=bool(shadow.source.lost),
+            source_lost=shadow.source.lost,
             held=shadow.log.held,
             partitions=tuple(
                 PartitionStatus(

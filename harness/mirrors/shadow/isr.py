@@ -53,6 +53,8 @@ def _next(answer: Message, guess: int, low: int, high: int) -> tuple[int, int, i
 def _settle(partition: Partition, answer: Message, guess: int) -> None:
     if answer.error_code == Error.none:
         partition.partition_epoch = int(answer.partition_epoch)
+    elif answer.error_code == Error.new_leader_elected:
+        log.info("%s is handed over", partition.name)
     else:
         log.info("%s: ISR not changed: %s", partition.name, answer.error_code.name)
         partition.partition_epoch = guess

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
@@ -32,7 +31,7 @@ _EARLIEST, _LATEST = -2, -1
 
 
 class Source:
-    """The source's side of all mirrored partitions. `lost` is when the source last stopped answering, 0 while it answers."""
+    """The source's side of all mirrored partitions."""
 
     def __init__(self, mirrored: MirroredLog) -> None:
         self._log = mirrored
@@ -41,9 +40,14 @@ class Source:
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._behind: dict[str, Connection] = {}
         self._readers: dict[tuple[str, int], str] = {}
-        self.lost = 0.0
+        self._silent: set[str] = set()
         self.brokers: dict[int, str] = {}
         """Addresses of the source's brokers by the link, as last seen."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether no broker that is read from answers."""
+        return bool(self._silent) and self._silent >= set(self._readers.values())
 
     async def picture(self) -> Picture:
         """The source's metadata. Raises Unanswered."""
@@ -76,11 +80,11 @@ class Source:
             while True:
                 try:
                     await self._poll_once(connection)
-                    self.lost = 0.0
+                    self._silent.discard(address)
                 except Unanswered as error:
-                    if not self.lost:
+                    if address not in self._silent:
                         log.warning("source: %s", error)
-                        self.lost = time.monotonic()
+                        self._silent.add(address)
                     await asyncio.sleep(0.1)
         finally:
             connection.close()
