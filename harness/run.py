@@ -42,6 +42,7 @@ from harness.wire.offsets import answered_bounds, quiet
 from harness.workloads.clients import WorkloadClients
 
 LAG_EVERY = 1_000_000_000
+AFTERWARDS = 30.0
 LONGEST_FAULT = 180.0
 """Seconds that the schedule may go on after the duration: heals have deadlines of their own within this."""
 ENDS_WITHIN = 5.0
@@ -151,7 +152,7 @@ def _perform(
     bystanders.all_started()
     _phase(writer, progress, "breaking things")
     clients.start()
-    _play(scenario, player, watch, progress)
+    _play(scenario, stage, player, watch, progress)
     _phase(writer, progress, "settling")
     clients.stop_producers()
     _settle(stage, topics, watch)
@@ -205,14 +206,32 @@ def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
     return dict.fromkeys(topics, scenario.partitions)
 
 
-def _play(scenario: Scenario, player: Player, watch: Ticker, progress: Progress) -> None:
+def _play(scenario: Scenario, stage: Stage, player: Player, watch: Ticker, progress: Progress) -> None:
     """Plays the schedule under load for the scenario's duration, and on until the last fault has ended."""
     player.start()
     over = now() + int(scenario.duration * 1e9)
     until(lambda: watch() or now() >= over, within=scenario.duration + 1, what="the workload's duration", every=0.1)
     player.join(within=LONGEST_FAULT, tick=watch)
+    if scenario.schedule:
+        _work_on(scenario, stage, watch)
     for failure in player.failures:
         progress.note(f"not healed: {failure}")
+
+
+def _work_on(scenario: Scenario, stage: Stage, watch: Ticker) -> None:
+    """Lets clients work after the last fault until they have written enough to be judged; on a dead machine, for a while."""
+    ended = now()
+    with contextlib.suppress(DeadlineExceeded):
+        until(
+            lambda: (
+                watch()
+                or sum(stage.clients.acknowledged_since(ended, name) for name in living(stage.deployment))
+                >= scenario.minimums.afterwards
+            ),
+            within=AFTERWARDS,
+            what="clients to write after the last fault",
+            every=0.1,
+        )
 
 
 def _settle(stage: Stage, topics: Mapping[str, int], watch: Ticker) -> None:

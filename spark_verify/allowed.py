@@ -84,7 +84,8 @@ ALLOWANCES: Final = (
         options={},
         kind="group-replay",
         window="a failover",
-        bound="what was committed in the last 5 s, offset.lag.max (100), and as much again as the group was behind",
+        bound="what was committed in the last 5 s, offset.lag.max (100), and as much again as the group was behind; or, where "
+        "syncs were late, what lies above the offset that the mirror had last committed for the group",
         citation="KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never later",
         permits=_stepped_back,
     ),
@@ -93,7 +94,8 @@ ALLOWANCES: Final = (
         options={},
         kind="group-replay",
         window="a failover",
-        bound="what was committed in the last 5 s (offsets are synced every second), 100, and what the group was behind",
+        bound="what was committed in the last 5 s (offsets are synced every second), 100, and what the group was behind; or, "
+        "where syncs were late, what lies above the offset that the mirror had last committed for the group",
         citation="KIP-1279, group offset sync: the destination may be behind by one interval, never ahead",
         permits=_stepped_back,
     ),

@@ -18,10 +18,10 @@ def build(wish: Wish) -> Scenario:
     dice = wish.dice
     topology = wish.topology or parse("A->B")
     link = topology.links[0]
-    duration = wish.duration or 14.0
+    duration = wish.duration or 12.0
     flap_at = round(dice.uniform(0.5, 1.5), 2)
     slow_at = round(flap_at + 3.0 + dice.uniform(0.2, 0.8), 2)
-    kill_at = round(max(slow_at + 3.0 + dice.uniform(0.3, 1.0), duration - 5.0), 2)
+    kill_at = round(max(slow_at + 3.0 + dice.uniform(0.3, 1.0), duration - 3.0), 2)
     return Scenario(
         name="link-flap",
         about="A->B through a flapping, then slow link; A is killed with transactions open; clients fail over to B and go on",

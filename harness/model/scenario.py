@@ -51,6 +51,8 @@ class Minimums:
     committed: int = 1
     aborted: int = 1
     reads: int = 1
+    afterwards: int = 2000
+    """Records acknowledged after the last fault has ended: the run goes on until then, so that a slow machine has them too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,11 +60,14 @@ def _judge(view: PartitionView, promotion: Promotion, group: str, source: Log, d
     at = locate(source.replica.records.uid, ours.uid[mirrored])
     mirrored, at = mirrored[at >= 0], at[at >= 0]
     origin = source.replica.records.offset[at]
-    start = int(min(after, key=lambda r: r.returned).offsets[0])
     got = _uids(r for r in own if r.kind == "poll")
+    first = min(after, key=lambda r: r.returned)
+    start = int(first.offsets[0])
     skipped = mirrored[(ours.offset[mirrored] < start) & (origin >= committed.position) & ~among(ours.uid[mirrored], got)]
     again = mirrored[(origin < committed.position) & among(ours.uid[mirrored], _uids(after))]
-    bound = _bound(commits, committed, origin)
+    synced = [g.offset for g in view.groups if g.group == group and g.cluster == promotion.cluster and g.time < first.time]
+    above = int(np.count_nonzero((origin < committed.position) & (ours.offset[mirrored] >= max(synced, default=0))))
+    bound = max(_bound(commits, committed, origin), above)
     findings: list[Finding] = [Examined(cluster=promotion.cluster, origin="mirrored", count=len(mirrored))]
     evidence = {"group": group, "committed_on_source": committed.position, "began_at": start}
     for kind, rows, more in (("group-skip", skipped, {}), ("group-replay", again, {"bound": bound})):
@@ -80,7 +83,11 @@ def _uids(reads: Iterable[Read]) -> Ints:
 
 
 def _bound(commits: Sequence[Read], committed: Read, origin: Ints) -> int:
-    """How many mirrored records the group may get again."""
+    """How many mirrored records the group may get again when its offsets were synced as often as they should be.
+
+    How late a sync may be is promised nowhere; what lies above the offset that the mirror had last committed for the group is
+    a repeat that this explains, and the bound is never below it.
+    """
     settled = [r.position for r in commits if r.returned <= committed.returned - SYNC_REACH]
     since = max(settled, default=0)
     recent = int(np.count_nonzero((origin >= since) & (origin < committed.position)))

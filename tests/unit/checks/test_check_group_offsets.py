@@ -102,3 +102,18 @@ def test_it_is_due_where_a_group_follows_a_failover():
     assert due(readers()) == {("B", "mirrored")}, "readers are in a group unless they are assigned"
     assert due(readers(assign=True)) == due(readers(follow=False)) == due(readers(cluster="B")) == set()
     assert due(readers(group="g"), groups="") == set()
+
+
+@pytest.mark.parametrize(("told", "bound"), [((), 200), ((150,), 100)])
+def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(told, bound):
+    uids = range(1, 201)
+    again = [(i, uid) for i, uid in enumerate(uids)]
+    reads = [
+        poll(*again, group="g"),
+        poll(kind="commit", group="g", position=200, at=200 * SECOND),
+        poll(kind="commit", group="g", position=200, at=210 * SECOND),
+        poll(*again, cluster="B", group="g", at=AFTER),
+    ]
+    logs = [Log("A").data(*uids), Log("B").data(*uids)]
+    (found,) = findings(NAME, view(logs, promotions=[promoted(200)], reads=reads, groups=synced(*told)))
+    assert (found.kind, found.evidence["records"], found.evidence["bound"]) == ("group-replay", 200, bound)
