@@ -88,5 +88,5 @@ def test_a_template_without_a_checkpoint_is_refused(tmp_path):
 
 
 def test_an_unknown_runtime_names_the_known_ones():
-    with pytest.raises(InputError, match=f"there is no runtime 'cloud'; there are {', '.join(RUNTIMES)}"):
+    with pytest.raises(InputError, match=f"there is no runtime 'cloud'; there (is|are) {', '.join(RUNTIMES)}"):
         runtime("cloud")
