@@ -10,6 +10,7 @@ from chaos.scenarios import SCENARIOS
 from chaos.triggers import TRIGGERS
 from harness.mirrors import MIRRORS
 from harness.workloads import KINDS
+from spark_verify import recording
 from spark_verify.checks import REGISTRY
 from topologies import TOPOLOGIES
 
@@ -23,7 +24,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
         "workloads": {name: kind.about for name, kind in KINDS.items()},
         "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
         "triggers": {name: _first_line(trigger) for name, trigger in TRIGGERS.items()},
-        "checks": {name: check.guarantee for name, check in REGISTRY.items()},
+        "checks": {name: check.guarantee for name, check in REGISTRY.items()} | dict(recording.GUARANTEES),
     }
 
 

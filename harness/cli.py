@@ -125,19 +125,21 @@ def run(
         raise InputError("--duration nan is not a number of seconds; give one from 1 to 86400")
     wish = Wish(
         seed=secrets.randbits(32) if seed is None else seed,
-        topology=parse(topology) if topology else None,
+        topology=parse(topology) if topology is not None else None,
         mirror=mirror,
         mirror_options=dict(option_value(text) for text in options),
         duration=duration,
     )
     chosen = scenario(scenario_name, wish)
     if dry_run:
-        return _dry_run(chosen, runtime)
+        return _dry_run(chosen, runtime, as_json=as_json)
     folder = out or RUNS / f"{chosen.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     _check_places(folder, out, junit)
     _record(chosen, runtime, folder, _again(wish, chosen, runtime, topology), warm=not no_verify, keep=keep)
     if no_verify:
         click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)
+        if as_json:
+            click.echo(json.dumps({"verdict": None, "run": str(folder), "seed": chosen.seed, "scenario": chosen.name}))
         return 0
     return _judge([folder], as_json=as_json, junit=junit)
 
@@ -166,12 +168,17 @@ def _check_parent(option: str, path: Path) -> None:
         raise InputError(f"{option} {path}: the folder {parent} cannot be written; name another place")
 
 
-def _dry_run(chosen: Scenario, runtime: str) -> int:
+def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
+    import msgspec
+
     from chaos.schedule import describe
     from harness.run import check
     from topologies import draw
 
     check(chosen, runtime)
+    if as_json:
+        click.echo(msgspec.json.encode(chosen))
+        return 0
     click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}\n\n{draw(chosen.topology)}\n")
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
@@ -184,7 +191,7 @@ def _again(wish: Wish, chosen: Scenario, runtime: str, topology: str | None) -> 
     words += ["--topology", f"'{topology}'"] if topology else []
     words += ["--mirror", wish.mirror] if wish.mirror else []
     words += [f"--set {name}={value}" for name, value in wish.mirror_options.items()]
-    words += ["--duration", f"{wish.duration:g}"] if wish.duration else []
+    words += ["--duration", str(wish.duration)] if wish.duration else []
     return " ".join(words)
 
 
@@ -233,11 +240,21 @@ def verify(folders: tuple[Path, ...], as_json: bool, junit: Path | None) -> int:
     """Judges run directories again: the same verdict on any machine, at any time."""
     from harness.rundir import RunReader
 
-    for folder in folders:
-        RunReader(folder)  # before Spark takes its time
     if junit:
         _check_junit(junit)
-    return _judge(list(dict.fromkeys(folders)), as_json=as_json, junit=junit)
+    readable, refused = [], []
+    for folder in dict.fromkeys(folders):
+        try:
+            RunReader(folder)  # before Spark takes its time
+            readable.append(folder)
+        except InputError as unreadable:
+            refused.append(unreadable)
+    if not readable:
+        raise refused[0]
+    code = _judge(readable, as_json=as_json, junit=junit)
+    for reason in refused:
+        click.echo(f"linkflap: {reason}", err=True)
+    return WRONG_INPUT if refused else code
 
 
 @linkflap.command("list")

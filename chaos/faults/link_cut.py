@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from chaos.faults.bites import milliseconds
 from chaos.faults.link_path import LinkPath, link_reason
 from chaos.faults.settings import settings
 from harness.model.protocols import Bite, World
 from harness.model.scenario import FaultSpec, Option
 from harness.model.topology import Topology
 
-UNANSWERED_WITHIN = 1.0
+UNANSWERED_WITHIN = 2.0
 
 
 class LinkCut:
@@ -39,11 +38,10 @@ class LinkCut:
         self._path.cut()
 
     def bite(self) -> Bite:
-        return self._path.bite("round trip over the link", "no answer", self._measure)
+        return self._path.bite("round trip over the link", "ended at once without an answer", self._measure)
 
     def _measure(self) -> tuple[bool, object]:
-        seconds = self._path.link.round_trip(within=UNANSWERED_WITHIN)
-        return seconds is None, {"before_ms": milliseconds(self._path.before), "during_ms": milliseconds(seconds)}
+        return self._path.ends_at_once(within=UNANSWERED_WITHIN)
 
     def heal(self) -> Sequence[str]:
         return self._path.heal()

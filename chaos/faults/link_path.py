@@ -7,9 +7,10 @@ not answer before the fault proves nothing when it does not answer during it: th
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Final
 
-from chaos.faults.bites import BITES_WITHIN, Measure, watch
+from chaos.faults.bites import BITES_WITHIN, Measure, milliseconds, watch
 from harness.model.errors import DeadlineExceeded, FaultError, InputError
 from harness.model.protocols import Bite, Direction, World
 from harness.model.scenario import FaultSpec
@@ -68,6 +69,17 @@ class LinkPath:
 
     def add(self, kind: str, direction: Direction, **attributes: int) -> None:
         self.link.add_toxic(kind, direction, attributes, owner=self._owner)
+
+    def ends_at_once(self, *, within: float) -> tuple[bool, object]:
+        """Whether a round trip ended without an answer long before the `within` seconds it was given.
+
+        A stalled link or a starved machine gives no answer either, but only when the time is up.
+        """
+        began = time.monotonic()
+        seconds = self.link.round_trip(within=within)
+        took = time.monotonic() - began
+        seen = {"before_ms": milliseconds(self.before), "during_ms": milliseconds(seconds), "ended_after_ms": milliseconds(took)}
+        return seconds is None and took < within / 2, seen
 
     def bite(self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN) -> Bite:
         """As `bites.watch`; a path that did not answer before cannot be seen to be bitten."""

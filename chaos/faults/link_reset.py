@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from chaos.faults.bites import milliseconds
 from chaos.faults.link_path import LinkPath, link_reason
 from chaos.faults.settings import settings
 from harness.model.protocols import Bite, World
@@ -39,11 +38,10 @@ class LinkReset:
         self._path.add("reset_peer", "responses", timeout=0)
 
     def bite(self) -> Bite:
-        return self._path.bite("round trip over the link", "ended without an answer", self._measure)
+        return self._path.bite("round trip over the link", "ended at once without an answer", self._measure)
 
     def _measure(self) -> tuple[bool, object]:
-        seconds = self._path.link.round_trip(within=UNANSWERED_WITHIN)
-        return seconds is None, {"before_ms": milliseconds(self._path.before), "during_ms": milliseconds(seconds)}
+        return self._path.ends_at_once(within=UNANSWERED_WITHIN)
 
     def heal(self) -> Sequence[str]:
         return self._path.heal()
