@@ -61,6 +61,13 @@ def _stepped_back(anomaly: Anomaly, link: str, windows: Sequence[Window]) -> str
     return f"offset translation steps back: {records} of at most {bound} records"
 
 
+def _cut_apart(anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
+    """A transaction may arrive in part where a forced failover cut each partition on its own."""
+    if anomaly.evidence.get("failover") != "forced":
+        return None
+    return f"partitions are mirrored independently: {anomaly.evidence.get('records')} of its records had not arrived"
+
+
 def _interval(anomaly: Anomaly, name: str) -> tuple[int, int] | None:
     value = anomaly.evidence.get(name)
     if isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(v, int) for v in value):
@@ -98,6 +105,24 @@ ALLOWANCES: Final = (
         "where syncs were late, what lies above the offset that the mirror had last committed for the group",
         citation="KIP-1279, group offset sync: the destination may be behind by one interval, never ahead",
         permits=_stepped_back,
+    ),
+    Allowance(
+        mirror="mm2",
+        options={},
+        kind="torn-by-failover",
+        window="a forced failover",
+        bound="transactions of which some partitions had arrived when the source was given up",
+        citation="KIP-382: MirrorMaker 2 copies every partition on its own, and asynchronously",
+        permits=_cut_apart,
+    ),
+    Allowance(
+        mirror="shadow",
+        options={},
+        kind="torn-by-failover",
+        window="a forced failover",
+        bound="transactions of which some partitions had arrived when the source was given up",
+        citation="KIP-382 and KIP-1279: every partition is fetched on its own, and asynchronously",
+        permits=_cut_apart,
     ),
 )
 

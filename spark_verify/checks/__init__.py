@@ -22,6 +22,7 @@ from spark_verify.checks import (
     read_committed_visibility,
     replica_agreement,
     sequence_continuity,
+    torn_transaction,
 )
 from spark_verify.checks.base import Check
 
@@ -34,6 +35,7 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
             duplicate.CHECK,
             ghost_ack.CHECK,
             commit_aborted.CHECK,
+            torn_transaction.CHECK,
             read_committed_visibility.CHECK,
             aborted_read.CHECK,
             last_stable_offset.CHECK,

@@ -47,7 +47,7 @@ def _native(view: PartitionView, log: Log | None, cluster: str, what: Told) -> S
     shown = np.where(at >= 0, log.replica.records.offset[at] if len(log.replica.records) else -1, what.acked[must])
     findings: list[Finding] = list(examined(view, cluster, np.maximum(shown, promoted_at(view, cluster) or 0)))
     absent, hidden = must[at < 0], must[(at >= 0) & ~_kept(view, log, at)]
-    if reason := _incomplete(view, log):
+    if reason := incomplete(view, log):
         return [*findings, Unjudged(reason=reason)] if len(absent) else findings
     return [*findings, *_lost(what, absent, cluster, "absent"), *_lost(what, hidden, cluster, "not visible")]
 
@@ -60,7 +60,7 @@ def _kept(view: PartitionView, log: Log, at: Ints) -> Bools:
     return np.asarray(log.visible[at] | waiting)
 
 
-def _incomplete(view: PartitionView, log: Log) -> str:
+def incomplete(view: PartitionView, log: Log) -> str:
     """Why absence from this log proves nothing; empty when it does."""
     replica = log.replica
     if not log.whole:

@@ -2,7 +2,8 @@
 
 A record must be committed (Jepsen's rule) when its transaction's commit returned ok, or returned nothing but a read_committed
 reader got one of its records all the same; or when it was sent without a transaction and acknowledged. A record must never be
-seen when its transaction was ended by abort, or its commit was refused for certain.
+seen when its transaction was ended by abort, or its commit was refused for certain. What was read counts here where it was read;
+that the other partitions of the transaction must have it too is torn-transaction's to see, which looks across partitions.
 """
 
 from __future__ import annotations

@@ -1,0 +1,210 @@
+"""torn-transaction: a transaction is visible everywhere or nowhere (KIP-98, atomic writes to several partitions).
+
+On the cluster that took it, as soon as one of its records is committed, or a read_committed reader got one, in any partition, all
+of its records must be visible in all partitions: Jepsen's rule that a commit of which nobody knows the outcome took place when
+any of its writes was read. What was still waiting for its marker when its cluster was given up is not held against it.
+
+Over a mirror, after a failover: of a transaction that is committed at the source, a mirrored era that ends with the failover has
+all or nothing. A planned failover drains first. A forced one over a mirror that copies each partition on its own cuts every
+partition where it happens to be: counted as torn-by-failover, and allowed where that is documented.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from spark_verify.checks.logs import ABORTED, OPEN, Log, among, canonical, distinct, locate
+from spark_verify.checks.lost_write import incomplete
+from spark_verify.checks.outcomes import Told, read_uids, told
+from spark_verify.eras import lost_at, promoted_at
+from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion
+
+COUNTS: Final = ("visible", "aborted", "open", "absent")
+TORN, BY_FAILOVER = "torn-transaction", "torn-by-failover"
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Counts, per transaction of this partition, what became of its records: one clue per cluster, with one column per count."""
+    logs = canonical(view)
+    findings: list[Finding] = []
+    for cluster in sorted({s.cluster for s in view.sends if s.kind == "transaction"}):
+        what = told(view, cluster)
+        if cluster in logs:
+            findings += _native(view, logs[cluster], what)
+        else:
+            findings.append(Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}"))
+        for promotion in view.promotions:
+            if promotion.source in logs and promotion.cluster in logs and promotion.cluster != cluster:
+                findings += _mirrored(view, promotion, logs, what)
+    return findings
+
+
+def _native(view: PartitionView, log: Log, what: Told) -> Sequence[Finding]:
+    """What became of transactions on the cluster that took them. Of a torn log nothing is said: the caller knows that it is."""
+    cluster, records = log.replica.cluster, log.replica.records
+    rows = _transactional(what)
+    rows = rows[~what.refused[rows] & ~((what.acked[rows] >= 0) & (what.acked[rows] < log.replica.log_start))]
+    if not log.whole or not len(rows):
+        return []
+    at = locate(records.uid, what.uid[rows])
+    there = at >= 0
+    state = np.where(there, log.record_state[at] if len(records) else -1, -1)
+    waiting = state == OPEN
+    unproven = (waiting if lost_at(view, cluster) is not None else np.zeros_like(waiting)) | (
+        ~there & bool(incomplete(view, log))
+    )
+    shown = among(what.uid[rows], read_uids(view, cluster, "read_committed"))
+    offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
+    became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)
+    kept = ~unproven
+    return _told(cluster, "native", "", what, rows[kept], became[kept], offset[kept], shown[kept])
+
+
+def _mirrored(view: PartitionView, promotion: Promotion, logs: Mapping[str, Log], what: Told) -> Sequence[Finding]:
+    """What of transactions that the source has committed is in the mirrored era of a cluster that was promoted.
+
+    What waits for its marker at the source counts as committed there if another partition has a COMMIT of it.
+    """
+    source, destination = logs[promotion.source], logs[promotion.cluster]
+    theirs, ours = source.replica.records, destination.replica.records
+    rows = _transactional(what)
+    if not (source.whole and destination.whole and len(theirs) and len(rows)):
+        return []
+    at = locate(theirs.uid, what.uid[rows])
+    due = (at >= 0) & (source.visible[at] | (source.record_state[at] == OPEN))
+    rows, at = rows[due], at[due]
+    era = np.flatnonzero(destination.visible & (ours.offset < (promoted_at(view, promotion.cluster) or 0)))
+    arrived = among(what.uid[rows], ours.uid[era])
+    below = locate(ours.uid, what.uid[rows])
+    offset = np.where(below >= 0, ours.offset[below] if len(ours) else -1, -1)
+    hop, nobody = f"{promotion.link} {promotion.kind}", np.zeros(len(rows), np.bool_)
+    return _told(promotion.cluster, "mirrored", hop, what, rows, np.where(arrived, 0, 3), offset, nobody)
+
+
+def _transactional(what: Told) -> Ints:
+    of = np.array([s.kind == "transaction" for s in what.sends], np.bool_)
+    return np.flatnonzero(of[what.send]) if len(what) else np.empty(0, np.int64)
+
+
+def _told(
+    cluster: str, origin: Origin, hop: str, what: Told, rows: Ints, became: Ints, offset: Ints, shown: Bools
+) -> Sequence[Finding]:
+    """One clue: a row of `COUNTS` per transaction, and where and which is the first of its records that is not visible."""
+    if not len(rows):
+        return []
+    numbers = np.array([s.number for s in what.sends], np.int64)[what.send[rows]]
+    operations = distinct(numbers)
+    place = np.searchsorted(operations, numbers)
+    table = np.zeros((len(COUNTS), len(operations)), np.int64)
+    np.add.at(table, (became, place), 1)
+    read = np.zeros(len(operations), np.int64)
+    np.add.at(read, place, shown.astype(np.int64))
+    gone = np.flatnonzero(became > 0)[::-1]
+    first = np.full((2, len(operations)), -1, np.int64)
+    first[:, place[gone]] = offset[gone], what.uid[rows[gone]]
+    columns = dict(zip(COUNTS, table.tolist(), strict=True))
+    data = {"hop": hop, "operation": operations.tolist(), "read": read.tolist()} | columns
+    data |= {"offset": first[0].tolist(), "uid": first[1].tolist()}
+    return [
+        Clue(cluster=cluster, offset=-1, data=data),
+        Examined(cluster=cluster, origin=origin, count=len(operations)),
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One partition's share of a transaction on one cluster. `offset` and `uid` are of its first record that is not visible."""
+
+    topic: str
+    partition: int
+    counts: Mapping[str, int]
+    read: int
+    offset: int
+    uid: int
+
+    @property
+    def shown(self) -> bool:
+        """Whether anything of it is, or was, to be seen."""
+        return self.counts["visible"] + self.read > 0
+
+    @property
+    def hidden(self) -> int:
+        """How many of its records are not visible."""
+        return sum(self.counts.values()) - self.counts["visible"]
+
+
+def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
+    """Transactions of which something is visible, and not everything: at the first partition that lacks something."""
+    parts: dict[tuple[str, str, int], list[Part]] = defaultdict(list)
+    for clue in clues:
+        for operation, part in _parts(clue):
+            parts[clue.cluster, str(clue.data["hop"]), operation].append(part)
+    return [
+        _torn(cluster, hop, operation, mine)
+        for (cluster, hop, operation), mine in sorted(parts.items(), key=lambda item: item[0])
+        if any(p.shown for p in mine) and any(p.hidden for p in mine)
+    ]
+
+
+def _parts(clue: Clue) -> Iterable[tuple[int, Part]]:
+    columns = [_column(clue, name) for name in ("operation", "read", "offset", "uid", *COUNTS)]
+    for operation, read, offset, uid, *counts in zip(*columns, strict=True):
+        told_of = dict(zip(COUNTS, counts, strict=True))
+        yield (
+            operation,
+            Part(topic=clue.topic, partition=clue.partition, counts=told_of, read=read, offset=offset, uid=uid),
+        )
+
+
+def _column(clue: Clue, name: str) -> list[int]:
+    values = clue.data[name]
+    return values if isinstance(values, list) else []
+
+
+def _torn(cluster: str, hop: str, operation: int, parts: Sequence[Part]) -> Combined:
+    # Where it is whole in some partitions, one that has nothing of it says more than one that has a part.
+    worst = min((p for p in parts if p.hidden), key=lambda p: (p.counts["visible"] > 0, p.topic, p.partition))
+    link, _, failover = hop.partition(" ")
+    evidence: dict[str, object] = {
+        "operation": operation,
+        "records": sum(p.hidden for p in parts),
+        "of": sum(sum(p.counts.values()) for p in parts),
+        "uid": worst.uid,
+        "partitions": [{"topic": p.topic, "partition": p.partition} | dict(p.counts) for p in parts],
+    }
+    if hop:
+        evidence |= {"link": link, "failover": failover}
+    found = Found(kind=BY_FAILOVER if failover == "forced" else TORN, cluster=cluster, offset=worst.offset, evidence=evidence)
+    return Combined(found=found, topic=worst.topic, partition=worst.partition)
+
+
+CHECK = Check(
+    name="torn-transaction",
+    guarantee="A transaction of which anything is visible is visible in every partition that it wrote to.",
+    source="KIP-98 (atomic writes); Jepsen kafka workload (a commit of unknown outcome took place when any of it was read)",
+    inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name=TORN,
+            meaning="Some of a transaction's records are visible on a cluster and others not; the offset is that of the first "
+            "that is not, -1 when it is nowhere. On a mirror: after a planned failover.",
+            smallest="a transaction wrote 1 to A.t-0, which has COMMIT, and 2 to A.t-1, which has ABORT: at the offset of 2.",
+        ),
+        AnomalyKind(
+            name=BY_FAILOVER,
+            meaning="After a forced failover the mirrored era has some of a transaction's records and not the others.",
+            smallest="A has a committed 1 and 2, in a partition each; B has 1 and was promoted: at offset -1 of the other one.",
+        ),
+    ),
+    complete=frozenset({"promotions", "sends"}),
+    kernel=kernel,
+    combine=combine,
+    unit="transactions",
+    due=frozenset({"native"}),
+)

@@ -1,0 +1,136 @@
+"""torn-transaction: the smallest histories, of one partition and of two."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from histories import Log, Rejected, assert_accepted, assert_rejected, commit, examined, poll, promoted, unjudged, view
+
+from harness.model.scenario import MirrorSpec
+from harness.model.verdict import Anomaly
+from spark_verify.allowed import why_allowed
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Clue, Found
+
+NAME = "torn-transaction"
+A12 = Log("A").txn(1, 2, pid=7)
+TOLD = [commit(1, 2, acked=0)]
+ACCEPTED = {
+    "whole": (view([A12, Log("B").data(1, 2)], sends=TOLD), {"A/native": 1}),
+    "aborted": (view([Log("A").txn(1, 2, pid=7, end="abort")], sends=[commit(1, 2, ending="abort")]), {"A/native": 1}),
+    "whole on both sides": (
+        view([A12, Log("B").data(1, 2)], sends=TOLD, promotions=[promoted(2)]),
+        {"A/native": 1, "B/mirrored": 1},
+    ),
+    "nothing of it arrived": (view([A12, Log("B")], sends=TOLD, promotions=[promoted(0)]), {"A/native": 1, "B/mirrored": 1}),
+    "sent alone": (view([Log("A").data(1)], sends=[replace(commit(1, 2, acked=0), kind="send")]), {}),
+    "refused": (
+        view([Log("A").txn(1, pid=7)], sends=[replace(commit(1, 2, offsets=[0, -1]), refused=np.array([False, True]))]),
+        {"A/native": 1},
+    ),
+}
+REJECTS = {
+    "torn-transaction": Rejected(
+        view=view([Log("A").txn(1, pid=7).txn(2, pid=7, end="abort")], sends=TOLD), cluster="A", offset=2
+    ),
+    "torn-by-failover": Rejected(
+        view=view([A12, Log("B").data(1)], sends=TOLD, promotions=[promoted(1)]), cluster="B", offset=-1
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def together(*views, mirror="mm2"):
+    """(kind, cluster, partition, offset, allowed) of what the partitions of one topic show when they are put together."""
+    clues = [
+        Clue(cluster=f.cluster, offset=f.offset, data=f.data, topic="A.t", partition=partition)
+        for partition, seen in enumerate(views)
+        for f in REGISTRY[NAME].kernel(seen)
+        if isinstance(f, Clue)
+    ]
+    return [
+        (c.found.kind, c.found.cluster, c.partition, c.found.offset, allowed(c.found, mirror))
+        for c in REGISTRY[NAME].combine(clues)
+    ]
+
+
+def allowed(found: Found, mirror: str) -> bool:
+    anomaly = Anomaly(
+        check=NAME, kind=found.kind, cluster=found.cluster, topic="A.t", partition=0, offset=found.offset,
+        evidence=found.evidence,
+    )  # fmt: skip
+    return why_allowed(anomaly, MirrorSpec(kind=mirror, options={}), "A->B", []) is not None
+
+
+def share(uid, log, *others, outcome="info", **rest):
+    """One partition's share of operation 1."""
+    return view([log, *others], sends=[replace(commit(uid, acked=0, outcome=outcome), number=1)], **rest)
+
+
+COMMITTED, ABORTED = Log("A").txn(1, pid=7), Log("A").txn(2, pid=7, end="abort")
+WAITING, NOWHERE = Log("A").txn(2, pid=7, end=None), Log("A").data(9)
+
+
+@pytest.mark.parametrize(("other", "offset"), [(ABORTED, 0), (WAITING, 0), (NOWHERE, 0)])
+@pytest.mark.parametrize("outcome", ["ok", "info", "fail"])
+def test_committed_in_one_partition_and_not_in_the_other(other, offset, outcome):
+    found = together(share(1, COMMITTED, outcome=outcome), share(2, other, outcome=outcome))
+    assert found == [("torn-transaction", "A", 1, offset, False)]
+
+
+def test_what_was_read_in_one_partition_must_be_in_the_other():
+    found = together(share(1, NOWHERE, reads=[poll((0, 1))]), share(2, ABORTED))
+    assert found == [("torn-transaction", "A", 0, 0, False)]
+
+
+def test_aborted_everywhere_is_whole():
+    assert together(share(1, Log("A").txn(1, pid=7, end="abort")), share(2, ABORTED)) == []
+
+
+def test_a_marker_that_was_not_written_yet_when_the_cluster_was_given_up():
+    given_up = {"promotions": [promoted(0)]}
+    assert together(share(1, COMMITTED, **given_up), share(2, WAITING, **given_up)) == []
+    assert together(share(1, COMMITTED, **given_up), share(2, ABORTED, **given_up)) == [("torn-transaction", "A", 1, 0, False)]
+
+
+@pytest.mark.parametrize("mirror", ["mm2", "shadow"])
+def test_a_forced_failover_may_cut_a_transaction_apart(mirror):
+    arrived = share(1, COMMITTED, Log("B").data(1), promotions=[promoted(1)])
+    behind = share(2, Log("A").txn(2, pid=7), Log("B"), promotions=[promoted(0)])
+    assert together(arrived, behind, mirror=mirror) == [("torn-by-failover", "B", 1, -1, True)]
+    waiting = share(2, WAITING, Log("B"), promotions=[promoted(0)])
+    assert together(arrived, waiting, mirror=mirror) == [("torn-by-failover", "B", 1, -1, True)]
+
+
+def test_a_planned_failover_may_not():
+    arrived = share(1, COMMITTED, Log("B").data(1), promotions=[promoted(1, kind="planned")])
+    behind = share(2, Log("A").txn(2, pid=7), Log("B"), promotions=[promoted(0, kind="planned")])
+    assert together(arrived, behind) == [("torn-transaction", "B", 1, -1, False)]
+
+
+def test_no_other_mirror_is_allowed_it():
+    arrived = share(1, COMMITTED, Log("B").data(1), promotions=[promoted(1)])
+    behind = share(2, Log("A").txn(2, pid=7), Log("B"), promotions=[promoted(0)])
+    assert together(arrived, behind, mirror="another") == [("torn-by-failover", "B", 1, -1, False)]
+
+
+def test_a_torn_log_and_an_unknown_leader_prove_no_tear():
+    whole = share(1, COMMITTED)
+    assert together(whole, share(2, Log("A").txn(2, pid=7, end=None).torn())) == []
+    assert together(whole, share(2, Log("A", leader=False).data(9), topology="A:3->B:3")) == []
+    assert unjudged(NAME, view([], sends=TOLD))
+
+
+def test_a_transaction_is_counted_once_per_partition():
+    twice = [replace(commit(1, acked=0), number=1), replace(commit(2, acked=1), number=1)]
+    assert examined(NAME, view([A12], sends=twice)) == {"A/native": 1}
