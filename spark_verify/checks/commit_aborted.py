@@ -1,7 +1,9 @@
 """commit-aborted: an acknowledged commit ends in COMMIT markers on the cluster that acknowledged it (KIP-98).
 
 The coordinator answers EndTxn once PREPARE_COMMIT is in its log, before the markers are in the partitions. So a cluster that
-was given up by force may lack the markers of its last moments: a restart would write them. Only those may be missing.
+was given up by force may lack the markers of its last moments: a restart would write them. Only those may be missing: a producer
+id begins no transaction before all markers of its last are written, so one whose next operation is in the log
+has none to wait for.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from spark_verify.checks.logs import ABORTED, NOWHERE, OPEN, Log, canonical, distinct, locate
+from spark_verify.checks.logs import ABORTED, OPEN, Log, canonical, distinct, followed, locate
 from spark_verify.checks.outcomes import Told, told
 from spark_verify.eras import lost_at, on_cluster
 from spark_verify.view import Bools, Ints, PartitionView
@@ -40,12 +42,14 @@ def _judge(view: PartitionView, log: Log, what: Told) -> Sequence[Finding]:
     findings: list[Finding] = [Examined(cluster=cluster, origin="native", count=len(transactions))] if len(rows) else []
     state = log.record_state[at]
     findings += _ended_otherwise(log, what, rows[state == ABORTED], at[state == ABORTED], "commit-aborted")
-    waiting = state == OPEN
-    if not waiting.any():
+    following = followed(log)[at]
+    overrun = (state != ABORTED) & (following >= 0)
+    waiting = (state == OPEN) & ~overrun
+    if not (waiting | overrun).any():
         return findings
     if not log.whole:
         return [*findings, Unjudged(reason=f"the log of {cluster} is torn, so its markers may be missing for that")]
-    late = waiting & ~_excused(view, cluster, what)[what.send[rows]]
+    late = overrun | (waiting & ~_excused(view, cluster, what)[what.send[rows]])
     return [*findings, *_ended_otherwise(log, what, rows[late], at[late], "commit-unmarked")]
 
 
@@ -77,7 +81,7 @@ def _ended_otherwise(log: Log, what: Told, rows: Ints, at: Ints, kind: str) -> S
             "transactional_id": operation.transactional_id,
             "client": operation.client,
         }
-        offset = int(records.offset[first]) if marker == NOWHERE else marker
+        offset = marker if kind == "commit-aborted" else int(records.offset[first])
         found.append(Found(kind=kind, cluster=log.replica.cluster, offset=offset, evidence=evidence))
     return found
 
@@ -95,7 +99,8 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="commit-unmarked",
-            meaning="The commit returned ok and the log has no marker for it; the offset is the first record's.",
+            meaning="The commit returned ok and the log has no marker for it, none before its producer's next transaction; "
+            "the offset is the first record's.",
             smallest="commit_transaction of 1 returned ok, A lives on and has only 1: at its offset.",
         ),
     ),

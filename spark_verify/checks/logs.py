@@ -130,6 +130,29 @@ def _transactions(batches: Batches, data: Ints, first_at: Ints, marker_at: Ints)
     )
 
 
+def followed(log: Log) -> Ints:
+    """Per record of a transaction, the record of its producer id's next operation if no marker is between the two, else -1.
+
+    Markers do not tell: one that is missing gives its data to the next one of that producer id. But a record says which operation
+    wrote it, and an operation has a marker of its own. Indices into the log's records; records that are not ours have -1.
+    """
+    records, next_of = log.replica.records, np.full(len(log.replica.records), -1, np.int64)
+    part = np.flatnonzero((log.record_state != PLAIN) & (records.operation >= 0))
+    pid = log.replica.batches.producer_id[records.batch[part]]
+    order = part[np.argsort(pid, kind="stable")]
+    if not len(order):
+        return next_of
+    pid, operation = log.replica.batches.producer_id[records.batch[order]], records.operation[order]
+    marker = log.marker[records.batch[order]]
+    together = (pid[1:] == pid[:-1]) & (marker[1:] == marker[:-1])
+    overrun = np.append(together & (operation[1:] != operation[:-1]), False)
+    edge = np.append(~together, True) | overrun
+    place = np.arange(len(order))
+    last = np.minimum.accumulate(np.where(edge, place, len(order))[::-1])[::-1]
+    next_of[order] = np.where(overrun[last], order[np.minimum(last + 1, len(order) - 1)], -1)
+    return next_of
+
+
 def canonical(view: PartitionView) -> dict[str, Log]:
     """Per cluster, the log that speaks for it."""
     return {cluster: read(replica) for cluster, replica in view.canonical().items()}

@@ -2,8 +2,10 @@
 
 With transactions v1 the marker has the data's epoch, or a higher one when a timeout or a successor ended it; with v2 the
 coordinator raises the epoch at every end, so the marker's is one higher. Both are taken. After a marker no data of a lower epoch
-may follow: its producer was fenced by then. One transaction has one epoch, so a second one without a marker in between means that
-a marker is missing. Markers without data are normal: a partition is added to a transaction before its first record is sent.
+may follow: its producer was fenced by then. One transaction has one epoch and is one operation of one client, so data of another
+epoch or of another operation without a marker in between means that a marker is missing; where a mirror writes with producer ids
+of its own, its transactions hold many operations, so there only epochs count. Markers without data are normal: a partition is
+added to a transaction before its first record is sent.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.byte_equality import KEEP_OFFSETS
 from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import NOWHERE, Log, canonical
+from spark_verify.checks.logs import NOWHERE, Log, canonical, followed
+from spark_verify.eras import eras
 from spark_verify.view import ABORT, COMMIT, DATA, PartitionView
 
 
@@ -23,7 +27,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     findings: list[Finding] = []
     for cluster, log in canonical(view).items():
         findings += examined(view, cluster, log.transactions.first)
-        findings += [*_epochs(log), *_stale(log)]
+        findings += [*_epochs(log), *_overrun(view, log), *_stale(log)]
     return findings
 
 
@@ -46,6 +50,31 @@ def _epochs(log: Log) -> Sequence[Finding]:
             "last_offset": int(every.last[i]),
         }
         found.append(Found(kind="marker-missing", cluster=log.replica.cluster, offset=int(every.first[i]), evidence=evidence))
+    return found
+
+
+def _overrun(view: PartitionView, log: Log) -> Sequence[Finding]:
+    """Operations whose producer id went on to the next one, in the same epoch, without a marker in between."""
+    cluster, records, batches = log.replica.cluster, log.replica.records, log.replica.batches
+    following = followed(log)
+    rows = np.flatnonzero(following >= 0)
+    own = np.zeros(len(rows), np.bool_)
+    for era in eras(view, cluster):
+        if era.origin == "native" or view.mirror.kind in KEEP_OFFSETS:
+            own |= (records.offset[rows] >= era.start) & (records.offset[following[rows]] < era.end)
+    # A new epoch is told by `_epochs` already.
+    epochs = batches.producer_epoch[records.batch]
+    rows = rows[own & (epochs[rows] == epochs[following[rows]])]
+    nexts, firsts, counts = np.unique(following[rows], return_index=True, return_counts=True)
+    found = []
+    for after, first, count in zip(nexts.tolist(), rows[firsts].tolist(), counts.tolist(), strict=True):
+        evidence: dict[str, object] = {
+            "producer_id": int(batches.producer_id[records.batch[first]]),
+            "records": count,
+            "operations": [int(records.operation[first]), int(records.operation[after])],
+            "next_offset": int(records.offset[after]),
+        }
+        found.append(Found(kind="marker-missing", cluster=cluster, offset=int(records.offset[first]), evidence=evidence))
     return found
 
 
@@ -82,7 +111,7 @@ CHECK = Check(
     name="marker-pairing",
     guarantee="Every transaction ends in one marker of its epoch or a later one, and nothing of a lower epoch follows a marker.",
     source="KIP-98; KIP-890 (transactions v2); KIP-1228",
-    inputs=frozenset({"batches", "promotions"}),
+    inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="marker-epoch",
@@ -92,8 +121,9 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="marker-missing",
-            meaning="A producer id wrote in a new epoch although its transaction of the old one has no marker.",
-            smallest="producer 7 wrote 1 in epoch 0, then 2 in epoch 1, without a marker in between: at the offset of 1.",
+            meaning="A producer id wrote in a new epoch, or for its next operation, although its transaction has no marker; "
+            "the offset is that of the transaction's first data.",
+            smallest="producer 7 wrote 1 in one transaction and 2 in the next, without a marker in between: at the offset of 1.",
         ),
         AnomalyKind(
             name="stale-data",

@@ -58,7 +58,7 @@ class Log:
         self.cluster, self.broker, self.start, self.leader, self.canonical = cluster, broker, start, leader, canonical
         self.end = start
         self.batches: list[dict[str, int | bool]] = []
-        self.records: list[tuple[int, int, int, int]] = []
+        self.records: list[tuple[int, int, int, int, int]] = []
         self.sequences: dict[tuple[int, int], int] = {}
         self.damage: tuple[str, ...] = ()
         self.high_watermark: int | None = None
@@ -73,16 +73,20 @@ class Log:
         at: int | None = None,
         digest: Mapping[int, int] | None = None,
         written: int = ENDED,
+        operation: int | None = None,
         **header: int | bool,
     ) -> Log:
-        """A batch of records; `digest` gives payloads another content, `header` other header fields, `at` another offset."""
+        """A batch of records of one operation, numbered as its first payload unless `operation` says otherwise.
+
+        `digest` gives payloads another content, `header` other header fields, `at` another offset.
+        """
         base = self.end if at is None else at
         first = self.sequences.get((pid, epoch), 0) if sequence is None else sequence
         last = (first + len(uids) - 1) % 2**31
         self.sequences[pid, epoch] = (last + 1) % 2**31
         for i, each in enumerate(uids):
             content = (digest or {}).get(each, each * 31 + 7)
-            self.records.append((base + i, each, content, len(self.batches)))
+            self.records.append((base + i, each, content, len(self.batches), uids[0] if operation is None else operation))
         self._batch(
             base, len(uids), pid=pid, epoch=epoch if pid >= 0 else -1, first=first if pid >= 0 else -1,
             last=last if pid >= 0 else -1, transactional=transactional, control=DATA, written=written, **header,
@@ -126,9 +130,7 @@ class Log:
     def replica(self) -> Replica:
         columns = {name: np.array([b[name] for b in self.batches], np.int64) for name in (*INTEGERS, *SEQUENCES)}
         flags = {name: np.array([b[name] for b in self.batches], np.bool_) for name in ("crc_ok", "transactional")}
-        offsets, uids, digests, batch = (np.array(c, np.int64) for c in zip(*self.records, strict=True)) if self.records else (
-            np.empty(0, np.int64) for _ in range(4)
-        )  # fmt: skip
+        offsets, uids, digests, batch, operations = np.array(self.records, np.int64).reshape(-1, 5).T
         return Replica(
             cluster=self.cluster,
             broker=self.broker,
@@ -141,7 +143,7 @@ class Log:
             records=Records(
                 offset=offsets,
                 uid=uids,
-                operation=uids,
+                operation=operations,
                 digest=digests,
                 timestamp=np.array([self.batches[b]["written"] for b in batch], np.int64),
                 batch=batch,
@@ -159,6 +161,7 @@ def view(
     *,
     topology: str = "A->B",
     mirror: Mapping[str, str] | None = None,
+    mirror_kind: str = "mm2",
     topic: str = "A.t",
     promotions: Sequence[Promotion] = (),
     sends: Sequence[Send] = (),
@@ -168,12 +171,13 @@ def view(
     groups: Sequence[GroupOffset] = (),
     ended: int = ENDED,
 ) -> PartitionView:
+    options = {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
     return PartitionView(
         run="run",
         topic=topic,
         partition=0,
         topology=parse(topology),
-        mirror=MirrorSpec(kind="mm2", options=dict(mirror or {"delivery": "at-least-once", "isolation": "read_committed"})),
+        mirror=MirrorSpec(kind=mirror_kind, options=dict(mirror or options)),
         replicas=[log.replica() for log in logs],
         promotions=promotions,
         sends=sends,

@@ -12,6 +12,14 @@ ACCEPTED = {
     "committed": (view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0)]), {"A/native": 1}),
     "aborted as asked": (view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, ending="abort")]), {}),
     "unknown": (view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, outcome="info")]), {}),
+    "two of one producer": (
+        view([Log("A").txn(1, pid=7).txn(2, pid=7)], sends=[commit(1, acked=0), commit(2, acked=2)]),
+        {"A/native": 2},
+    ),
+    "unknown, and then another": (
+        view([Log("A").txn(1, pid=7, end=None).txn(2, pid=7)], sends=[commit(1, outcome="info"), commit(2, acked=1)]),
+        {"A/native": 1},
+    ),
     "A died before the marker": (
         view([OPEN], sends=[commit(1, acked=0, returned=DIES - 1)], promotions=[promoted(0, at=DIES)]),
         {"A/native": 1},
@@ -59,3 +67,22 @@ def test_a_torn_log_without_the_marker_is_not_judged():
 def test_one_anomaly_per_transaction():
     seen = view([Log("A").txn(1, 2, 3, pid=7, end="abort")], sends=[commit(1, 2, 3, acked=0)])
     assert places(NAME, seen) == [("commit-aborted", "A", 3)]
+
+
+MERGED = Log("A").txn(1, 2, pid=7, end=None).txn(3, pid=7)
+TOLD = [commit(1, 2, acked=0, returned=DIES - 1), commit(3, acked=2, returned=DIES - 1)]
+
+
+def test_the_marker_of_the_next_transaction_is_not_its_own():
+    assert places(NAME, view([MERGED], sends=TOLD)) == [("commit-unmarked", "A", 0)]
+
+
+def test_a_cluster_that_died_is_no_excuse_once_the_next_transaction_has_begun():
+    assert places(NAME, view([MERGED], sends=TOLD, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
+    still_open = Log("A").txn(1, 2, pid=7, end=None).txn(3, pid=7, end=None)
+    assert places(NAME, view([still_open], sends=TOLD, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
+
+
+def test_a_missing_marker_before_an_abort_aborts():
+    seen = view([Log("A").txn(1, pid=7, end=None).txn(2, pid=7, end="abort")], sends=[commit(1, acked=0)])
+    assert places(NAME, seen) == [("commit-aborted", "A", 2)]
