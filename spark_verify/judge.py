@@ -136,6 +136,7 @@ def _result(
     said = [counted] if proven else []
     if not (due or said or reasons or examined):
         said = [f"nothing to examine: of {check.unit}, due are {check.due_where}"]
+    said += _never_synced(examined, due)
     return CheckResult(
         name=check.name,
         verdict=Verdict.INVALID if proven else Verdict.UNKNOWN if reasons else Verdict.VALID,
@@ -181,10 +182,23 @@ def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
 def _nothing_seen(check: Check, examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]) -> Iterable[str]:
     """Places where something was due and nothing was examined."""
     for cluster, origin in due:
-        if not examined.get((cluster, origin)):
+        if examined.get((cluster, origin)):
+            continue
+        if origin == "checkpoints":
+            yield f"no committed offset of a group was ever sampled on {cluster}, so what was synced from there is unknown"
+        else:
             yield f"no {origin} {check.unit} of {cluster} were there to examine"
     if not due and check.due_at is None and "native" in check.due:
         yield "nothing was due to be examined: the scenario has no workload"
+
+
+def _never_synced(examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]) -> Iterable[str]:
+    """Where a mirror could have synced offsets of a group and, though somebody sampled, none was seen: slow, and no violation."""
+    if not any(origin == "checkpoints" and examined.get((cluster, origin)) for cluster, origin in due):
+        return
+    for cluster, origin in due:
+        if origin == "mirrored" and not examined.get((cluster, "checkpoints")):
+            yield f"no committed offset of a group was seen on {cluster} before the failover: the mirror had synced none"
 
 
 def _stalls(check: Check, events: Sequence[Event]) -> Iterable[str]:

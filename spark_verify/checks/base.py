@@ -43,10 +43,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """How many things (records, batches, transactions: the check's own unit) were looked at, of what origin, where."""
+    """How many things (records, batches, transactions: the check's own unit) were looked at, of what origin, where.
+
+    Of committed offsets of groups that were sampled on a cluster the origin is `checkpoints`: they are in no log.
+    """
 
     cluster: str
-    origin: Origin
+    origin: Origin | Literal["checkpoints"]
     count: int
 
 
@@ -102,7 +105,7 @@ class Check:
     combine: Callable[[Sequence[Clue]], Sequence[Combined]] | None = None
     unit: str = "records"
     due: frozenset[Origin] = frozenset({"native", "mirrored"})
-    due_at: Callable[[Scenario, Sequence[Promotion]], Collection[tuple[str, Origin]]] | None = None
+    due_at: Callable[[Scenario, Sequence[Promotion]], Collection[tuple[str, Origin | Literal["checkpoints"]]]] | None = None
     when: str = ""
     complete: frozenset[Input] = frozenset()
 

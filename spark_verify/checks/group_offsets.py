@@ -6,12 +6,16 @@ although it is below P at the source. MirrorMaker 2 translates P to the last off
 it may step back but never ahead: by what was committed since the last checkpoint and sync, by offset.lag.max, and by as much
 again as the group was behind the end (KAFKA-12468: syncs are kept ever sparser further back). What it commits for the group on
 the destination before a failover (sync.group.offsets) never goes back, never beyond what the group got, nor the log's end.
+
+Sampled committed offsets are counted as `checkpoints` of the cluster they were sampled on. A following group has some on the
+source: where there is none, nobody sampled, and what the mirror committed is unknown. With none on the destination the mirror
+had synced nothing before the failover, which is promised nowhere and said in the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -37,6 +41,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if promotion.source not in logs or promotion.cluster not in logs:
             continue
         for group in sorted({r.group for r in view.reads if r.group} - _settled(view, promotion)):
+            findings += _sampled(view, promotion, group)
             findings += _judge(view, promotion, group, logs[promotion.source], logs[promotion.cluster])
             findings += _checkpoints(view, promotion, group, logs[promotion.cluster])
     return findings
@@ -46,6 +51,16 @@ def _settled(view: PartitionView, promotion: Promotion) -> set[str]:
     """Groups that were at home on the destination before the failover: nobody's offsets are translated for those."""
     here = (r for r in view.reads if r.group and r.cluster == promotion.cluster and r.kind == "poll" and len(r.uids))
     return {r.group for r in here if r.returned < promotion.fault_time}
+
+
+def _sampled(view: PartitionView, promotion: Promotion, group: str) -> Sequence[Finding]:
+    """How many committed offsets of the group were sampled: on the source at all, on the destination before the failover."""
+    own = [g for g in view.groups if g.group == group]
+    told = {
+        promotion.source: sum(g.cluster == promotion.source for g in own),
+        promotion.cluster: sum(g.cluster == promotion.cluster and g.time < promotion.fault_time for g in own),
+    }
+    return [Examined(cluster=cluster, origin="checkpoints", count=count) for cluster, count in told.items() if count]
 
 
 def _judge(view: PartitionView, promotion: Promotion, group: str, source: Log, destination: Log) -> Sequence[Finding]:
@@ -130,13 +145,20 @@ def _checkpoint(kind: str, promotion: Promotion, offset: int, evidence: Mapping[
     return Found(kind=kind, cluster=promotion.cluster, offset=offset, evidence=evidence)
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin]]:
-    """The destinations of the failovers of clusters that a group reads on: readers are in one unless they have `assign`."""
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin | Literal["checkpoints"]]]:
+    """Where failovers of clusters that a group reads on lead to, and samples of the group where they come from.
+
+    Readers are in a group unless they have `assign`.
+    """
     if not scenario.mirror.options.get("groups", ".*"):
         return set()
     groups = [w for w in scenario.workloads if w.kind == "readers" and not w.options.get("assign")]
     read = {str(w.options.get("cluster", w.home)) for w in groups if w.options.get("follow", True)}
-    return {(p.cluster, "mirrored") for p in promotions if p.source in read}
+    due: set[tuple[str, Origin | Literal["checkpoints"]]] = set()
+    for promotion in promotions:
+        if promotion.source in read:
+            due |= {(promotion.cluster, "mirrored"), (promotion.source, "checkpoints")}
+    return due
 
 
 CHECK = Check(

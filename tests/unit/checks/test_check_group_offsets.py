@@ -1,7 +1,7 @@
 """group-offsets: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, poll, promoted, samples, view
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, examined, findings, poll, promoted, samples, view
 
 from harness.model.history import GroupOffset
 from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
@@ -53,7 +53,7 @@ def checkpointed(*offsets: int, high: int = 3, got: int = 3):
     return view(LOGS, promotions=FAILED_OVER, reads=reads, groups=synced(*offsets), watermarks=marks)
 
 
-ACCEPTED |= {"checkpoints": (checkpointed(1, 1, 3), {"B/mirrored": 3})}
+ACCEPTED |= {"checkpoints": (checkpointed(1, 1, 3), {"B/mirrored": 3, "B/checkpoints": 3})}
 REJECTS = {
     "group-skip": Rejected(view=view(LOGS, promotions=FAILED_OVER, reads=moved(1, (2, 3))), cluster="B", offset=1),
     "group-replay": Rejected(
@@ -98,8 +98,9 @@ def test_it_is_due_where_a_group_follows_a_failover():
     def readers(**options: str | bool):
         return WorkloadSpec(kind="readers", home="A", options=options)
 
-    assert due(readers(group="g")) == {("B", "mirrored")}
-    assert due(readers()) == {("B", "mirrored")}, "readers are in a group unless they are assigned"
+    followed = {("B", "mirrored"), ("A", "checkpoints")}
+    assert due(readers(group="g")) == followed
+    assert due(readers()) == followed, "readers are in a group unless they are assigned"
     assert due(readers(assign=True)) == due(readers(follow=False)) == due(readers(cluster="B")) == set()
     assert due(readers(group="g"), groups="") == set()
 
@@ -117,3 +118,11 @@ def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(told, bound)
     logs = [Log("A").data(*uids), Log("B").data(*uids)]
     (found,) = findings(NAME, view(logs, promotions=[promoted(200)], reads=reads, groups=synced(*told)))
     assert (found.kind, found.evidence["records"], found.evidence["bound"]) == ("group-replay", 200, bound)
+
+
+def test_sampled_offsets_are_counted_where_they_were_sampled():
+    on_source = GroupOffset(time=100 * SECOND, cluster="A", group="g", topic="A.t", partition=0, offset=1)
+    after = GroupOffset(time=AFTER, cluster="B", group="g", topic="A.t", partition=0, offset=3)
+    another = GroupOffset(time=SECOND, cluster="A", group="h", topic="A.t", partition=0, offset=1)
+    seen = view(LOGS, promotions=FAILED_OVER, reads=moved(1, (1, 2)), groups=[on_source, another, *synced(1), after])
+    assert examined(NAME, seen) == {"A/checkpoints": 1, "B/checkpoints": 1, "B/mirrored": 3}

@@ -230,14 +230,34 @@ def test_an_anomaly_that_a_missing_part_could_have_made_up_proves_nothing(record
     assert (gone in told.reason) == (verdict is Verdict.UNKNOWN)
 
 
-def test_a_group_that_failed_over_and_was_not_examined_is_unknown(tmp_path):
+def group_failed_over(tmp_path):
+    """A run whose group followed a failover."""
     readers = WorkloadSpec(kind="readers", home="A", options={"group": "g"})
     run = Recorded(tmp_path / "run", workloads=(WorkloadSpec(kind="transactional", home="A"), readers))
     run.event("failover", LINK, kind="forced", fault_time=now())
     run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
-    folder = run.close()
-    told = result(verdict_of(folder, [], "group-offsets"), "group-offsets")
-    assert (told.verdict, told.reason) == (Verdict.UNKNOWN, "no mirrored records of B were there to examine")
+    return run.close()
+
+
+NEVER_SAMPLED = "no committed offset of a group was ever sampled on A, so what was synced from there is unknown"
+NEVER_SYNCED = "no committed offset of a group was seen on B before the failover: the mirror had synced none"
+
+
+@pytest.mark.parametrize(
+    ("looked_at", "verdict", "reason"),
+    [
+        ((), Verdict.UNKNOWN, f"{NEVER_SAMPLED}; no mirrored records of B were there to examine"),
+        ((("B", "mirrored"),), Verdict.UNKNOWN, NEVER_SAMPLED),
+        ((("B", "mirrored"), ("A", "checkpoints")), Verdict.VALID, NEVER_SYNCED),
+        ((("B", "mirrored"), ("A", "checkpoints"), ("B", "checkpoints")), Verdict.VALID, ""),
+    ],
+)
+def test_a_group_that_failed_over_and_was_not_sampled_is_unknown(tmp_path, looked_at, verdict, reason):
+    folder = group_failed_over(tmp_path)
+    rows = [row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2) for c, o in looked_at]
+    told = result(verdict_of(folder, rows, "group-offsets"), "group-offsets")
+    assert (told.verdict, told.reason) == (verdict, reason)
+    assert told.examined == {f"{c}/{o}": 2 for c, o in sorted(looked_at)}
 
 
 def test_a_failover_that_was_scheduled_and_promoted_nothing_is_unknown(tmp_path):
