@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from spark_verify.checks.logs import PLAIN, Log, copies, distinct, locate
-from spark_verify.eras import FOREVER, promoted_at
+from spark_verify.eras import FOREVER, home, promoted_at
 from spark_verify.view import Ints, PartitionView
 
 Tail = Literal["lost-with-source", "drained", "unknown"]
@@ -94,6 +94,13 @@ def _tail(view: PartitionView, source: str, destination: str) -> Tail:
     if any(p.kind == "forced" and (p.source == source or p.cluster == destination) for p in view.promotions):
         return "lost-with-source"
     return "drained" if any(p.cluster == destination for p in view.promotions) else "unknown"
+
+
+def not_promoted(view: PartitionView, cluster: str) -> bool:
+    """Whether clients wrote to a mirrored log that nobody promoted: then nothing tells their records from a mirror's."""
+    if cluster == home(view.topic) or promoted_at(view, cluster) is not None:
+        return False
+    return any(s.cluster == cluster for s in view.sends)
 
 
 def repeated_at_source(compared: Hop) -> Ints:

@@ -14,7 +14,7 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.counting import examined
 from spark_verify.checks.logs import among, canonical, runs, written
-from spark_verify.checks.mirroring import Hop, aborted_or_open, hop, repeated_at_source
+from spark_verify.checks.mirroring import Hop, aborted_or_open, hop, not_promoted, repeated_at_source
 from spark_verify.view import Ints, PartitionView
 
 
@@ -35,6 +35,9 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     cluster = compared.destination.replica.cluster
     offsets = compared.destination.replica.records.offset[compared.mirrored]
     findings: list[Finding] = list(examined(view, cluster, offsets))
+    if not_promoted(view, cluster):
+        reason = f"clients wrote to {view.topic} on {cluster} but no promotion was recorded: what was mirrored cannot be told"
+        return [*findings, Unjudged(reason=reason)]
     torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
     if torn:
         return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so what is missing may have been there")]
@@ -141,9 +144,10 @@ def _divergences(compared: Hop) -> Sequence[Finding]:
     rows = compared.sequence[compared.position[known]]
     theirs, ours = compared.source.replica.records, compared.destination.replica.records
     other = theirs.digest[rows] != ours.digest[compared.mirrored[known]]
+    changed, rows = known[other], rows[other]
     return [
-        _found(compared, "mirror-divergence", known[[i]], source_offset=int(theirs.offset[rows[i]]))
-        for i in np.flatnonzero(other).tolist()
+        _found(compared, "mirror-divergence", changed[start:end], source_offset=int(theirs.offset[rows[start]]))
+        for start, end in runs(changed, compared.position[changed])
     ]
 
 
@@ -166,7 +170,7 @@ CHECK = Check(
     name="order-equality",
     guarantee="A mirrored log is the source's committed records, in their order, unchanged, without holes or strangers.",
     source="KIP-382; Kafka documentation, Geo-Replication: records keep their order and partition",
-    inputs=frozenset({"batches", "records", "promotions"}),
+    inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="mirror-hole",

@@ -1,7 +1,7 @@
 """order-equality: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, places, promoted, unjudged, view
+from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, send, unjudged, view
 
 NAME = "order-equality"
 ACCEPTED = {
@@ -76,3 +76,19 @@ def test_a_chain_is_compared_hop_by_hop():
 
 def test_a_missing_log_is_not_judged():
     assert "no log of B" in unjudged(NAME, view([Log("A").data(1)]))[0]
+
+
+def test_neighbours_that_diverge_are_one_anomaly():
+    seen = view([Log("A").data(1, 2, 3, 4, 5), Log("B").data(1, 2, 3, 4, 5, digest={1: 5, 2: 5, 4: 5})])
+    assert [(f.kind, f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [
+        ("mirror-divergence", 0, 2),
+        ("mirror-divergence", 3, 1),
+    ]
+
+
+def test_clients_on_a_cluster_that_nobody_promoted_are_not_taken_for_a_mirror():
+    logs, sends = [Log("A").data(1), Log("B").data(1).data(8)], [send(1), send(8, cluster="B")]
+    assert places(NAME, view(logs, sends=sends)) == []
+    assert "no promotion was recorded" in unjudged(NAME, view(logs, sends=sends))[0]
+    assert places(NAME, view(logs, sends=sends[:1])) == [("mirror-phantom", "B", 1)]
+    assert unjudged(NAME, view(logs, sends=sends, promotions=[promoted(1)])) == []

@@ -1,0 +1,77 @@
+"""provenance: every record that clients can have written was planned by one of them, on that cluster, for that partition.
+
+An operation's row is written before its first record is sent (`harness.model.history.Operation`, phase invoke), so a payload id
+that no row covers was never handed to a client: the broker has a record that nobody sent, or the history is not that of this log.
+Mirrored records are held to their source by order-equality. Records without a payload id are not ours: counted, never judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.model.payload import FOREIGN
+from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
+from spark_verify.checks.logs import Log, canonical, runs
+from spark_verify.eras import eras
+from spark_verify.view import Bools, Ints, PartitionView, Send
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Looks up the payload id of every record of every native era among what clients were about to send there."""
+    findings: list[Finding] = []
+    for cluster, log in canonical(view).items():
+        for era in eras(view, cluster):
+            offset = log.replica.records.offset
+            rows = np.flatnonzero((offset >= era.start) & (offset < era.end))
+            if era.origin == "native" and len(rows):
+                findings += [Examined(cluster=cluster, origin="native", count=len(rows)), *_judge(view, log, rows)]
+    return findings
+
+
+def _judge(view: PartitionView, log: Log, rows: Ints) -> Sequence[Finding]:
+    cluster, records = log.replica.cluster, log.replica.records
+    uids = records.uid[rows]
+    strange = rows[(uids != FOREIGN) & ~planned(uids, [s for s in view.sends if s.cluster == cluster])]
+    found = []
+    for start, end in runs(strange, records.uid[strange]):
+        first = strange[start]
+        evidence: dict[str, object] = {
+            "records": end - start,
+            "uid": int(records.uid[first]),
+            "operation": int(records.operation[first]),
+            "planned_on": sorted({s.cluster for s in view.sends if planned(records.uid[[first]], [s])[0]}),
+        }
+        found.append(Found(kind="stranger", cluster=cluster, offset=int(records.offset[first]), evidence=evidence))
+    return found
+
+
+def planned(uids: Ints, sends: Sequence[Send]) -> Bools:
+    """Per payload id, whether one of these sends covers it; no two operations share one (`harness.model.payload`)."""
+    if not sends:
+        return np.zeros(len(uids), np.bool_)
+    first = np.array([s.first_uid for s in sends], np.int64)
+    order = np.argsort(first, kind="stable")
+    first, end = first[order], (first + np.array([len(s.offsets) for s in sends], np.int64))[order]
+    place = np.searchsorted(first, uids, side="right") - 1
+    return np.asarray((place >= 0) & (uids < end[place]))
+
+
+CHECK = Check(
+    name="provenance",
+    guarantee="Every record in a cluster's own era was sent by a client, to that cluster and that partition.",
+    source="linkflap's own history: operations are written down before they are sent",
+    inputs=frozenset({"records", "sends", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="stranger",
+            meaning="A record with a payload id of this run that no client was about to send there.",
+            smallest="clients sent 1 to A, A has 1 9: at the offset of 9 on A.",
+            despite_torn=True,
+        ),
+    ),
+    complete=frozenset({"sends", "promotions"}),
+    kernel=kernel,
+    due=frozenset({"native"}),
+)

@@ -1,0 +1,45 @@
+"""provenance: the smallest histories."""
+
+import pytest
+from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, places, promoted, send, view
+
+NAME = "provenance"
+ACCEPTED = {
+    "sent": (view([Log("A").data(1, 2)], sends=[send(1, 2, acked=0)]), {"A/native": 2}),
+    "sent, nobody knows": (view([Log("A").txn(1, pid=7, end=None)], sends=[commit(1, outcome="info")]), {"A/native": 1}),
+    "in any order": (view([Log("A").data(8, 9).data(1)], sends=[send(1), send(8, 9)]), {"A/native": 3}),
+    "not ours": (view([Log("A").data(-1, -1)]), {"A/native": 2}),
+    "mirrored": (view([Log("A"), Log("B").data(9)]), {}),
+    "native on B": (
+        view([Log("B").data(1).data(8)], sends=[send(8, cluster="B")], promotions=[promoted(1)]),
+        {"B/native": 1},
+    ),
+}
+REJECTS = {
+    "stranger": Rejected(view=view([Log("A").data(1, 9)], sends=[send(1, acked=0)]), cluster="A", offset=1),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_no_client_at_all():
+    assert places(NAME, view([Log("A").data(1)])) == [("stranger", "A", 0)]
+
+
+def test_before_between_and_after_what_was_sent_neighbours_together():
+    seen = view([Log("A").data(1, 2, 3, 4, 5, 6, 7)], sends=[send(3), send(5)])
+    assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(0, 2), (3, 1), (5, 2)]
+
+
+def test_sent_to_another_cluster():
+    seen = view([Log("B").data(1).data(2, 3)], sends=[send(1, 2, 3)], promotions=[promoted(1)])
+    assert [(f.offset, f.evidence["planned_on"]) for f in findings(NAME, seen)] == [(1, ["A"])]
