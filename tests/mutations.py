@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from harness.log import reference
@@ -21,12 +22,16 @@ TOPIC = "A.orders"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a mutation is: the offset on `cluster` at which the anomaly has to be named, and the uids it touches."""
+    """Where a mutation is: the offset on `cluster` at which the anomaly has to be named, and the uids it touches.
+
+    `promised` are those uids that a client knows, or must conclude, to be committed -> their offset on A.
+    """
 
     cluster: str
     partition: int
     offset: int
     uids: frozenset[int] = frozenset()
+    promised: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,37 @@ def uids(data: bytes) -> frozenset[int]:
     return frozenset(reference.identity(record)[0] for record in reference.records(batch))
 
 
+def promised(run: Copy, partition: int, among: frozenset[int]) -> Mapping[int, int]:
+    """Of these uids those that were acknowledged on A and must be committed -> where A's log has them, by the slow decoder."""
+    operations = [row for path in run.root.glob("operations/*.jsonl") for row in run.rows(path)]
+    shown = {uid for path in run.root.glob("polls/*.jsonl") for poll in run.rows(path) for uid in _got(poll, "A", partition)}
+    must: set[int] = set()
+    for row in operations:
+        if row["phase"] != "return" or row["cluster"] != "A":
+            continue
+        for group in row["sends"]:
+            if (group["topic"], group["partition"]) != (TOPIC, partition):
+                continue
+            own = set(range(group["first_uid"], group["first_uid"] + group["count"]))
+            acked = {group["first_uid"] + i for first, count, _ in group.get("acks", ()) for i in range(first, first + count)}
+            outcome = row.get("outcome", "info")
+            ended = row.get("ending") == "commit" and (outcome == "ok" or (outcome == "info" and own & shown))
+            must |= acked if ended or row["kind"] == "send" else set()
+    data = b"".join(data for _, data in batches_in(run.replicas("A", partition)[0]))
+    found = [record for batch in reference.batches(data) if not batch.attributes & 0x20 for record in reference.records(batch)]
+    where = {reference.identity(record)[0]: record.offset for record in found}
+    return {uid: where[uid] for uid in sorted(among & must, key=where.__getitem__)}
+
+
+def _got(poll: dict, cluster: str, partition: int) -> Iterable[int]:
+    """What a read_committed poll on a cluster returned of a partition."""
+    if (poll["cluster"], poll["kind"], poll["isolation"]) == (cluster, "poll", "read_committed"):
+        for fetched in poll["fetched"]:
+            if (fetched["topic"], fetched["partition"]) == (TOPIC, partition):
+                for uid, _, count in fetched.get("runs", ()):
+                    yield from range(uid, uid + count)
+
+
 def mirrored(run: Copy, partition: int) -> list[bytes]:
     """Data batches of B below the promotion."""
     below = run.promotion(partition)
@@ -132,7 +168,7 @@ def interior_batch(run: Copy) -> Place:
     target = batches[len(batches) // 2]
     offset = field_of(target, "base_offset")
     run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
-    return Place(cluster="B", partition=0, offset=offset, uids=uids(target))
+    return Place(cluster="B", partition=0, offset=offset, uids=uids(target), promised=promised(run, 0, uids(target)))
 
 
 def repeated_batch(run: Copy) -> Place:
@@ -160,6 +196,25 @@ def commit_to_abort(run: Copy) -> Place:
     return Place(cluster="B", partition=0, offset=offset)
 
 
+def commit_removed(run: Copy) -> Place:
+    """A COMMIT marker of B's own is gone from every replica, though its producer went on; the offset is its first record's."""
+    batches = native(run, 0)
+    ends = [i for i, data in enumerate(batches) if is_control(data) and with_marker_kind(data, COMMIT) == data]
+    for end in ends:
+        pid = field_of(batches[end], "pid")
+        before = [data for data in batches[:end] if field_of(data, "pid") == pid]
+        after = [data for data in batches[end + 1 :] if field_of(data, "pid") == pid]
+        closing = next((data for data in after if is_control(data)), None)
+        data_of = list(takewhile(lambda data: not is_control(data), reversed(before)))
+        if data_of and closing and not is_control(after[0]) and with_marker_kind(closing, COMMIT) == closing:
+            break
+    else:
+        raise AssertionError("no producer of B committed twice in partition 0")
+    first, offset = data_of[-1], field_of(batches[end], "base_offset")
+    run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
+    return Place(cluster="B", partition=0, offset=field_of(first, "base_offset"), uids=frozenset().union(*map(uids, data_of)))
+
+
 def producer_id_in_use(run: Copy) -> Place:
     """An idempotent batch of B under the producer id and epoch of one of B's transactional producers."""
     batches = [data for data in native(run, 0) if not is_control(data)]
@@ -183,7 +238,7 @@ def shown_tail(run: Copy) -> Place:
     target = mirrored(run, 0)[-1]
     offset = field_of(target, "base_offset")
     run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
-    return Place(cluster="B", partition=0, offset=offset, uids=uids(target))
+    return Place(cluster="B", partition=0, offset=offset, uids=uids(target), promised=promised(run, 0, uids(target)))
 
 
 def unseen_tail(run: Copy) -> Place:
