@@ -2,6 +2,7 @@
 
 An operation's row is written before its first record is sent (`harness.model.history.Operation`, phase invoke), so a payload id
 that no row covers was never handed to a client: the broker has a record that nobody sent, or the history is not that of this log.
+Where there is no row at all of a partition, there is no history to hold it against.
 Mirrored records are held to their source by order-equality. Records without a payload id are not ours: counted, never judged.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.model.payload import FOREIGN
-from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
+from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
 from spark_verify.checks.logs import Log, canonical, runs
 from spark_verify.eras import eras
 from spark_verify.view import Bools, Ints, PartitionView, Send
@@ -34,7 +35,9 @@ def _judge(view: PartitionView, log: Log, rows: Ints) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     uids = records.uid[rows]
     strange = rows[(uids != FOREIGN) & ~planned(uids, [s for s in view.sends if s.cluster == cluster])]
-    found = []
+    if len(strange) and not view.sends:
+        return [Unjudged(reason=f"nothing is written down of what clients sent to {view.topic}-{view.partition}")]
+    found: list[Finding] = []
     for start, end in runs(strange, records.uid[strange]):
         first = strange[start]
         evidence: dict[str, object] = {

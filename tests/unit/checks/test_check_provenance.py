@@ -3,6 +3,9 @@
 import pytest
 from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, places, promoted, send, view
 
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Unjudged
+
 NAME = "provenance"
 ACCEPTED = {
     "sent": (view([Log("A").data(1, 2)], sends=[send(1, 2, acked=0)]), {"A/native": 2}),
@@ -31,8 +34,10 @@ def test_rejects(kind):
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_no_client_at_all():
-    assert places(NAME, view([Log("A").data(1)])) == [("stranger", "A", 0)]
+def test_without_any_history_there_is_nothing_to_hold_a_log_against():
+    (unjudged,) = [f for f in REGISTRY[NAME].kernel(view([Log("A").data(1)])) if isinstance(f, Unjudged)]
+    assert unjudged.reason == "nothing is written down of what clients sent to A.t-0"
+    assert places(NAME, view([Log("A").data(1)])) == []
 
 
 def test_before_between_and_after_what_was_sent_neighbours_together():
