@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,9 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.model.errors import SetupError
 from harness.model.wait import until
-from harness.runtimes.distribution.java import Java
 from spark_verify import session
 
 OPENS = (
@@ -35,15 +34,28 @@ def test_a_killed_harness_leaves_no_jvm():
     )
 
 
-def test_a_java_that_fails_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+FAILS = """
+import sys
+from pathlib import Path
+from harness.model.errors import SetupError
+from harness.runtimes.distribution.java import Java
+from spark_verify import session
+session.java_for = lambda kafka: Java(path=Path(sys.argv[1]), major=17)
+try:
+    session._open_gateway()
+except SetupError as error:
+    print(error, session._jvm)
+"""
+
+
+def test_a_java_that_fails_is_one_sentence(tmp_path: Path):
+    """In a process of its own: in this one a session may be open, and there is one JVM per process."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'Error: could not find a thing' >&2\nexit 1\n")
     java.chmod(0o755)
-    monkeypatch.setattr(session, "java_for", lambda kafka: Java(path=java, major=17))
-    with pytest.raises(SetupError, match=r"Spark did not start with .*could not find a thing; set JAVA_HOME"):
-        session._open_gateway()
-    assert session._jvm is None
+    done = subprocess.run([sys.executable, "-c", FAILS, str(java)], capture_output=True, text=True, timeout=120, check=True)
+    assert re.fullmatch(r"Spark did not start with .*could not find a thing; set JAVA_HOME.* None\n", done.stdout), done.stdout
 
 
 def test_the_telling_line_of_a_trace():
