@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
 from harness.model.wait import until
-from harness.runtimes import cleanup
+from harness.runtimes import cleanup, ledger
 from harness.runtimes.distribution.java import java_for
 from spark_verify import tables
 from spark_verify.source import register
@@ -130,6 +130,7 @@ def close() -> None:
 
 
 def _end(jvm: subprocess.Popen[bytes]) -> None:
+    identity = ledger.identify(jvm.pid)
     if jvm.stdin is not None:
         jvm.stdin.close()
     try:
@@ -137,6 +138,8 @@ def _end(jvm: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
+    if identity is not None:
+        ledger.remove_child(identity)
 
 
 def _fill(future: Future[SparkSession], master: str) -> None:
@@ -211,7 +214,7 @@ def _launch(java: Path, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
         | {"PYTHONPATH": path}
         | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(spark)}
     )
-    return subprocess.Popen(
+    jvm = subprocess.Popen(
         [*([nice, "-n", _NICE] if nice else []), *command],
         stdin=subprocess.PIPE,
         stdout=out,
@@ -219,6 +222,12 @@ def _launch(java: Path, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
         env=environment,
         start_new_session=True,
     )
+    # It ends when its input does, unless Spark's shutdown hangs half-way through its start (seen): then the watchdog ends it.
+    cleanup.watch_over_me()
+    identity = ledger.identify(jvm.pid)
+    if identity is not None:
+        ledger.add_child(identity)
+    return jvm
 
 
 def cause(printed: str) -> str:
