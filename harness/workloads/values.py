@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from typing import Final
 
-_POOL: Final = 1 << 16
-_STRIDE: Final = 2654435761  # Knuth's multiplicative hash: neighbours in uid start far apart in the pool
+_BITS: Final = 16
+_POOL: Final = 1 << _BITS
+_MULTIPLIER: Final = 0x9E3779B97F4A7C15  # Knuth's multiplicative hash, of 64 bits: its high bits depend on all of the uid
 KEYS: Final = 64
 
 
@@ -24,7 +25,7 @@ class Values:
 
     def value(self, uid: int) -> bytes:
         """`size` bytes that belong to this uid."""
-        start = (uid * _STRIDE) % _POOL
+        start = (uid * _MULTIPLIER & 0xFFFF_FFFF_FFFF_FFFF) >> 64 - _BITS
         return self._pool[start : start + self.size]
 
     def key(self, uid: int) -> bytes:
