@@ -56,7 +56,7 @@ class Stage:
     """The World that faults see, and what the run itself needs of it."""
 
     deployment: Deployment
-    mirrors: Mapping[str, Mirror]
+    mirrors: dict[str, Mirror]
     clients: WorkloadClients
     recorder: RunWriter
     captures: logs.Captures
@@ -65,6 +65,9 @@ class Stage:
     @property
     def stopping(self) -> bool:
         return self.ending.is_set()
+
+    def take_up(self, mirror: Mirror) -> None:
+        self.mirrors[mirror.link.name] = mirror
 
     def capture(self, moment: str, cluster: str) -> None:
         self.captures.take(moment, cluster)

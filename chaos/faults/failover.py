@@ -33,7 +33,6 @@ from harness.model.wait import until
 from harness.runtimes import probe
 from harness.wire.offsets import bounds, quiet
 
-MOMENT: Final = "1-failover"
 DRAINS_WITHIN: Final = 90.0
 WRITES_WITHIN: Final = 30.0
 ANSWERS_WITHIN: Final = 1.0
@@ -153,7 +152,7 @@ class FailoverForced(_Failover):
         self._promote("forced", fault_time=died, open_transactions=self._open_transactions)
         self._move(drained=False)
         # The dead do not change: clients need not wait for the copy.
-        self._world.capture(MOMENT, self._source.name)
+        self._world.capture(f"1-{self._spec.id}", self._source.name)
 
     def bite(self) -> Bite:
         expected = {"answering": [], "open_transactions": "at least 1"}

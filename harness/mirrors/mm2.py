@@ -20,8 +20,8 @@ from harness.mirrors import mm2_config
 from harness.mirrors.canary import Canary
 from harness.mirrors.mm2_progress import Gap, Progress
 from harness.mirrors.topics import copy_topics, data_topics
-from harness.model.errors import DeadlineExceeded, SetupError
-from harness.model.protocols import Cluster, Deployment, Recorder, Service
+from harness.model.errors import DeadlineExceeded, InputError, SetupError
+from harness.model.protocols import Cluster, Deployment, Mirror, Recorder, Service
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import CANARY, LinkSpec, topic_name, topic_pattern
 from harness.model.wait import until
@@ -197,6 +197,9 @@ class MirrorMaker:
 
         until(answered, within=SETTLE_SECONDS, what=what)
         return told[0]
+
+    def reversed(self) -> Mirror:
+        raise InputError("MirrorMaker 2 keeps no offsets, so it cannot take topics over for a failback; use --mirror shadow")
 
     def lag(self) -> int | None:
         """Records of the source that are not known to be on the destination; None while the source does not answer.

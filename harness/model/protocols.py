@@ -198,6 +198,14 @@ class Mirror(Protocol):
     def promotion(self) -> Mapping[tuple[str, int], int]:
         """Per (topic, partition), the first offset on the destination that is not the mirror's; asked after stop()."""
 
+    def reversed(self) -> Mirror:
+        """A mirror over the reverse link, not started yet, that takes over the topics which this one promoted (failback).
+
+        Asked after stop(). When it starts, the reverse link's destination loses what it has behind the last common offset: each
+        such cut is an event `truncation` (subject: the reverse link; cluster, topic, partition, offset, end = where the log ended
+        before). Raises InputError from a kind of mirror that cannot.
+        """
+
     @property
     def expected_order_level(self) -> Literal["bytes", "records", "order"]:
         """The strongest equality it promises (design: three levels)."""
@@ -230,6 +238,9 @@ class World(Protocol):
     def clients(self) -> Clients: ...
     @property
     def recorder(self) -> Recorder: ...
+    def take_up(self, mirror: Mirror) -> None:
+        """From now on `mirror` is the one of its link, in `mirrors`: one that was reversed."""
+
     @property
     def stopping(self) -> bool:
         """True once the run is ending: hold no fault open any longer."""

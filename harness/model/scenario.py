@@ -56,6 +56,14 @@ class Minimums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """What a failover may cost at most: records lost (RPO), seconds without writes (RTO). None: it is measured and not judged."""
+
+    rpo_records: int | None = None
+    rto_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """Everything a run is told. A pure function of the scenario's name, its options and the seed."""
 
@@ -68,5 +76,6 @@ class Scenario:
     schedule: tuple[FaultSpec, ...]
     checks: tuple[str, ...] = ()
     minimums: Minimums = Minimums()
+    budgets: Budgets = Budgets()
     partitions: int = 2
     duration: float = 10.0

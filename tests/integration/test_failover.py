@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.faults import FAULTS, failover
+from chaos.faults import FAULTS
 from harness.mirrors import make_mirror
 from harness.model.clock import now
 from harness.model.errors import FaultError
@@ -161,7 +161,7 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(st
     assert bite.bit, bite.measured
     assert bite.measured == {"answering": [], "open_transactions": 1}
     assert "brokers of A down" in fault.heal()
-    assert stage.captured == [(failover.MOMENT, "A")]
+    assert stage.captured == [("1-f", "A")]
     assert stage.clients.calls == [("move", "A", "B", False)]
     promoted = {(data["topic"], data["partition"]): data["offset"] for data in stage.told("promotion")}
     assert promoted == {(TOPIC, 0): 100, (TOPIC, 1): 100}
