@@ -1,0 +1,233 @@
+"""What the shadow mirror costs, against MirrorMaker 2: the same topic, over the same kind of link, from the same Kafka release.
+
+For each size of record and each mirror, on a pair of one-broker clusters of its own: the mirror is started and warmed with some
+data; the link is cut, records are written to the source, the link is restored; then how long the mirror takes for this lag, what
+processor time it and the destination's broker use for it, and its largest resident memory. After that records arrive
+at a steady rate, the link is cut for ten seconds, and the time until the lag is gone is measured. The shadow's cost of 200
+idle partitions comes last.
+
+    python benchmarks/mirrors.py [--megabytes 256] [--sizes 100,1024,10240] [--partitions 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.mirrors import make_mirror
+from harness.model.clock import now
+from harness.model.history import Event
+from harness.model.protocols import Deployment
+from harness.model.scenario import MirrorSpec
+from harness.model.wait import pause, until
+from harness.runtimes.process import deploy
+from harness.wire.offsets import answered_bounds, quiet
+from topologies import parse
+
+TOPIC = "A.records"
+WARM_BYTES = 16 << 20
+STEADY_BYTES = 1 << 20
+"""Bytes a second while the link is cut for ten seconds."""
+CUT_SECONDS = 10.0
+IDLE_PARTITIONS, IDLE_SECONDS, IDLE_CORES = 200, 20.0, 0.05
+TIMES_PER_CPU_SECOND = 5.0
+MEMORY_BYTES = 200_000_000
+WITHIN = 900.0
+MARKS = {"shadow": "harness.mirrors.shadow", "mm2": "org.apache.kafka.connect.mirror.MirrorMaker"}
+"""What the command line of each mirror's process holds."""
+
+
+class Events:
+    """Nobody reads them here."""
+
+    def event(self, kind: str, subject: str, /, **data: object) -> Event:
+        return Event(time=now(), kind=kind, subject=subject, data=data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """One mirror working off a lag: bytes of records as written, seconds of wall and processor time, resident bytes."""
+
+    size: int
+    seconds: float
+    mirror_cpu: float
+    destination_cpu: float
+    memory: int
+    after_cut: float
+
+    def figures(self) -> dict[str, float]:
+        """As it is printed."""
+        megabytes = self.size / 1e6
+        return {
+            "MB/s": round(megabytes / self.seconds, 1),
+            "mirror: CPU s/GB": round(1000 * self.mirror_cpu / megabytes, 2),
+            "destination: CPU s/GB": round(1000 * self.destination_cpu / megabytes, 2),
+            "mirror: MB per CPU s": round(megabytes / self.mirror_cpu, 1),
+            "memory, MB": round(self.memory / 1e6),
+            "seconds behind after a 10 s cut": round(self.after_cut, 2),
+        }
+
+
+class Watched:
+    """The processor time and the largest memory of one process."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self._process = process
+        self.largest = 0
+
+    @property
+    def cpu(self) -> float:
+        """Seconds so far. Looks at the memory as well."""
+        self.largest = max(self.largest, self._process.memory_info().rss)
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+
+def child(holds: str) -> Watched:
+    """The child of ours whose command line holds that."""
+    (found,) = [p for p in psutil.Process().children(recursive=True) if holds in " ".join(p.cmdline())]
+    return Watched(found)
+
+
+class Writer:
+    """Fills the topic with plain records of one size, evenly over its partitions."""
+
+    def __init__(self, bootstrap: str, partitions: int, size: int) -> None:
+        self._producer = Producer(
+            quiet(bootstrap) | {"linger.ms": 20, "batch.size": 1 << 20, "queue.buffering.max.messages": 1_000_000}
+        )
+        self._partitions, self._value = partitions, b"v" * size
+        self.written = 0
+
+    def write(self, size: int) -> None:
+        """About so many bytes; returns when they are acknowledged."""
+        for _ in range(max(1, size // len(self._value))):
+            while True:
+                try:
+                    self._producer.produce(TOPIC, self._value, partition=self.written % self._partitions)
+                    break
+                except BufferError:
+                    self._producer.poll(0.05)
+            self.written += 1
+        until(lambda: self._producer.flush(1) == 0, within=WITHIN, what="records to be acknowledged")
+
+
+@contextmanager
+def mirrored(kind: str, partitions: int) -> Iterator[tuple[Deployment, Callable[[], int]]]:
+    """A pair, a mirror that runs, and what tells how many records of the topic the destination has."""
+    with (
+        tempfile.TemporaryDirectory(prefix="linkflap-mirrors-") as folder,
+        deploy(parse("A->B"), folder=Path(folder), recorder=Events()) as deployment,
+    ):
+        source, destination = (AdminClient(quiet(deployment.clusters[name].bootstrap)) for name in "AB")
+        source.create_topics([NewTopic(TOPIC, partitions, 1)])[TOPIC].result(60)
+        make_mirror(MirrorSpec(kind=kind), deployment.topology.links[0], deployment, Events()).start()
+        places = [(TOPIC, number) for number in range(partitions)]
+        yield deployment, lambda: sum(answered_bounds(destination, places, "high", within=20).values())
+
+
+def cost(kind: str, size: int, megabytes: int, partitions: int) -> Cost:
+    """One mirror, one size of record."""
+    with mirrored(kind, partitions) as (deployment, arrived):
+        mirror, broker = child(MARKS[kind]), child(str(deployment.clusters["B"].brokers[1].log.parent))
+        link = deployment.links["A->B"]
+        writer = Writer(deployment.clusters["A"].bootstrap, partitions, size)
+
+        def level() -> bool:
+            _ = mirror.cpu, broker.cpu  # looks at the memory
+            return arrived() >= writer.written
+
+        writer.write(WARM_BYTES)
+        until(level, within=WITHIN, every=0.05, what="the first records to be mirrored")
+        link.cut()
+        before = writer.written
+        writer.write(megabytes << 20)
+        started, mirror_cpu, broker_cpu = now(), mirror.cpu, broker.cpu
+        link.restore()
+        until(level, within=WITHIN, every=0.05, what="the lag to be mirrored", state=arrived)
+        return Cost(
+            size=(writer.written - before) * size,
+            seconds=(now() - started) / 1e9,
+            mirror_cpu=mirror.cpu - mirror_cpu,
+            destination_cpu=broker.cpu - broker_cpu,
+            memory=mirror.largest,
+            after_cut=after_cut(deployment, writer, level),
+        )
+
+
+def after_cut(deployment: Deployment, writer: Writer, level: Callable[[], bool]) -> float:
+    """Seconds from the end of a ten second cut until all is there that was written, at a steady rate, before that."""
+    link, stop = deployment.links["A->B"], threading.Event()
+
+    def arrive() -> None:
+        while not stop.is_set():
+            writer.write(STEADY_BYTES // 10)
+            stop.wait(0.1)
+
+    arriving = threading.Thread(target=arrive)
+    arriving.start()
+    pause(2.0, lambda: False)
+    link.cut()
+    pause(CUT_SECONDS, lambda: False)
+    stop.set()
+    arriving.join()
+    restored = now()
+    link.restore()
+    until(level, within=WITHIN, every=0.02, what="what was written during the cut to be mirrored")
+    return (now() - restored) / 1e9
+
+
+def idle() -> float:
+    """Cores that the shadow uses for 200 partitions to which nothing is written."""
+    with mirrored("shadow", IDLE_PARTITIONS):
+        shadow = child(MARKS["shadow"])
+        pause(5.0, lambda: False)
+        before, started = shadow.cpu, now()
+        pause(IDLE_SECONDS, lambda: False)
+        return (shadow.cpu - before) / ((now() - started) / 1e9)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, default=256)
+    parser.add_argument("--sizes", default="100,1024,10240")
+    parser.add_argument("--partitions", type=int, default=4)
+    asked = parser.parse_args()
+    rows = {}
+    met = True
+    for size in map(int, asked.sizes.split(",")):
+        of = {kind: cost(kind, size, asked.megabytes, asked.partitions) for kind in ("mm2", "shadow")}
+        ratio = (of["shadow"].size / of["shadow"].mirror_cpu) / (of["mm2"].size / of["mm2"].mirror_cpu)
+        met &= ratio >= TIMES_PER_CPU_SECOND and of["shadow"].memory < MEMORY_BYTES
+        rows[f"{size} B"] = {**{kind: each.figures() for kind, each in of.items()}, "ratio per CPU second": round(ratio, 1)}
+    cores = idle()
+    met &= cores < IDLE_CORES
+    figures = {
+        "benchmark": "mirrors",
+        "baseline": "mm2",
+        "megabytes of lag": asked.megabytes,
+        "records": rows,
+        f"shadow: cores for {IDLE_PARTITIONS} idle partitions": round(cores, 3),
+        "target": {
+            "ratio per CPU second": TIMES_PER_CPU_SECOND,
+            "memory, MB": round(MEMORY_BYTES / 1e6),
+            "idle cores": IDLE_CORES,
+        },
+        "met": met,
+    }
+    print(json.dumps(figures, indent=1))
+    raise SystemExit(not met)
+
+
+if __name__ == "__main__":
+    main()
