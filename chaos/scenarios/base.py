@@ -25,10 +25,9 @@ class Wish:
         """The only source of chance of a schedule: the same seed rolls the same faults."""
         return random.Random(self.seed)
 
-    def mirrored_by(self, **defaults: Option) -> MirrorSpec:
-        """The mirror asked for, with a scenario's defaults for MirrorMaker 2 under the user's options."""
-        kind = self.mirror or "mm2"
-        return MirrorSpec(kind=kind, options={**(defaults if kind == "mm2" else {}), **self.mirror_options})
+    def mirrored_by(self, kind: str = "shadow") -> MirrorSpec:
+        """The mirror asked for, else `kind`, with the user's options."""
+        return MirrorSpec(kind=self.mirror or kind, options=self.mirror_options)
 
 
 GROUP = "linkflap.followers"

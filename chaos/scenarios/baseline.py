@@ -16,7 +16,7 @@ def build(wish: Wish) -> Scenario:
         about="A->B with nothing broken",
         seed=wish.seed,
         topology=topology,
-        mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
+        mirror=wish.mirrored_by(),
         workloads=everyday(topology, link.source),
         schedule=(),
         minimums=Minimums(committed=60, aborted=5, reads=500),

@@ -22,7 +22,7 @@ def build(wish: Wish) -> Scenario:
         about="A:3->B:3; a broker of A is killed, one of B paused, another of A restarted",
         seed=wish.seed,
         topology=topology,
-        mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
+        mirror=wish.mirrored_by(),
         workloads=everyday(topology, link.source),
         schedule=(
             FaultSpec(id="kill", fault="broker-kill", target=f"{link.source}/{killed}", at=2.0, duration=5.0),

@@ -29,7 +29,7 @@ def build(wish: Wish) -> Scenario:
         about="A->B; responses stall for the mirror, then requests, then responses of A's clients",
         seed=wish.seed,
         topology=topology,
-        mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
+        mirror=wish.mirrored_by(),
         workloads=clients,
         schedule=(
             FaultSpec(

@@ -1,7 +1,7 @@
 """link-flap: the main job. A link flaps and slows under load, then its source is killed with transactions open.
 
-Guarantee at stake: what MirrorMaker 2 promises in its mode (KIP-382, KIP-618), Kafka's own transactions on both clusters
-(KIP-98), and that nothing the mirror had shown on B is lost when clients fail over to it. A violation looks like a record of
+Guarantee at stake: what the mirror promises (equal offsets of the shadow, order of MirrorMaker 2), Kafka's own transactions on both
+clusters (KIP-98), and that nothing the mirror had shown on B is lost when clients fail over to it. A violation looks like a record of
 A missing on B below one that is there, an aborted record that a read_committed reader of B was given, or two writers under
 one producer id.
 """
@@ -27,7 +27,7 @@ def build(wish: Wish) -> Scenario:
         about="A->B through a flapping, then slow link; A is killed with transactions open; clients fail over to B and go on",
         seed=wish.seed,
         topology=topology,
-        mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
+        mirror=wish.mirrored_by(),
         workloads=everyday(topology, link.source),
         schedule=(
             FaultSpec(

@@ -22,7 +22,7 @@ def build(wish: Wish) -> Scenario:
         about="A->B; the mirror's worker is killed mid-write and started again",
         seed=wish.seed,
         topology=topology,
-        mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
+        mirror=wish.mirrored_by(),
         workloads=everyday(topology, link.source),
         schedule=(
             FaultSpec(

@@ -20,7 +20,7 @@ def build(wish: Wish) -> Scenario:
         about="A->B over a slow link; the mirror is drained and clients are moved to B",
         seed=wish.seed,
         topology=topology,
-        mirror=wish.mirrored_by(delivery="at-least-once", isolation="read_committed"),
+        mirror=wish.mirrored_by(),
         workloads=everyday(topology, link.source),
         schedule=(
             FaultSpec(

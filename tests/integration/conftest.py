@@ -17,7 +17,7 @@ from topologies import parse
 def recorded(tmp_path_factory) -> Path:
     """A link-flap run on one broker and three, recorded with real clusters. Its users are in xdist_group("spark")."""
     folder = tmp_path_factory.mktemp("recorded") / "run"
-    chosen = scenario("link-flap", Wish(seed=3, topology=parse("A->B:3"), duration=16.0))
+    chosen = scenario("link-flap", Wish(seed=3, topology=parse("A->B:3"), mirror="mm2", duration=16.0))
     session.warm()
     with Progress() as progress:
         return record(chosen, runtime="process", folder=folder, command="pytest", progress=progress)
