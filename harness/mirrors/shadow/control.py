@@ -2,6 +2,7 @@
 
 {"do": "status"}      what it is at
 {"do": "fail-over"}   begins the failover, or goes on with it; answered at once, like status
+{"do": "go-on"}       leaves the step that it stands at (`steps`)
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from harness.mirrors.shadow.journal import Phase
 from harness.mirrors.shadow.shadow import Shadow
 from harness.wire.connection import quietly_closed
 
-Verb = Literal["status", "fail-over"]
+Verb = Literal["status", "fail-over", "go-on"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +37,13 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """`held` is bytes in windows, `source_lost` whether the source does not answer."""
+    """`held` is bytes in windows, `source_lost` whether the source does not answer, `step` where it was told to stop and stands."""
 
     phase: Phase
     fenced: bool
     source_lost: bool
     held: int
+    step: str
     partitions: tuple[PartitionStatus, ...]
 
 
@@ -62,8 +64,11 @@ class Control:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                if json.loads(line)["do"] == "fail-over":
+                verb = json.loads(line)["do"]
+                if verb == "fail-over":
                     self._shadow.fail_over()
+                elif verb == "go-on":
+                    self._shadow.log.steps.go_on()
                 writer.write(msgspec.json.encode(self._status()) + b"\n")
                 await writer.drain()
         except (OSError, ValueError, asyncio.CancelledError):
@@ -78,6 +83,7 @@ class Control:
             fenced=shadow.membership.fenced,
             source_lost=shadow.source.lost,
             held=shadow.log.held,
+            step=shadow.log.steps.at,
             partitions=tuple(
                 PartitionStatus(
                     topic=topic,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -12,6 +13,7 @@ from harness.mirrors.shadow.epochs import Lineage
 from harness.mirrors.shadow.journal import Journal
 from harness.mirrors.shadow.partition import Partition
 from harness.mirrors.shadow.settings import Config
+from harness.mirrors.shadow.steps import Steps
 from harness.wire.messages import Message
 
 WINDOW_BYTES: Final = 4 << 20
@@ -27,6 +29,7 @@ class MirroredLog:
 
     def __init__(self, config: Config, journal: Journal) -> None:
         self.config, self.journal = config, journal
+        self.steps = Steps.of(os.environ)
         self.partitions: dict[Place, Partition] = {}
         self.names: dict[Message, str] = {}
         """Topic id on the destination -> name."""

@@ -1,0 +1,66 @@
+"""Stops a shadow exactly at a step, so that a test can kill, stall or cut it off there. Off unless asked for.
+
+The environment variable LINKFLAP_SHADOW_PAUSE_AT names the step. A shadow that reaches it for the first time says so in its
+status (`control.Status.step`) and goes on when it is told to ({"do": "go-on"}); all that goes on beside the step, heartbeats and
+followers' fetches among it, does so. Each step comes after what is written down for it and before the next thing is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from harness.model.errors import InputError
+
+log = logging.getLogger(__name__)
+PAUSE_AT: Final = "LINKFLAP_SHADOW_PAUSE_AT"
+
+Step = Literal[
+    "registered",  # unfenced, nothing followed yet
+    "created",  # a topic is made, on the shadow alone
+    "grown",  # added partitions are made: real brokers are in their ISR
+    "narrowed",  # the shadow alone is in every ISR, reassignments are asked for
+    "settling",  # the source is read no more
+    "settled",  # every live replica has the same, nothing is ended yet
+    "ending",  # where logs end is written down
+    "before-epoch",  # it is known what is open
+    "after-epoch",  # a new leader epoch for markers
+    "appended",  # markers are appended and written down, not served
+    "ended",  # nothing is open, every live replica has it
+    "handing-over",  # promotion offsets are written down
+    "reassigned",  # reassignments to those that live
+    "in-sync",  # real brokers are in the ISR: they lead
+    "handed",  # all partitions are led, configs are not restored
+    "handed-over",  # done and written down, still registered
+]
+"""In the order in which a shadow comes by them."""
+STEPS: Final[tuple[Step, ...]] = get_args(Step)
+
+
+class Steps:
+    """Where one shadow is to stop. `at` is the step that it stands at, or empty."""
+
+    def __init__(self, pause_at: str) -> None:
+        if pause_at and pause_at not in STEPS:
+            raise InputError(f"{PAUSE_AT} is {pause_at!r}, no step of a shadow; it must be one of {', '.join(STEPS)}, or not be set")
+        self._pause_at = pause_at
+        self._told = asyncio.Event()
+        self.at = ""
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Steps:
+        """Raises InputError for a step that there is not."""
+        return cls(environment.get(PAUSE_AT, ""))
+
+    async def reach(self, step: Step) -> None:
+        """Returns at once unless this is where to stop; each stop is made once."""
+        if step == self._pause_at:
+            self._pause_at, self.at = "", step
+            log.info("stands at %s", step)
+            await self._told.wait()
+            self.at = ""
+
+    def go_on(self) -> None:
+        self._told.set()
