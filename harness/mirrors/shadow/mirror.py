@@ -81,7 +81,9 @@ class ShadowMirror:
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         settings.write(self._config(), self._folder)
-        create(self._there, [NewTopic(topic_name(self.link.source, CANARY), 1, min(3, len(self._source.brokers)))])
+        # On named brokers: in a chain a shadow is registered there, and would be given a replica.
+        replicas = sorted(self._source.brokers)[:3]
+        create(self._there, [NewTopic(topic_name(self.link.source, CANARY), 1, replica_assignment=[replicas])])
         self.restart()
 
     def restart(self) -> None:

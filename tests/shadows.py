@@ -1,0 +1,171 @@
+"""Shadow mirrors in tests: writers that commit and abort, logs as they are on disk, and how two of them compare."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.log.batches import scan
+from harness.mirrors import make_mirror
+from harness.mirrors.shadow.mirror import ShadowMirror
+from harness.model.errors import DeadlineExceeded
+from harness.model.scenario import MirrorSpec, Option
+from harness.model.wait import until
+from harness.wire.offsets import bounds, quiet
+
+TOPIC = "A.records"
+PLACES = [(TOPIC, 0), (TOPIC, 1)]
+SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
+"""What bytes that are equal have in common; leader epochs are each cluster's own."""
+
+
+class Events(list):
+    """A Recorder."""
+
+    def event(self, kind, subject, /, **data):
+        self.append((kind, subject, data))
+
+
+class Writer:
+    """One transactional producer that takes turns on two partitions; every third transaction is aborted."""
+
+    def __init__(self, bootstrap: str, topic: str = TOPIC, **settings) -> None:
+        settings = {"transactional.id": f"writer-{topic}", "linger.ms": 0} | settings
+        self._producer = Producer(quiet(bootstrap) | settings)
+        self._producer.init_transactions(60)
+        self._topic, self._turn = topic, 0
+
+    def write(self, transactions: int = 1, size: int = 100) -> None:
+        for _ in range(transactions):
+            self.begin(size)
+            self._turn += 1
+            if self._turn % 3:
+                self._producer.commit_transaction(60)
+            else:
+                self._producer.abort_transaction(60)
+
+    def begin(self, size: int = 100) -> None:
+        """Opens a transaction, writes to both partitions, and leaves it open."""
+        self._producer.begin_transaction()
+        for n in range(20):
+            self._producer.produce(self._topic, b"%d" % n * size, partition=n % 2)
+        self._producer.flush(60)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Writes transactions in a thread until the block ends; what it raises is raised there."""
+        stop, failed = threading.Event(), []
+
+        def work() -> None:
+            try:
+                while not stop.is_set():
+                    self.write()
+            except Exception as error:  # noqa: BLE001  (raised in the test's own thread)
+                failed.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(120)
+        for error in failed:
+            raise error
+
+
+def make_topic(deployment, cluster: str, topic: str = TOPIC, partitions: int = 2, **config) -> None:
+    brokers = deployment.clusters[cluster].brokers
+    new = NewTopic(topic, partitions, min(3, len(brokers)), config={k.replace("_", "."): str(v) for k, v in config.items()})
+    admin = AdminClient(quiet(deployment.clusters[cluster].bootstrap))
+    admin.create_topics([new])[topic].result(60)
+
+
+def shadow(deployment, link: str, **options: Option) -> ShadowMirror:
+    """A shadow on this link, not started."""
+    spec = MirrorSpec(kind="shadow", options=options)
+    return make_mirror(spec, deployment.topology.link(link), deployment, Events())
+
+
+def headers(broker, place: tuple[str, int], *, below: int | None = None, above: int = 0) -> Mapping[str, list]:
+    """The batches of one replica on disk: those that begin at `above` or later and end before `below`."""
+    topic, number = place
+    found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
+    assert not found.damage
+    keep = found.headers.base_offset >= above
+    if below is not None:
+        keep &= found.headers.last_offset < below
+    return {name: np.asarray(getattr(found.headers, name))[keep].tolist() for name in found.headers.__slots__}
+
+
+def assert_equal(
+    deployment,
+    source: str,
+    destination: str,
+    places: Sequence[tuple[str, int]] = PLACES,
+    *,
+    below: Mapping[tuple[str, int], int] | None = None,
+    names: Sequence[str] = SAME,
+) -> None:
+    """Every replica of `destination` that runs has the bytes of the first broker of `source`, leader epochs apart."""
+    there = next(iter(deployment.clusters[source].brokers.values()))
+    for place in places:
+        end = None if below is None else below[place]
+        wanted = headers(there, place, below=end)
+        assert wanted["base_offset"], f"nothing in {place} on {source}"
+        for broker in deployment.clusters[destination].brokers.values():
+            if broker.state == "running":
+                found = headers(broker, place, below=end, above=wanted["base_offset"][0])
+                assert [found[name] for name in names] == [wanted[name] for name in names], (place, destination, broker.id)
+
+
+def drained(*mirrors: ShadowMirror, within: float = 90) -> None:
+    """Returns when none is behind; asked from the first to the last, so that a chain is empty."""
+    for mirror in mirrors:
+        until(lambda m=mirror: m.lag() == 0, within=within, every=0.1, what=f"{mirror.link.name} to drain", state=mirror.lag)
+
+
+def ends(deployment, cluster: str, which="high", places: Sequence[tuple[str, int]] = PLACES) -> dict[tuple[str, int], int]:
+    return bounds(AdminClient(quiet(deployment.clusters[cluster].bootstrap)), places, which, within=20)
+
+
+def all_end(deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, within: float = 60) -> None:
+    """Returns when the high watermarks of a cluster are these."""
+    state: object = None
+
+    def there() -> bool:
+        nonlocal state
+        state = ends(deployment, cluster, places=list(wanted))
+        return state == wanted
+
+    until(there, within=within, every=0.1, what=f"{cluster} to end at {wanted}", state=lambda: state)
+
+
+def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings) -> object:
+    """Writes one record; its offset, or the name of the error."""
+    told: list[object] = []
+    producer = Producer(quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings)
+    producer.produce(topic, b"own", partition=partition, on_delivery=lambda e, m: told.append(e.name() if e else m.offset()))
+    try:
+        until(lambda: producer.flush(0.5) == 0, within=30, what="the client to give up")
+    except DeadlineExceeded:
+        return "_TIMED_OUT"
+    return told[0]
+
+
+def stray(deployment, cluster: str) -> list[str]:
+    """Partitions of topics that no mirror made, and that a shadow leads or replicates all the same."""
+    found = AdminClient(quiet(deployment.clusters[cluster].bootstrap)).list_topics(timeout=20).topics
+    into = [link for link in deployment.topology.links if link.destination == cluster]
+    homes = {home for link in into for home in deployment.topology.homes_over(link)}
+    return [
+        f"{name}-{number}"
+        for name, topic in found.items()
+        for number, partition in topic.partitions.items()
+        if name.partition(".")[0] not in homes and max([partition.leader, *partition.replicas]) >= 1000
+    ]
