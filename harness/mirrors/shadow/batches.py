@@ -21,6 +21,9 @@ ABORT, RESET = 0, 7
 
 _HEAD: Final = struct.Struct(">qii")
 _EPOCH_AT, _CRC_AT, _CRC_FROM, _DELTA_AT, _PRODUCER_AT = 12, 17, 21, 23, 43
+_CONTROL_TYPE_AT: Final = HEADER_SIZE + 7
+"""Behind the record's length, attributes, two deltas and key length, of one byte each, and the key's version."""
+_SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
 _UNSIGNED: Final = struct.Struct(">I")
 _LONG: Final = struct.Struct(">q")
@@ -61,6 +64,16 @@ def end_of(buffer: Buffer) -> int:
     for batch in walk(buffer):
         last = batch.last
     return last + 1 if last >= 0 else -1
+
+
+def controls(buffer: Buffer) -> Iterator[tuple[int, int, int, int]]:
+    """The control records of a buffer of uncompressed markers: (offset, type, producer id, producer epoch)."""
+    for batch in walk(buffer):
+        (attributes,) = _SHORT.unpack_from(buffer, batch.start + _CRC_FROM)
+        if attributes & CONTROL:
+            (epoch,) = _SHORT.unpack_from(buffer, batch.start + _PRODUCER_AT + _LONG.size)
+            (kind,) = _SHORT.unpack_from(buffer, batch.start + _CONTROL_TYPE_AT)
+            yield batch.base, kind, batch.producer_id, epoch
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """How a failover ends transactions that were open on the mirrored log, and makes producer ids safe; one strategy each.
 
     abort            an ABORT marker per open transaction is appended, in a new leader epoch (KIP-1279 since March 2026)
+    write-txn-markers  the same markers, but of the brokers that lead after the hand-over (WriteTxnMarkers, KIP-98; `markers`)
     truncate-once    the log is cut at its last stable offset (February 2026). Cutting can take the marker of a transaction away
                      that had begun before: it is open again, and hangs for ever
     truncate-stable  cut again until nothing is open
@@ -15,6 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
+from harness.mirrors.shadow import markers
 from harness.mirrors.shadow.batches import Stamped, abort_marker, reset_marker
 from harness.mirrors.shadow.destination import Destination
 from harness.mirrors.shadow.log import MirroredLog
@@ -48,13 +50,13 @@ async def end(failover: Settling, mirrored: MirroredLog, destination: Destinatio
 
 async def abort(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
     """Appends markers until no replica knows of an open transaction."""
-    markers = await _markers(failover, mirrored, destination)
-    if not any(markers.values()):
+    opened = await _open(failover, mirrored, destination)
+    if not any(opened.values()):
         return
     # Somebody may have had other bytes at these offsets, in the epoch that is now, and have died.
     await _new_epoch(failover, mirrored, membership)
-    for partition, made in markers.items():
-        for producer_id, producer_epoch, coordinator_epoch in made:
+    for partition, transactions in opened.items():
+        for producer_id, producer_epoch, coordinator_epoch, _ in transactions:
             data = abort_marker(
                 partition.end,
                 epoch=partition.epochs.latest,
@@ -62,22 +64,29 @@ async def abort(failover: Settling, mirrored: MirroredLog, destination: Destinat
                 producer_epoch=producer_epoch,
                 coordinator_epoch=coordinator_epoch,
             )
-            _append(partition, data, f"ABORT of producer {producer_id}, epoch {producer_epoch}")
-    mirrored.remember(markers)
+            _append(partition, data, markers.what(producer_id, producer_epoch))
+    mirrored.remember(opened)
     mirrored.ring()
     await failover.settled()
 
 
-async def _markers(
-    failover: Settling, mirrored: MirroredLog, destination: Destination
-) -> dict[Partition, list[tuple[int, int, int]]]:
-    """Per partition, (producer id, producer epoch, coordinator epoch) of each open transaction, in the order they began."""
-    found: dict[Partition, list[tuple[int, int, int]]] = {}
+async def note_open(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Takes down what is open: it is ended once brokers lead (`markers`)."""
+    for partition, transactions in (await _open(failover, mirrored, destination)).items():
+        partition.note.open = transactions
+
+
+async def _open(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[Partition, list[markers.Open]]:
+    """Per partition its open transactions, in the order they began."""
+    found: dict[Partition, list[markers.Open]] = {}
     for place, partition in mirrored.partitions.items():
         address = mirrored.config.brokers[min(failover.live(partition))]
         states = await destination.producers(address, place)
         opened = sorted((s for s in states if s.current_txn_start_offset >= 0), key=lambda s: int(s.current_txn_start_offset))
-        found[partition] = [(int(s.producer_id), int(s.producer_epoch), max(0, int(s.coordinator_epoch))) for s in opened]
+        found[partition] = [
+            (int(s.producer_id), int(s.producer_epoch), max(0, int(s.coordinator_epoch)), int(s.current_txn_start_offset))
+            for s in opened
+        ]
     return found
 
 
@@ -178,4 +187,9 @@ async def jump(mirrored: MirroredLog, destination: Destination, membership: Memb
     log.info("producer ids of the destination go on past %d", target)
 
 
-ENDINGS: Final[Mapping[str, Ending]] = {"abort": abort, "truncate-once": truncate_once, "truncate-stable": truncate_stable}
+ENDINGS: Final[Mapping[str, Ending]] = {
+    "abort": abort,
+    "write-txn-markers": note_open,
+    "truncate-once": truncate_once,
+    "truncate-stable": truncate_stable,
+}

@@ -3,6 +3,7 @@
     settling      nothing is read any more; the longest live replica is the log, the others get it from the window or from it
     ending        open transactions are ended by the chosen rule (`endings`), producer ids are made safe as chosen
     handing-over  brokers that have all of it enter the ISR: the pending reassignment completes, one of them leads in a new epoch
+                  and is asked for markers, where that is the rule
     handed-over   configs are the source's, replicas that were down come back by themselves
 
 Until the hand-over the shadow is the only one in the ISR: whatever dies before it, no partition is writable.
@@ -17,7 +18,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Final
 
-from harness.mirrors.shadow import endings
+from harness.mirrors.shadow import endings, markers
 from harness.mirrors.shadow.destination import Destination
 from harness.mirrors.shadow.groups import GroupOffsets
 from harness.mirrors.shadow.handover import Handover
@@ -76,6 +77,7 @@ class Failover:
                 self._give_up_after(STEP_SECONDS, error)
                 await asyncio.sleep(_LOOK)
         await self._handover.run(self.live)
+        await markers.write(self._log, self._destination)
         self._enter("handed-over")
         await self._membership.leave(within=5)
         for connection in self._longest.values():

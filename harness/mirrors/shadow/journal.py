@@ -39,6 +39,8 @@ class PartitionNote:
     mirrored: int = -1
     """Where it ended when the failover had settled: the offset after the last mirrored one; -1 before."""
     truncated: list[tuple[int, int]] = field(default_factory=list)
+    open: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """What is to be aborted after the hand-over (`markers.Open`)."""
     appended: list[tuple[int, str]] = field(default_factory=list)
     promoted: int = -1
 

@@ -21,14 +21,14 @@ JOURNAL: Final = "journal.json"
 
 ProducerIds = Literal["keep", "negate", "complement", "region", "jump", "reset"]
 Bound = Literal["hw", "lso"]
-OpenTransactions = Literal["abort", "truncate-once", "truncate-stable"]
+OpenTransactions = Literal["abort", "write-txn-markers", "truncate-once", "truncate-stable"]
 LeaderEpochs = Literal["rewrite", "keep"]
 Clients = Literal["visible", "hidden"]
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "producer_ids": ("jump", "keep", "negate", "complement", "region", "reset"),
     "bound": ("hw", "lso"),
-    "open_transactions": ("abort", "truncate-once", "truncate-stable"),
+    "open_transactions": ("abort", "write-txn-markers", "truncate-once", "truncate-stable"),
     "leader_epochs": ("rewrite", "keep"),
     "clients": ("visible", "hidden"),
 }
