@@ -1,9 +1,9 @@
 """link-flap: the main job. A link flaps and slows under load, then its source is killed with transactions open.
 
-Guarantee at stake: what the mirror promises (equal offsets of the shadow, order of MirrorMaker 2), Kafka's own transactions on both
-clusters (KIP-98), and that nothing the mirror had shown on B is lost when clients fail over to it. A violation looks like a record of
-A missing on B below one that is there, an aborted record that a read_committed reader of B was given, or two writers under
-one producer id.
+Guarantee at stake: what the mirror promises (the shadow equal offsets, MirrorMaker 2 the order), Kafka's own transactions on both
+clusters (KIP-98), and that nothing the mirror had shown on B is lost when clients fail over to it. A violation looks like a
+record of A missing on B below one that is there, an aborted record that a read_committed reader of B was given, or two writers
+under one producer id.
 """
 
 from __future__ import annotations
