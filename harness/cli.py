@@ -212,13 +212,16 @@ def _judge(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int
     from harness.model.verdict import worst
     from harness.report import html, table
     from harness.report import junit as junit_report
+    from harness.report.progress import Progress
     from harness.rundir import RunReader
     from spark_verify.checks import REGISTRY
     from spark_verify.verify import verify as judge
     from topologies import draw
 
     meanings = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies}
-    judgements: Sequence[Judgement] = judge(folders)
+    with Progress() as progress, NOTES.through(progress):
+        progress.phase(f"judging {folders[0] if len(folders) == 1 else f'{len(folders)} runs'} in Spark")
+        judgements: Sequence[Judgement] = judge(folders)
     for judgement in judgements:
         drawing = draw(RunReader(judgement.folder).run.scenario.topology)
         html.write(judgement.folder, judgement.document, drawing=drawing, meanings=meanings)
