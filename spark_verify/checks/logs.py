@@ -67,10 +67,10 @@ class Log:
         return STATE_NAMES[int(self.record_state[record])]
 
 
-def read(replica: Replica) -> Log:
-    """Works out every transaction of a log."""
+def read(replica: Replica, *, untracked: bool = False) -> Log:
+    """Works out every transaction of a log; `untracked`: also those of negative producer ids, which brokers do not track."""
     batches = replica.batches
-    data, marker_at, first_at = _pair(batches)
+    data, marker_at, first_at = _pair(batches, untracked=untracked)
     state = np.where(batches.control == DATA, PLAIN, CONTROL).astype(np.int64)
     ended = marker_at >= 0
     committed = ended & (batches.control[marker_at] == COMMIT)
@@ -85,12 +85,13 @@ def read(replica: Replica) -> Log:
     )
 
 
-def _pair(batches: Batches) -> tuple[Ints, Ints, Ints]:
+def _pair(batches: Batches, *, untracked: bool) -> tuple[Ints, Ints, Ints]:
     """Indices of transactional data batches; per batch, indices of its marker and of its transaction's first batch, or -1."""
     n = len(batches)
     is_marker = (batches.control == COMMIT) | (batches.control == ABORT)
     is_data = batches.transactional & (batches.control == DATA)
-    taking_part = np.flatnonzero((is_marker | is_data) & (batches.producer_id >= 0))
+    tracked = batches.producer_id != -1 if untracked else batches.producer_id >= 0
+    taking_part = np.flatnonzero((is_marker | is_data) & tracked)
     order = taking_part[np.argsort(batches.producer_id[taking_part], kind="stable")]
     marker_at, first_at = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     if not len(order):

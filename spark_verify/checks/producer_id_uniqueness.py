@@ -3,7 +3,7 @@
 Within a cluster: two producer incarnations may share an id only one after the other, each with higher epochs, which is how a
 transactional id fences its predecessor; two transactional ids never share one. Within a partition: an id that the cluster
 itself handed out is not one that the mirror wrote there, unless the partition's producer state was reset in between. Then the
-broker takes new batches for repeated ones, acknowledges them, and appends nothing.
+broker takes new batches for repeated ones, acknowledges them, and appends nothing; or it refuses them as out of order.
 """
 
 from __future__ import annotations
@@ -45,11 +45,14 @@ def _in_bytes(view: PartitionView, cluster: str, replica: Replica) -> Sequence[F
     process = np.full(len(batches), -1, np.int64)
     ours = np.flatnonzero(records.uid >= 0)
     process[records.batch[ours][::-1]] = records.uid[ours][::-1] >> PROCESS_SHIFT
-    findings += _mirrored_ids(cluster, replica, native, with_id & ~native)
+    taken = _mirrored_ids(cluster, replica, native, with_id & ~native)
+    findings += taken
+    if not home and cut is not None:
+        findings += _refused(view, replica, with_id & ~native, {int(str(f.evidence["producer_id"])) for f in taken})
     return [*findings, *_clues(cluster, replica, np.flatnonzero(native & (process >= 0)), process)]
 
 
-def _mirrored_ids(cluster: str, replica: Replica, native: Bools, mirrored: Bools) -> Sequence[Finding]:
+def _mirrored_ids(cluster: str, replica: Replica, native: Bools, mirrored: Bools) -> Sequence[Found]:
     """Native batches with an id that the mirror wrote with after the last reset before them; one finding per id."""
     batches = replica.batches
     resets = np.flatnonzero(batches.control == OTHER_CONTROL)
@@ -69,6 +72,32 @@ def _mirrored_ids(cluster: str, replica: Replica, native: Bools, mirrored: Bools
             }
             found.append(Found(kind=KIND, cluster=cluster, offset=int(batches.base_offset[index]), evidence=evidence))
     return found
+
+
+def _refused(view: PartitionView, replica: Replica, mirrored: Bools, known: set[int]) -> Sequence[Found]:
+    """Mirrored ids that the cluster handed out as well, whose producers have nothing in the bytes: refused, or acknowledged
+    as repeats. One finding per id, at the first offset that was acknowledged, -1 when none was."""
+    batches, found = replica.batches, dict[int, Found]()
+    resets = batches.base_offset[batches.control == OTHER_CONTROL]
+    for send in sorted((s for s in view.sends if s.cluster == replica.cluster), key=lambda s: s.invoked):
+        theirs = np.flatnonzero(mirrored & (batches.producer_id == send.producer_id))
+        if send.producer_id in known or send.producer_id in found or not len(theirs):
+            continue
+        last = int(batches.base_offset[theirs[-1]])
+        if (resets > last).any():
+            continue
+        acked = send.offsets[send.offsets >= 0]
+        evidence = {
+            "producer_id": send.producer_id,
+            "producer_epoch": send.producer_epoch,
+            "mirrored_offset": last,
+            "client": send.client,
+            "operation": send.number,
+            "outcome": send.outcome,
+        }
+        offset = int(acked[0]) if len(acked) else -1
+        found[send.producer_id] = Found(kind=KIND, cluster=replica.cluster, offset=offset, evidence=evidence)
+    return list(found.values())
 
 
 def _clues(cluster: str, replica: Replica, chosen: Ints, process: Ints) -> Iterator[Clue]:

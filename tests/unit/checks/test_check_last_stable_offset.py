@@ -75,6 +75,22 @@ def test_a_stable_offset_that_lags_behind_its_markers():
     assert places(NAME, seen) == [("lso-mismatch", "A", 0)]
 
 
+def test_brokers_that_are_blind_to_negative_producer_ids():
+    """They take a transaction for plain data; by the bytes it is open until its marker."""
+    b = Log("B").txn(1, pid=-9)
+    assert places(NAME, view([b], watermarks={"B": samples((0, 1), (2, 2))}, mirror_kind="shadow")) == []
+    seen = view([b], watermarks={"B": samples((1, 1), (2, 2))}, mirror_kind="shadow")
+    assert places(NAME, seen) == [("lso-mismatch", "B", 1)]
+
+
+@pytest.mark.parametrize(("kind", "found"), [("shadow", [("hanging-transaction", "B", 1)]), ("mm2", [])])
+def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind, found):
+    """MirrorMaker 2 writes transactions of its own, which a coordinator on B ends."""
+    b = Log("B").data(1).txn(2, pid=7, end=None)
+    seen = view([b], promotions=[promoted(2)], watermarks={"B": samples((1, 2))}, mirror_kind=kind)
+    assert places(NAME, seen) == found
+
+
 def test_unknown_epochs_under_a_broker_fault_are_not_compared():
     from spark_verify.view import Window
 

@@ -82,3 +82,13 @@ def test_the_intruder_is_the_one_whose_client_never_had_that_id():
     ]
     seen = view([Log("A").data(P1(1), pid=7).data(P2(1), pid=7)], sends=sends)
     assert places(NAME, seen) == [("producer-id-collision", "A", 0)]
+
+
+@pytest.mark.parametrize(("acked", "reset", "found"), [(-1, False, -1), (0, False, 0), (-1, True, None)])
+def test_a_mirrored_id_that_was_handed_out_again_to_somebody_who_was_turned_away_or_lied_to(acked, reset, found):
+    b = Log("B").data(P1(1), pid=7)
+    if reset:
+        b = b.marker("reset", pid=-1)
+    sends = [send(P2(1), acked=acked, cluster="B", outcome="info", producer_id=7, producer_epoch=0, process=2)]
+    seen = view([b], promotions=[promoted(1)], sends=sends)
+    assert places(NAME, seen) == ([] if found is None else [("producer-id-collision", "B", found)])
