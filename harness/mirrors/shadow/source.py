@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from harness.mirrors.shadow.destination import Picture, picture
+from harness.mirrors.shadow.destination import DEBUGGING, Picture, picture
 from harness.mirrors.shadow.log import BUDGET_BYTES, WINDOW_BYTES, MirroredLog
 from harness.mirrors.shadow.partition import Partition
+from harness.mirrors.shadow.readers import Readers, Reading, Word, cut
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from harness.wire import messages
 from harness.wire.connection import AnyOf, Connection, Unanswered
@@ -28,6 +30,7 @@ _PARTITION_BYTES: Final = 1 << 20
 _RESPONSE_BYTES: Final = 8 << 20
 _STALL_SECONDS: Final = 3.0
 _EARLIEST, _LATEST = -2, -1
+_EPOCH_IN_BATCH: Final = struct.Struct(">12xi")
 
 
 class Source:
@@ -39,7 +42,7 @@ class Source:
         self._isolation = 1 if mirrored.config.options.bound == "lso" else 0
         self._polls: dict[str, asyncio.Task[None]] = {}
         self._behind: dict[str, Connection] = {}
-        self._readers: dict[tuple[str, int], str] = {}
+        self._readers = Readers()
         self._silent: set[str] = set()
         self.brokers: dict[int, str] = {}
         """Addresses of the source's brokers by the link, as last seen."""
@@ -47,12 +50,12 @@ class Source:
     @property
     def lost(self) -> bool:
         """Whether no broker that is read from answers."""
-        return bool(self._silent) and self._silent >= set(self._readers.values())
+        return bool(self._silent) and self._silent >= self._readers.addresses()
 
     async def picture(self) -> Picture:
         """The source's metadata. Raises Unanswered."""
         found = await picture(self.nodes)
-        self._readers = _readers(found)
+        self._readers.look(found, {place: p.position for place, p in self._log.partitions.items()})
         self.brokers.clear()
         self.brokers.update({broker: address for broker, address in found.brokers.items() if broker < FIRST_BROKER_ID})
         self._log.source_names = {topic.id: name for name, topic in found.topics.items() if self._log.config.mirrors(name)}
@@ -60,7 +63,7 @@ class Source:
 
     def poll(self) -> None:
         """Starts a poll for every broker that partitions are read from; safe to call again."""
-        for address in set(self._readers.values()) - self._polls.keys():
+        for address in self._readers.addresses() - self._polls.keys():
             self._polls[address] = asyncio.create_task(self._poll(address))
 
     async def stop(self) -> None:
@@ -90,7 +93,7 @@ class Source:
             connection.close()
 
     async def _poll_once(self, connection: Connection) -> None:
-        mine = [p for place, p in self._log.partitions.items() if self._readers.get(place) == connection.address and _wanted(p)]
+        mine = [p for p in self._log.partitions.values() if self._reads(p, connection) and _wanted(p)]
         room = BUDGET_BYTES - self._log.held
         due = [p for p in mine if p.held < WINDOW_BYTES] if room > 0 else []
         if not due:
@@ -107,6 +110,10 @@ class Source:
                 await self._take(partition, data, connection)
         self._log.ring()
 
+    def _reads(self, partition: Partition, connection: Connection) -> bool:
+        reading = self._readers.get((partition.topic, partition.number))
+        return reading is not None and reading.address == connection.address
+
     async def _fetch(
         self, connection: Connection, positions: Mapping[str, Mapping[int, int]], *, wait: timedelta, most: int
     ) -> list[tuple[Partition, Message]]:
@@ -118,6 +125,7 @@ class Source:
                 partitions=tuple(
                     m.FetchPartition(
                         partition=number,
+                        current_leader_epoch=self._epoch(name, number, connection),
                         fetch_offset=position,
                         last_fetched_epoch=self._log.partitions[name, number].source_epochs.at(position - 1),
                         partition_max_bytes=_PARTITION_BYTES,
@@ -144,14 +152,25 @@ class Source:
             if topic.topic_id in self._log.source_names
         ]
 
+    def _epoch(self, topic: str, number: int, connection: Connection) -> int:
+        """The epoch that a leader is asked in."""
+        reading = self._readers.get((topic, number))
+        return reading.epoch if reading is not None and reading.address == connection.address else -1
+
     async def _take(self, partition: Partition, data: Message, connection: Connection) -> None:
         """Takes in what the source said of one partition."""
-        if data.error_code == Error.offset_out_of_range:
-            await self._out_of_range(partition, connection)
+        reading = self._readers.get((partition.topic, partition.number))
+        diverges = data.error_code == Error.none and data.diverging_epoch.end_offset >= 0
+        if data.error_code == Error.offset_out_of_range and await self._began_later(partition, connection):
+            return
+        if reading is not None and not reading.led and (diverges or data.error_code == Error.offset_out_of_range):
+            await self._weigh(partition, reading)
+        elif data.error_code == Error.offset_out_of_range:
+            await self._ended_earlier(partition, connection)
         elif data.error_code != Error.none:
             # A new leader, a topic that is gone: the next look at the metadata says which.
-            self._readers.pop((partition.topic, partition.number), None)
-        elif data.diverging_epoch.end_offset >= 0:
+            self._readers.leave((partition.topic, partition.number))
+        elif diverges:
             self._diverged(partition, int(data.diverging_epoch.end_offset))
         else:
             end = int(data.last_stable_offset if self._isolation else data.high_watermark)
@@ -161,25 +180,75 @@ class Source:
             # Not below what was read: a new leader's high watermark may be behind for a moment.
             partition.end = max(partition.end, end, partition.position)
 
-    async def _out_of_range(self, partition: Partition, connection: Connection) -> None:
+    async def _began_later(self, partition: Partition, connection: Connection) -> bool:
+        """Whether the source's log begins after what was read: then ours does too."""
         start = await self._offset(partition, connection, _EARLIEST)
+        if start is None or partition.position >= start:
+            return False
+        log.info("%s: the source begins at %d now", partition.name, start)
+        partition.start = start
+        partition.drop_window(start)
+        partition.served = max(partition.served, start)
+        return True
+
+    async def _ended_earlier(self, partition: Partition, connection: Connection) -> None:
         end = await self._offset(partition, connection, _LATEST)
-        if start is None or end is None:
-            return
-        if partition.position < start:
-            log.info("%s: the source begins at %d now", partition.name, start)
-            partition.start = start
-            partition.drop_window(start)
-            partition.served = max(partition.served, start)
-        elif partition.position > end:
+        if end is not None and partition.position > end:
             self._diverged(partition, end)
+        else:
+            self._readers.leave((partition.topic, partition.number))
+
+    async def _weigh(self, partition: Partition, reading: Reading) -> None:
+        """A replica under a shadow has not what was read: another has it, or it was cut, or nobody can say yet."""
+        place, position = (partition.topic, partition.number), partition.position
+        words: list[Word] = []
+        for address in reading.replicas:
+            try:
+                word = await self._word(partition, self._behind.setdefault(address, Connection(address)))
+            except Unanswered:
+                word = None
+            if word is not None and word.end < 0:
+                self._readers.turn(place, address)
+                return
+            words += [word] if word is not None else []
+        end = cut(words, whole=reading.whole and len(words) == len(reading.replicas))
+        if end >= 0 and partition.position == position:
+            self._diverged(partition, end)
+        else:
+            self._readers.leave(place)
+
+    async def _word(self, partition: Partition, connection: Connection) -> Word | None:
+        """What one replica says of the log that was read; None when it says nothing of use."""
+        data = await self._look(partition, connection, partition.position)
+        if data is None:
+            return None
+        if data.error_code == Error.offset_out_of_range:
+            end = await self._offset(partition, connection, _LATEST)
+        elif data.error_code != Error.none:
+            return None
+        elif data.diverging_epoch.end_offset < 0:
+            return Word(end=-1)
+        else:
+            end = int(data.diverging_epoch.end_offset)
+        if end is None:
+            return None
+        end = min(end, partition.position)
+        there = await self._look(partition, connection, end)
+        if there is None or there.error_code != Error.none or there.diverging_epoch.end_offset >= 0:
+            return None
+        epoch = _EPOCH_IN_BATCH.unpack_from(there.records)[0] if there.records else -1
+        return Word(end=end, epoch=epoch if epoch > partition.source_epochs.at(partition.position - 1) else -1)
+
+    async def _look(self, partition: Partition, connection: Connection, offset: int) -> Message | None:
+        answer = await self._fetch(connection, {partition.topic: {partition.number: offset}}, wait=_SHORT, most=1)
+        return answer[0][1] if answer else None
 
     async def _offset(self, partition: Partition, connection: Connection, which: int) -> int | None:
         m = messages.request("list_offsets", 7)
         row = m.ListOffsetsPartition(partition_index=partition.number, timestamp=which)
         topic = m.ListOffsetsTopic(name=partition.topic, partitions=(row,))
         answer = await connection.call(
-            "list_offsets", 7, m.ListOffsetsRequest(replica_id=-1, isolation_level=self._isolation, topics=(topic,))
+            "list_offsets", 7, m.ListOffsetsRequest(replica_id=DEBUGGING, isolation_level=0, topics=(topic,))
         )
         told = answer.topics[0].partitions[0]
         return int(told.offset) if told.error_code == Error.none else None
@@ -199,9 +268,10 @@ class Source:
 
     async def read_behind(self, partition: Partition, offset: int, limit: int) -> bytes:
         """Reads for a follower that is behind the window; empty when the source does not answer. Followers ask again."""
-        address = self._readers.get((partition.topic, partition.number))
-        if address is None:
+        reading = self._readers.get((partition.topic, partition.number))
+        if reading is None:
             return b""
+        address = reading.address
         connection = self._behind.setdefault(address, Connection(address))
         try:
             answer = await self._fetch(
@@ -217,15 +287,3 @@ class Source:
 
 def _wanted(partition: Partition) -> bool:
     return partition.leader_epoch >= 0 and partition.position >= 0 and partition.raise_to < 0 and not partition.sealed
-
-
-def _readers(found: Picture) -> dict[tuple[str, int], str]:
-    """Per partition the address of the broker to read it from: its leader, or a real replica where a shadow leads (a chain)."""
-    chosen: dict[tuple[str, int], str] = {}
-    for name, topic in found.topics.items():
-        for number, led in topic.partitions.items():
-            candidates = [led.leader] if 0 <= led.leader < FIRST_BROKER_ID else list(led.replicas)
-            real = [broker for broker in candidates if broker < FIRST_BROKER_ID and broker in found.brokers]
-            if real:
-                chosen[name, number] = found.brokers[real[0]]
-    return chosen
