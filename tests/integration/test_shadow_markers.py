@@ -1,0 +1,66 @@
+"""Open transactions of a mirrored log, ended by WriteTxnMarkers at the brokers that lead after the hand-over."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from harness.mirrors.shadow.journal import Journal
+from harness.wire.offsets import quiet
+from tests.shadows import PLACES, TOPIC, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
+
+pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
+
+
+def begun(bootstrap: str, name: str, partitions: range) -> Producer:
+    """A transaction with one record in each of these partitions, left open."""
+    producer = Producer(quiet(bootstrap) | {"transactional.id": name, "linger.ms": 0})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for number in partitions:
+        producer.produce(TOPIC, b"open", partition=number)
+    producer.flush(60)
+    return producer
+
+
+def aborts(broker, place, above: int) -> list[int]:
+    found = headers(broker, place, above=above)
+    return [offset for offset, control in zip(found["base_offset"], found["control"], strict=True) if control == 0]
+
+
+def test_what_was_open_is_aborted_once_by_the_new_leader_also_when_the_shadow_did_not_live_to_write_it_down(linkflap_deployment):
+    up = linkflap_deployment
+    a, b = (up.clusters[name].bootstrap for name in "AB")
+    make_topic(up, "A")
+    mirror = shadow(up, "A->B", open_transactions="write-txn-markers")
+    mirror.start()
+    Writer(a).write(4)
+    left = [begun(a, "both", range(2)), begun(a, "one", range(1))]
+    drained(mirror)
+    assert ends(up, "B", "stable") == ends(up, "A", "stable") != ends(up, "B")
+    mirror.stop()
+    promoted = mirror.promotion()
+    assert promoted == ends(up, "A")
+    assert_equal(up, "A", "B", below=promoted)
+    on_disk = {place: aborts(up.clusters["B"].brokers[1], place, promoted[place]) for place in PLACES}
+    assert on_disk == {PLACES[0]: [promoted[PLACES[0]], promoted[PLACES[0]] + 1], PLACES[1]: [promoted[PLACES[1]]]}
+    noted = {place: mirror.notes().partitions[place[0]][place[1]].appended for place in PLACES}
+    assert {place: [offset for offset, _ in rows] for place, rows in noted.items()} == on_disk
+    assert all(what.startswith("ABORT of producer") for rows in noted.values() for _, what in rows)
+    assert ends(up, "B", "stable") == ends(up, "B")
+    own = begun(b, "own", range(2))
+    end = ends(up, "B")
+    # As if it had been killed between the last marker and its own note of that.
+    folder = mirror.log.parent
+    journal = Journal(folder)
+    journal.notes.phase = "handing-over"
+    for number in range(2):
+        journal.partition(TOPIC, number).appended = []
+    journal.save()
+    mirror.stop()
+    assert {place: mirror.notes().partitions[place[0]][place[1]].appended for place in PLACES} == noted
+    assert ends(up, "B") == end
+    own.commit_transaction(60)  # nobody took it for one of the source's
+    assert own_write(b) == end[PLACES[0]] + 1
+    assert mirror.notes().phase == "handed-over"
+    del left
