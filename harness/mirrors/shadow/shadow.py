@@ -19,6 +19,7 @@ from harness.mirrors.shadow.partition import Partition
 from harness.mirrors.shadow.serve import Leader
 from harness.mirrors.shadow.settings import Config
 from harness.mirrors.shadow.source import Source
+from harness.mirrors.shadow.strays import Strays
 from harness.mirrors.shadow.topics import Topics
 from harness.model.errors import EnvironmentFailure
 from harness.wire.connection import Unanswered
@@ -41,6 +42,7 @@ class Shadow:
         self.membership = Membership(config, self.journal)
         self.topics = Topics(self.log, self.destination, self.membership)
         self.groups = GroupOffsets(self.log)
+        self._strays = Strays(self.log, self.destination, self.membership)
         leader = Leader(self.log, self.source.read_behind)
         self.failover = Failover(self.log, self.source, self.destination, self.topics, self.membership, leader, self.groups)
         self._listeners = Listeners(self.log, leader)
@@ -103,7 +105,7 @@ class Shadow:
         """Keeps leadership, live brokers and leader epochs known."""
         while True:
             try:
-                await self.topics.look()
+                await self._strays.evict(await self.topics.look())
                 self._learn()
                 if any(p.raise_to >= 0 and p.leader_epoch >= 0 for p in self.log.partitions.values()):
                     await self.membership.raise_epochs()
