@@ -37,13 +37,17 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """`held` is bytes in windows, `source_lost` whether the source does not answer, `step` where it was told to stop and stands."""
+    """`held` is bytes in windows, `source_lost` whether the source does not answer, `step` where it stands (`steps`).
+
+    `longest_silence` is how many seconds two heartbeats that were answered were apart at most.
+    """
 
     phase: Phase
     fenced: bool
     source_lost: bool
     held: int
     step: str
+    longest_silence: float
     partitions: tuple[PartitionStatus, ...]
 
 
@@ -84,6 +88,7 @@ class Control:
             source_lost=shadow.source.lost,
             held=shadow.log.held,
             step=shadow.log.steps.at,
+            longest_silence=round(shadow.membership.longest_silence, 3),
             partitions=tuple(
                 PartitionStatus(
                     topic=topic,

@@ -50,11 +50,18 @@ async def end(failover: Settling, mirrored: MirroredLog, destination: Destinatio
 
 async def abort(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
     """Appends markers until no replica knows of an open transaction."""
-    opened = await _open(failover, mirrored, destination)
-    if not any(opened.values()):
-        return
+    # Again, because a stall in the middle may have taken markers back that nobody had yet.
+    while any((opened := await _open(failover, mirrored, destination)).values()):
+        await mirrored.steps.reach("before-epoch")
+        await _append_aborts(failover, mirrored, membership, opened)
+
+
+async def _append_aborts(
+    failover: Settling, mirrored: MirroredLog, membership: Membership, opened: Mapping[Partition, list[markers.Open]]
+) -> None:
     # Somebody may have had other bytes at these offsets, in the epoch that is now, and have died.
     await _new_epoch(failover, mirrored, membership)
+    await mirrored.steps.reach("after-epoch")
     for partition, transactions in opened.items():
         for producer_id, producer_epoch, coordinator_epoch, _ in transactions:
             data = abort_marker(
@@ -66,6 +73,7 @@ async def abort(failover: Settling, mirrored: MirroredLog, destination: Destinat
             )
             _append(partition, data, markers.what(producer_id, producer_epoch))
     mirrored.remember(opened)
+    await mirrored.steps.reach("appended")
     mirrored.ring()
     await failover.settled()
 
@@ -80,7 +88,7 @@ async def _open(failover: Settling, mirrored: MirroredLog, destination: Destinat
     """Per partition its open transactions, in the order they began."""
     found: dict[Partition, list[markers.Open]] = {}
     for place, partition in mirrored.partitions.items():
-        address = mirrored.config.brokers[min(failover.live(partition))]
+        address = mirrored.config.brokers[_somebody(failover, partition)]
         states = await destination.producers(address, place)
         opened = sorted((s for s in states if s.current_txn_start_offset >= 0), key=lambda s: int(s.current_txn_start_offset))
         found[partition] = [
@@ -119,13 +127,21 @@ async def truncate_stable(failover: Settling, mirrored: MirroredLog, destination
 async def _stable(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[tuple[str, int], int]:
     by_broker: dict[int, dict[tuple[str, int], int]] = {}
     for place, partition in mirrored.partitions.items():
-        by_broker.setdefault(min(failover.live(partition)), {})[place] = partition.end
+        by_broker.setdefault(_somebody(failover, partition), {})[place] = partition.end
     found: dict[tuple[str, int], int] = {}
     for broker, ends in by_broker.items():
         found |= await destination.stable(mirrored.config.brokers[broker], ends)
     if missing := mirrored.partitions.keys() - found.keys():
         raise EnvironmentFailure(f"no last stable offset is known of {sorted(missing)[:5]}; are their brokers alive?")
     return found
+
+
+def _somebody(failover: Settling, partition: Partition) -> int:
+    """A live broker that has it. Raises EnvironmentFailure when all are dead."""
+    live = failover.live(partition)
+    if not live:
+        raise EnvironmentFailure(f"no broker that has {partition.name} lives; start one of them")
+    return min(live)
 
 
 def _cut(partition: Partition, offset: int) -> None:
@@ -138,16 +154,14 @@ def _cut(partition: Partition, offset: int) -> None:
 
 
 async def _append_resets(failover: Settling, mirrored: MirroredLog, membership: Membership) -> None:
-    todo = [p for p in mirrored.partitions.values() if not any(what == _RESET for _, what in p.note.appended)]
-    if not todo:
-        return
-    await _new_epoch(failover, mirrored, membership)
-    for partition in todo:
-        data = reset_marker(partition.end, epoch=partition.epochs.latest, source_cluster=mirrored.config.source_cluster_id)
-        _append(partition, data, _RESET)
-    mirrored.remember(todo)
-    mirrored.ring()
-    await failover.settled()
+    while todo := [p for p in mirrored.partitions.values() if not any(what == _RESET for _, what in p.note.appended)]:
+        await _new_epoch(failover, mirrored, membership)
+        for partition in todo:
+            data = reset_marker(partition.end, epoch=partition.epochs.latest, source_cluster=mirrored.config.source_cluster_id)
+            _append(partition, data, _RESET)
+        mirrored.remember(todo)
+        mirrored.ring()
+        await failover.settled()
 
 
 async def _new_epoch(failover: Settling, mirrored: MirroredLog, membership: Membership) -> None:

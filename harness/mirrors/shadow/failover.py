@@ -65,11 +65,13 @@ class Failover:
         if self._phase == "mirroring" and not self._source.lost:
             await self._last_commits(self._groups.sync(self._source.brokers))
         await self._source.stop()
+        await self._known()
         self._leader.read_behind = self._read_longest
         for partition in self._log.partitions.values():
             partition.sealed = partition.sealed or "failing over"
         if self._phase == "mirroring":
             self._enter("settling")
+        await self._log.steps.reach("settling")
         while self._phase in ("settling", "ending"):
             try:
                 await self._end()
@@ -79,6 +81,7 @@ class Failover:
         await self._handover.run(self.live)
         await markers.write(self._log, self._destination)
         self._enter("handed-over")
+        await self._log.steps.reach("handed-over")
         await self._membership.leave(within=5)
         for connection in self._longest.values():
             connection.close()
@@ -86,15 +89,33 @@ class Failover:
     async def _end(self) -> None:
         """What comes before the hand-over; all of it can be done again when a broker did not answer in the middle."""
         await self.settled()
+        await self._log.steps.reach("settled")
         if self._phase == "settling":
             for partition in self._log.partitions.values():
                 partition.note.mirrored = partition.end
             self._enter("ending")
+        await self._log.steps.reach("ending")
         await endings.end(self, self._log, self._destination, self._membership)
+        await self._log.steps.reach("ended")
         await self._last_commits(self._groups.clamp())
         for partition in self._log.partitions.values():
             partition.note.promoted = partition.end
         self._enter("handing-over")
+
+    async def _known(self) -> None:
+        """Returns when this process has taken in every partition that it mirrors: else others would be left without a leader."""
+        while True:
+            try:
+                await self._topics.look()
+                noted = self._log.journal.notes
+                made = {name for name, note in noted.topics.items() if note.destination_id}
+                wanted = {(topic, number) for topic in made for number in noted.partitions.get(topic, ())}
+                if missing := sorted(wanted - self._log.partitions.keys()):
+                    raise EnvironmentFailure(f"{missing[:5]} are not in the destination's metadata")
+                return
+            except (Unanswered, EnvironmentFailure) as error:
+                self._give_up_after(STEP_SECONDS, error)
+                await asyncio.sleep(_LOOK)
 
     def _give_up_after(self, seconds: float, error: Exception) -> None:
         self._began = self._began or time.monotonic()
@@ -122,7 +143,7 @@ class Failover:
 
     def live(self, partition: Partition) -> frozenset[int]:
         """The brokers that should have a partition and are alive."""
-        return frozenset(self._log.brokers & set(self._topics.replicas(partition.number)))
+        return frozenset(self._log.brokers & set(self._topics.replicas(partition.number, partition.topic)))
 
     async def settled(self) -> None:
         """Returns when every live replica of every partition has the whole log as it ends now."""
@@ -139,12 +160,12 @@ class Failover:
         live, needed = partition.live(), self.live(partition)
         if partition.leader_epoch < 0 or partition.raise_to >= 0 or not needed or not live.keys() >= needed:
             return False
-        offsets = {live[broker].offset for broker in needed}
+        # A broker that was away may have more, of a log that is not ours any more: it truncates at its next fetch.
+        offsets = {partition.agreed(live[broker]) for broker in needed}
         longest, lowest = max(offsets), min(offsets)
         # What is in the window can still be given to all; what only some broker has, from that broker.
         end = max(longest, partition.position) if partition.window and lowest >= partition.window_start else longest
-        if partition.limit >= 0:
-            end = min(end, partition.limit)
+        end = min(end, *self._ceilings(partition, end))
         if partition.position < 0:
             partition.position = partition.served = end
             self._log.lead(partition, partition.leader_epoch)
@@ -155,17 +176,27 @@ class Failover:
         # The others read it from the longest as consumers do, so up to the high watermark.
         partition.high_watermark = end
         self._log.ring()
-        if offsets != {end}:
+        if {live[broker].offset for broker in needed} != {end}:
             return False
         partition.served = end
+        # What was noted and never reached a replica was not appended.
+        partition.note.appended = [one for one in partition.note.appended if one[0] < end]
         return True
+
+    def _ceilings(self, partition: Partition, end: int) -> list[int]:
+        """Where the log may end at most: whoever comes back with more after it was settled is late."""
+        note, limits = partition.note, [partition.limit] if partition.limit >= 0 else []
+        if self._phase == "ending":
+            limits.append(max([note.mirrored, *(offset + 1 for offset, _ in note.appended)]))
+        return limits or [end]
 
     async def _read_longest(self, partition: Partition, offset: int, limit: int) -> bytes:
         """What a follower misses, from the live replica that has most of it."""
-        live = {broker: f for broker, f in partition.live().items() if f.offset > offset and broker in self._log.config.brokers}
-        if not live:
+        live = {broker: partition.agreed(f) for broker, f in partition.live().items() if broker in self._log.config.brokers}
+        longest = max(live, key=lambda broker: live[broker], default=-1)
+        if longest < 0 or live[longest] <= offset:
             return b""
-        address = self._log.config.brokers[max(live, key=lambda broker: live[broker].offset)]
+        address = self._log.config.brokers[longest]
         connection = self._longest.setdefault(address, Connection(address))
         m = messages.request("fetch", 17)
         ids = {name: topic_id for topic_id, name in self._log.names.items()}

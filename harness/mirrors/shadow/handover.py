@@ -1,7 +1,8 @@
 """The last step of a failover: real brokers that have the whole log enter the ISR, and the controller elects among them.
 
 The reassignment away from the shadow has been pending since the partition was made; the change of the ISR completes it, so that
-there is no moment at which both could lead.
+there is no moment at which both could lead. Only who has the log up to its promotion offset enters: a broker that came back in
+between, or whose log is another's from there on, waits outside and is brought back by the new leader.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from harness.mirrors.shadow import isr
@@ -24,6 +25,8 @@ from harness.wire.connection import Unanswered
 
 log = logging.getLogger(__name__)
 WITHIN_SECONDS: Final = 60.0
+LATE_SECONDS: Final = 10.0
+"""How long a live broker that has not all of the log yet is waited for."""
 _LOOK: Final = 0.05
 Live = Callable[[Partition], frozenset[int]]
 
@@ -36,41 +39,73 @@ class Handover:
 
     async def run(self, live: Live) -> None:
         """Returns when a real broker leads every partition. Raises DeadlineExceeded."""
-        deadline = time.monotonic() + WITHIN_SECONDS
-        while led := [p for p in self._log.partitions.values() if not _handed(await self._destination.picture(), p)]:
-            if time.monotonic() > deadline:
-                raise DeadlineExceeded(f"{', '.join(p.name for p in led[:5])} could not be handed over; see the brokers' logs")
+        await self._log.steps.reach("handing-over")
+        began = time.monotonic()
+        while True:
             try:
-                await self._try([p for p in led if p.leader_epoch >= 0], live)
+                led = self._left(await self._destination.picture())
+                if not led:
+                    await self._log.steps.reach("handed")
+                    await self._bring_back()
+                    await self._topics.restore_configs()
+                    return
+                await self._try(led, live, patient=time.monotonic() < began + LATE_SECONDS)
             except (Unanswered, EnvironmentFailure) as error:
                 log.warning("hand-over: %s", error)
+                led = list(self._log.partitions.values())
+            if time.monotonic() > began + WITHIN_SECONDS:
+                names = ", ".join(p.name for p in led[:5])
+                raise DeadlineExceeded(f"{names} could not be handed over in {WITHIN_SECONDS:g} s; see the brokers' logs")
             await asyncio.sleep(_LOOK)
-        await self._bring_back()
-        await self._topics.restore_configs()
 
-    async def _try(self, partitions: list[Partition], live: Live) -> None:
+    def _left(self, here: Picture) -> list[Partition]:
+        return [p for p in self._log.partitions.values() if not _handed(here, p)]
+
+    async def _try(self, partitions: Iterable[Partition], live: Live, *, patient: bool) -> None:
         wanted: dict[Partition, list[int]] = {}
         for partition in partitions:
-            alive = [broker for broker in self._topics.replicas(partition.number) if broker in live(partition)]
-            if alive and partition.live().keys() >= set(alive):
-                wanted[partition] = alive
+            if partition.leader_epoch >= 0:
+                self._stand(partition)
+                wanted[partition] = self._whole(partition, live(partition), patient=patient)
+        wanted = {partition: whole for partition, whole in wanted.items() if whole}
+        if not wanted:
+            return
         # To those that live: with a dead broker among its targets a reassignment would never complete.
-        await self._destination.reassign({(p.topic, p.number): alive for p, alive in wanted.items()})
+        await self._destination.reassign({(p.topic, p.number): whole for p, whole in wanted.items()})
+        await self._log.steps.reach("reassigned")
         here = await self._destination.picture()
         me = self._log.config.broker_id
-        await isr.change(self._membership, here, {partition: [me, *alive] for partition, alive in wanted.items()})
+        await isr.change(self._membership, here, {partition: [me, *whole] for partition, whole in wanted.items()})
+        await self._log.steps.reach("in-sync")
+
+    def _stand(self, partition: Partition) -> None:
+        """A process that came back for the hand-over serves the log as it was promoted, and nothing else."""
+        promoted = partition.note.promoted
+        if partition.end != promoted:
+            partition.cut(promoted)
+            partition.position = partition.served = partition.limit = promoted
+            self._log.lead(partition, partition.leader_epoch)
+            self._log.ring()
+
+    def _whole(self, partition: Partition, alive: frozenset[int], *, patient: bool) -> list[int]:
+        """The live brokers that have it as it was promoted; none while a late one is waited for."""
+        followers = partition.live()
+        end = partition.note.promoted
+        whole = [b for b in self._topics.replicas(partition.number, partition.topic) if b in alive and partition.agreed(followers.get(b)) == end]
+        return [] if patient and len(whole) < len(alive) else whole
 
     async def _bring_back(self) -> None:
         """Replicas that were down come back: the new leaders add them when they have caught up."""
         wanted = {}
         here = await self._destination.picture()
         for (topic, number), _ in self._log.partitions.items():
-            if set(here.topics[topic].partitions[number].replicas) != set(self._topics.replicas(number)):
-                wanted[topic, number] = self._topics.replicas(number)
+            if set(here.topics[topic].partitions[number].replicas) != set(self._topics.replicas(number, topic)):
+                wanted[topic, number] = self._topics.replicas(number, topic)
         if wanted:
             await self._destination.reassign(wanted)
 
 
 def _handed(here: Picture, partition: Partition) -> bool:
-    led = here.topics[partition.topic].partitions[partition.number]
-    return 0 <= led.leader < FIRST_BROKER_ID and max(led.in_sync, default=FIRST_BROKER_ID) < FIRST_BROKER_ID
+    topic = here.topics.get(partition.topic)
+    led = None if topic is None else topic.partitions.get(partition.number)
+    return led is not None and 0 <= led.leader < FIRST_BROKER_ID and max(led.in_sync, default=FIRST_BROKER_ID) < FIRST_BROKER_ID

@@ -8,7 +8,9 @@ no leader, and is never writable.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -23,6 +25,10 @@ from harness.wire.messages import Error, Message
 log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 0.5
 _CALL_SECONDS: Final = 2.0
+JOIN_SECONDS: Final = 20.0
+_COMES_TRUE: Final = (Error.duplicate_broker_registration, Error.not_controller)
+"""Refusals that end by themselves: the id of a shadow that died is free when its session has ended."""
+_GONE: Final = (Error.stale_broker_epoch, Error.broker_id_not_registered)
 _METADATA_SEEN: Final = 1 << 60
 """Brokers say how far they have read the metadata log; a shadow does not read it, and must not hold others up."""
 Place = tuple[str, int]
@@ -36,30 +42,58 @@ class Membership:
         self._controllers = AnyOf(config.controllers)
         self._heart = AnyOf(config.controllers)
         self._want_fence = self._want_shut_down = False
-        self._beating: asyncio.Task[None] | None = None
+        self.beating: asyncio.Task[None]
+        """Begins with `join`; ends with what made heartbeats useless."""
         self._beat_lock = asyncio.Lock()
+        self._beaten = 0.0
+        self.longest_silence = 0.0
+        """Seconds between two heartbeats that were answered."""
         self.epoch = -1
         self.fenced = True
         self.may_leave = False
 
     async def join(self) -> None:
-        """Registers and becomes unfenced. Raises InputError for an id in use, EnvironmentFailure for any other refusal."""
-        features = (await self._ask(self._controllers, "api_versions", 4, self._features_request())).supported_features
-        body = self._registration(features)
-        answer = await self._ask(self._controllers, "broker_registration", 4, body, within=10)
-        if answer.error_code == Error.duplicate_broker_registration:
-            raise InputError(
-                f"broker id {self._config.broker_id} is in use on the destination of {self._config.link}; stop the other shadow, "
-                "or wait until its session has ended"
-            )
+        """Registers and becomes unfenced. Raises InputError for an id in use, EnvironmentFailure for any other refusal.
+
+        A controller that is being elected, or whose other nodes do not answer, is waited for.
+        """
+        deadline = time.monotonic() + JOIN_SECONDS
+        while (answer := await self._register()) is None or answer.error_code in _COMES_TRUE:
+            if time.monotonic() > deadline:
+                raise self._refused(answer)
+            await asyncio.sleep(0.2)
         if answer.error_code != Error.none:
-            raise EnvironmentFailure(
-                f"the destination's controller refused the shadow of {self._config.link} ({answer.error_code.name}); "
-                f"is its cluster id {self._config.cluster_id}?"
-            )
+            raise self._refused(answer)
         self.epoch = answer.broker_epoch
-        await self._beat()
-        self._beating = asyncio.create_task(self._beats())
+        with contextlib.suppress(Unanswered):
+            await self._beat()  # what is made next needs a leader that is not fenced
+        self.beating = asyncio.create_task(self._beats())
+
+    async def _register(self) -> Message | None:
+        """The controller's answer, or None when there was none."""
+        try:
+            told = await self._ask(self._controllers, "api_versions", 4, self._features_request())
+            if told.error_code == Error.none:
+                body = self._registration(told.supported_features)
+                return await self._ask(self._controllers, "broker_registration", 4, body, within=10)
+            return told
+        except Unanswered as error:
+            log.warning("no registration: %s", error)
+            return None
+
+    def _refused(self, answer: Message | None) -> InputError | EnvironmentFailure:
+        link, me = self._config.link, self._config.broker_id
+        if answer is None:
+            where = ", ".join(self._config.controllers)
+            return EnvironmentFailure(f"no controller of the destination of {link} answers at {where}; start that cluster")
+        if answer.error_code == Error.duplicate_broker_registration:
+            return InputError(f"broker id {me} is in use on the destination of {link}; stop the other shadow that has it")
+        what = f"the destination's controller refused the shadow of {link} ({answer.error_code.name})"
+        if answer.error_code == Error.inconsistent_cluster_id:
+            return InputError(f"{what}; its cluster id is not {self._config.cluster_id}: give the id of that cluster")
+        if answer.error_code == Error.unsupported_version:
+            return InputError(f"{what}; a shadow needs a destination of Kafka 3.9 or later with that release's metadata.version")
+        return EnvironmentFailure(f"{what}; see the controller's log")
 
     @staticmethod
     def _features_request() -> Message:
@@ -86,6 +120,7 @@ class Membership:
         )
 
     async def _beats(self) -> None:
+        """Raises EnvironmentFailure when the registration is another's."""
         while True:
             try:
                 await self._beat()
@@ -103,9 +138,17 @@ class Membership:
                 want_shut_down=self._want_shut_down,
             )
             answer = await self._ask(self._heart, "broker_heartbeat", 1, body)
+        if answer.error_code in _GONE:
+            raise EnvironmentFailure(
+                f"broker {self._config.broker_id} of the destination of {self._config.link} is no longer this shadow "
+                f"({answer.error_code.name}); stop whoever has its id, and start the mirror again"
+            )
         if answer.error_code != Error.none:
             log.warning("heartbeat refused: %s", answer.error_code.name)
             return
+        now = time.monotonic()
+        self.longest_silence = max(self.longest_silence, now - (self._beaten or now))
+        self._beaten = now
         if answer.is_fenced != self.fenced:
             log.info("%s", "fenced" if answer.is_fenced else "unfenced")
         self.fenced, self.may_leave = answer.is_fenced, answer.should_shut_down
@@ -181,13 +224,13 @@ class Membership:
                 while not self.may_leave:
                     await self._beat()
                     await asyncio.sleep(0.05)
-        except (TimeoutError, Unanswered):
+        except (TimeoutError, Unanswered, EnvironmentFailure):
             log.warning("left without a controlled shutdown")
         self.close()
 
     def close(self) -> None:
         """Ends heartbeats."""
-        if self._beating is not None:
-            self._beating.cancel()
+        if self.epoch >= 0:
+            self.beating.cancel()
         self._controllers.close()
         self._heart.close()

@@ -18,7 +18,14 @@ log = logging.getLogger(__name__)
 PAUSE_AT: Final = "LINKFLAP_SHADOW_PAUSE_AT"
 
 Step = Literal[
+    "planned",  # a takeover is written down, nothing is touched
     "registered",  # unfenced, nothing followed yet
+    "joined",  # what is taken over has the shadow among its replicas
+    "claimed",  # the shadow is in its ISRs, beside real brokers
+    "elected",  # the shadow leads it, real brokers are in its ISRs still
+    "alone",  # the shadow alone is in its ISRs, nothing is cut
+    "cut",  # what is cut is written down, followers are told
+    "truncated",  # all live replicas end there
     "created",  # a topic is made, on the shadow alone
     "grown",  # added partitions are made: real brokers are in their ISR
     "narrowed",  # the shadow alone is in every ISR, reassignments are asked for
@@ -27,7 +34,7 @@ Step = Literal[
     "ending",  # where logs end is written down
     "before-epoch",  # it is known what is open
     "after-epoch",  # a new leader epoch for markers
-    "appended",  # markers are appended and written down, not served
+    "appended",  # markers are appended and written down, followers fetch them
     "ended",  # nothing is open, every live replica has it
     "handing-over",  # promotion offsets are written down
     "reassigned",  # reassignments to those that live
@@ -44,7 +51,9 @@ class Steps:
 
     def __init__(self, pause_at: str) -> None:
         if pause_at and pause_at not in STEPS:
-            raise InputError(f"{PAUSE_AT} is {pause_at!r}, no step of a shadow; it must be one of {', '.join(STEPS)}, or not be set")
+            raise InputError(
+                f"{PAUSE_AT} is {pause_at!r}, no step of a shadow; it must be one of {', '.join(STEPS)}, or not be set"
+            )
         self._pause_at = pause_at
         self._told = asyncio.Event()
         self.at = ""
@@ -55,10 +64,11 @@ class Steps:
         return cls(environment.get(PAUSE_AT, ""))
 
     async def reach(self, step: Step) -> None:
-        """Returns at once unless this is where to stop; each stop is made once."""
-        if step == self._pause_at:
-            self._pause_at, self.at = "", step
-            log.info("stands at %s", step)
+        """Returns at once unless this is where to stop. Whoever comes there stops; told once, nobody stops any more."""
+        if step == self._pause_at and not self._told.is_set():
+            if not self.at:
+                log.info("stands at %s", step)
+            self.at = step
             await self._told.wait()
             self.at = ""
 
