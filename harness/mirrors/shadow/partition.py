@@ -20,12 +20,16 @@ LIVE_SECONDS = 3.0
 
 @dataclass(slots=True, kw_only=True)
 class Follower:
-    """What a broker said in its last fetch: its log end offset, in which leader epoch, when; and the high watermark it knows."""
+    """What a broker said in its last fetch: its log end offset, in which leader epoch, when; and the high watermark it knows.
+
+    `last_epoch` is the leader epoch of the last batch that it has, -1 when it has none.
+    """
 
     offset: int
     leader_epoch: int
     asked: float
     told: int = -1
+    last_epoch: int = -1
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -33,7 +37,7 @@ class Partition:
     """State of one partition. `end` is -1 until known. `start` is the source's log start offset.
 
     `leader_epoch` is -1 while the shadow does not lead. `position` is where the source is read next, -1 while it is not known;
-    `sealed` is why it is not mirrored any more, or empty.
+    `sealed` is why it is not mirrored any more, or empty; `taking` is True until it was taken over.
     """
 
     topic: str
@@ -52,6 +56,7 @@ class Partition:
     limit: int = -1
     followers: dict[int, Follower] = field(default_factory=dict)
     sealed: str = ""
+    taking: bool = False
     window: deque[Stamped] = field(default_factory=deque)
     held: int = 0
 
@@ -115,7 +120,14 @@ class Partition:
         since = time.monotonic() - LIVE_SECONDS
         return {n: f for n, f in self.followers.items() if f.asked >= since and f.leader_epoch == self.leader_epoch}
 
-    def heard(self, broker: int, offset: int, leader_epoch: int) -> Follower:
+    def agreed(self, follower: Follower | None) -> int:
+        """Up to where a follower's log is this one, as far as leader epochs tell; -1 for none."""
+        if follower is None:
+            return -1
+        split = self.epochs.diverges(follower.last_epoch, follower.offset, follower.offset)
+        return follower.offset if split is None else min(follower.offset, split[1])
+
+    def heard(self, broker: int, offset: int, leader_epoch: int, last_epoch: int = -1) -> Follower:
         """Takes in a follower's fetch."""
         follower = self.followers.get(broker)
         if follower is None:
@@ -123,6 +135,7 @@ class Partition:
         if follower.leader_epoch != leader_epoch:
             follower.told = -1
         follower.offset, follower.leader_epoch, follower.asked = offset, leader_epoch, time.monotonic()
+        follower.last_epoch = last_epoch
         return follower
 
     def advance(self) -> bool:

@@ -57,7 +57,8 @@ class Leader:
             for asked in topic.partitions:
                 partition = self.find(topic, version, asked.partition)
                 if partition is not None:
-                    partition.heard(broker, int(asked.fetch_offset), int(asked.current_leader_epoch))
+                    epochs = int(asked.current_leader_epoch), int(asked.last_fetched_epoch)
+                    partition.heard(broker, int(asked.fetch_offset), *epochs)
                     partition.release()
                     if partition.advance():
                         self._log.ring()
