@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from chaos.scenarios import baseline, broker_loss, half_open, link_flap, mirror_crash, planned_failover
+from chaos.scenarios import baseline, broker_loss, chain_flap, half_open, link_flap, mirror_crash, planned_failover
 from chaos.scenarios.base import Builder, Wish
 from harness.model.errors import InputError
 from harness.model.scenario import Scenario
@@ -18,6 +18,7 @@ SCENARIOS: Mapping[str, Builder] = MappingProxyType(
         "mirror-crash": mirror_crash.build,
         "broker-loss": broker_loss.build,
         "half-open": half_open.build,
+        "chain-flap": chain_flap.build,
     }
 )
 

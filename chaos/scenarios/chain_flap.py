@@ -1,0 +1,85 @@
+"""chain-flap: every hop of a topology flaps, slows and goes half-open in turn; then the first hop is failed over.
+
+Guarantee at stake: an offset-exact mirror of a mirror is one of the source (KIP-1279): C equals B and A per offset whatever a hop
+did, C's clients see no more than B's replicas have, and when B becomes a cluster of its own, what it appends and what it cut
+reaches C. Any topology will do: each cluster that nothing is mirrored to, or every one of a ring, has clients and topics of its
+own. A violation is a byte that differs, or a record on C that B does not have below its end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from chaos.scenarios.base import GROUP, Wish, everyday
+from harness.model.scenario import FaultSpec, Minimums, Option, Scenario, WorkloadSpec
+from harness.model.topology import LinkSpec, Topology
+from topologies import parse
+
+_HELD = 2.0
+_HEALS = 1.5
+"""Seconds between two faults of one hop: the next one measures a link that is whole."""
+
+
+def build(wish: Wish) -> Scenario:
+    """A->B->C: each hop flaps, slows and goes half-open; A is killed with transactions open; clients go on at B."""
+    dice = wish.dice
+    topology = wish.topology or parse("A->B->C")
+    faults = tuple(fault for link in topology.links for fault in _of_hop(link, dice))
+    last = max(fault.at + fault.duration for fault in faults)
+    failover_at = round(last + _HEALS + dice.uniform(0.3, 1.0), 2)
+    first = topology.links[0]
+    return Scenario(
+        name="chain-flap",
+        about="each hop flaps, slows and goes half-open; the first cluster is killed with transactions open; its clients go on",
+        seed=wish.seed,
+        topology=topology,
+        mirror=wish.mirrored_by(),
+        workloads=tuple(workload for home in homes(topology) for workload in _clients(topology, home)),
+        schedule=(
+            *faults,
+            FaultSpec(
+                id="failover",
+                fault="failover-forced",
+                target=first.name,
+                at=failover_at,
+                duration=0.0,
+                when="open-transactions",
+            ),
+        ),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
+        duration=wish.duration or failover_at + 2.0,
+    )
+
+
+def homes(topology: Topology) -> tuple[str, ...]:
+    """The clusters that topics begin on: those that no link leads to; all of them where each is mirrored to."""
+    mirrored = {link.destination for link in topology.links}
+    every = tuple(cluster.name for cluster in topology.clusters)
+    return tuple(name for name in every if name not in mirrored) or every
+
+
+def _clients(topology: Topology, home: str) -> Iterator[WorkloadSpec]:
+    """The everyday clients; each home's group has a name of its own, since several may come to one cluster."""
+    for workload in everyday(topology, home):
+        group = {"group": f"{GROUP}.{home}"} if "group" in workload.options else {}
+        yield replace(workload, options={**workload.options, **group})
+
+
+def _of_hop(link: LinkSpec, dice: random.Random) -> Iterator[FaultSpec]:
+    """The faults of one hop one after the other; those of other hops may come at the same time."""
+    at = 0.5
+    kinds: list[tuple[str, str, dict[str, Option]]] = [
+        ("flap", "link-flap", {"down": round(dice.uniform(0.3, 0.6), 2), "up": round(dice.uniform(0.3, 0.6), 2)}),
+        ("slow", "link-latency", {"latency": dice.randrange(80, 160), "jitter": dice.randrange(10, 40)}),
+        ("deaf", "link-half-open", {"stalled": "responses"}),
+        ("mute", "link-half-open", {"stalled": "requests"}),
+    ]
+    dice.shuffle(kinds)
+    for name, fault, options in kinds:
+        at = round(at + dice.uniform(0.0, 0.7), 2)
+        yield FaultSpec(
+            id=f"{name}-{link.source}{link.destination}", fault=fault, target=link.name, at=at, duration=_HELD, options=options
+        )
+        at += _HELD + _HEALS
