@@ -15,6 +15,7 @@ from harness.wire.messages import Error, Message
 _TIMEOUT: Final = timedelta(seconds=10)
 _TOPIC_CONFIG: Final = 2
 _SET, _DELETE = 0, 1
+_PREFERRED: Final = 0
 DEBUGGING: Final = -2
 """A replica id that makes a follower answer ListOffsets itself (ListOffsetsRequest.DEBUGGING_REPLICA_ID), without isolation."""
 Place = tuple[str, int]
@@ -81,6 +82,11 @@ class Destination:
     async def picture(self, topics: Iterable[str] | None = None) -> Picture:
         return await picture(self._nodes, topics)
 
+    @property
+    def nodes(self) -> AnyOf:
+        """Its real brokers, for calls that any of them answers."""
+        return self._nodes
+
     def _broker(self, address: str) -> Connection:
         return self._direct.setdefault(address, Connection(address))
 
@@ -127,6 +133,16 @@ class Destination:
         for topic in answer.responses:
             for partition in topic.partitions:
                 _check(partition, f"{topic.name}-{partition.partition_index} could not be reassigned")
+
+    async def elect_preferred(self, places: Iterable[Place]) -> None:
+        """Has the first replicas of partitions elected (KIP-460). What is not elected yet is seen in the next picture."""
+        m = messages.request("elect_leaders", 2)
+        by_topic: dict[str, list[int]] = {}
+        for topic, number in places:
+            by_topic.setdefault(topic, []).append(number)
+        rows = tuple(m.TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items())
+        body = m.ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=rows, timeout=_TIMEOUT)
+        _check(await self._nodes.call("elect_leaders", 2, body, within=15), "leaders could not be elected")
 
     async def configure(self, topic: str, values: Mapping[str, str | None]) -> None:
         """Sets topic configs, or takes them back to the default (None)."""

@@ -51,6 +51,11 @@ class Lineage:
         place = bisect_right(self._starts, offset) - 1
         return self._epochs[place] if place >= 0 else NONE
 
+    def floor(self, epoch: int) -> int:
+        """The largest known epoch that is not above `epoch`, or NONE."""
+        place = bisect_right(self._epochs, epoch) - 1
+        return self._epochs[place] if place >= 0 else NONE
+
     def end_of(self, epoch: int, log_end: int) -> Entry:
         """The largest epoch that is not above `epoch`, and where it ends (KIP-101); (NONE, NONE) if there is none."""
         place = bisect_right(self._epochs, epoch) - 1
@@ -67,3 +72,18 @@ class Lineage:
             return (epoch if self.latest == NONE else self.latest), log_end
         known, end = self.end_of(epoch, log_end)
         return (known, end) if known < epoch or end < offset else None
+
+
+def parting(one: Lineage, one_end: int, other: Lineage, other_end: int) -> int:
+    """Where two logs part that were one: the end of the newest epoch that both know, in the one that has less of it; 0 for none.
+
+    Both are asked, as leader and follower do one after the other (KIP-101, KIP-279: an epoch that one of them does not know says
+    nothing).
+    """
+    epoch = other.latest
+    while epoch != NONE:
+        shared = one.floor(epoch)
+        if shared == epoch:
+            return min(one.end_of(epoch, one_end)[1], other.end_of(epoch, other_end)[1])
+        epoch = NONE if shared == NONE else other.floor(shared)
+    return 0

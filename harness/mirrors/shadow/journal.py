@@ -17,8 +17,8 @@ import msgspec
 from harness.mirrors.shadow.settings import JOURNAL
 from harness.model.errors import EnvironmentFailure
 
-Phase = Literal["mirroring", "settling", "ending", "handing-over", "handed-over"]
-"""A failover's steps in order: what is behind was done, what a journal names may have been done."""
+Phase = Literal["taking-over", "mirroring", "settling", "ending", "handing-over", "handed-over"]
+"""A mirror's steps in order: what is behind was done, what a journal names may have been done."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,7 +32,11 @@ class TopicNote:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionNote:
-    """Leader epochs (epoch, first offset) of the mirrored log and of the source's, and what a failover did to it."""
+    """Leader epochs (epoch, first offset) of the mirrored log and of the source's, and what a failover did to it.
+
+    Of a partition that was taken over: `home` is the real brokers that had it (empty: the mirror made it), `cut` is where its log
+    is cut, `cut_from` where that log ended (-1 until it is cut).
+    """
 
     epochs: list[tuple[int, int]] = field(default_factory=list)
     source_epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -43,6 +47,9 @@ class PartitionNote:
     """What is to be aborted after the hand-over (`markers.Open`)."""
     appended: list[tuple[int, str]] = field(default_factory=list)
     promoted: int = -1
+    home: list[int] = field(default_factory=list)
+    cut: int = -1
+    cut_from: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,15 +67,15 @@ class Notes:
 class Journal:
     """Notes that outlive the process. `save` is atomic."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, first: Phase = "mirroring") -> None:
         self._path = folder / JOURNAL
         self.fresh = not self._path.exists()
-        self.notes = self._read()
+        self.notes = self._read(first)
         self.save()
 
-    def _read(self) -> Notes:
+    def _read(self, first: Phase) -> Notes:
         if self.fresh:
-            return Notes(directory_id=str(uuid.uuid4()), incarnation_id=str(uuid.uuid4()))
+            return Notes(directory_id=str(uuid.uuid4()), incarnation_id=str(uuid.uuid4()), phase=first)
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=Notes)
         except (OSError, msgspec.MsgspecError) as error:

@@ -1,7 +1,8 @@
 """The shadow mirror as the harness sees it: a Mirror (`harness.model.protocols`) in front of one shadow process.
 
 `stop` is the failover: it returns when real brokers lead every partition, and nothing of the mirror's is appended after that.
-A shadow that was killed, or whose source is dead, is started again to do it.
+A shadow that was killed, or whose source is dead, is started again to do it. `reversed` is the failback: a mirror over the
+reverse link whose shadow takes the topics over where they came from (`takeover`); it can be reversed in its turn.
 """
 
 from __future__ import annotations
@@ -41,20 +42,33 @@ def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Rec
 
 
 class ShadowMirror:
-    """A Mirror. Its methods may be called from several threads."""
+    """A Mirror. Its methods may be called from several threads. `reverses` is the mirror over the reverse link before it."""
 
-    def __init__(self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        spec: MirrorSpec,
+        link: LinkSpec,
+        deployment: Deployment,
+        recorder: Recorder,
+        *,
+        reverses: ShadowMirror | None = None,
+    ) -> None:
         self.spec, self.link = spec, link
         self._options = settings.options(spec.options)
         self._deployment, self._recorder = deployment, recorder
         self._source, self._destination = deployment.clusters[link.source], deployment.clusters[link.destination]
-        self._homes = deployment.topology.homes_over(link)
+        self._reverses = reverses
+        self._generation: int = 0 if reverses is None else reverses._generation + 1
+        self._homes: tuple[str, ...] = deployment.topology.homes_over(link) if reverses is None else reverses._homes
+        self._cuts_told: set[Partition] = set()
         self._there = AdminClient(quiet(self._source.bootstrap))
-        self._folder = next(iter(self._destination.brokers.values())).log.parent / f"shadow-{link.source}-{link.destination}"
+        nth = f"-{self._generation}" if self._generation else ""
+        self._folder = next(iter(self._destination.brokers.values())).log.parent / f"shadow-{link.source}-{link.destination}{nth}"
         self._child: children.Child | None = None
         self._port = deployment.free_port()
         self._closed = False
         self._starting = threading.Lock()
+        self._stopping = threading.Lock()
         deployment.at_close(self._close)
 
     @property
@@ -77,8 +91,11 @@ class ShadowMirror:
     def start(self) -> None:
         """Starts the process and waits until it leads every partition and a record went through.
 
-        Raises SetupError when the process ends, InputError when the destination has such topics already.
+        Raises SetupError when the process ends, InputError when the destination has such topics already that are not to be taken
+        over.
         """
+        if self._generation:
+            _remove_topic(AdminClient(quiet(self._destination.bootstrap)), topic_name(self.link.source, CANARY))
         self._folder.mkdir(parents=True, exist_ok=True)
         settings.write(self._config(), self._folder)
         # On named brokers: in a chain a shadow is registered there, and would be given a replica.
@@ -91,7 +108,12 @@ class ShadowMirror:
         self._spawn()
         wanted = self._write_canary()
         what = f"{self.link.name} to mirror"
-        until(lambda: self._through(wanted), within=START_SECONDS, every=0.05, what=what, state=self._state)
+        try:
+            until(lambda: self._through(wanted), within=START_SECONDS, every=0.05, what=what, state=self._state)
+        except DeadlineExceeded:
+            self._kill()
+            raise
+        self._tell_cuts()
         self._recorder.event(
             "mirror-started",
             self.link.name,
@@ -124,8 +146,6 @@ class ShadowMirror:
         )
 
     def _config(self) -> settings.Config:
-        topology = self._deployment.topology
-        number = [link.name for link in topology.links].index(self.link.name)
         told = broker_settings(self._destination)
         any_broker = next(iter(told.values()))
         followers = any_broker["inter.broker.listener.name"]
@@ -142,12 +162,57 @@ class ShadowMirror:
             cluster_id=self._destination.id,
             real=real,
             controllers=tuple(voter.partition("@")[2] for voter in any_broker["controller.quorum.voters"].split(",")),
-            broker_id=settings.FIRST_BROKER_ID + number,
+            broker_id=self._broker_id(),
             followers=followers,
             listeners={name: self._deployment.free_port() for name in joined},
             control_port=self._port,
             options=self._options,
+            takes_over={} if self._reverses is None else self._reverses._left(),
         )
+
+    def _broker_id(self) -> int:
+        """One for each link, and others for each time that a link's mirror is reversed: no shadow of a run has another's id."""
+        links = [link.name for link in self._deployment.topology.links]
+        first = self
+        while first._reverses is not None:
+            first = first._reverses
+        return settings.FIRST_BROKER_ID + self._generation * len(links) + links.index(first.link.name)
+
+    def reversed(self) -> ShadowMirror:
+        """See the protocol. Raises InputError while this one has not failed over."""
+        if not self._handed_over():
+            raise InputError(f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop it first")
+        back = LinkSpec(source=self.link.destination, destination=self.link.source)
+        return ShadowMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
+
+    def _left(self) -> dict[str, settings.TakenTopic]:
+        """What this mirror promoted, as the mirror that reverses it finds it: the source of this one is its destination."""
+        notes = self.notes()
+        return {
+            name: settings.TakenTopic(
+                source_id=topic.destination_id,
+                destination_id=topic.source_id,
+                partitions={
+                    number: settings.TakenPartition(
+                        end=max(0, min(note.promoted, note.mirrored)), epochs=tuple(note.source_epochs)
+                    )
+                    for number, note in notes.partitions.get(name, {}).items()
+                },
+            )
+            for name, topic in notes.topics.items()
+            if name != topic_name(self.link.source, CANARY)
+        }
+
+    def _tell_cuts(self) -> None:
+        """Writes down, once each, where a takeover has cut the destination's logs."""
+        if not self._generation:
+            return
+        for topic, partitions in self.notes().partitions.items():
+            for number, note in sorted(partitions.items()):
+                if note.cut_from >= 0 and (topic, number) not in self._cuts_told:
+                    self._cuts_told.add((topic, number))
+                    where = {"cluster": self._destination.name, "topic": topic, "partition": number}
+                    self._recorder.event("truncation", self.link.name, **where, offset=note.cut, end=note.cut_from)
 
     def _write_canary(self) -> int:
         """Writes a record to the source directly; the offset after it. Not idempotent: it draws no producer id."""
@@ -164,6 +229,7 @@ class ShadowMirror:
 
     def _through(self, canary: int) -> bool:
         self._raise_if_ended()
+        self._tell_cuts()
         status = self._ask()
         if status is None or status.fenced:
             return False
@@ -175,7 +241,8 @@ class ShadowMirror:
     def _raise_if_ended(self) -> None:
         if not self.alive:
             last = _tail(self.log, 1).partition("ended: ")
-            kind = InputError if "exists on the destination" in last[2] or "is in use" in last[2] else SetupError
+            wrong = self._child is not None and self._child.poll() == InputError.exit_code
+            kind = InputError if wrong else SetupError
             raise kind(f"the shadow of {self.link.name} ended: {last[2] or _tail(self.log)}")
 
     def _ask(self, verb: control.Verb = "status") -> control.Status | None:
@@ -199,7 +266,11 @@ class ShadowMirror:
             self._child.resume()
 
     def stop(self) -> None:
-        """Fails over: see the module. Safe to call twice. Raises DeadlineExceeded when the destination does not settle."""
+        """Fails over: see the module. Safe to call twice, also at once. Raises DeadlineExceeded when the destination does not settle."""
+        with self._stopping:
+            self._stop()
+
+    def _stop(self) -> None:
         if self._handed_over():
             self._end()
             return
@@ -222,6 +293,8 @@ class ShadowMirror:
         def done() -> bool:
             if self._handed_over():
                 return True
+            if self._killed():
+                self._spawn()  # each step of a failover can be done again
             self._raise_if_ended()
             self._ask("fail-over")
             return False
@@ -233,8 +306,12 @@ class ShadowMirror:
             raise
         self._end()
 
+    def _killed(self) -> bool:
+        return self._child is not None and (self._child.poll() or 0) < 0
+
     def _end(self) -> None:
         """A process that has handed over ends by itself."""
+        self.resume()
         until(lambda: not self.alive, within=30, what=f"the shadow of {self.link.name} to end")
 
     def _kill(self) -> None:
@@ -291,6 +368,16 @@ def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
             raise SetupError(f"broker {cluster.name}/{broker} did not tell its settings ({error.args[0].str()})") from error
         found[broker] = {name: entry.value for name, entry in told.items() if entry.value is not None}
     return found
+
+
+def _remove_topic(admin: AdminClient, name: str) -> None:
+    """A canary of an earlier mirror over the same link: it is made again. Raises SetupError."""
+    try:
+        if name in admin.list_topics(timeout=20).topics:
+            admin.delete_topics([name], operation_timeout=20)[name].result(20)
+            until(lambda: name not in admin.list_topics(timeout=20).topics, within=20, what=f"topic {name} to be gone")
+    except KafkaException as error:
+        raise SetupError(f"topic {name} could not be removed ({error.args[0].str()}); see the brokers' logs") from error
 
 
 def _listeners(advertised: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -24,6 +24,7 @@ Bound = Literal["hw", "lso"]
 OpenTransactions = Literal["abort", "write-txn-markers", "truncate-once", "truncate-stable"]
 LeaderEpochs = Literal["rewrite", "keep"]
 Clients = Literal["visible", "hidden"]
+FailbackPoint = Literal["offset", "epoch"]
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "producer_ids": ("jump", "keep", "negate", "complement", "region", "reset"),
@@ -31,6 +32,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "open_transactions": ("abort", "write-txn-markers", "truncate-once", "truncate-stable"),
     "leader_epochs": ("rewrite", "keep"),
     "clients": ("visible", "hidden"),
+    "failback_point": ("offset", "epoch"),
 }
 """Per option its values; the first is the default."""
 _GROUPS: Final = "groups"
@@ -49,6 +51,7 @@ class Options:
     open_transactions: OpenTransactions = "abort"
     leader_epochs: LeaderEpochs = "rewrite"
     clients: Clients = "visible"
+    failback_point: FailbackPoint = "offset"
     groups: str = ".*"
 
 
@@ -66,6 +69,7 @@ def options(given: Mapping[str, Option]) -> Options:
         open_transactions=cast(OpenTransactions, chosen["open_transactions"]),
         leader_epochs=cast(LeaderEpochs, chosen["leader_epochs"]),
         clients=cast(Clients, chosen["clients"]),
+        failback_point=cast(FailbackPoint, chosen["failback_point"]),
         groups=_pattern(given.get(_GROUPS, ".*")),
     )
 
@@ -79,11 +83,31 @@ def _pattern(value: Option) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakenPartition:
+    """One partition as the mirror that is reversed left it: where its own source's log ended in what it promoted, and that log's
+    leader epochs (epoch, first offset)."""
+
+    end: int
+    epochs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenTopic:
+    """A topic that a reversed mirror takes over: its ids on both sides, as the mirror that is reversed saw them."""
+
+    source_id: str
+    destination_id: str
+    partitions: Mapping[int, TakenPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """All that the process of one shadow is told. Addresses are host:port.
 
     `source` is the link's way in. `listeners` are the destination's listeners that the shadow joins, name -> its port there;
-    `followers` is the one that brokers fetch over. `real` is listener -> real broker -> its address there.
+    `followers` is the one that brokers fetch over. `real` is listener -> real broker -> its address there. `takes_over` are
+    topics that the destination has already, because they were mirrored from there. `behind` is the port that a listener really
+    has where a proxy stands before it.
     """
 
     link: str
@@ -98,6 +122,8 @@ class Config:
     listeners: Mapping[str, int]
     control_port: int
     options: Options
+    takes_over: Mapping[str, TakenTopic] = field(default_factory=dict)
+    behind: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def brokers(self) -> Mapping[int, str]:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from harness.mirrors.shadow.destination import Destination
 from harness.mirrors.shadow.failover import Failover
@@ -20,6 +20,7 @@ from harness.mirrors.shadow.serve import Leader
 from harness.mirrors.shadow.settings import Config
 from harness.mirrors.shadow.source import Source
 from harness.mirrors.shadow.strays import Strays
+from harness.mirrors.shadow.takeover import Takeover
 from harness.mirrors.shadow.topics import Topics
 from harness.model.errors import EnvironmentFailure
 from harness.wire.connection import Unanswered
@@ -27,6 +28,8 @@ from harness.wire.connection import Unanswered
 log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.25
 FOLLOW_SECONDS: Final = 1.0
+SOURCE_SECONDS: Final = 20.0
+"""How long a shadow that mirrors nothing yet waits for its source."""
 LEARN_SECONDS: Final = 5.0
 """How long a shadow that came back waits for all live followers to say where they are."""
 
@@ -35,7 +38,7 @@ class Shadow:
     """The process' work. Raises InputError or EnvironmentFailure from `run` for what it cannot do."""
 
     def __init__(self, config: Config, folder: Path) -> None:
-        self.journal = Journal(folder)
+        self.journal = Journal(folder, first="taking-over" if config.takes_over else "mirroring")
         self.log = MirroredLog(config, self.journal)
         self.source = Source(self.log)
         self.destination = Destination(list(config.brokers.values()))
@@ -43,6 +46,7 @@ class Shadow:
         self.topics = Topics(self.log, self.destination, self.membership)
         self.groups = GroupOffsets(self.log)
         self._strays = Strays(self.log, self.destination, self.membership)
+        self.takeover = Takeover(self.log, self.source, self.destination, self.topics, self.membership, self.groups)
         leader = Leader(self.log, self.source.read_behind)
         self.failover = Failover(self.log, self.source, self.destination, self.topics, self.membership, leader, self.groups)
         self._listeners = Listeners(self.log, leader)
@@ -66,32 +70,55 @@ class Shadow:
             return
         if self.journal.fresh:
             await self.destination.make_internal_topics()
+        taking_over = self.journal.notes.phase == "taking-over"
+        if taking_over and not await self._planned():
+            return
         await self._listeners.start()
         await self.membership.join()
+        await self.log.steps.reach("registered")
+        if taking_over:
+            await _done(asyncio.create_task(self.takeover.run()), self.membership.beating)
         tending = asyncio.create_task(self._tend())
         following = asyncio.create_task(self._follow())
         syncing = asyncio.create_task(self.groups.keep(self.source.brokers))
+        work = [tending, following, syncing]
         try:
             if self.journal.notes.phase == "mirroring":
                 asked = asyncio.create_task(self._wants_failover.wait())
-                await asyncio.wait([asked, tending, following], return_when=asyncio.FIRST_COMPLETED)
-                for task in (tending, following):
-                    if task.done():
-                        task.result()
-            following.cancel()
-            syncing.cancel()
-            await self.failover.run()
+                await _done(asked, following, syncing, tending, self.membership.beating)
+            for task in (following, syncing):
+                task.cancel()
+            await asyncio.wait([following, syncing])  # what they do would come between
+            work.append(asyncio.create_task(self.failover.run()))
+            await _done(work[-1], tending, self.membership.beating)
         finally:
-            following.cancel()
-            syncing.cancel()
+            for task in work:
+                task.cancel()
             self.groups.close()
-            tending.cancel()
+            self.takeover.close()
             self._listeners.close()
             self.membership.close()
             self.destination.close()
 
+    async def _planned(self) -> bool:
+        """Plans the takeover; False when the failover is asked for before anything was touched: then nothing is to hand over."""
+        plan, asked = asyncio.create_task(self.takeover.plan()), asyncio.create_task(self._wants_failover.wait())
+        await asyncio.wait([plan, asked], return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if plan.done():
+            plan.result()
+            return True
+        plan.cancel()
+        await asyncio.wait([plan])
+        if self.takeover.planned:
+            return True
+        self.journal.notes.phase = "handed-over"
+        self.journal.save()
+        return False
+
     async def _follow(self) -> None:
-        """Keeps topics as the source's, and polls the source."""
+        """Keeps topics as the source's, and polls the source. EnvironmentFailure when it is not there to begin with."""
+        deadline = time.monotonic() + SOURCE_SECONDS
         while True:
             try:
                 found = await self.source.picture()
@@ -99,6 +126,11 @@ class Shadow:
                 self.source.poll()
             except (Unanswered, EnvironmentFailure) as error:
                 log.warning("source or destination did not answer: %s", error)
+                if not self.source.brokers and not self.journal.notes.topics and time.monotonic() > deadline:
+                    config = self.log.config
+                    raise EnvironmentFailure(
+                        f"the source of {config.link} does not answer at {', '.join(config.source)}; start it, or mend the link"
+                    ) from error
             await asyncio.sleep(FOLLOW_SECONDS if self.log.partitions else LOOK_SECONDS)
 
     async def _tend(self) -> None:
@@ -106,7 +138,8 @@ class Shadow:
         while True:
             try:
                 await self._strays.evict(await self.topics.look())
-                self._learn()
+                if self.journal.notes.phase == "mirroring":  # a failover has rules of its own
+                    self._learn()
                 if any(p.raise_to >= 0 and p.leader_epoch >= 0 for p in self.log.partitions.values()):
                     await self.membership.raise_epochs()
                     continue
@@ -122,7 +155,7 @@ class Shadow:
                 continue
             since = self._led_since.setdefault(place, time.monotonic())
             live = partition.live()
-            everyone = self.log.brokers & set(self.topics.replicas(partition.number))
+            everyone = self.log.brokers & set(self.topics.replicas(partition.number, partition.topic))
             if live and (live.keys() >= everyone or time.monotonic() > since + LEARN_SECONDS):
                 self._learned(partition, max(follower.offset for follower in live.values()))
 
@@ -130,3 +163,13 @@ class Shadow:
         log.info("%s: followers have it up to offset %d", partition.name, end)
         partition.position = partition.served = end
         self.log.lead(partition, partition.leader_epoch)
+
+
+async def _done(work: asyncio.Task[Any], *beside: asyncio.Task[Any]) -> None:
+    """Returns when `work` is done; raises what one of them raised."""
+    left = {work, *beside}
+    while not work.done():
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if not task.cancelled():
+                task.result()

@@ -46,8 +46,11 @@ class Topics:
         self._log, self._destination, self._membership = mirrored, destination, membership
         self._me = mirrored.config.broker_id
 
-    def replicas(self, number: int) -> list[int]:
-        """The real brokers that a partition is meant for, spread over all."""
+    def replicas(self, number: int, topic: str = "") -> list[int]:
+        """The real brokers that a partition is meant for: those that had it when it was taken over, else spread over all."""
+        note = self._log.journal.notes.partitions.get(topic, {}).get(number)
+        if note is not None and note.home:
+            return list(note.home)
         real = sorted(self._log.config.brokers)
         count = min(_MOST_REPLICAS, len(real))
         return [real[(number + i) % len(real)] for i in range(count)]
@@ -84,6 +87,7 @@ class Topics:
         self._log.journal.save()
         await self._destination.create(name, partitions, self._me, {**configs, **WHILE_MIRRORED})
         log.info("%s made with %d partitions", name, partitions)
+        await self._log.steps.reach("created")
 
     def _seal(self, name: str, reason: str) -> None:
         for partition in self._log.partitions.values():
@@ -106,11 +110,15 @@ class Topics:
                     partition = self._log.add(name, number)
                     self._take(partition, led)
                     alone += [partition] if led.leader == self._me and led.in_sync != (self._me,) else []
-                    spread += [partition] if led.replicas == (self._me,) or partition in alone else []
-        if self._log.journal.notes.phase in ("mirroring", "settling", "ending"):
+                    made = not partition.note.home
+                    spread += [partition] if made and (led.replicas == (self._me,) or partition in alone) else []
+        if self._log.journal.notes.phase in ("taking-over", "mirroring", "settling", "ending"):
+            if alone:
+                await self._log.steps.reach("grown")
             await isr.change(self._membership, here, {partition: [self._me] for partition in alone})
             if spread:
                 await self._destination.reassign({(p.topic, p.number): self.replicas(p.number) for p in spread})
+                await self._log.steps.reach("narrowed")
         self._log.ring()
         return here
 
@@ -118,7 +126,7 @@ class Topics:
         if led.leader != self._me:
             partition.leader_epoch = -1
         elif led.epoch > partition.leader_epoch:
-            if partition.position < 0 and led.epoch == 0 and not partition.note.epochs:
+            if partition.position < 0 and led.epoch == 0 and not partition.note.epochs and not partition.taking:
                 partition.position = 0  # just made
             self._log.lead(partition, led.epoch)
 
