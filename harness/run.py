@@ -49,6 +49,8 @@ ENDS_WITHIN = 5.0
 """Seconds that faults may take to end when a run breaks off and all brokers are gone."""
 SETTLE = 60.0
 """Seconds that mirrors and readers may take to reach the end once producers have stopped."""
+ORPHANED = 5.0
+"""Seconds that open transactions may take to end on a cluster that is still mirrored to from a dead one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -162,8 +164,12 @@ def _perform(
     clients.stop()
     sampler.stop()
     watch()
+    able = _able_mirrors(stage)
     for mirror in _running_mirrors(stage):
-        mirror.stop()
+        if mirror in able:
+            mirror.stop()
+        else:  # what a failover appends, to end what the dead source left open, would belong to no failover of the schedule
+            mirror.crash()
     _phase(writer, progress, "capturing logs")
     for name in living(deployment):
         stage.capture("2-end", name)
@@ -254,7 +260,9 @@ def _settle(stage: Stage, topics: Mapping[str, int], watch: Ticker) -> None:
         stage.clients.drain(
             {
                 name: stable_ends(
-                    stage.deployment.clusters[name], {t: n for t, n in topics.items() if arrives(topology, t, name)}
+                    stage.deployment.clusters[name],
+                    {t: n for t, n in topics.items() if arrives(topology, t, name)},
+                    within=ORPHANED if _orphaned(stage, name) else SETTLE,
                 )
                 for name in living(stage.deployment)
             },
@@ -268,7 +276,13 @@ def arrives(topology: Topology, topic: str, cluster: str) -> bool:
     return any(is_data_topic(topic, homes) for homes in [(cluster,), *map(topology.homes_over, into)])
 
 
-def stable_ends(cluster: Cluster, topics: Mapping[str, int]) -> dict[tuple[str, int], int]:
+def _orphaned(stage: Stage, cluster: str) -> bool:
+    """Whether a mirror into this cluster goes on without its source: what that left open there, nobody ends."""
+    into = [mirror for mirror in _running_mirrors(stage) if mirror.link.destination == cluster]
+    return any(mirror not in _able_mirrors(stage) for mirror in into)
+
+
+def stable_ends(cluster: Cluster, topics: Mapping[str, int], *, within: float = SETTLE) -> dict[tuple[str, int], int]:
     """The high watermarks of a cluster's partitions, once no transaction is open below them.
 
     When that does not come true in time: the last stable offsets, of the partitions whose leaders answer.
@@ -284,7 +298,7 @@ def stable_ends(cluster: Cluster, topics: Mapping[str, int]) -> dict[tuple[str, 
     if not places:
         return {}
     try:
-        return until(settled, within=SETTLE, every=0.1, what=f"open transactions on {cluster.name} to end")
+        return until(settled, within=within, every=0.1, what=f"open transactions on {cluster.name} to end")
     except DeadlineExceeded:
         return answered_bounds(admin, places, "stable", within=5.0)
 
