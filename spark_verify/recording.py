@@ -61,6 +61,7 @@ def recording(
         *(f"{d.path}: {d.reason}" for d in damage if d.path not in OPTIONAL),
         *_too_little(counts, reader.run.scenario.minimums, len(operations)),
         *_unread(polls, windows, ended),
+        *_behind(reader.events()[0]),
     ]
     return result("recording", {f"run/{name}": count for name, count in counts.items()}, reasons)
 
@@ -88,6 +89,18 @@ def _unread(polls: Sequence[Poll], windows: Sequence[Window], ended: int) -> Ite
         healed = window.end < ended
         if last < (window.end if healed else window.start):
             yield f"no reader got anything after fault {window.id} ({window.fault} on {window.target})"
+
+
+def _behind(events: Sequence[Event]) -> Iterator[str]:
+    """Mirrors that stood still: stopped at the end of the run with something missing, though both of their clusters lived."""
+    failovers = [e for e in events if e.kind == "failover"]
+    dead = {e.subject.partition("->")[0] for e in failovers if e.data.get("kind") == "forced"}
+    ended = {e.subject for e in failovers}
+    for event in events:
+        ends = set(event.subject.split("->"))
+        stood = event.kind == "mirror-stopped" and event.data.get("drained") is False
+        if stood and event.subject not in ended and not ends & dead:
+            yield f"the mirror of {event.subject} had not caught up when the run ended"
 
 
 def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from chaos.scenarios import baseline, broker_loss, chain_flap, half_open, link_flap, mirror_crash, planned_failover
+from chaos.scenarios import (
+    baseline,
+    broker_loss,
+    chain_flap,
+    failover_open_transactions,
+    half_open,
+    link_flap,
+    mirror_crash,
+    planned_failover,
+    producer_id_collision,
+)
 from chaos.scenarios.base import Builder, Wish
 from harness.model.errors import InputError
 from harness.model.scenario import Scenario
@@ -19,6 +29,8 @@ SCENARIOS: Mapping[str, Builder] = MappingProxyType(
         "broker-loss": broker_loss.build,
         "half-open": half_open.build,
         "chain-flap": chain_flap.build,
+        "failover-open-transactions": failover_open_transactions.build,
+        "producer-id-collision": producer_id_collision.build,
     }
 )
 

@@ -26,7 +26,8 @@ from harness.workloads.client import SLICE, Client
 from harness.workloads.values import Values
 
 STATISTICS_MS: Final = 100
-IDENTITY_WAIT: Final = 1.0
+IDENTITY_WAIT: Final = 3.0
+"""Seconds. A broker that needs its next block of ids answers COORDINATOR_LOAD_IN_PROGRESS until it has one."""
 
 
 class _Eos(msgspec.Struct):

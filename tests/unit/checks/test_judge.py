@@ -302,6 +302,27 @@ def test_nothing_read_after_a_fault_is_unknown(tmp_path):
     assert "no reader got anything after fault f" in result(judgement, "recording").reason
 
 
+@pytest.mark.parametrize(
+    ("drained", "failover", "told"),
+    [(False, None, True), (True, None, False), (False, ("A->B", "planned"), False), (False, ("C->B", "forced"), True)],
+)
+def test_a_mirror_that_stood_still_to_the_end_is_unknown(recorded, drained, failover, told):
+    recorded.event("mirror-stopped", LINK, drained=drained)
+    if failover:
+        recorded.event("failover", failover[0], kind=failover[1])
+    folder = recorded.close()
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert ("the mirror of A->B had not caught up" in result(judgement, "recording").reason) == told
+
+
+def test_a_mirror_whose_source_was_given_up_need_not_catch_up(recorded):
+    recorded.event("failover", "A->C", kind="forced")
+    recorded.event("mirror-stopped", LINK, drained=False)
+    folder = recorded.close()
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
+    assert result(judgement, "recording").verdict is Verdict.VALID
+
+
 def repeated(folder, written_at):
     evidence = {"copy": 1, "first_written": [written_at, written_at], "written": [written_at, written_at + SECOND]}
     return row(folder, "duplicate", "found", cluster="B", kind="mirrored-duplicate", offset=1, data=evidence)

@@ -1,0 +1,45 @@
+"""producer-id-collision: producers draw ids on both clusters, then those of the source go to the destination.
+
+Both clusters hand out producer ids from 0 on. A mirror that keeps offsets brings the source's ids along, so that after a failover
+the destination hands out ids of which its partitions have a producer state already: it refuses their first records as out of
+order, or takes them for repeats, acknowledges them with old offsets and appends nothing (Redpanda PR 31659; KIP-1279,
+MIRROR_PID_RESET). Guarantee at stake: an acknowledged record is there. A violation is a producer-id-collision, a ghost ack, a
+lost write.
+"""
+
+from __future__ import annotations
+
+from chaos.scenarios.base import Wish, everyday
+from harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
+from topologies import parse
+
+
+def build(wish: Wish) -> Scenario:
+    """A->B: producers on both sides draw ids; A is killed; its producers go on at B."""
+    topology = wish.topology or parse("A->B")
+    link = topology.links[0]
+    # Few batches each, so that the first ones on the other side look like repeats of them (a broker remembers five).
+    seldom = {"rate": 0.6, "records": 2, "partitions": 2}
+    at = round(wish.dice.uniform(4.0, 5.5), 2)
+    return Scenario(
+        name="producer-id-collision",
+        about="A->B; producers draw ids on both clusters; A is killed, and its producers go on at B",
+        seed=wish.seed,
+        topology=topology,
+        mirror=wish.mirrored_by(),
+        workloads=(
+            *everyday(topology, link.source),
+            WorkloadSpec(kind="idempotent", home=link.source, clients=4, options=seldom),
+            WorkloadSpec(kind="idempotent", home=link.destination, clients=2, options={"rate": 5.0}),
+            WorkloadSpec(
+                kind="readers",
+                home=link.destination,
+                options={"cluster": link.destination, "isolation": "read_committed", "assign": True},
+            ),
+        ),
+        schedule=(
+            FaultSpec(id="failover", fault="failover-forced", target=link.name, at=at, duration=0.0, when="open-transactions"),
+        ),
+        minimums=Minimums(committed=40, aborted=5, reads=500, afterwards=1000),
+        duration=wish.duration or 9.0,
+    )
