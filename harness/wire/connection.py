@@ -12,10 +12,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from harness.wire import messages
-from harness.wire.messages import Message
+from harness.wire.messages import Malformed, Message
 
 CLIENT: Final = "linkflap"
 _STREAM_LIMIT: Final = 1 << 20
+_LARGEST_FRAME: Final = 128 << 20
+"""Above what brokers take (socket.request.max.bytes, 100 MiB)."""
 _CONNECT_SECONDS: Final = 3.0
 
 
@@ -38,7 +40,12 @@ class Connection:
         async with self._turn:
             self._correlation += 1
             frame = messages.encode_request(api, version, self._correlation, self._client, body)
-            return messages.decode_response(api, version, await self._exchange(frame, within))
+            answer = await self._exchange(frame, within)
+            try:
+                return messages.decode_response(api, version, answer)
+            except Malformed as error:
+                self.close()
+                raise Unanswered(f"{self.address} answered what cannot be read: {error}") from error
 
     async def forward(self, frame: bytes, *, within: float = 30.0) -> bytes:
         """The response frame (no length prefix) to a request frame that somebody else wrote."""
@@ -56,7 +63,7 @@ class Connection:
                         raise
                     self.close()
                     return await self._once(framed)
-        except (OSError, EOFError, TimeoutError) as error:
+        except (OSError, EOFError, TimeoutError, Malformed) as error:
             self.close()
             raise Unanswered(f"{self.address} did not answer: {type(error).__name__} {error}") from error
         except asyncio.CancelledError:
@@ -114,8 +121,10 @@ class AnyOf:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """One length-prefixed frame. Raises asyncio.IncompleteReadError (an EOFError) when the peer ended."""
+    """One length-prefixed frame. Raises asyncio.IncompleteReadError (an EOFError) when the peer ended, Malformed."""
     (length,) = messages.LENGTH.unpack(await reader.readexactly(4))
+    if not 0 <= length <= _LARGEST_FRAME:
+        raise Malformed(f"a frame of {length} bytes")
     return await reader.readexactly(length)
 
 

@@ -20,13 +20,16 @@ from kio.serial.errors import SerialError
 
 Error: Final = ErrorCode
 """Kafka's error codes by name: Error.none, Error.not_controller, …"""
-Malformed: Final = SerialError
 REQUEST_HEAD: Final = struct.Struct(">hhi")
 """API key, API version, correlation id: what every request begins with."""
 Message = Any
 """Of any API: kio generates the classes, one module each."""
 LENGTH: Final = struct.Struct(">i")
 Side = Literal["request", "response"]
+
+
+class Malformed(ValueError):
+    """Bytes that are no message of the API and version that they should be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +85,17 @@ def encode_request(api: str, version: int, correlation: int, client: str, body: 
     return _framed(out)
 
 
+def request_head(frame: bytes) -> tuple[int, int, int]:
+    """API key, API version, correlation id of a request frame. Raises Malformed."""
+    if len(frame) < REQUEST_HEAD.size:
+        raise Malformed(f"a request of {len(frame)} bytes")
+    key, version, correlation = REQUEST_HEAD.unpack_from(frame)
+    return key, version, correlation
+
+
 def decode_request(api: str, version: int, frame: bytes) -> Message:
-    known = schema(api, version, "request")
-    _, start = known.read_header(frame, 0)
-    return known.read(frame, start)[0]
+    """Raises Malformed, also for a version that there is not."""
+    return _decoded(api, version, "request", frame)
 
 
 def encode_response(api: str, version: int, correlation: int, body: Message) -> bytes:
@@ -99,9 +109,19 @@ def encode_response(api: str, version: int, correlation: int, body: Message) -> 
 
 
 def decode_response(api: str, version: int, frame: bytes) -> Message:
-    known = schema(api, version, "response")
-    _, start = known.read_header(frame, 0)
-    return known.read(frame, start)[0]
+    """Raises Malformed, also for a version that there is not."""
+    return _decoded(api, version, "response", frame)
+
+
+def _decoded(api: str, version: int, side: Side, frame: bytes) -> Message:
+    try:
+        known = schema(api, version, side)
+        _, start = known.read_header(frame, 0)
+        return known.read(frame, start)[0]
+    except (ImportError, SerialError, ValueError, struct.error, IndexError, OverflowError) as error:
+        raise Malformed(
+            f"{api} {side} v{version} of {len(frame)} bytes cannot be read: {type(error).__name__} {error}"
+        ) from error
 
 
 def _framed(out: io.BytesIO) -> bytes:

@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from harness.mirrors.shadow.control import Control
+from harness.mirrors.shadow.control import Control, bound
 from harness.mirrors.shadow.settings import read
 from harness.mirrors.shadow.shadow import Shadow
 from harness.model.errors import LinkflapError
@@ -23,8 +23,9 @@ log = logging.getLogger("shadow")
 
 async def run(folder: Path) -> None:
     config = read(folder)
+    port = bound(config)
     shadow = Shadow(config, folder)
-    control = Control(shadow, config.control_port)
+    control = Control(shadow, port)
     work = asyncio.create_task(shadow.run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
     await control.start()

@@ -16,7 +16,9 @@ from typing import Any, Literal
 import msgspec
 
 from harness.mirrors.shadow.journal import Phase
+from harness.mirrors.shadow.settings import Config
 from harness.mirrors.shadow.shadow import Shadow
+from harness.model.errors import EnvironmentFailure
 from harness.wire.connection import quietly_closed
 
 Verb = Literal["status", "fail-over", "go-on"]
@@ -51,15 +53,29 @@ class Status:
     partitions: tuple[PartitionStatus, ...]
 
 
-class Control:
-    """The server side."""
+def bound(config: Config) -> socket.socket:
+    """The control port. Whoever has it is the shadow of the link: taken before the journal is read, so that no two write it.
 
-    def __init__(self, shadow: Shadow, port: int) -> None:
+    Raises EnvironmentFailure when another program has it.
+    """
+    try:
+        return socket.create_server(("127.0.0.1", config.control_port))
+    except OSError as error:
+        raise EnvironmentFailure(
+            f"port {config.control_port}, by which the shadow of {config.link} is controlled, is not free ({error.strerror}); "
+            "end the program that has it (another shadow of this link?), or start the run again"
+        ) from error
+
+
+class Control:
+    """The server side, on a port from `bound`."""
+
+    def __init__(self, shadow: Shadow, port: socket.socket) -> None:
         self._shadow, self._port = shadow, port
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._server = await asyncio.start_server(self._serve, sock=self._port)
 
     def close(self) -> None:
         if self._server is not None:
@@ -75,7 +91,7 @@ class Control:
                     self._shadow.log.steps.go_on()
                 writer.write(msgspec.json.encode(self._status()) + b"\n")
                 await writer.drain()
-        except (OSError, ValueError, asyncio.CancelledError):
+        except (OSError, ValueError, TypeError, KeyError, asyncio.CancelledError):
             pass  # the harness went away, or it is no harness
         finally:
             await quietly_closed(writer)

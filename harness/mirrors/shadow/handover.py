@@ -91,7 +91,8 @@ class Handover:
         """The live brokers that have it as it was promoted; none while a late one is waited for."""
         followers = partition.live()
         end = partition.note.promoted
-        whole = [b for b in self._topics.replicas(partition.number, partition.topic) if b in alive and partition.agreed(followers.get(b)) == end]
+        home = self._topics.replicas(partition.number, partition.topic)
+        whole = [broker for broker in home if broker in alive and partition.agreed(followers.get(broker)) == end]
         return [] if patient and len(whole) < len(alive) else whole
 
     async def _bring_back(self) -> None:

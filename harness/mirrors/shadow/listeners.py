@@ -17,9 +17,10 @@ from harness.mirrors.shadow.destination import DEBUGGING, follower_bounds
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.partition import Partition
 from harness.mirrors.shadow.serve import EPOCH_ENDS, FETCH, LATEST, LIST_OFFSETS, Leader
+from harness.model.errors import EnvironmentFailure
 from harness.wire import messages
 from harness.wire.connection import Connection, Unanswered, quietly_closed, read_frame
-from harness.wire.messages import Error, Message
+from harness.wire.messages import Error, Malformed, Message
 
 log = logging.getLogger(__name__)
 PRODUCE, API_VERSIONS = 0, 18
@@ -38,14 +39,20 @@ class Listeners:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
-        """Listens; raises OSError when a port is taken."""
+        """Listens; raises EnvironmentFailure when a port is taken."""
         config = self._log.config
         for name, port in config.listeners.items():
 
             async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener: str = name) -> None:
                 await self._serve(reader, writer, listener)
 
-            self._servers.append(await asyncio.start_server(serve, "127.0.0.1", port, limit=1 << 20))
+            try:
+                self._servers.append(await asyncio.start_server(serve, "127.0.0.1", config.behind.get(name, port), limit=1 << 20))
+            except OSError as error:
+                raise EnvironmentFailure(
+                    f"port {port}, on which the shadow of {config.link} is to be broker {config.broker_id}, is not free "
+                    f"({error.strerror}); end the program that has it, or start the run again"
+                ) from error
 
     def close(self) -> None:
         for server in self._servers:
@@ -67,6 +74,8 @@ class Listeners:
                     await writer.drain()
         except (OSError, EOFError, Unanswered):
             pass  # the peer went away, or the broker that should have answered in our place
+        except Malformed as error:
+            log.warning("a connection to %s ends: %s", listener, error)
         except asyncio.CancelledError:
             pass  # the process ends
         finally:
@@ -76,7 +85,7 @@ class Listeners:
             await quietly_closed(writer)
 
     async def _answer(self, frame: bytes, listener: str, relay: dict[str, Connection]) -> bytes | None:
-        key, version, correlation = messages.REQUEST_HEAD.unpack_from(frame)
+        key, version, correlation = messages.request_head(frame)
         if listener == self._log.config.followers:
             return await self._leader.answer(key, version, correlation, frame)
         if key == FETCH:

@@ -266,7 +266,7 @@ class ShadowMirror:
             self._child.resume()
 
     def stop(self) -> None:
-        """Fails over: see the module. Safe to call twice, also at once. Raises DeadlineExceeded when the destination does not settle."""
+        """Fails over: see the module. Safe to call twice, also at once. Raises DeadlineExceeded where B does not settle."""
         with self._stopping:
             self._stop()
 
