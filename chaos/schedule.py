@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from chaos.faults import FAULTS, check_options
-from chaos.triggers import TRIGGERS
+from chaos.triggers import TRIGGERS, parts
 from harness.model.clock import now
-from harness.model.errors import InputError, LinkflapError
+from harness.model.errors import FaultError, InputError, LinkflapError
 from harness.model.protocols import Fault, World
 from harness.model.scenario import FaultSpec
 from harness.model.topology import Topology
@@ -21,6 +21,9 @@ from harness.model.wait import pause, until
 
 TRIGGER_DEADLINE = 60.0
 """Seconds that a fault's condition may take to come true; then it is not played, and the verdict is unknown."""
+FOLLOWS_WITHIN = 600.0
+"""Seconds that a fault waits for the one it follows, which has deadlines of its own."""
+REVERSE = "mirror-reverse"
 
 
 class Watcher(Protocol):
@@ -38,29 +41,78 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
             raise InputError(f"two faults of the schedule are called {spec.id!r}; give each an id of its own")
         if spec.fault not in FAULTS:
             raise InputError(f"fault {spec.id!r} is of unknown kind {spec.fault!r}; known are {', '.join(sorted(FAULTS))}")
-        if spec.when not in TRIGGERS:
+        if parts(spec.when)[1] not in TRIGGERS:
             raise InputError(f"fault {spec.id!r} waits for unknown {spec.when!r}; known are {', '.join(sorted(TRIGGERS))}")
         reason = FAULTS[spec.fault].applies_to(spec.target, topology)
         if reason:
             raise InputError(f"fault {spec.id!r} ({spec.fault}) cannot be applied to {spec.target!r}: {reason}")
         check_options(spec)
-    for failover in schedule:
-        if failover.fault.startswith("failover-"):
-            _check_nothing_revived(failover, schedule)
+    before = {spec.id: _before(spec, schedule) for spec in schedule}
+    for spec in schedule:
+        if spec.fault.startswith("failover-"):
+            _check_nothing_revived(spec, schedule, before)
+        if spec.fault.startswith("failover-") or spec.fault == REVERSE:
+            _check_reversed(spec, before[spec.id], topology)
 
 
-def _check_nothing_revived(failover: FaultSpec, schedule: Sequence[FaultSpec]) -> None:
-    """Refuses a fault whose heal would start again what a failover has ended: the mirror, or brokers of a dead source."""
+def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:
+    """The faults that a fault follows, directly or by others, the nearest first. Raises InputError."""
+    known = {other.id: other for other in schedule}
+    found: list[FaultSpec] = []
+    while name := parts((found[-1] if found else spec).when)[0]:
+        if name not in known:
+            raise InputError(f"fault {spec.id!r} follows unknown fault {name!r}; known are {', '.join(known)}")
+        if known[name] in found or name == spec.id:
+            raise InputError(f"fault {spec.id!r} follows itself, by way of {name!r}; let one of them start at a time of its own")
+        found.append(known[name])
+    return found
+
+
+def _check_nothing_revived(failover: FaultSpec, schedule: Sequence[FaultSpec], before: Mapping[str, Sequence[FaultSpec]]) -> None:
+    """Refuses a fault whose heal would start again what a failover has ended: the mirror, or brokers of a dead source.
+
+    Unless it comes after that mirror was reversed.
+    """
     source = failover.target.split("->")[0]
     for spec in schedule:
         mirror = spec.fault == "mirror-kill" and spec.target == failover.target
         broker = failover.fault == "failover-forced" and spec.target.startswith(f"{source}/")
-        if (mirror or broker) and spec.at + spec.duration > failover.at:
-            ends = spec.at + spec.duration
+        if not (mirror or broker) or spec in before[failover.id] or _reversed_between(failover, before[spec.id]):
+            continue
+        timed = not before[spec.id] and not before[failover.id]
+        if not timed or spec.at + spec.duration > failover.at:
+            ends = f"{spec.at + spec.duration:g} s" if timed else "a time of its own"
             raise InputError(
-                f"fault {spec.id!r} would start {spec.target} again at {ends:g} s, after failover {failover.id!r} "
-                f"at {failover.at:g} s has ended it; let it end before"
+                f"fault {spec.id!r} would start {spec.target} again at {ends}, after failover {failover.id!r} "
+                f"{f'at {failover.at:g} s ' if timed else ''}has ended it; let it end before"
             )
+
+
+def _reversed_between(failover: FaultSpec, before: Sequence[FaultSpec]) -> bool:
+    """Whether among the faults before some other is this failover, and a reversal of its mirror after it."""
+    if failover not in before:
+        return False
+    return any(other.fault == REVERSE and other.target == failover.target for other in before[: before.index(failover)])
+
+
+def _check_reversed(spec: FaultSpec, before: Sequence[FaultSpec], topology: Topology) -> None:
+    """Refuses to fail over a mirror that there is not, and to reverse one that has not failed over. Raises InputError."""
+    turned = "->".join(reversed(spec.target.split("->")))
+    alive = any(link.name == spec.target for link in topology.links)
+    for other in reversed(before):
+        if other.fault.startswith("failover-") and other.target == spec.target:
+            alive = False
+        elif other.fault == REVERSE and other.target == turned:
+            alive = True
+    failed_over = any(other.fault.startswith("failover-") and other.target == spec.target for other in before)
+    if spec.fault != REVERSE and not alive and any(link.name == turned for link in topology.links):
+        raise InputError(
+            f"fault {spec.id!r} fails over {spec.target}, which nothing mirrors then; let it follow a {REVERSE} of {turned}"
+        )
+    if spec.fault == REVERSE and (alive or not failed_over):
+        raise InputError(
+            f"fault {spec.id!r} reverses the mirror of {spec.target}, which has not failed over then; let it follow a failover"
+        )
 
 
 class Player:
@@ -75,6 +127,8 @@ class Player:
             threading.Thread(target=self._guarded, args=(spec,), name=f"fault {spec.id}", daemon=True) for spec in schedule
         ]
         self._under_way: dict[str, FaultSpec] = {}
+        self._ended = {spec.id: threading.Event() for spec in schedule}
+        self._healed_at: dict[str, int] = {}
         self.failures: list[LinkflapError] = []
         """Faults that could not be healed: the run's verdict cannot be better than unknown."""
         self.crashes: list[BaseException] = []
@@ -115,6 +169,8 @@ class Player:
             self._play(spec)
         except BaseException as crash:  # noqa: BLE001  (handed to the main thread by join)
             self.crashes.append(crash)
+        finally:
+            self._ended[spec.id].set()
 
     def _play(self, spec: FaultSpec) -> None:
         if not self._due(spec):
@@ -128,27 +184,50 @@ class Player:
         try:
             self._bite(spec, fault)
         finally:
-            self._heal(spec, fault)
+            if self._heal(spec, fault):
+                self._healed_at[spec.id] = now()
+                if spec.fault == REVERSE:
+                    self._undo_failovers(spec.target)
             if fault.restores:
                 del self._under_way[spec.id]
             self._event("fault-end", spec)
             self._watcher.fault_ended(spec.id)
 
+    def _undo_failovers(self, target: str) -> None:
+        """A mirror that was reversed has no dead brokers or mirror behind it any more that a failover could be blamed for."""
+        for name, other in list(self._under_way.items()):
+            if other.target == target and other.fault.startswith("failover-"):
+                del self._under_way[name]
+
     def _due(self, spec: FaultSpec) -> bool:
         """Waits for the fault's time and condition; False when the run ends first (then there is no bite, hence no valid)."""
         world = self._world
-        pause((self._began - now()) / 1e9 + spec.at, lambda: world.stopping)
+        before, trigger = parts(spec.when)
         try:
+            began = self._follows(spec, before) if before else self._began
+            pause((began - now()) / 1e9 + spec.at, lambda: world.stopping)
             until(
-                lambda: world.stopping or TRIGGERS[spec.when](spec, world),
+                lambda: world.stopping or TRIGGERS[trigger](spec, world),
                 within=TRIGGER_DEADLINE,
-                what=f"{spec.when} before fault {spec.id}",
+                what=f"{trigger} before fault {spec.id}",
                 every=0.005,
             )
         except LinkflapError as error:
             self._event("fault-bite", spec, bit=False, observable=spec.when, measured=str(error), expected=spec.when)
             return False
         return not world.stopping
+
+    def _follows(self, spec: FaultSpec, before: str) -> int:
+        """Waits for the fault that this one follows; when that had ended. Raises FaultError when it did not end as it should."""
+        ended = self._ended[before]
+        until(
+            lambda: ended.is_set() or self._world.stopping,
+            within=FOLLOWS_WITHIN,
+            what=f"fault {before} to end before fault {spec.id}",
+        )
+        if before not in self._healed_at and not self._world.stopping:
+            raise FaultError(f"fault {before}, which it follows, was not played to its end")
+        return self._healed_at.get(before, self._began)
 
     def _bite(self, spec: FaultSpec, fault: Fault) -> None:
         injected = now()
@@ -161,14 +240,16 @@ class Player:
         self._event("fault-bite", spec, bit=bite.bit, observable=bite.observable, measured=bite.measured, expected=bite.expected)
         pause((injected - now()) / 1e9 + spec.duration, lambda: self._world.stopping)
 
-    def _heal(self, spec: FaultSpec, fault: Fault) -> None:
+    def _heal(self, spec: FaultSpec, fault: Fault) -> bool:
+        """Whether it is healed; what it checked is an event."""
         try:
             checked = list(fault.heal())
         except LinkflapError as error:
             self.failures.append(error)
             self._event("fault-heal", spec, healed=False, checked=[str(error)])
-            return
+            return False
         self._event("fault-heal", spec, healed=True, checked=checked)
+        return True
 
     def _event(self, kind: str, spec: FaultSpec, **data: object) -> None:
         self._world.recorder.event(kind, spec.target, id=spec.id, **data)
@@ -177,8 +258,12 @@ class Player:
 def describe(schedule: Sequence[FaultSpec]) -> Mapping[str, str]:
     """The schedule in words, id -> one line, for `linkflap run --dry-run`."""
     return {
-        spec.id: f"at {spec.at:4.1f} s for {spec.duration:4.1f} s  {spec.fault} on {spec.target}"
-        + (f" once {spec.when}" if spec.when != "always" else "")
+        spec.id: f"at {spec.at:4.1f} s for {spec.duration:4.1f} s  {spec.fault} on {spec.target}{_once(spec.when)}"
         + (f"  {dict(spec.options)}" if spec.options else "")
         for spec in schedule
     }
+
+
+def _once(when: str) -> str:
+    before, trigger = parts(when)
+    return (f" from the end of {before} on" if before else "") + (f" once {trigger}" if trigger != "always" else "")

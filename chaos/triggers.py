@@ -1,16 +1,20 @@
-"""Conditions on the log's state that a planned fault waits for, so that it is not placed by hoping for the right second.
+"""Conditions that a planned fault waits for, so that it is not placed by hoping for the right second.
 
-A trigger is a function of the fault and the world; its name is what `FaultSpec.when` holds.
+A trigger is a function of the fault and the world, on the state of the logs. `FaultSpec.when` holds its name, or says which fault
+must have ended before, or both: `open-transactions`, `after:failover`, `after:failover and open-transactions`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from harness.model.protocols import World
 from harness.model.scenario import FaultSpec
 
+_AFTER: Final = "after:"
+_AND: Final = " and "
 Trigger = Callable[[FaultSpec, World], bool]
 
 
@@ -36,3 +40,11 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
         "mirror-behind": _mirror_behind,
     }
 )
+
+
+def parts(when: str) -> tuple[str, str]:
+    """(id of the fault that must have ended, or empty; name of the trigger), of what `FaultSpec.when` holds."""
+    if not when.startswith(_AFTER):
+        return "", when
+    before, also, trigger = when.removeprefix(_AFTER).partition(_AND)
+    return before, trigger if also else "always"

@@ -41,7 +41,9 @@ class Deaths:
                 told.append(f"broker {name} died by itself; see {broker.log}")
                 self._seen.add(name)
         for link in ended:
-            if not any(ends_mirror(fault, link) for fault in faults):
+            if any(ends_mirror(fault, link) for fault in faults):
+                self._lived.discard(link)  # it may be dead when nothing is left of the fault, its failover reversed
+            else:
                 self._world.recorder.event("mirror-crashed", link, by="itself")
                 told.append(f"the mirror of {link} died by itself; see its log among the run's logs")
                 self._seen.add(link)
@@ -53,7 +55,8 @@ def ends_broker(fault: FaultSpec, broker: str) -> bool:
     """Whether a fault of this kind may have stopped the broker `A/1`."""
     source = fault.target.partition("->")[0]
     return fault.target in (broker, broker.partition("/")[0]) or (
-        fault.fault.startswith("failover-") and source == broker.partition("/")[0]
+        # One that is reversed finds brokers dead, and starts them.
+        fault.fault.startswith(("failover-", "mirror-reverse")) and source == broker.partition("/")[0]
     )
 
 

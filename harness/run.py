@@ -20,7 +20,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.schedule import Player
+from chaos.schedule import REVERSE, Player
 from chaos.schedule import check as check_schedule
 from harness import mirrors, runtimes, workloads
 from harness.capture import logs, watermarks
@@ -78,7 +78,7 @@ class Stage:
 def check(scenario: Scenario, runtime: str) -> None:
     """Raises InputError when a scenario cannot be run, as far as that can be told without starting anything."""
     check_schedule(scenario.schedule, scenario.topology)
-    mirrors.check(scenario.mirror)
+    mirrors.check(scenario.mirror, reversible=any(fault.fault == REVERSE for fault in scenario.schedule))
     runtimes.check(runtime, scenario.topology)
 
 

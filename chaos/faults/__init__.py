@@ -17,6 +17,7 @@ from chaos.faults.link_half_open import LinkHalfOpen
 from chaos.faults.link_latency import LinkLatency
 from chaos.faults.link_reset import LinkReset
 from chaos.faults.mirror_kill import MirrorKill
+from chaos.faults.mirror_reverse import MirrorReverse
 from chaos.faults.settings import settings
 from harness.model.protocols import FaultFactory
 from harness.model.scenario import FaultSpec
@@ -35,6 +36,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "link-latency": LinkLatency,
         "link-reset": LinkReset,
         "mirror-kill": MirrorKill,
+        "mirror-reverse": MirrorReverse,
     }
 )
 

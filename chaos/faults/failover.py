@@ -39,6 +39,14 @@ ANSWERS_WITHIN: Final = 1.0
 _ASK_SECONDS: Final = 5.0
 
 
+def mirrored_way(target: str, topology: Topology) -> str | None:
+    """None for a link, or the reverse of one, over which a mirror that was reversed goes back; else one sentence why not."""
+    links = [link.name for link in topology.links]
+    if target in links or "->".join(reversed(target.split("->"))) in links:
+        return None
+    return f"{target!r} is no link; clients fail over along {', '.join(links) or 'no link'}, and back"
+
+
 class _Failover:
     """What both kinds share: the target, the end of the mirror, the promotion, and the move of the clients."""
 
@@ -58,9 +66,7 @@ class _Failover:
 
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
-        if any(link.name == target for link in topology.links):
-            return None
-        return f"{target!r} is no link; clients fail over along {', '.join(link.name for link in topology.links) or 'no link'}"
+        return mirrored_way(target, topology)
 
     def _promote(self, kind: Literal["planned", "forced"], *, fault_time: int, open_transactions: int) -> None:
         """Ends the mirror, and writes down where the destination's own records begin."""

@@ -9,12 +9,14 @@ from chaos.scenarios import (
     baseline,
     broker_loss,
     chain_flap,
+    failback_divergence,
     failover_open_transactions,
     half_open,
     link_flap,
     mirror_crash,
     planned_failover,
     producer_id_collision,
+    round_trip,
 )
 from chaos.scenarios.base import Builder, Wish
 from harness.model.errors import InputError
@@ -29,6 +31,8 @@ SCENARIOS: Mapping[str, Builder] = MappingProxyType(
         "broker-loss": broker_loss.build,
         "half-open": half_open.build,
         "chain-flap": chain_flap.build,
+        "round-trip": round_trip.build,
+        "failback-divergence": failback_divergence.build,
         "failover-open-transactions": failover_open_transactions.build,
         "producer-id-collision": producer_id_collision.build,
     }

@@ -33,8 +33,15 @@ OPTIONS: Final[Mapping[str, Callable[[Mapping[str, Option]], object]]] = {
 """Per kind, what reads its options and raises InputError for one that it does not have."""
 
 
-def check(spec: MirrorSpec) -> None:
-    """Raises InputError for an unknown kind, option or value, before anything is started."""
+REVERSIBLE: Final = frozenset({"shadow"})
+"""Kinds whose mirrors can be reversed (failback): those that keep offsets."""
+
+
+def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
+    """Raises InputError for an unknown kind, option or value, and for a kind that cannot be reversed where that is needed."""
+    if reversible and spec.kind not in REVERSIBLE:
+        able = ", ".join(sorted(REVERSIBLE))
+        raise InputError(f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is {able}")
     if spec.kind not in MIRRORS:
         raise InputError(f"there is no mirror {spec.kind!r}; there is {', '.join(MIRRORS)}")
     OPTIONS[spec.kind](spec.options)

@@ -1,0 +1,50 @@
+"""failback-divergence: A goes on writing for a second after the link was cut, then dies; the two logs part there.
+
+Guarantee at stake: the failback cuts A's log exactly where the two part, no more and no less (KIP-1279, failback: the last mirrored
+offset in its draft, the last mirror epoch since; option failback_point). The tail that never crossed is on A until then, as its
+capture before the cut shows, and on neither cluster afterwards. A violation looks like a record of that tail behind the cut, or
+like a record before it that is gone.
+"""
+
+from __future__ import annotations
+
+from chaos.scenarios.base import Wish, everyday
+from harness.model.scenario import FaultSpec, Minimums, Scenario
+from topologies import parse
+
+
+def build(wish: Wish) -> Scenario:
+    """A->B: the link is cut, A writes on and dies; clients fail over to B; the mirror is reversed and goes on."""
+    dice = wish.dice
+    topology = wish.topology or parse("A->B")
+    link = topology.links[0]
+    cut_at = round(dice.uniform(3.0, 4.5), 2)
+    return Scenario(
+        name="failback-divergence",
+        about=f"{link.name}; the link is cut, {link.source} writes on and dies; the failback cuts what never crossed",
+        seed=wish.seed,
+        topology=topology,
+        mirror=wish.mirrored_by(),
+        workloads=everyday(topology, link.source),
+        schedule=(
+            FaultSpec(id="cut", fault="link-cut", target=link.name, at=cut_at, duration=round(dice.uniform(3.0, 4.0), 2)),
+            FaultSpec(
+                id="away",
+                fault="failover-forced",
+                target=link.name,
+                at=round(cut_at + dice.uniform(1.0, 1.5), 2),
+                duration=0.0,
+                when="open-transactions",
+            ),
+            FaultSpec(
+                id="reverse",
+                fault="mirror-reverse",
+                target=link.name,
+                at=round(dice.uniform(2.0, 3.0), 2),
+                duration=0.0,
+                when="after:away",
+            ),
+        ),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
+        duration=wish.duration or 12.0,
+    )
