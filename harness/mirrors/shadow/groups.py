@@ -68,8 +68,8 @@ class Coordinators:
             if p.error_code == Error.none and p.committed_offset >= 0
         }
 
-    async def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
-        """As a consumer that is no member, which is refused when the group has become active."""
+    async def commit(self, group: str, offsets: Mapping[Place, int]) -> Committed:
+        """As a consumer that is no member, which is refused when the group has become active. Returns what was taken."""
         m = messages.request("offset_commit", 8)
         topics = tuple(
             m.OffsetCommitRequestTopic(
@@ -84,9 +84,11 @@ class Coordinators:
         )
         body = m.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
         answer = await (await self._coordinator(group)).call("offset_commit", 8, body, within=3)
-        refused = {p.error_code.name for t in answer.topics for p in t.partitions if p.error_code != Error.none}
+        told = {(str(t.name), int(p.partition_index)): p.error_code for t in answer.topics for p in t.partitions}
+        refused = {error.name for error in told.values() if error != Error.none}
         if refused:
             log.info("group %s: commit refused: %s", group, ", ".join(sorted(refused)))
+        return {place: offset for place, offset in offsets.items() if told.get(place) == Error.none}
 
     def close(self) -> None:
         self._nodes.close()
@@ -97,6 +99,15 @@ class Coordinators:
 def clamped(committed: int, partition: Partition, end: int) -> int:
     """What is committed on the destination for an offset committed on the source."""
     return max(min(partition.start, end), min(committed, end))
+
+
+def reached(partition: Partition) -> int | None:
+    """Up to where the destination has a partition; None while that is not known, as after a start."""
+    live = partition.live()
+    if not live or partition.end < 0:
+        return None
+    # A follower that came back and is far behind takes nothing back.
+    return max(partition.high_watermark, min(partition.end, *(follower.offset for follower in live.values())))
 
 
 class GroupOffsets:
@@ -134,15 +145,14 @@ class GroupOffsets:
 
     async def _sync(self, group: str, committed: Committed) -> None:
         offsets = {
-            place: clamped(offset, partition, partition.high_watermark)
+            place: clamped(offset, partition, end)
             for place, offset in committed.items()
-            if (partition := self._log.partitions.get(place)) is not None and partition.end >= 0
+            if (partition := self._log.partitions.get(place)) is not None and (end := reached(partition)) is not None
         }
         known = self._last.setdefault(group, {})
         news = {place: offset for place, offset in offsets.items() if known.get(place) != offset}
         if news:
-            await self._here.commit(group, news)
-            known |= news
+            known |= await self._here.commit(group, news)
 
     async def clamp(self) -> None:
         """After a failover has settled where logs end: commits beyond are taken back to it. Raises Unanswered."""
