@@ -1,9 +1,9 @@
 """failback-divergence: A goes on writing for a second after the link was cut, then dies; the two logs part there.
 
-Guarantee at stake: the failback cuts A's log exactly where the two part, no more and no less (KIP-1279, failback: the last mirrored
-offset in its draft, the last mirror epoch since; option failback_point). The tail that never crossed is on A until then, as its
-capture before the cut shows, and on neither cluster afterwards. A violation looks like a record of that tail behind the cut, or
-like a record before it that is gone.
+Guarantee at stake: the failback cuts A's log exactly where the two part, no more and no less (KIP-1279, failback: the last
+mirrored offset in its draft, the last mirror epoch since; option failback_point). The tail that never crossed is on A until then,
+as its capture before the cut shows, and on neither cluster afterwards. A violation looks like a record of that tail behind the cut,
+or like a record before it that is gone.
 """
 
 from __future__ import annotations
