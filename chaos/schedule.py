@@ -98,20 +98,19 @@ def _reversed_between(failover: FaultSpec, before: Sequence[FaultSpec]) -> bool:
 def _check_reversed(spec: FaultSpec, before: Sequence[FaultSpec], topology: Topology) -> None:
     """Refuses to fail over a mirror that there is not, and to reverse one that has not failed over. Raises InputError."""
     turned = "->".join(reversed(spec.target.split("->")))
-    alive = any(link.name == spec.target for link in topology.links)
+    alive, over = any(link.name == spec.target for link in topology.links), False
     for other in reversed(before):
-        if other.fault.startswith("failover-") and other.target == spec.target:
-            alive = False
-        elif other.fault == REVERSE and other.target == turned:
-            alive = True
-    failed_over = any(other.fault.startswith("failover-") and other.target == spec.target for other in before)
-    if spec.fault != REVERSE and not alive and any(link.name == turned for link in topology.links):
-        raise InputError(
-            f"fault {spec.id!r} fails over {spec.target}, which nothing mirrors then; let it follow a {REVERSE} of {turned}"
-        )
-    if spec.fault == REVERSE and (alive or not failed_over):
+        if other.target == spec.target and (other.fault == REVERSE or other.fault.startswith("failover-")):
+            alive, over = False, other.fault != REVERSE
+        elif other.target == turned and other.fault == REVERSE:
+            alive, over = True, False
+    if spec.fault == REVERSE and not over:
         raise InputError(
             f"fault {spec.id!r} reverses the mirror of {spec.target}, which has not failed over then; let it follow a failover"
+        )
+    if spec.fault != REVERSE and not alive:
+        raise InputError(
+            f"fault {spec.id!r} fails over {spec.target}, which nothing mirrors then; let it follow a {REVERSE} of {turned}"
         )
 
 

@@ -178,4 +178,5 @@ def test_a_failover_needs_a_link():
 
     for kind in ("failover-planned", "failover-forced"):
         assert FAULTS[kind].applies_to("A->B", parse("A->B")) is None
-        assert FAULTS[kind].applies_to("B->A", parse("A->B")) == "'B->A' is no link; clients fail over along A->B"
+        assert FAULTS[kind].applies_to("B->A", parse("A->B")) is None  # back, once the mirror is reversed
+        assert FAULTS[kind].applies_to("B->C", parse("A->B")) == "'B->C' is no link; clients fail over along A->B, and back"

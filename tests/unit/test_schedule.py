@@ -16,6 +16,9 @@ from harness.model.scenario import FaultSpec
 from topologies import parse
 
 CUT = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=0.0)
+AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=1.0, duration=0.0)
+REVERSE = FaultSpec(id="reverse", fault="mirror-reverse", target="A->B", at=1.0, duration=0.0, when="after:away")
+HOME = FaultSpec(id="home", fault="failover-planned", target="B->A", at=1.0, duration=0.0, when="after:reverse")
 
 
 @pytest.mark.parametrize(
@@ -40,12 +43,38 @@ CUT = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=0.0)
             ],
             "would start A/1 again",
         ),
+        ([replace(CUT, when="after:noon")], "follows unknown fault 'noon'; known are cut"),
+        ([replace(CUT, when="after:cut")], "follows itself"),
+        ([replace(CUT, when="after:b"), replace(CUT, id="b", when="after:cut")], "follows itself, by way of"),
+        ([CUT, replace(CUT, id="b", when="after:cut and full-moon")], "waits for unknown 'after:cut and full-moon'"),
+        ([replace(HOME, when="always")], "fails over B->A, which nothing mirrors then; let it follow a mirror-reverse of A->B"),
+        ([AWAY, replace(HOME, when="after:away")], "which nothing mirrors then"),
+        ([AWAY, replace(AWAY, id="again", when="after:away")], "which nothing mirrors then"),
+        ([replace(REVERSE, when="always")], "which has not failed over then"),
+        ([AWAY, REVERSE, replace(REVERSE, id="again", when="after:reverse")], "which has not failed over then"),
+        ([AWAY, FaultSpec(id="kill", fault="broker-kill", target="A/1", at=0, duration=1, when="after:away")], "would start A/1"),
     ],
 )
 def test_a_schedule_that_cannot_be_played_is_refused(specs, says):
     with pytest.raises(InputError, match="fault") as refused:
         schedule.check(specs, parse("A->B"))
     assert says in str(refused.value)
+
+
+def test_rounds_of_ping_pong_can_be_played_and_what_was_reversed_may_be_broken_again():
+    again = [
+        FaultSpec(id="reverse-2", fault="mirror-reverse", target="B->A", at=1.0, duration=0.0, when="after:home"),
+        FaultSpec(id="away-2", fault="failover-forced", target="A->B", at=1.0, duration=0.0, when="after:reverse-2"),
+        FaultSpec(id="kill", fault="broker-kill", target="A/1", at=0.0, duration=1.0, when="after:reverse"),
+        FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=0.0, duration=1.0),
+    ]
+    schedule.check([AWAY, REVERSE, HOME, *again[:2]], parse("A->B"))
+    schedule.check([AWAY, REVERSE, HOME, again[2]], parse("A->B"))
+    schedule.check([replace(AWAY, when="after:crash"), again[3]], parse("A->B"))
+
+
+def test_a_fault_that_follows_another_is_described_so():
+    assert schedule.describe([REVERSE])["reverse"] == "at  1.0 s for  0.0 s  mirror-reverse on A->B from the end of away on"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -148,6 +177,31 @@ def test_a_defect_of_a_fault_reaches_the_run_after_the_heal(monkeypatch):
 def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(monkeypatch):
     told, _ = played(monkeypatch, Obedient, stopping=True)
     assert told.told == []
+
+
+def two_played(monkeypatch, first):
+    """The first fault is of that class; the second follows it."""
+    told = Told()
+    monkeypatch.setattr(schedule, "FAULTS", {"link-cut": first, "link-reset": Obedient})
+    specs = [replace(CUT, id="second", fault="link-reset", when="after:cut"), replace(CUT, duration=0.2)]
+    player = schedule.Player(specs, SimpleNamespace(recorder=told, stopping=False), told)
+    player.start()
+    player.join(within=30, tick=lambda: None)
+    return told
+
+
+def test_a_fault_begins_after_the_one_it_follows_has_ended(monkeypatch):
+    told = two_played(monkeypatch, Obedient)
+    kinds = [(kind, data["id"]) for kind, _, data in told.told]
+    assert kinds.index(("fault-end", "cut")) < kinds.index(("fault-start", "second"))
+    assert kinds[-1] == ("fault-end", "second")
+
+
+def test_a_fault_is_not_played_after_one_that_was_not_healed(monkeypatch):
+    told = two_played(monkeypatch, Incurable)
+    (bite,) = [data for data in told.of("fault-bite") if data["id"] == "second"]
+    assert (bite["bit"], bite["measured"]) == (False, "fault cut, which it follows, was not played to its end")
+    assert [data["id"] for data in told.of("fault-start")] == ["cut"]
 
 
 def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(monkeypatch):
