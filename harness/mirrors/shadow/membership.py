@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 from harness.mirrors.shadow.journal import Journal
@@ -25,6 +25,7 @@ from harness.wire.messages import Error, Message
 log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 0.5
 _CALL_SECONDS: Final = 2.0
+_HEARTBEAT: Final = 63
 JOIN_SECONDS: Final = 20.0
 _COMES_TRUE: Final = (Error.duplicate_broker_registration, Error.not_controller)
 """Refusals that end by themselves: the id of a shadow that died is free when its session has ended."""
@@ -51,6 +52,8 @@ class Membership:
         self.epoch = -1
         self.fenced = True
         self.may_leave = False
+        self._beats_in = 1
+        self._cordoned = True
 
     async def join(self) -> None:
         """Registers and becomes unfenced. Raises InputError for an id in use, EnvironmentFailure for any other refusal.
@@ -74,6 +77,7 @@ class Membership:
         try:
             told = await self._ask(self._controllers, "api_versions", 4, self._features_request())
             if told.error_code == Error.none:
+                self._beats_in = min(2, max(api.max_version for api in told.api_keys if api.api_key == _HEARTBEAT))
                 body = self._registration(told.supported_features)
                 return await self._ask(self._controllers, "broker_registration", 4, body, within=10)
             return told
@@ -130,14 +134,16 @@ class Membership:
 
     async def _beat(self) -> None:
         async with self._beat_lock:
-            body = messages.request("broker_heartbeat", 1).BrokerHeartbeatRequest(
+            directories = (uuid.UUID(self._journal.notes.directory_id),) if self._cordoned else ()
+            body = messages.request("broker_heartbeat", self._beats_in).BrokerHeartbeatRequest(
                 broker_id=self._config.broker_id,
                 broker_epoch=self.epoch,
                 current_metadata_offset=_METADATA_SEEN,
                 want_fence=self._want_fence,
                 want_shut_down=self._want_shut_down,
+                **({"cordoned_log_dirs": directories} if self._beats_in >= 2 else {}),
             )
-            answer = await self._ask(self._heart, "broker_heartbeat", 1, body)
+            answer = await self._ask(self._heart, "broker_heartbeat", self._beats_in, body)
         if answer.error_code in _GONE:
             raise EnvironmentFailure(
                 f"broker {self._config.broker_id} of the destination of {self._config.link} is no longer this shadow "
@@ -162,6 +168,23 @@ class Membership:
             nodes.turn()
             await asyncio.sleep(0.05)
         raise Unanswered(f"none of {', '.join(nodes.addresses)} is the active controller")
+
+    @contextlib.asynccontextmanager
+    async def placeable(self) -> AsyncIterator[None]:
+        """Within, partitions may be assigned to the shadow: else its directory is cordoned (KIP-1066), where controllers know it.
+
+        4.3 takes explicit assignments to a cordoned broker, 4.4 refuses them.
+        """
+        try:
+            await self._cordon(False)
+            yield
+        finally:
+            await self._cordon(True)
+
+    async def _cordon(self, wanted: bool) -> None:
+        self._cordoned = wanted
+        if self._beats_in >= 2:
+            await self._beat()
 
     async def raise_epochs(self) -> None:
         """Raises the leader epoch of every partition that the shadow leads, by fencing itself and back (+2).

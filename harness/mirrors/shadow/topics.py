@@ -76,7 +76,8 @@ class Topics:
             elif len(topic.partitions) > (have := len(here.topics[name].partitions)):
                 log.info("%s grows from %d to %d partitions", name, have, len(topic.partitions))
                 added = [[self._me, *self.replicas(number)] for number in range(have, len(topic.partitions))]
-                await self._destination.grow(name, have, added)
+                async with self._membership.placeable():
+                    await self._destination.grow(name, have, added)
                 await self.look()
         for name in notes.keys() - source.topics.keys():
             self._seal(name, f"topic {name} was deleted at the source")
@@ -85,7 +86,8 @@ class Topics:
         configs = await topic_configs(source_nodes, name)
         self._log.journal.notes.topics[name] = TopicNote(source_id=str(source_id), configs=configs)
         self._log.journal.save()
-        await self._destination.create(name, partitions, self._me, {**configs, **WHILE_MIRRORED})
+        async with self._membership.placeable():
+            await self._destination.create(name, partitions, self._me, {**configs, **WHILE_MIRRORED})
         log.info("%s made with %d partitions", name, partitions)
         await self._log.steps.reach("created")
 
