@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from harness.log.batches import scan
 from harness.mirrors.shadow import control
 from harness.mirrors.shadow.mirror import ShadowMirror, make
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
-from harness.mirrors.shadow.steps import STEPS, Step
+from harness.mirrors.shadow.steps import PAUSE_AT, STEPS, Step
 from harness.model.errors import SetupError
 from harness.model.protocols import Broker, Cluster, Deployment
 from harness.model.scenario import MirrorSpec
@@ -276,15 +277,10 @@ def _level(cluster: Cluster) -> bool:
     )
 
 
-def leaderless(cluster: Cluster) -> Callable[[], bool]:
-    """Whether the shadow leads nothing (any more)."""
+def forgotten(cluster: Cluster) -> Callable[[], bool]:
+    """Whether the shadow's session has ended: it leads nothing any more."""
     admin = AdminClient(quiet(cluster.bootstrap))
-
-    def told() -> bool:
-        topic = admin.list_topics(TOPIC, timeout=10).topics[TOPIC]
-        return all(p.leader < FIRST_BROKER_ID for p in topic.partitions.values())
-
-    return told
+    return lambda: FIRST_BROKER_ID not in admin.list_topics(timeout=10).brokers
 
 
 Break = Callable[[Deployment, Shadowed, Callable[[], None]], None]
@@ -300,7 +296,7 @@ def kill(deployment: Deployment, mirror: Shadowed, forget: Callable[[], None]) -
 
 def stall(deployment: Deployment, mirror: Shadowed, forget: Callable[[], None]) -> None:
     mirror.pause()
-    until(leaderless(deployment.clusters["B"]), within=30, every=0.1, what="its session to end")
+    until(forgotten(deployment.clusters["B"]), within=30, every=0.1, what="its session to end")
     forget()
     mirror.resume()
     mirror.go_on()
@@ -311,7 +307,7 @@ def disconnect(deployment: Deployment, mirror: Shadowed, forget: Callable[[], No
     link = deployment.links["A->B"]
     mirror.sides.cut()
     link.cut()
-    until(leaderless(deployment.clusters["B"]), within=30, every=0.1, what="its session to end")
+    until(forgotten(deployment.clusters["B"]), within=30, every=0.1, what="its session to end")
     forget()
     mirror.sides.restore()
     link.restore()
@@ -321,21 +317,26 @@ def disconnect(deployment: Deployment, mirror: Shadowed, forget: Callable[[], No
 BREAKS: dict[str, Break] = {"kill": kill, "stall": stall, "disconnect": disconnect}
 
 
-def run_cell(deployment: Deployment, sides: Sides, step: Step, how: str, monkeypatch) -> Watch:
+def run_cell(deployment: Deployment, sides: Sides, step: Step, how: str, monkeypatch) -> None:
     """Mirrors and fails over, disturbed at `step`."""
-    from harness.mirrors.shadow.steps import PAUSE_AT
-
     mirror = shadow(deployment, sides)
+    try:
+        _play(deployment, mirror, step, how, monkeypatch)
+    finally:
+        if mirror.alive:
+            mirror.crash()
+
+
+def _play(deployment: Deployment, mirror: Shadowed, step: Step, how: str, monkeypatch) -> None:
     a, b = deployment.clusters["A"], deployment.clusters["B"]
     traffic = Traffic(a.bootstrap)
     traffic.write()
     monkeypatch.setenv(PAUSE_AT, step)
-    forget = lambda: monkeypatch.delenv(PAUSE_AT, raising=False)  # noqa: E731
     with ThreadPoolExecutor(1) as pool, Watch(mirror, b.bootstrap).watching() as watch:
         if step not in FAILING_OVER:
             starting = pool.submit(mirror.start)
             until(lambda: mirror.step() == step, within=60, what=f"the shadow at {step}", state=mirror._state)
-            BREAKS[how](deployment, mirror, forget) if step != "registered" else _at_once(how, deployment, mirror, forget)
+            BREAKS[how](deployment, mirror, partial(monkeypatch.delenv, PAUSE_AT, raising=False))
             try:
                 starting.result(90)
             except SetupError:
@@ -350,19 +351,9 @@ def run_cell(deployment: Deployment, sides: Sides, step: Step, how: str, monkeyp
         stopping = pool.submit(mirror.stop)
         if step in FAILING_OVER:
             until(lambda: mirror.step() == step, within=90, what=f"the shadow at {step}", state=mirror._state)
-            BREAKS[how](deployment, mirror, forget)
+            BREAKS[how](deployment, mirror, partial(monkeypatch.delenv, PAUSE_AT, raising=False))
         stopping.result(160)
         until(lambda: len({p for p, _ in watch.written}) == 2, within=30, what="B to take writes")
     assert watch.seen == []
     assert watch.looks > 5
     assert_failed_over(deployment, mirror, markers=markers, mirrored=mirrored)
-    return watch
-
-
-def _at_once(how: str, deployment: Deployment, mirror: Shadowed, forget: Callable[[], None]) -> None:
-    """Before it has made a topic there is none without a leader to wait for."""
-    forget()
-    if how == "kill":
-        mirror.crash()
-        return
-    BREAKS[how](deployment, mirror, forget)

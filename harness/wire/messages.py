@@ -118,7 +118,7 @@ def _decoded(api: str, version: int, side: Side, frame: bytes) -> Message:
         known = schema(api, version, side)
         _, start = known.read_header(frame, 0)
         return known.read(frame, start)[0]
-    except (ImportError, SerialError, ValueError, struct.error, IndexError, OverflowError) as error:
+    except (ImportError, SerialError, ValueError, KeyError, struct.error, OverflowError) as error:
         raise Malformed(
             f"{api} {side} v{version} of {len(frame)} bytes cannot be read: {type(error).__name__} {error}"
         ) from error

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from harness.mirrors.shadow.steps import STEPS
 from harness.rundir import EventLog
 from harness.runtimes import runtime
-from tests.shadow_cells import BREAKS, Sides, run_cell, shadow
+from tests.shadow_cells import BREAKS, FAILING_OVER, Sides, run_cell, shadow
 from topologies import parse
 
 pytestmark = pytest.mark.integration
-GROWING = ("grown", "narrowed")
-"""Steps of a topic that grows: they have a test of their own."""
+CONTINUOUS = {("appended", "kill"), ("handing-over", "disconnect")}
+"""What runs every time; the others nightly."""
 MATRIX = [
-    pytest.param(step, how, marks=() if (step, how) == ("appended", "kill") else pytest.mark.nightly)
+    pytest.param(step, how, marks=() if (step, how) in CONTINUOUS else pytest.mark.nightly)
     for how in BREAKS
-    for step in STEPS
-    if step not in GROWING
+    for step in ("registered", "created", "narrowed", *FAILING_OVER)
 ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -61,8 +62,9 @@ def bound(config: Config) -> socket.socket:
     try:
         return socket.create_server(("127.0.0.1", config.control_port))
     except OSError as error:
+        why = os.strerror(error.errno or 0)
         raise EnvironmentFailure(
-            f"port {config.control_port}, by which the shadow of {config.link} is controlled, is not free ({error.strerror}); "
+            f"port {config.control_port}, by which the shadow of {config.link} is controlled, is not free ({why}); "
             "end the program that has it (another shadow of this link?), or start the run again"
         ) from error
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 from datetime import timedelta
 from typing import Final
 
@@ -51,7 +52,7 @@ class Listeners:
             except OSError as error:
                 raise EnvironmentFailure(
                     f"port {port}, on which the shadow of {config.link} is to be broker {config.broker_id}, is not free "
-                    f"({error.strerror}); end the program that has it, or start the run again"
+                    f"({os.strerror(error.errno or 0)}); end the program that has it, or start the run again"
                 ) from error
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class Leader:
         for topic in request.topics:
             for asked in topic.partitions:
                 partition = self.find(topic, version, asked.partition)
-                if partition is not None:
+                if partition is not None and broker in self._log.config.brokers:
                     epochs = int(asked.current_leader_epoch), int(asked.last_fetched_epoch)
                     partition.heard(broker, int(asked.fetch_offset), *epochs)
                     partition.release()
@@ -94,8 +94,9 @@ class Leader:
     async def _row(self, m: Message, partition: Partition | None, asked: Message, broker: int, room: int) -> tuple[Message, bool]:
         offset = int(asked.fetch_offset)
         error = self._refusal(partition, asked)
-        if partition is None or error != Error.none:
-            return _refused(m, asked, error), True
+        if partition is None or error != Error.none or broker not in partition.followers:
+            # Who is no broker of the destination is no follower: nobody waits for it, and it is given nothing.
+            return _refused(m, asked, error if error != Error.none else Error.not_leader_or_follower), True
         follower = partition.followers[broker]
         split = partition.epochs.diverges(int(asked.last_fetched_epoch), offset, partition.end)
         if split is not None:

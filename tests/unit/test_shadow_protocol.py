@@ -1,0 +1,295 @@
+"""What a shadow answers, decoded as brokers and clients of each release decode it; and what ends a connection, and only that one.
+
+Brokers ask in the version of their metadata.version (`/fetchRequestVersion`, `listOffsetRequestVersion` of MetadataVersion):
+3.9 fetch 17 and list offsets 9, 4.1 fetch 18 and list offsets 10, 4.3 fetch 18 and list offsets 11.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import uuid
+from datetime import timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.mirrors.shadow.batches import stamp
+from harness.mirrors.shadow.journal import Journal, TopicNote
+from harness.mirrors.shadow.listeners import Listeners
+from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.serve import EPOCH_ENDS, FETCH, LIST_OFFSETS, Leader
+from harness.mirrors.shadow.settings import Config, Options
+from harness.wire import messages
+from harness.wire.connection import Connection, Unanswered
+from harness.wire.messages import Error, Malformed
+from tests.kafka_log import batch, record
+
+TOPIC, NUMBER, ME = "A.t", 0, 1000
+ID = uuid.UUID(int=7)
+FETCHES, CLIENT_FETCHES = (15, 16, 17, 18), range(4, 19)
+BATCHES = b"".join(batch(offset, [record(b"x" * 20)]) for offset in range(4))
+
+
+def config(**listeners: int) -> Config:
+    return Config(
+        link="A->B",
+        source=("127.0.0.1:1",),
+        source_cluster_id="a",
+        homes=("A",),
+        cluster_id="b",
+        real={name: {1: "127.0.0.1:1", 2: "127.0.0.1:1"} for name in ("INTERNAL", "CLIENT")},
+        controllers=("127.0.0.1:1",),
+        broker_id=ME,
+        followers="INTERNAL",
+        listeners=listeners,
+        control_port=1,
+        options=Options(),
+    )
+
+
+async def nothing_behind(*_) -> bytes:
+    return b""
+
+
+@pytest.fixture
+def leader(tmp_path) -> Leader:
+    """Leads one partition of four records in epoch 3, which began at offset 2."""
+    journal = Journal(tmp_path)
+    journal.notes.topics[TOPIC] = TopicNote(source_id=str(ID), destination_id=str(ID))
+    mirrored = MirroredLog(config(), journal)
+    mirrored.names[ID], mirrored.brokers = TOPIC, frozenset({1, 2})
+    partition = mirrored.add(TOPIC, NUMBER)
+    partition.leader_epoch, partition.position, partition.end = 3, 0, 4
+    for epoch, start in ((1, 0), (3, 2)):
+        partition.epochs.begin(epoch, start)
+    partition.keep(
+        stamp(BATCHES, position=0, below=1 << 62, source_epoch=0, epoch_at=lambda base, _: 1 if base < 2 else 3, ids=None)
+    )
+    return Leader(mirrored, nothing_behind)
+
+
+def fetch(version: int, *, broker: int = 1, offset: int = 0, epoch: int = 3, last: int = -1):
+    m = messages.request("fetch", version)
+    named = {"topic_id": ID} if version >= 13 else {"topic": TOPIC}
+    row = {"partition": NUMBER, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+    row |= {"current_leader_epoch": epoch} if version >= 9 else {}
+    row |= {"last_fetched_epoch": last} if version >= 12 else {}
+    fields = {"max_wait": timedelta(milliseconds=20), "min_bytes": 1, "max_bytes": 1 << 20}
+    fields |= {"replica_state": m.ReplicaState(replica_id=broker)} if version >= 15 else {"replica_id": broker}
+    fields |= {"forgotten_topics_data": ()} if version >= 7 else {}
+    return m.FetchRequest(topics=(m.FetchTopic(partitions=(m.FetchPartition(**row),), **named),), **fields)
+
+
+def ask(leader: Leader, key: int, api: str, version: int, body):
+    """Through bytes both ways."""
+    frame = messages.encode_request(api, version, 11, "broker", body)[4:]
+    answer = asyncio.run(leader.answer(key, version, 11, frame))
+    assert answer is not None
+    assert struct.unpack_from(">ii", answer) == (len(answer) - 4, 11)
+    return messages.decode_response(api, version, answer[4:])
+
+
+@pytest.mark.parametrize("version", FETCHES)
+def test_followers_of_every_release_are_given_batches_and_the_high_watermark(leader, version):
+    told = ask(leader, FETCH, "fetch", version, fetch(version))
+    assert (told.error_code, told.session_id) == (Error.none, 0)
+    (row,) = told.responses[0].partitions
+    assert (row.error_code, row.high_watermark, row.diverging_epoch.end_offset) == (Error.none, 0, -1)
+    assert [struct.unpack_from(">q4xi", row.records, at) for at in range(0, len(row.records), len(BATCHES) // 4)] == [
+        (0, 1),
+        (1, 1),
+        (2, 3),
+        (3, 3),
+    ]
+    (row,) = ask(leader, FETCH, "fetch", version, fetch(version, offset=4, last=3)).responses[0].partitions
+    assert (bytes(row.records), row.high_watermark) == (b"", 4)
+
+
+@pytest.mark.parametrize("version", FETCHES)
+@pytest.mark.parametrize(
+    ("asked", "error", "divergence"),
+    [
+        ({"offset": 4, "last": 1}, Error.none, (1, 2)),
+        ({"offset": 9, "last": 5}, Error.none, (3, 4)),
+        ({"offset": 9, "last": 3}, Error.none, (3, 4)),
+        ({"offset": 9, "last": -1}, Error.offset_out_of_range, (-1, -1)),
+        ({"epoch": 2}, Error.not_leader_or_follower, (-1, -1)),
+    ],
+)
+def test_followers_are_told_where_they_diverge(leader, version, asked, error, divergence):
+    (row,) = ask(leader, FETCH, "fetch", version, fetch(version, **asked)).responses[0].partitions
+    assert row.error_code == error
+    assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == divergence
+    assert not row.records
+
+
+@pytest.mark.parametrize("version", FETCHES)
+def test_who_is_no_broker_of_the_destination_counts_as_no_follower(leader, version):
+    (row,) = ask(leader, FETCH, "fetch", version, fetch(version, broker=-1)).responses[0].partitions
+    assert row.error_code == Error.not_leader_or_follower
+    assert not leader.find(fetch(version).topics[0], version, NUMBER).followers
+
+
+@pytest.mark.parametrize("version", [9, 10, 11])
+@pytest.mark.parametrize(("timestamp", "offset"), [(-1, 4), (-2, 0)])
+def test_ends_are_told(leader, version, timestamp, offset):
+    m = messages.request("list_offsets", version)
+    row = m.ListOffsetsPartition(partition_index=NUMBER, current_leader_epoch=3, timestamp=timestamp)
+    fields = {"timeout": timedelta(seconds=1)} if version >= 10 else {}
+    body = m.ListOffsetsRequest(
+        replica_id=1, isolation_level=0, topics=(m.ListOffsetsTopic(name=TOPIC, partitions=(row,)),), **fields
+    )
+    (told,) = ask(leader, LIST_OFFSETS, "list_offsets", version, body).topics[0].partitions
+    assert (told.error_code, told.offset, told.leader_epoch) == (Error.none, offset, 3)
+
+
+@pytest.mark.parametrize(("epoch", "known", "end"), [(1, 1, 2), (2, 1, 2), (3, 3, 4), (9, -1, -1)])
+def test_epoch_ends_are_told(leader, epoch, known, end):
+    m = messages.request("offset_for_leader_epoch", 4)
+    row = m.OffsetForLeaderPartition(partition=NUMBER, current_leader_epoch=3, leader_epoch=epoch)
+    topic = m.OffsetForLeaderTopic(topic=TOPIC, partitions=(row,))
+    body = m.OffsetForLeaderEpochRequest(replica_id=1, topics=(topic,))
+    (told,) = ask(leader, EPOCH_ENDS, "offset_for_leader_epoch", 4, body).topics[0].partitions
+    assert (told.error_code, told.leader_epoch, told.end_offset) == (Error.none, known, end)
+
+
+class Serving:
+    """Real sockets, one listener for followers and one for clients."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+
+    async def __aenter__(self) -> Serving:
+        servers = [await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) for _ in range(2)]
+        self.ports = {name: s.sockets[0].getsockname()[1] for name, s in zip(("INTERNAL", "CLIENT"), servers, strict=True)}
+        for server in servers:
+            server.close()
+            await server.wait_closed()
+        mirrored = self._leader._log
+        mirrored.config = config(**self.ports)
+        self._listeners = Listeners(mirrored, self._leader)
+        await self._listeners.start()
+        self.problems: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: self.problems.append(context))
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        self._listeners.close()
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
+
+    async def closes(self, listener: str, data: bytes) -> None:
+        """The connection ends without an answer, and another one is served."""
+        good = Connection(f"127.0.0.1:{self.ports['INTERNAL']}")
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[listener])
+        writer.write(data)
+        if len(data) < 4 or struct.unpack_from(">i", data)[0] > len(data) - 4:
+            writer.write_eof()
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        answer = await good.call("fetch", 17, fetch(17), within=5)
+        assert answer.error_code == Error.none
+        good.close()
+        assert not self.problems
+
+
+def framed(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+MALFORMED = {
+    "nothing": framed(b""),
+    "short": framed(b"\0\1"),
+    "negative": struct.pack(">i", -5),
+    "huge": struct.pack(">i", 0x7FFFFFFF) + b"x",
+    "fetch-unknown-version": framed(struct.pack(">hhi", FETCH, 99, 1) + b"\xff" * 20),
+    "fetch-garbage": framed(struct.pack(">hhi", FETCH, 17, 1) + b"\xff" * 40),
+    "offsets-garbage": framed(struct.pack(">hhi", LIST_OFFSETS, 9, 1) + b"\x01" * 9),
+    "cut": messages.encode_request("fetch", 17, 1, "c", fetch(17))[:40],
+    "cut-inside": framed(messages.encode_request("fetch", 17, 1, "c", fetch(17))[4:50]),
+}
+
+
+@pytest.mark.parametrize("listener", ["INTERNAL", "CLIENT"])
+@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_frame_ends_its_connection_alone(leader, listener, data):
+    async def play() -> None:
+        async with Serving(leader) as serving:
+            await serving.closes(listener, data)
+
+    asyncio.run(play())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    noise=st.lists(st.tuples(st.integers(8, 90), st.integers(0, 255)), min_size=1, max_size=6), version=st.sampled_from(FETCHES)
+)
+def test_a_damaged_fetch_is_answered_or_malformed_and_nothing_else(leader, noise, version):
+    frame = bytearray(messages.encode_request("fetch", version, 11, "broker", fetch(version))[4:])
+    for at, value in noise:
+        frame[at % (len(frame) - 8) + 8] = value
+    try:
+        request = messages.decode_request("fetch", version, bytes(frame))
+    except Malformed:
+        return
+    short = request.max_wait.total_seconds() <= 0.1
+    answer = asyncio.run(leader.answer(FETCH, version, 11, bytes(frame))) if short else b"\0" * 8
+    assert answer is not None
+
+
+@pytest.mark.parametrize("version", CLIENT_FETCHES)
+def test_clients_of_every_version_are_sent_to_a_follower(leader, version):
+    asyncio.run(
+        leader.answer(FETCH, 17, 1, messages.encode_request("fetch", 17, 1, "b", fetch(17, broker=2, offset=4, last=3))[4:])
+    )
+
+    async def play():
+        async with Serving(leader) as serving:
+            connection = Connection(f"127.0.0.1:{serving.ports['CLIENT']}")
+            told = await connection.call("fetch", version, fetch(version, broker=-1), within=5)
+            connection.close()
+            return told
+
+    (row,) = asyncio.run(play()).responses[0].partitions
+    assert not row.records
+    if version >= 11:
+        assert (row.error_code, row.preferred_read_replica) == (Error.none, 2)
+    else:
+        assert row.error_code == Error.not_leader_or_follower
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_producers_of_every_version_are_refused(leader, version):
+    m = messages.request("produce", version)
+    named = {"topic_id": ID} if version >= 13 else {"name": TOPIC}
+    data = m.TopicProduceData(partition_data=(m.PartitionProduceData(index=0, records=BATCHES),), **named)
+    body = m.ProduceRequest(acks=-1, timeout=timedelta(seconds=1), topic_data=(data,))
+
+    async def play():
+        async with Serving(leader) as serving:
+            connection = Connection(f"127.0.0.1:{serving.ports['CLIENT']}")
+            told = await connection.call("produce", version, body, within=5)
+            connection.close()
+            return told
+
+    (row,) = asyncio.run(play()).responses[0].partition_responses
+    assert row.error_code == Error.policy_violation
+
+
+def test_a_server_that_answers_rubbish_is_one_that_did_not_answer():
+    async def play() -> None:
+        async def rubbish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(4)
+            writer.write(framed(b"\xff" * 30))
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(rubbish, "127.0.0.1", 0)
+        connection = Connection(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(Unanswered, match="cannot be read"):
+            await connection.call("fetch", 17, fetch(17), within=5)
+        connection.close()
+        server.close()
+
+    asyncio.run(play())
