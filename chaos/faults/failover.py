@@ -118,8 +118,8 @@ class FailoverPlanned(_Failover):
         self._move(drained=True)
 
     def _open(self, admin: AdminClient) -> list[str]:
-        """Data partitions of the source whose last stable offset is below the high watermark."""
-        homes = tuple(cluster.name for cluster in self._world.deployment.topology.clusters)
+        """Partitions of the source that cross the link, and whose last stable offset is below the high watermark."""
+        homes = self._world.deployment.topology.homes_over(self._mirror.link)  # others' clients go on
         try:
             topics = admin.list_topics(timeout=_ASK_SECONDS).topics
             places = [
