@@ -1,4 +1,4 @@
-"""chain-flap: every hop of a topology flaps, slows and goes half-open in turn; then the first hop is failed over.
+"""chain-flap: every hop of a topology flaps, slows, narrows and goes half-open in turn; then the first hop is failed over.
 
 Guarantee at stake: an offset-exact mirror of a mirror is one of the source (KIP-1279): C equals B and A per offset whatever a hop
 did, C's clients see no more than B's replicas have, and when B becomes a cluster of its own, what it appends and what it cut
@@ -23,34 +23,36 @@ _HEALS = 1.5
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B->C: each hop flaps, slows and goes half-open; A is killed with transactions open; clients go on at B."""
+    """A->B->C: each hop flaps, slows, narrows and goes half-open; A is killed with transactions open; clients go on at B.
+
+    Where something is mirrored to A, that failover is a planned one: a dead A could not be compared.
+    """
     dice = wish.dice
     topology = wish.topology or parse("A->B->C")
     faults = tuple(fault for link in topology.links for fault in _of_hop(link, dice))
     last = max(fault.at + fault.duration for fault in faults)
     failover_at = round(last + _HEALS + dice.uniform(0.3, 1.0), 2)
-    first = topology.links[0]
     return Scenario(
         name="chain-flap",
-        about="each hop flaps, slows and goes half-open; the first cluster is killed with transactions open; its clients go on",
+        about="each hop flaps, slows, narrows and goes half-open; then clients of the first cluster fail over to the second",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
         workloads=tuple(workload for home in homes(topology) for workload in _clients(topology, home)),
         schedule=(
             *faults,
-            FaultSpec(
-                id="failover",
-                fault="failover-forced",
-                target=first.name,
-                at=failover_at,
-                duration=0.0,
-                when="open-transactions",
-            ),
+            _failover(topology, failover_at),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or failover_at + 2.0,
     )
+
+
+def _failover(topology: Topology, at: float) -> FaultSpec:
+    first = topology.links[0]
+    if any(link.destination == first.source for link in topology.links):
+        return FaultSpec(id="failover", fault="failover-planned", target=first.name, at=at, duration=0.0)
+    return FaultSpec(id="failover", fault="failover-forced", target=first.name, at=at, duration=0.0, when="open-transactions")
 
 
 def homes(topology: Topology) -> tuple[str, ...]:
@@ -73,6 +75,7 @@ def _of_hop(link: LinkSpec, dice: random.Random) -> Iterator[FaultSpec]:
     kinds: list[tuple[str, str, dict[str, Option]]] = [
         ("flap", "link-flap", {"down": round(dice.uniform(0.3, 0.6), 2), "up": round(dice.uniform(0.3, 0.6), 2)}),
         ("slow", "link-latency", {"latency": dice.randrange(80, 160), "jitter": dice.randrange(10, 40)}),
+        ("thin", "link-bandwidth", {"rate": dice.randrange(60, 120)}),
         ("deaf", "link-half-open", {"stalled": "responses"}),
         ("mute", "link-half-open", {"stalled": "requests"}),
     ]
