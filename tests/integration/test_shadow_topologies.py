@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-import pytest
+import secrets
 
-from tests.shadows import Writer, all_end, assert_equal, drained, ends, make_topic, own_write, shadow, stray
+import pytest
+from confluent_kafka import Producer
+
+from harness.model.errors import InputError
+from harness.model.wait import until
+from harness.wire.offsets import quiet
+from tests.shadows import (
+    PLACES,
+    SAME,
+    TOPIC,
+    Writer,
+    all_end,
+    assert_equal,
+    drained,
+    ends,
+    headers,
+    make_topic,
+    own_write,
+    shadow,
+    stray,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -49,3 +69,119 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(li
     second.stop()
     assert second.promotion() == ends(up, "C")
     assert own_write(up.clusters["C"].bootstrap) == promoted["A.records", 0] + 2
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A->B->C")
+def test_what_b_cuts_at_its_failover_leaves_c_too(linkflap_deployment):
+    """X opens before Y, and Y commits before X does: B is cut at X's beginning, and then at Y's."""
+    up = linkflap_deployment
+    a, b = (up.clusters[name].bootstrap for name in "AB")
+    writer, first, second = chain(up, open_transactions="truncate-stable")
+    writer.write(2)
+    begun = ends(up, "A")
+    y, x = (Producer(quiet(a) | {"transactional.id": name, "linger.ms": 0}) for name in "yx")
+    for producer in (y, x):
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for number in (0, 1):
+            producer.produce(TOPIC, b"begun", partition=number)
+        producer.flush(60)
+    y.commit_transaction(60)
+    drained(first, second)
+    assert ends(up, "C") == ends(up, "A") != begun
+    first.stop()
+    assert first.promotion() == begun
+    all_end(up, "C", begun)
+    assert own_write(b) == begun[TOPIC, 0]
+    all_end(up, "C", ends(up, "B"))
+    assert_equal(up, "B", "C")
+    epochs = headers(up.clusters["C"].brokers[1], (TOPIC, 0))["leader_epoch"]
+    assert epochs == sorted(epochs)
+    assert epochs[-1] > epochs[-2]
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A->B:3->C")
+def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment):
+    """Everything above what the survivors have is lost on B, and so it is on C."""
+    up = linkflap_deployment
+    a, b = up.clusters["A"], up.clusters["B"]
+    writer, first, second = chain(up)
+    writer.write(5)
+    drained(first, second)
+    common = ends(up, "B")
+    for broker in (2, 3):
+        b.brokers[broker].kill()
+    writer.write(5)  # one broker of B lives, without a controller, and goes on following
+    there = ends(up, "A")
+    lone, end = up.clusters["C"].brokers[1], b.brokers[1]
+    for broker in (end, lone):
+        until(lambda n=broker: _ends(n) == there, within=60, every=0.2, what="the lone broker and C to have all")
+    a.brokers[1].kill()
+    b.brokers[1].kill()
+    for broker in (2, 3):
+        b.brokers[broker].start()
+    first.stop()
+    assert first.promotion() == common != there
+    assert own_write(b.bootstrap) == common[TOPIC, 0]
+    all_end(up, "C", ends(up, "B"))
+    b.brokers[1].start()
+    second.stop()
+    for place in PLACES:
+        wanted = headers(b.brokers[2], place)
+        assert [headers(lone, place)[name] for name in SAME] == [wanted[name] for name in SAME]
+
+
+def _ends(broker) -> dict[tuple[str, int], int]:
+    return {place: max(headers(broker, place)["last_offset"], default=-1) + 1 for place in PLACES}
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A->B->C")
+def test_a_hidden_chain_and_a_failover_of_its_last_hop(linkflap_deployment):
+    """In hidden mode the listener of the link names no shadow, and no leader: B's brokers are read all the same."""
+    up = linkflap_deployment
+    writer, first, second = chain(up, clients="hidden")
+    with writer.writing():
+        first.crash()
+        first.restart()
+    there = ends(up, "A")
+    for cluster in "BC":
+        broker = up.clusters[cluster].brokers[1]
+        until(lambda n=broker: _ends(n) == there, within=60, every=0.2, what=f"{cluster} to have all")
+        assert_equal(up, "A", cluster)
+    second.stop()
+    assert second.promotion() == there == ends(up, "C")
+    assert own_write(up.clusters["C"].bootstrap) == there[TOPIC, 0]
+    writer.write(3)
+    drained(first)
+    assert_equal(up, "A", "B")
+    first.stop()
+    assert first.promotion() == ends(up, "A") != there
+
+
+@pytest.mark.linkflap(topology="A->B->C->A")
+@pytest.mark.nightly
+def test_a_ring_under_one_topic_is_refused(linkflap_deployment):
+    """Topics have a home and never come back to it; a topic of that name on every cluster would be mirrored into itself."""
+    up = linkflap_deployment
+    for cluster in "ABC":
+        make_topic(up, cluster)
+    with pytest.raises(InputError, match=r"^[^.]*topic A\.records exists on the destination of A->B already; remove it there"):
+        shadow(up, "A->B").start()
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize(
+    "topology",
+    [
+        pytest.param(topology, marks=pytest.mark.linkflap(topology=topology, scenario="chain-flap", seed=secrets.randbits(32)))
+        for topology in ("A->B->C", "A<->B", "A->C, B->C", "A->B, A->C", "A->B->C->A", "A->B:3->C")
+    ],
+)
+def test_every_hop_of_every_topology_breaks_in_turn(linkflap_run, topology):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+    assert next(c for c in linkflap_run.document["checks"] if c["name"] == "byte-equality")["examined"]

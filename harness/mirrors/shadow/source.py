@@ -44,6 +44,7 @@ class Source:
         self._behind: dict[str, Connection] = {}
         self._readers = Readers()
         self._silent: set[str] = set()
+        self._turns = 0
         self.brokers: dict[int, str] = {}
         """Addresses of the source's brokers by the link, as last seen."""
 
@@ -99,6 +100,9 @@ class Source:
         if not due:
             await asyncio.sleep(0.005 if mine else 0.05)
             return
+        # A batch that is larger than the limits is only given first in an answer: everyone gets there.
+        self._turns += 1
+        due = due[self._turns % len(due) :] + due[: self._turns % len(due)]
         due.sort(key=lambda p: p.held)
         wait = POLL if len(due) == len(mine) else _SHORT
         asked: dict[str, dict[int, int]] = {}

@@ -1,0 +1,60 @@
+"""Shadows between releases: each of them as source and as destination, and three in one chain."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from tests.shadows import Writer, all_end, assert_equal, drained, ends, make_topic, own_write, shadow, stray
+
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+
+
+def mirrored(deployment) -> None:
+    """Mirrors through a kill and a failover along the first link; what was open is aborted on B, and B is written to."""
+    make_topic(deployment, "A")
+    writer = Writer(deployment.clusters["A"].bootstrap)
+    mirrors = [shadow(deployment, link.name) for link in deployment.topology.links]
+    for mirror in mirrors:
+        mirror.start()
+    with writer.writing():
+        for mirror in mirrors:
+            mirror.crash()
+            mirror.restart()
+    writer.begin()
+    drained(*mirrors)
+    clusters = [link.destination for link in deployment.topology.links]
+    for cluster in clusters:
+        assert ends(deployment, cluster) == ends(deployment, "A")
+        assert ends(deployment, cluster, "stable") == ends(deployment, "A", "stable") != ends(deployment, "A")
+        assert_equal(deployment, "A", cluster)
+    mirrors[0].stop()
+    promoted = mirrors[0].promotion()
+    assert promoted == ends(deployment, "A")
+    assert own_write(deployment.clusters["B"].bootstrap) == promoted["A.records", 0] + 1
+    for earlier, later in pairwise(clusters):
+        all_end(deployment, later, ends(deployment, earlier))
+        assert_equal(deployment, earlier, later)
+    for cluster in clusters:
+        assert ends(deployment, cluster, "stable") == ends(deployment, "B")
+        assert not stray(deployment, cluster)
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        pytest.param(topology, marks=pytest.mark.linkflap(topology=topology))
+        for topology in (
+            "A@3.9.2->B",
+            "A->B@3.9.2",
+            "A@4.1.2->B",
+            "A->B@4.1.2",
+            "A@4.1.2->B@3.9.2",
+            "A@3.9.2->B@4.1.2->C",
+            "A->B@4.1.2->C@3.9.2",
+        )
+    ],
+)
+def test_releases_mirror_each_other(linkflap_deployment, topology):
+    mirrored(linkflap_deployment)
