@@ -52,6 +52,7 @@ replica.lag.time.max.ms=3000
 leader.imbalance.check.interval.seconds=5
 log.segment.delete.delay.ms=1000
 log.initial.task.delay.ms=1000
+producer.id.expiration.check.interval.ms=1000
 socket.send.buffer.bytes=-1
 socket.receive.buffer.bytes=-1
 """

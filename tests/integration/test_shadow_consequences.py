@@ -1,0 +1,379 @@
+"""What each generation of KIP-1279 does to stock brokers and to clients: really done, and called what it is by the checks.
+
+Runs of real clusters go the whole way: recorded, then judged. Each test asserts both what is on the brokers' disks and in the
+clients' answers, and the anomaly, at its offset. In CI the two cheapest; the rest is nightly. docs/shadow.md has the table.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chaos.scenarios import Wish, scenario
+from chaos.scenarios.base import everyday
+from harness import run as recording
+from harness.log.batches import Headers, scan
+from harness.mirrors import make_mirror
+from harness.mirrors.shadow.journal import Journal
+from harness.model.errors import DeadlineExceeded
+from harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
+from harness.model.verdict import Verdict
+from harness.report.progress import Progress
+from harness.rundir import RunReader
+from spark_verify.judge import Judgement
+from spark_verify.verify import verify
+from tests.shadows import drained
+from topologies import parse
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+TOPIC = "A.orders"
+PAIR, CHAIN = parse("A->B"), parse("A->B->C")
+END = "2-end"
+PLANNED = FaultSpec(id="failover", fault="failover-planned", target="A->B", at=5.0, duration=0.0)
+FORCED = replace(PLANNED, fault="failover-forced", when="open-transactions")
+READERS = tuple(w for w in everyday(PAIR, "A") if w.kind == "readers")
+SELDOM = WorkloadSpec(kind="idempotent", home="A", clients=4, options={"rate": 0.5, "records": 2, "partitions": 2})
+"""One record in each partition at a time: until the failover no more than the five batches of a producer that a broker knows."""
+OFTEN = WorkloadSpec(kind="idempotent", home="A", clients=2, options={"rate": 10.0})
+TRANSACTIONS = WorkloadSpec(kind="transactional", home="A", clients=2, options={"rate": 10.0, "open_share": 0.1, "hold": 1.0})
+FEW = Minimums(committed=0, aborted=0, reads=1, afterwards=20)
+
+
+def run_of(name: str, *workloads: WorkloadSpec, topology=PAIR, schedule=(), duration=8.0, minimums=FEW, **options) -> Scenario:
+    return Scenario(
+        name=name,
+        about="a consequence",
+        seed=7,
+        topology=topology,
+        mirror=MirrorSpec(kind="shadow", options=options),
+        workloads=workloads,
+        schedule=schedule,
+        minimums=minimums,
+        duration=duration,
+    )
+
+
+CHEAP = (
+    run_of("negate", *everyday(PAIR, "A"), duration=4.0, producer_ids="negate"),
+    run_of("keep-seldom", SELDOM, *READERS, schedule=(PLANNED,), duration=10.0, producer_ids="keep"),
+)
+NIGHTLY = (
+    run_of("region", *everyday(PAIR, "A"), duration=4.0, producer_ids="region"),
+    run_of("keep-often", OFTEN, *READERS, schedule=(PLANNED,), producer_ids="keep"),
+    run_of("keep-transactions", TRANSACTIONS, *READERS, schedule=(FORCED,), producer_ids="keep"),
+    run_of("reset", SELDOM, *READERS, schedule=(PLANNED,), duration=10.0, producer_ids="reset"),
+    run_of("chain-complement", *everyday(CHAIN, "A"), topology=CHAIN, duration=4.0, producer_ids="complement"),
+    run_of("chain-negate", *everyday(CHAIN, "A"), topology=CHAIN, duration=4.0, producer_ids="negate"),
+    replace(
+        scenario("failover-open-transactions", Wish(seed=7, mirror_options={"open_transactions": "truncate-once"})),
+        name="truncate-once",
+    ),
+    replace(scenario("failover-open-transactions", Wish(seed=7, mirror_options={"open_transactions": "write-txn-markers"}))),
+)
+STALLED = run_of("stalled", *everyday(PAIR, "A"), duration=4.0)
+
+
+def judged(scenarios, folder: Path, spark) -> dict[str, Judgement]:
+    with Progress() as progress:
+        folders = [
+            recording.record(one, runtime="process", folder=folder / one.name, command="pytest", progress=progress)
+            for one in scenarios
+        ]
+    return {judgement.folder.name: judgement for judgement in verify(folders, spark=spark)}
+
+
+@pytest.fixture(scope="module")
+def cheap(tmp_path_factory, spark):
+    return judged(CHEAP, tmp_path_factory.mktemp("consequences"), spark)
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory, spark):
+    return judged(NIGHTLY, tmp_path_factory.mktemp("consequences-nightly"), spark)
+
+
+@pytest.fixture(scope="module")
+def stalled(tmp_path_factory, spark):
+    """A run whose shadow stamps leader epochs that its partitions do not have."""
+
+    def make(*given):
+        mirror = make_mirror(*given)
+        start = mirror.start
+
+        def start_and_stall() -> None:
+            start()
+            stall(mirror, TOPIC, 2)
+
+        mirror.start = start_and_stall
+        return mirror
+
+    folder = tmp_path_factory.mktemp("consequences-stalled") / STALLED.name
+    with pytest.MonkeyPatch.context() as patch, Progress() as progress:
+        patch.setattr(recording, "make_mirror", make)
+        with pytest.raises(DeadlineExceeded) as told:
+            recording.record(STALLED, runtime="process", folder=folder, command="pytest", progress=progress)
+    return verify([folder], spark=spark)[0], str(told.value)
+
+
+def stall(mirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6) -> None:
+    """Makes the shadow take what is from offset `at` on for batches of a leader epoch that its partitions do not have yet."""
+    drained(mirror)
+    mirror.crash()
+    journal = Journal(mirror.log.parent)
+    for number in range(partitions):
+        note = journal.partition(topic, number)
+        note.epochs = [*note.epochs, (max((epoch for epoch, _ in note.epochs), default=0) + ahead, at)]
+    journal.save()
+    mirror.restart()
+
+
+class Seen:
+    """What a run left behind: logs as they are on disk, operations, polls, samples."""
+
+    def __init__(self, judgement: Judgement) -> None:
+        self.judgement = judgement
+        self._reader = RunReader(judgement.folder)
+
+    def log(self, cluster: str, partition: int) -> Headers:
+        """The batches of a cluster's first broker at the end, or at the failover that killed it."""
+        for moment in reversed(self._reader.moments()):
+            for bounds in self._reader.bounds(moment)[0]:
+                if (bounds.cluster, bounds.topic, bounds.partition) == (cluster, TOPIC, partition):
+                    return scan(self._reader.segments(moment, bounds)).headers
+        raise AssertionError(f"no log of {cluster}")
+
+    def batch(self, cluster: str, partition: int, offset: int) -> dict[str, int]:
+        """The batch that has an offset."""
+        log = self.log(cluster, partition)
+        (row,) = np.flatnonzero((log.base_offset <= offset) & (log.last_offset >= offset))
+        return {name: getattr(log, name)[row].item() for name in log.__slots__}
+
+    def promoted(self) -> dict[int, int]:
+        return {int(e.data["partition"]): int(e.data["offset"]) for e in self._reader.events()[0] if e.kind == "promotion"}
+
+    def journal(self) -> list[dict]:
+        """What the shadow said of each partition when it had failed over."""
+        (told,) = [e.data["partitions"] for e in self._reader.events()[0] if e.kind == "mirror-stopped"]
+        return [row for row in told if row["topic"] == TOPIC]
+
+    def returned(self, cluster: str) -> dict[int, list]:
+        """Operations that returned there, other than init, by process."""
+        found = defaultdict(list)
+        for operation in sorted(self._reader.operations()[0], key=lambda o: o.time):
+            if operation.cluster == cluster and operation.phase == "return" and operation.kind != "init":
+                found[operation.process].append(operation)
+        return found
+
+    def got(self, cluster: str, isolation: str, partition: int) -> set[int]:
+        """Offsets that readers were given."""
+        return {
+            offset
+            for poll in self._reader.polls()[0]
+            if (poll.cluster, poll.isolation, poll.kind) == (cluster, isolation, "poll")
+            for fetched in poll.fetched
+            if (fetched.topic, fetched.partition) == (TOPIC, partition)
+            for _, first, count in fetched.runs
+            for offset in range(first, first + count)
+        }
+
+    def last_sample(self, cluster: str, partition: int):
+        rows = [w for w in self._reader.watermarks()[0] if (w.cluster, w.topic, w.partition) == (cluster, TOPIC, partition)]
+        return max((w for w in rows if w.last_stable >= 0), key=lambda w: w.time)
+
+    def of_kind(self, kind: str, cluster: str | None = None):
+        return [a for a in self.judgement.anomalies if a.kind == kind and not a.allowed and cluster in (None, a.cluster)]
+
+    def kinds(self) -> set[str]:
+        return {a.kind for a in self.judgement.anomalies if not a.allowed}
+
+    def check(self, name: str):
+        return next(c for c in self.judgement.checks if c.name == name)
+
+
+def assert_blind(seen: Seen) -> None:
+    """B's brokers take every batch for a plain one."""
+    assert seen.judgement.verdict is Verdict.INVALID
+    read = seen.of_kind("aborted-read")
+    assert read
+    for anomaly in read:
+        batch = seen.batch("B", anomaly.partition, anomaly.offset)
+        assert batch["transactional"]
+        assert batch["producer_id"] < -1
+        assert anomaly.cluster == "B"
+        assert anomaly.offset in seen.got("B", "read_committed", anomaly.partition)
+        assert anomaly.offset not in seen.got("A", "read_committed", anomaly.partition)
+    passed = seen.of_kind("lso-mismatch")
+    assert {a.cluster for a in passed} == {"B"}
+    assert all(a.offset == a.evidence["last_stable"] for a in passed)
+    # LSOs that are behind the beginning of a transaction that had no marker yet.
+    beyond = [a for a in passed if a.offset > a.evidence["recomputed"]]
+    assert beyond
+    for anomaly in beyond:
+        assert seen.batch("B", anomaly.partition, anomaly.evidence["recomputed"])["transactional"]
+    assert seen.kinds() == {"aborted-read", "lso-mismatch", "mirrored-aborted"}
+    assert seen.check("byte-equality").verdict is Verdict.VALID
+
+
+def test_negated_ids_make_brokers_blind_to_transactions(cheap):
+    assert_blind(Seen(cheap["negate"]))
+
+
+def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lost(cheap):
+    """The broker takes them for repeats of the mirrored ones: Redpanda PR 31659, on a stock Apache broker."""
+    seen = Seen(cheap["keep-seldom"])
+    assert_lost_in_silence(seen)
+    for anomaly in seen.of_kind("producer-id-collision"):
+        batch = seen.batch("B", anomaly.partition, anomaly.offset)
+        assert batch["producer_id"] == anomaly.evidence["producer_id"]
+        assert batch["base_sequence"] > 0, "it goes on where the mirrored producer had ended"
+    assert seen.kinds() == {"ghost-ack", "lost-write", "producer-id-collision"}
+
+
+def assert_lost_in_silence(seen: Seen) -> None:
+    assert seen.judgement.verdict is Verdict.INVALID
+    promoted = seen.promoted()
+    ghosts = defaultdict(set)
+    for operations in seen.returned("B").values():
+        for operation in operations:
+            for send in operation.sends:
+                ghosts[send.partition] |= {at for _, count, first in send.acks for at in range(first, first + count)}
+    ghosts = {number: {at for at in offsets if at < promoted[number]} for number, offsets in ghosts.items()}
+    assert all(ghosts.values()), "B acknowledged in both partitions with offsets of A's records"
+    for kind in ("ghost-ack", "lost-write"):
+        found = defaultdict(set)
+        for anomaly in seen.of_kind(kind):
+            assert anomaly.cluster == "B"
+            found[anomaly.partition] |= set(range(anomaly.offset, anomaly.offset + anomaly.evidence["records"]))
+        assert found == ghosts, kind
+    for number, offsets in ghosts.items():
+        for offset in offsets:
+            assert seen.batch("B", number, offset)["crc"] == seen.batch("A", number, offset)["crc"]
+
+
+@pytest.mark.nightly
+def test_ids_of_a_region_are_negative_too(long):
+    assert_blind(Seen(long["region"]))
+
+
+@pytest.mark.nightly
+def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(long):
+    seen = Seen(long["keep-often"])
+    assert seen.judgement.verdict is Verdict.INVALID
+    refused = {a.evidence["producer_id"]: a for a in seen.of_kind("producer-id-collision")}
+    first = {process: operations[0] for process, operations in seen.returned("B").items()}
+    turned_away = {o.producer_id: o for o in first.values() if o.error}
+    assert turned_away.keys() == refused.keys() == {0, 1}
+    for producer, operation in turned_away.items():
+        assert operation.error.startswith("OUT_OF_ORDER_SEQUENCE_NUMBER")
+        assert not any(send.acks for send in operation.sends)
+        assert refused[producer].offset == -1, "nothing of it is in a log"
+        at = refused[producer].evidence["mirrored_offset"]
+        assert seen.batch("B", refused[producer].partition, at)["producer_id"] == producer
+    assert seen.kinds() == {"producer-id-collision"}
+
+
+@pytest.mark.nightly
+def test_kept_ids_of_transactional_producers_are_refused_then_fenced_by_their_own_epochs(long):
+    """The first transaction is out of order; its abort raises the epoch, and in that the id goes on as if it were B's own."""
+    seen = Seen(long["keep-transactions"])
+    assert seen.judgement.verdict is Verdict.INVALID
+    first = {process: operations[0] for process, operations in seen.returned("B").items()}
+    refused = [o for o in first.values() if "OUT_OF_ORDER_SEQUENCE_NUMBER" in o.error]
+    assert {o.producer_id for o in refused} == {0, 1}
+    assert not any(o.outcome == "ok" and o.ending == "commit" for o in refused)
+    collisions = seen.of_kind("producer-id-collision")
+    assert {a.evidence["producer_id"] for a in collisions} == {0, 1}
+    promoted = seen.promoted()
+    for anomaly in collisions:
+        batch = seen.batch("B", anomaly.partition, anomaly.offset)
+        assert anomaly.offset >= promoted[anomaly.partition]
+        assert batch["producer_id"] == anomaly.evidence["producer_id"]
+        assert batch["producer_epoch"] > 0 == batch["base_sequence"]
+    assert seen.kinds() == {"producer-id-collision"}
+
+
+@pytest.mark.nightly
+def test_a_reset_record_resets_nothing_on_a_stock_broker(long):
+    """It is on every partition where the KIP puts it, and what it should have prevented happens behind it all the same."""
+    seen = Seen(long["reset"])
+    promoted = seen.promoted()
+    for number, offset in promoted.items():
+        batch = seen.batch("B", number, offset)
+        assert (batch["control"], batch["producer_id"], batch["transactional"]) == (2, -1, False)
+    assert {row["partition"]: row["appended"] for row in seen.journal()} == {n: [[at, "reset"]] for n, at in promoted.items()}
+    assert_lost_in_silence(seen)
+    # By the KIP's rule the same id on both sides of a reset is legal: it is the broker that did not obey.
+    assert not seen.of_kind("producer-id-collision")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("ids", ["complement", "negate"])
+def test_a_second_hop_gives_the_first_ids_back(long, ids):
+    """RS12: both mappings undo themselves. Every hop is equal up to its transform, and the ends are equal as they are."""
+    seen = Seen(long[f"chain-{ids}"])
+    for number in range(2):
+        a, b, c = (seen.log(cluster, number) for cluster in "ABC")
+        end = min(len(log.base_offset) for log in (a, b, c))
+        assert end > 10
+        for name in ("base_offset", "length", "crc", "producer_id"):
+            assert getattr(a, name)[:end].tolist() == getattr(c, name)[:end].tolist(), name
+        own = a.producer_id[:end]
+        assert (own >= 0).all()
+        expected = -(own + 2) if ids == "negate" else np.iinfo(np.int64).max - own - 1
+        assert b.producer_id[:end].tolist() == expected.tolist()
+        assert (a.crc[:end] != b.crc[:end]).all()
+    equality = seen.check("byte-equality")
+    assert equality.verdict is Verdict.VALID
+    assert min(equality.examined["B/mirrored"], equality.examined["C/mirrored"]) > 20
+    if ids == "complement":
+        assert seen.judgement.verdict is Verdict.VALID, seen.judgement.document["reason"]
+    else:
+        assert {a.cluster for a in seen.of_kind("aborted-read")} == {"B"}, "C's brokers see again"
+        assert {a.cluster for a in seen.of_kind("lso-mismatch")} == {"B"}
+
+
+@pytest.mark.nightly
+def test_a_cut_at_the_last_stable_offset_leaves_transactions_that_nobody_can_end(long):
+    seen = Seen(long["truncate-once"])
+    assert seen.judgement.verdict is Verdict.INVALID
+    cuts = {row["partition"]: row["truncated"] for row in seen.journal()}
+    assert {n: cut[-1][1] for n, cut in cuts.items()} == seen.promoted()
+    hanging = seen.of_kind("hanging-transaction")
+    assert hanging
+    for anomaly in hanging:
+        number, at = anomaly.partition, anomaly.offset
+        there, here = seen.log("A", number), seen.log("B", number)
+        producer = seen.batch("B", number, at)["producer_id"]
+        ended = (there.producer_id == producer) & (there.control >= 0) & (there.base_offset > at)
+        assert there.base_offset[ended][0] >= seen.promoted()[number], "A has its marker, behind the cut"
+        assert not ((here.producer_id == producer) & (here.control >= 0) & (here.base_offset > at)).any()
+        last = seen.last_sample("B", number)
+        assert last.last_stable <= at < last.high_watermark, "the LSO stands still for ever"
+    assert {"high-watermark-regression"} <= seen.kinds()
+
+
+@pytest.mark.nightly
+def test_markers_of_the_new_leaders_are_accounted_for(long):
+    seen = Seen(long["failover-open-transactions"])
+    assert seen.judgement.verdict is Verdict.VALID, seen.judgement.document["reason"]
+    rows = seen.journal()
+    assert sum(len(row["appended"]) for row in rows) > 1
+    for row in rows:
+        assert row["promoted"] == row["mirrored"] == seen.promoted()[row["partition"]]
+        for offset, _ in row["appended"]:
+            assert offset >= row["promoted"]
+            assert seen.batch("B", row["partition"], offset)["control"] == 0
+
+
+@pytest.mark.nightly
+def test_a_mirror_that_stands_still_is_not_called_valid(stalled):
+    """Brokers skip batches of a leader epoch above the partition's (KAFKA-18723), and say nothing to anybody."""
+    judgement, told = stalled
+    assert "the failover stands still at settling" in told
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert told in judgement.document["reason"]
