@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from harness.model.errors import InputError
 from harness.model.wait import until
@@ -58,6 +59,9 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(li
     for cluster in "BC":
         assert_equal(up, "A", cluster)
         assert not stray(up, cluster)
+    admin, begin = AdminClient(quiet(up.clusters["A"].bootstrap)), TopicPartition(TOPIC, 1, 22)
+    admin.delete_records([begin])[begin].result(20)
+    until(lambda: ends(up, "C", "start") == {(TOPIC, 0): 0, (TOPIC, 1): 22}, within=60, every=0.1, what="C to begin where A does")
     writer.begin()
     drained(first)
     first.stop()
