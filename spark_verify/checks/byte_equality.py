@@ -1,9 +1,9 @@
 """byte-equality: a mirror that keeps offsets has, in its mirrored era, the source's batches byte for byte (KIP-1279).
 
 Compared as (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the CRC, may differ. A mirror that
-declares another mapping of producer ids has other CRCs: then record count, producer epoch, sequence and kind of batch stand for
-it. What only the source has, below the destination's end, is a hole, and what only the destination has, a stranger; the
-source's tail is lag. Mirrors that move offsets are not judged by this check.
+declares another mapping of producer ids has other CRCs: then record count, producer epoch, sequence, kind of batch, and the id
+that the mapping gives stand for it, on every hop by itself. What only the source has, below the destination's end, is a hole, and
+what only the destination has, a stranger; the source's tail is lag. Mirrors that move offsets are not judged by this check.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.counting import examined
+from spark_verify.checks.producer_ids import MAPPED, as_declared
 from spark_verify.eras import FOREVER, promoted_at
 from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
 
 KEEP_OFFSETS: Final = frozenset({"shadow"})
 """Mirrors that promise this."""
-_OTHER_IDS: Final = frozenset({"negate", "complement", "region"})
 _BYTES: Final = ("last_offset", "length", "crc")
 _TRANSFORMED: Final = ("last_offset", "length", "count", "producer_epoch", "base_sequence", "control")
 
@@ -50,13 +50,17 @@ def _hop(view: PartitionView, source: Replica, destination: Replica) -> Sequence
     if torn := [r.cluster for r in (source, destination) if r.damage]:
         return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so its bytes could not be compared")]
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
-    names = _TRANSFORMED if view.mirror.options.get("producer_ids") in _OTHER_IDS else _BYTES
+    how = view.mirror.options.get("producer_ids")
+    names = _TRANSFORMED if how in MAPPED else _BYTES
     for row in np.flatnonzero(~known).tolist():
         findings.append(_found(source, destination, "byte-stranger", destination.batches, int(ours[row])))
     rows, partners = ours[known], theirs[at[known]]
     wrong = np.zeros(len(rows), np.bool_)
     for name in names:
         wrong |= getattr(destination.batches, name)[rows] != getattr(source.batches, name)[partners]
+    other = ~as_declared(how, source.batches.producer_id[partners], destination.batches.producer_id[rows])
+    for row in rows[other & ~wrong].tolist():
+        findings.append(_found(source, destination, "byte-divergence", destination.batches, row, fields=["producer_id"]))
     for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
         fields = [n for n in names if getattr(destination.batches, n)[row] != getattr(source.batches, n)[partner]]
         findings.append(_found(source, destination, "byte-divergence", destination.batches, row, fields=fields))

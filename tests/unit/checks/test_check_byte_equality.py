@@ -35,6 +35,34 @@ REJECTS = {
 }
 
 
+def mapped(how, source, *pids):
+    """One batch of producer `source` per id that it has on B."""
+    a, b = Log("A"), Log("B")
+    for n, pid in enumerate(pids):
+        a.data(n, pid=source, producer_epoch=0, base_sequence=n)
+        b.data(n, pid=pid, producer_epoch=0, base_sequence=n, crc=n)
+    return kept([a, b], options={"producer_ids": how})
+
+
+REGION = -(1 << 63) + (77 << 31)
+
+
+@pytest.mark.parametrize(
+    ("how", "source", "pids", "wrong"),
+    [
+        ("negate", 3, (-5, -5), []),
+        ("negate", 3, (-5, -6), [1]),
+        ("negate", -1, (-1, -1), []),
+        ("complement", 3, (2**63 - 5, 3), [1]),
+        ("region", 3, (REGION + 3, REGION + 3), []),
+        ("region", 3, (REGION + 3, REGION + 4), [1]),
+        ("region", 3, (REGION + 3, REGION + 3 + (1 << 31)), [0, 1]),
+    ],
+)
+def test_each_id_is_what_the_mapping_gives(how, source, pids, wrong):
+    assert places(NAME, mapped(how, source, *pids)) == [("byte-divergence", "B", offset) for offset in wrong]
+
+
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_accepts(case):
     seen, counted = ACCEPTED[case]
