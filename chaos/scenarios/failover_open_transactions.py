@@ -2,7 +2,7 @@
 
 What is open at a failover has no coordinator on the destination: whoever promotes must end it, and nothing else. KIP-1279 cut the
 log at its last stable offset at first (February 2026), which takes back what the destination had shown, and the markers of
-transactions that had begun before: those then hang for ever. Since March 2026 it appends ABORT markers. Guarantee at stake:
+transactions that had begun before: those then hang for ever. Its code of July 2026 appends ABORT markers. Guarantee at stake:
 after the failover nothing is open that no producer of B holds, the last stable offset moves on, and nothing shown is gone. A
 violation is a hanging transaction, a high watermark that steps back, or a lost write.
 """

@@ -1,8 +1,8 @@
 """How a failover ends transactions that were open on the mirrored log, and makes producer ids safe; one strategy each.
 
-    abort            an ABORT marker per open transaction is appended, in a new leader epoch (KIP-1279 since March 2026)
+    abort            an ABORT marker per open transaction is appended, in a new leader epoch (KIP-1279, code of July 2026)
     write-txn-markers  the same markers, but of the brokers that lead after the hand-over (WriteTxnMarkers, KIP-98; `markers`)
-    truncate-once    the log is cut at its last stable offset (February 2026). Cutting can take the marker of a transaction away
+    truncate-once    the log is cut at its last stable offset (February to May 2026). Cutting can take the marker of one away
                      that had begun before: it is open again, and hangs for ever
     truncate-stable  cut again until nothing is open
 
