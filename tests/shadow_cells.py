@@ -15,29 +15,21 @@ import numpy as np
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.log.batches import scan
 from harness.mirrors.shadow import control
 from harness.mirrors.shadow.mirror import ShadowMirror, make
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
 from harness.mirrors.shadow.steps import PAUSE_AT, STEPS, Step
 from harness.model.errors import SetupError
-from harness.model.protocols import Broker, Cluster, Deployment
+from harness.model.protocols import Cluster, Deployment
 from harness.model.scenario import MirrorSpec
 from harness.model.wait import until
 from harness.runtimes.toxiproxy import ToxiproxyLink
 from harness.wire.offsets import answered_bounds, quiet
+from tests.shadows import PLACES, SAME, TOPIC, Events, headers
 
-TOPIC = "A.records"
-PLACES = [(TOPIC, 0), (TOPIC, 1)]
 BEFORE = ("mirroring", "settling", "ending")
 """Phases in which no real broker may be in an ISR."""
 FAILING_OVER: tuple[Step, ...] = STEPS[STEPS.index("settling") :]
-SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
-
-
-class Events(list):
-    def event(self, kind, subject, /, **data):
-        self.append((kind, subject, data))
 
 
 class Sides:
@@ -71,15 +63,16 @@ class Sides:
 
 
 class Shadowed(ShadowMirror):
-    """A shadow behind `sides`."""
+    """A shadow behind `sides`, or told something else."""
 
     sides: Sides | None = None
+    override: Callable[[], Config] | None = None
 
     def _config(self) -> Config:
+        if self.override is not None:
+            return self.override()
         plain = super()._config()
-        if self.sides is None:
-            return plain
-        return dataclasses.replace(plain, **self.sides.settings)
+        return plain if self.sides is None else dataclasses.replace(plain, **self.sides.settings)
 
     @property
     def folder(self) -> Path:
@@ -143,7 +136,9 @@ class Traffic:
     def leave_open(self) -> int:
         """Returns how many markers are due."""
         for name, partitions in (("both", (0, 1)), ("second", (1,))):
-            producer = Producer(quiet(self._bootstrap) | {"transactional.id": name, "linger.ms": 0})
+            producer = Producer(
+                quiet(self._bootstrap) | {"transactional.id": name, "linger.ms": 0, "transaction.timeout.ms": 600_000}
+            )
             producer.init_transactions(60)
             producer.begin_transaction()
             for partition in partitions:
@@ -209,14 +204,6 @@ class Watch:
                     self.seen.append(("in sync", phase, number, real))
 
 
-def headers(broker: Broker, place: tuple[str, int], below: int | None = None) -> dict[str, list]:
-    topic, number = place
-    found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
-    assert not found.damage
-    keep = np.full(len(found.headers), True) if below is None else found.headers.last_offset < below
-    return {name: getattr(found.headers, name)[keep].tolist() for name in found.headers.__slots__}
-
-
 def whole(cluster: Cluster) -> bool:
     """Whether every real broker, and nobody else, is in every ISR."""
     topic = AdminClient(quiet(cluster.bootstrap)).list_topics(TOPIC, timeout=10).topics[TOPIC]
@@ -256,7 +243,7 @@ def assert_failed_over(deployment: Deployment, mirror: Shadowed, *, markers: int
     until(lambda: _level(b), within=30, every=0.1, what="replicas to be level")
     appended = 0
     for place in PLACES:
-        there = headers(next(iter(a.brokers.values())), place, promoted[place])
+        there = headers(next(iter(a.brokers.values())), place, below=promoted[place])
         everyone = [headers(broker, place) for broker in b.brokers.values()]
         assert all(one == everyone[0] for one in everyone), place
         here = {name: np.array(values) for name, values in everyone[0].items()}
@@ -287,11 +274,19 @@ Break = Callable[[Deployment, Shadowed, Callable[[], None]], None]
 
 
 def kill(deployment: Deployment, mirror: Shadowed, forget: Callable[[], None]) -> None:
-    """Twice, where it comes there twice. `forget`: the next one does not stop."""
-    pid = mirror.pid
+    """In a failover, that goes on in a process of its own, twice where it comes there twice. `forget`: the next does not stop."""
+    step, pid = mirror.step(), mirror.pid
     mirror.crash()
-    until(lambda: not mirror.alive or mirror.pid != pid, within=30, what="another process")
+    if step in FAILING_OVER:
+
+        def again() -> bool:
+            over = mirror.notes().phase == "handed-over"
+            return over or (mirror.pid not in (None, pid) and mirror.step() == step)
+
+        until(again, within=60, what="another process to come there too", state=mirror._state)
     forget()
+    if mirror.notes().phase != "handed-over":
+        mirror.crash()
 
 
 def stall(deployment: Deployment, mirror: Shadowed, forget: Callable[[], None]) -> None:

@@ -110,7 +110,7 @@ class Failover:
                 noted = self._log.journal.notes
                 made = {name for name, note in noted.topics.items() if note.destination_id}
                 wanted = {(topic, number) for topic in made for number in noted.partitions.get(topic, ())}
-                if missing := sorted(wanted - self._log.partitions.keys()):
+                if missing := sorted(wanted - self._log.partitions.keys() - self._log.lost):
                     raise EnvironmentFailure(f"{missing[:5]} are not in the destination's metadata")
                 return
             except (Unanswered, EnvironmentFailure) as error:

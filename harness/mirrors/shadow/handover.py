@@ -99,7 +99,7 @@ class Handover:
         """Replicas that were down come back: the new leaders add them when they have caught up."""
         wanted = {}
         here = await self._destination.picture()
-        for (topic, number), _ in self._log.partitions.items():
+        for topic, number in (*self._log.partitions, *self._log.lost):
             if set(here.topics[topic].partitions[number].replicas) != set(self._topics.replicas(number, topic)):
                 wanted[topic, number] = self._topics.replicas(number, topic)
         if wanted:

@@ -31,6 +31,8 @@ class MirroredLog:
         self.config, self.journal = config, journal
         self.steps = Steps.of(os.environ)
         self.partitions: dict[Place, Partition] = {}
+        self.lost: set[Place] = set()
+        """Partitions that real brokers lead though nothing was handed over; they are in no other place here."""
         self.names: dict[Message, str] = {}
         """Topic id on the destination -> name."""
         self.source_names: dict[Message, str] = {}

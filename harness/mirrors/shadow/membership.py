@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 0.5
 _CALL_SECONDS: Final = 2.0
 _HEARTBEAT: Final = 63
-JOIN_SECONDS: Final = 20.0
+JOIN_SECONDS: Final = 12.0
+"""Longer than the session of a shadow that died (broker.session.timeout.ms is 9 s unless it is set)."""
 _COMES_TRUE: Final = (Error.duplicate_broker_registration, Error.not_controller)
 """Refusals that end by themselves: the id of a shadow that died is free when its session has ended."""
 _GONE: Final = (Error.stale_broker_epoch, Error.broker_id_not_registered)

@@ -4,7 +4,8 @@ A mirrored partition is made with the shadow as its only replica and then reassi
 pending, because nobody adds them to the ISR, until a failover does: so no real broker can ever be elected before.
 
 A partition that is added to such a topic must have as many replicas as the others (ReplicationControlManager), so real brokers
-are in its ISR until the shadow takes them out: should the shadow die in these milliseconds, an empty partition is writable.
+are in its ISR until the shadow takes them out: should the shadow be away from these milliseconds on until its session ends, an
+empty partition is writable. It is told, and not mirrored.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from harness.mirrors.shadow.journal import TopicNote
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.membership import Membership
 from harness.mirrors.shadow.partition import Partition
+from harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from harness.model.errors import InputError
 from harness.wire import messages
 from harness.wire.connection import AnyOf
@@ -45,6 +47,8 @@ class Topics:
     def __init__(self, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
         self._log, self._destination, self._membership = mirrored, destination, membership
         self._me = mirrored.config.broker_id
+        self._narrowing: set[Partition] = set()
+        """Partitions whose real brokers were taken out of the ISR, and that are not reassigned to them yet."""
 
     def replicas(self, number: int, topic: str = "") -> list[int]:
         """The real brokers that a partition is meant for: those that had it when it was taken over, else spread over all."""
@@ -109,20 +113,48 @@ class Topics:
                 self._log.names[topic.id] = name
                 note.destination_id = str(topic.id)
                 for number, led in sorted(topic.partitions.items()):
+                    if self._is_lost(name, number, led):
+                        continue
                     partition = self._log.add(name, number)
                     self._take(partition, led)
                     alone += [partition] if led.leader == self._me and led.in_sync != (self._me,) else []
-                    made = not partition.note.home
-                    spread += [partition] if made and (led.replicas == (self._me,) or partition in alone) else []
-        if self._log.journal.notes.phase in ("taking-over", "mirroring", "settling", "ending"):
+                    spread += [partition] if self._to_be_spread(partition, led) else []
+        phase = self._log.journal.notes.phase
+        if phase in ("taking-over", "mirroring", "settling", "ending"):
             if alone:
-                await self._log.steps.reach("grown")
+                await self._log.steps.reach("elected" if phase == "taking-over" else "grown")
             await isr.change(self._membership, here, {partition: [self._me] for partition in alone})
+            self._narrowing |= {partition for partition in alone if not partition.note.home}
             if spread:
                 await self._destination.reassign({(p.topic, p.number): self.replicas(p.number) for p in spread})
+                self._narrowing -= set(spread)
                 await self._log.steps.reach("narrowed")
         self._log.ring()
         return here
+
+    def _is_lost(self, name: str, number: int, led: Led) -> bool:
+        """Whether a real broker leads what none may: the shadow stood still between the growth of a topic and its narrowing."""
+        notes, note = self._log.journal.notes, self._log.journal.partition(name, number)
+        if notes.phase not in ("mirroring", "settling", "ending") or note.home or not 0 <= led.leader < FIRST_BROKER_ID:
+            return (name, number) in self._log.lost
+        if (name, number) not in self._log.lost:
+            log.error(
+                "%s-%d is led by broker %d and is not mirrored: the shadow was away when it was made; remove the topic on the "
+                "destination to mirror it again",
+                name,
+                number,
+                led.leader,
+            )
+            self._log.lost.add((name, number))
+            self._log.partitions.pop((name, number), None)
+            note.mirrored = note.promoted = 0
+            self._log.journal.save()
+        return True
+
+    def _to_be_spread(self, partition: Partition, led: Led) -> bool:
+        """Whether a partition is to be reassigned to real brokers. Not while one of them is in its ISR: it would lead at once."""
+        narrowed = partition in self._narrowing and (led.leader, led.in_sync) == (self._me, (self._me,))
+        return not partition.note.home and (led.replicas == (self._me,) or narrowed)
 
     def _take(self, partition: Partition, led: Led) -> None:
         if led.leader != self._me:

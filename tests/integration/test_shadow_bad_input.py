@@ -1,0 +1,169 @@
+"""What a shadow cannot do: one sentence that names the thing and the mend, the process gone, and B as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer, TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.mirrors.shadow.journal import Journal
+from harness.mirrors.shadow.membership import Membership
+from harness.mirrors.shadow.settings import JOURNAL
+from harness.model.errors import InputError, LinkflapError, SetupError
+from harness.model.wait import until
+from harness.rundir import EventLog
+from harness.runtimes import runtime
+from harness.wire.offsets import bounds, quiet
+from tests.shadow_cells import Shadowed, shadow
+from tests.shadows import PLACES, TOPIC, headers
+from topologies import parse
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pair")
+    events = EventLog(folder / "events.jsonl")
+    try:
+        with runtime("process")(parse("A->B"), folder=folder, recorder=events) as up:
+            yield up
+    finally:
+        events.close()
+
+
+@pytest.fixture
+def mirror(pair):
+    made = shadow(pair)
+    yield made
+    if made.alive:
+        made.crash()
+
+
+def told(mirror: Shadowed, kind: type[LinkflapError]) -> str:
+    """The sentence that it ends with."""
+    with pytest.raises(kind) as seen:
+        mirror.start()
+    assert not mirror.alive
+    return str(seen.value)
+
+
+def topics_of(cluster) -> dict[str, str]:
+    """With an id for each that a topic that is made again would not have."""
+    admin = AdminClient(quiet(cluster.bootstrap))
+    names = [name for name in admin.list_topics(timeout=20).topics if not name.startswith("__")]
+    if not names:
+        return {}
+    return {name: str(told.result(20).topic_id) for name, told in admin.describe_topics(TopicCollection(names)).items()}
+
+
+@contextmanager
+def unchanged(cluster):
+    before = topics_of(cluster)
+    yield
+    assert topics_of(cluster) == before
+
+
+def test_a_topic_with_data_of_its_own_is_left_alone(pair, mirror):
+    b = pair.clusters["B"]
+    AdminClient(quiet(b.bootstrap)).create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+    producer = Producer(quiet(b.bootstrap) | {"linger.ms": 0, "enable.idempotence": False})
+    for n in range(10):
+        producer.produce(TOPIC, b"B's own", partition=n % 2)
+    producer.flush(30)
+    before = [headers(b.brokers[1], place) for place in PLACES]
+    with unchanged(b):
+        assert f"topic {TOPIC} exists on the destination of A->B already; remove it there" in told(mirror, InputError)
+    assert [headers(b.brokers[1], place) for place in PLACES] == before
+    producer.produce(TOPIC, b"B's own", partition=0)
+    assert producer.flush(30) == 0
+    ends = bounds(AdminClient(quiet(b.bootstrap)), PLACES, "high", within=20)
+    assert ends == {PLACES[0]: 6, PLACES[1]: 5}
+
+
+def test_another_cluster_than_was_meant(pair, mirror):
+    plain = mirror.plain
+    mirror.override = lambda: dataclasses.replace(plain(), cluster_id="WrongClusterIdWrongCl0")
+    with unchanged(pair.clusters["B"]):
+        sentence = told(mirror, InputError)
+    assert "refused the shadow of A->B (inconsistent_cluster_id); its cluster id is not WrongClusterIdWrongCl0" in sentence
+
+
+def test_a_broker_id_that_another_process_has(pair, mirror, tmp_path):
+    config, ready, stop = mirror.plain(), threading.Event(), threading.Event()
+
+    async def other() -> None:
+        membership = Membership(config, Journal(tmp_path))
+        await membership.join()
+        ready.set()
+        await asyncio.get_running_loop().run_in_executor(None, stop.wait)
+        await membership.leave(within=5)
+
+    thread = threading.Thread(target=asyncio.run, args=(other(),))
+    thread.start()
+    try:
+        assert ready.wait(30)
+        with unchanged(pair.clusters["B"]):
+            assert "broker id 1000 is in use on the destination of A->B; stop the other shadow" in told(mirror, InputError)
+    finally:
+        stop.set()
+        thread.join(30)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"directory_id": "x", "incarn', b"\0" * 300, b"[]"], ids=["empty", "torn", "zeros", "other"]
+)
+def test_a_journal_that_cannot_be_read(pair, mirror, content):
+    mirror.folder.mkdir(parents=True, exist_ok=True)
+    (mirror.folder / JOURNAL).write_bytes(content)
+    with unchanged(pair.clusters["B"]):
+        sentence = told(mirror, SetupError)
+    assert f"the shadow's journal {mirror.folder / JOURNAL} cannot be read" in sentence
+    assert (mirror.folder / JOURNAL).read_bytes() == content
+
+
+def test_a_control_port_that_is_taken(pair, mirror):
+    with socket.create_server(("127.0.0.1", mirror.port)), unchanged(pair.clusters["B"]):
+        sentence = told(mirror, SetupError)
+    assert f"port {mirror.port}, by which the shadow of A->B is controlled, is not free (Address already in use)" in sentence
+    assert not (mirror.folder / JOURNAL).exists()
+
+
+def test_a_broker_port_that_is_taken(pair, mirror):
+    config = mirror.plain()
+    mirror.override = lambda: config
+    port = config.listeners[config.followers]
+    with socket.create_server(("127.0.0.1", port)), unchanged(pair.clusters["B"]):
+        sentence = told(mirror, SetupError)
+    assert f"port {port}, on which the shadow of A->B is to be broker 1000, is not free (Address already in use)" in sentence
+
+
+def test_a_second_process_on_the_same_journal(pair, mirror):
+    """Whatever started it: the first goes on, and the journal is the first one's."""
+    mirror.start()
+    pid, first = mirror.pid, mirror._child
+    mirror._start_process()
+    second, mirror._child = mirror._child, first
+    until(lambda: not second.alive, within=30, what="the second process to end")
+    assert second.poll() == SetupError.exit_code
+    assert "is not free" in mirror.log.read_text()
+    assert mirror.pid == pid
+    mirror.stop()
+
+
+@pytest.mark.nightly
+def test_a_source_that_does_not_answer(pair, mirror):
+    link = pair.links["A->B"]
+    link.cut()
+    try:
+        with unchanged(pair.clusters["B"]):
+            sentence = told(mirror, SetupError)
+    finally:
+        link.restore()
+    assert f"the source of A->B does not answer at {link.bootstrap}; start it, or mend the link" in sentence

@@ -1,0 +1,271 @@
+"""Failovers of the shadow when something else is broken as well: A, the link, B's brokers or controller, another failover."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from harness.mirrors.shadow.steps import PAUSE_AT
+from harness.model.wait import until
+from harness.rundir import EventLog
+from harness.runtimes import runtime
+from harness.wire import messages
+from harness.wire.connection import Connection
+from harness.wire.offsets import quiet
+from tests import shadows
+from tests.shadow_cells import PLACES, TOPIC, Shadowed, Traffic, Watch, assert_failed_over, ends, forgotten, shadow
+from topologies import parse
+
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wide")
+    events = EventLog(folder / "events.jsonl")
+    try:
+        with runtime("process")(parse("A->B:3"), folder=folder, recorder=events) as up:
+            yield up
+    finally:
+        events.close()
+
+
+@pytest.fixture
+def mirror(wide):
+    made = shadow(wide)
+    yield made
+    made.resume()
+    if made.alive:
+        made.crash()
+    for cluster in wide.clusters.values():
+        for broker in cluster.brokers.values():
+            if broker.state == "stopped":
+                broker.start()
+
+
+def mirroring(wide, mirror: Shadowed) -> tuple[int, dict]:
+    """Traffic on A that is on B: (markers due, where A ends)."""
+    traffic = Traffic(wide.clusters["A"].bootstrap)
+    traffic.write()
+    if not mirror.alive:
+        mirror.start()
+    markers = traffic.leave_open()
+    until(lambda: mirror.lag() == 0, within=60, every=0.1, what="the mirror to drain", state=mirror._state)
+    mirror.kept_open = traffic  # its transactions stay open as long as their producers
+    return markers, ends(wide.clusters["A"])
+
+
+def active_controller(cluster) -> int:
+    """Asked from the quorum (KIP-595); metadata names any broker."""
+    m = messages.request("describe_quorum", 2)
+    body = m.DescribeQuorumRequest(
+        topics=(m.TopicData(topic_name="__cluster_metadata", partitions=(m.PartitionData(partition_index=0),)),)
+    )
+
+    async def ask() -> int:
+        connection = Connection(next(b.client_address for b in cluster.brokers.values() if b.state == "running"))
+        try:
+            return int((await connection.call("describe_quorum", 2, body)).topics[0].partitions[0].leader_id)
+        finally:
+            connection.close()
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("dead", [False, True], ids=["black-hole", "dead"])
+def test_a_failover_does_not_wait_for_its_source(wide, mirror, dead):
+    """Two seconds for the last group offsets (`failover.GROUPS_SECONDS`) are all that a source can cost."""
+    markers, mirrored = mirroring(wide, mirror)
+    link = wide.links["A->B"]
+    for direction in ("requests", "responses"):
+        link.add_toxic("timeout", direction, {"timeout": 0})
+    if dead:
+        wide.clusters["A"].brokers[1].pause()
+    try:
+        began = time.monotonic()
+        mirror.stop()
+        assert time.monotonic() - began < 12
+    finally:
+        wide.clusters["A"].brokers[1].resume()
+        link.clear()
+    assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
+
+
+@pytest.mark.parametrize("step", ["", "settling", "settled", "before-epoch", "appended", "handing-over", "reassigned"])
+def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(wide, mirror, step, monkeypatch):
+    """Before (no step) and at each step of the failover; afterwards it truncates, catches up and is in every ISR."""
+    if step:
+        monkeypatch.setenv(PAUSE_AT, step)
+    markers, mirrored = mirroring(wide, mirror)
+    broken = wide.clusters["B"].brokers[2]
+    with ThreadPoolExecutor(1) as pool, Watch(mirror, wide.clusters["B"].bootstrap).watching() as watch:
+        if not step:
+            broken.kill()
+        stopping = pool.submit(mirror.stop)
+        if step:
+            until(lambda: mirror.step() == step, within=60, what=f"the shadow at {step}", state=mirror._state)
+            broken.kill()
+            mirror.go_on()
+        stopping.result(160)
+        until(lambda: watch.written, within=30, what="B to take writes")
+        broken.start()
+    assert watch.seen == []
+    assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
+
+
+def test_a_broker_that_was_away_and_has_more_is_cut(wide, mirror):
+    """It was dead when the others settled: what it alone had is not in the log that was promoted."""
+    mirroring(wide, mirror)
+    a, b = wide.clusters["A"], wide.clusters["B"]
+    for broker in (1, 3):
+        b.brokers[broker].pause()
+    shadows.own_write(a.bootstrap)
+    place = PLACES[0]
+    until(lambda: shadows.headers(b.brokers[2], place)["last_offset"][-1] + 1 == ends(a)[place], within=30, what="2 to have more")
+    b.brokers[2].kill()
+    for broker in (1, 3):
+        b.brokers[broker].resume()
+    mirror.stop()
+    b.brokers[2].start()
+    until(lambda: shadows.own_write(b.bootstrap) is not None, within=30, what="B to take writes")
+    markers = sum(len(note.appended) for note in mirror.notes().partitions[TOPIC].values())
+    assert_failed_over(wide, mirror, markers=markers, mirrored=mirror.promotion())
+
+
+@pytest.mark.parametrize("step", ["mirroring", "before-epoch", "handing-over", "reassigned"])
+def test_the_controller_of_b_moves(wide, mirror, step, monkeypatch):
+    if step != "mirroring":
+        monkeypatch.setenv(PAUSE_AT, step)
+    markers, mirrored = mirroring(wide, mirror)
+    b = wide.clusters["B"]
+    active = b.brokers[active_controller(b)]
+    with ThreadPoolExecutor(1) as pool, Watch(mirror, b.bootstrap).watching() as watch:
+        if step == "mirroring":
+            active.kill()
+            shadows.own_write(wide.clusters["A"].bootstrap)
+            until(lambda: mirror.lag() == 0, within=60, every=0.1, what="the mirror to go on", state=mirror._state)
+            mirrored = ends(wide.clusters["A"])
+            mirror.stop()
+        else:
+            stopping = pool.submit(mirror.stop)
+            until(lambda: mirror.step() == step, within=60, what=f"the shadow at {step}", state=mirror._state)
+            active.kill()
+            mirror.go_on()
+            stopping.result(160)
+        until(lambda: watch.written, within=30, what="B to take writes")
+        active.start()
+    assert watch.seen == []
+    assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
+
+
+def test_it_is_told_twice_and_stood_still_when_it_was(wide, mirror):
+    """SIGSTOP, then two who ask for the failover at once: there is one."""
+    markers, mirrored = mirroring(wide, mirror)
+    mirror.pause()
+    until(forgotten(wide.clusters["B"]), within=30, every=0.1, what="its session to end")
+    with ThreadPoolExecutor(2) as pool:
+        for stopping in [pool.submit(mirror.stop), pool.submit(mirror.stop)]:
+            stopping.result(160)
+    mirror.stop()
+    assert [kind for kind, _, _ in mirror._recorder].count("mirror-stopped") == 1
+    assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
+
+
+@pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
+def test_commits_beyond_the_end_are_taken_back(wide, rule):
+    mirror = shadow(wide, open_transactions=rule)
+    _, mirrored = mirroring(wide, mirror)
+    a, b = (wide.clusters[name].bootstrap for name in "AB")
+    group = Consumer(quiet(a) | {"group.id": rule, "enable.auto.commit": False})
+    beyond = [TopicPartition(*place, end) for place, end in mirrored.items()]
+    group.commit(offsets=beyond, asynchronous=False)
+    group.close()
+
+    def committed() -> dict:
+        asked = AdminClient(quiet(b)).list_consumer_group_offsets([ConsumerGroupTopicPartitions(rule)])[rule].result(20)
+        return {(p.topic, p.partition): p.offset for p in asked.topic_partitions}
+
+    until(lambda: committed() == mirrored, within=30, every=0.2, what="commits to be synced", state=committed)
+    mirror.stop()
+    promoted = mirror.promotion()
+    assert all(promoted[place] < mirrored[place] for place in PLACES)
+    assert committed() == promoted
+
+
+def test_growth_is_narrowed_by_the_next_process(wide, mirror, monkeypatch):
+    """Added partitions have real brokers in their ISR until the shadow takes them out: it died in between, and came back."""
+    monkeypatch.setenv(PAUSE_AT, "grown")
+    mirroring(wide, mirror)
+    grow(wide)
+    until(lambda: mirror.step() == "grown", within=60, what="the shadow at grown", state=mirror._state)
+    monkeypatch.delenv(PAUSE_AT)
+    with Watch(mirror, wide.clusters["B"].bootstrap, window=True).watching() as watch:
+        mirror.crash()
+        mirror.restart()
+        until(lambda: mirror.lag() == 0, within=60, every=0.1, what="the mirror to drain", state=mirror._state)
+    assert not watch.written
+    mirror.stop()
+    assert mirror.promotion()[TOPIC, 2] == 1
+
+
+def test_growth_that_was_lost_is_told_and_holds_nobody_up(wide, mirror, monkeypatch):
+    """It stood still in the window for longer than its session: a real broker leads an empty partition, not mirrored then."""
+    monkeypatch.setenv(PAUSE_AT, "grown")
+    markers, mirrored = mirroring(wide, mirror)
+    grow(wide)
+    until(lambda: mirror.step() == "grown", within=60, what="the shadow at grown", state=mirror._state)
+    mirror.pause()
+    until(forgotten(wide.clusters["B"]), within=30, every=0.1, what="its session to end")
+    mirror.resume()
+    mirror.go_on()
+    told = f"{TOPIC}-2 is led by broker"
+    until(lambda: told in mirror.log.read_text(), within=30, what="the shadow to tell", state=mirror._state)
+    assert mirror.lag()
+    mirror.stop()
+    assert mirror.promotion()[TOPIC, 2] == 0
+    assert {place: mirror.promotion()[place] for place in PLACES} == mirrored
+    assert markers == 3
+
+
+def grow(wide) -> None:
+    """A third partition on A, with one record."""
+    a = wide.clusters["A"].bootstrap
+    AdminClient(quiet(a)).create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result(20)
+    until(lambda: isinstance(shadows.own_write(a, partition=2), int), within=30, what="the new partition of A")
+
+
+def test_two_links_into_one_cluster_fail_over_at_once(tmp_path):
+    events = EventLog(tmp_path / "events.jsonl")
+    with runtime("process")(parse("A->C, B->C"), folder=tmp_path, recorder=events) as up:
+        topics = {"A->C": "A.records", "B->C": "B.records"}
+        made = []
+        for link, topic in topics.items():
+            shadows.make_topic(up, link[0], topic)
+            writer = shadows.Writer(up.clusters[link[0]].bootstrap, topic)
+            writer.write(5)
+            writer.begin()
+            made.append((shadows.shadow(up, link), writer))
+        mirrors = [one for one, _ in made]
+        for one in mirrors:
+            one.start()
+        shadows.drained(*mirrors)
+        barrier = threading.Barrier(2)
+        with ThreadPoolExecutor(2) as pool:
+            for stopping in [pool.submit(lambda m: (barrier.wait(30), m.stop()), one) for one in mirrors]:
+                stopping.result(160)
+        for one, topic in zip(mirrors, topics.values(), strict=True):
+            places = [(topic, 0), (topic, 1)]
+            promoted = one.promotion()
+            assert promoted == shadows.ends(up, topic[0], places=places)
+            shadows.assert_equal(up, topic[0], "C", places, below=promoted)
+            stable = shadows.ends(up, "C", "stable", places)
+            assert stable == shadows.ends(up, "C", places=places) == {place: end + 1 for place, end in promoted.items()}
+        producer = Producer(quiet(up.clusters["C"].bootstrap) | {"transactional.id": "own"})
+        producer.init_transactions(60)
+    events.close()
