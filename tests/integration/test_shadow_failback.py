@@ -1,75 +1,281 @@
-"""Failback on real brokers: the reverse mirror takes over what is there, cuts the tail that never crossed, and the logs are one."""
+"""Failback on real brokers: the reverse mirror takes over what is there, cuts what never crossed, and the logs are one."""
 
 from __future__ import annotations
 
-import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from concurrent.futures import ThreadPoolExecutor
 
-from harness.model.errors import InputError
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.mirrors.shadow.steps import PAUSE_AT, TAKING_OVER
+from harness.model.errors import InputError, SetupError
+from harness.model.side_by_side import side_by_side
 from harness.model.wait import until
 from harness.wire.offsets import quiet
 from tests.integration.test_shadow import PLACES, SAME, TOPIC, Writer, drained, ends, headers, own_write, shadowed
+from tests.shadow_cells import Shadowed
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
 
-def level(deployment, one: str, other: str) -> None:
-    """Every live replica of both clusters has the same bytes, leader epochs apart."""
-    logs = {
-        (name, broker.id, place): [headers(broker, place)[key] for key in SAME]
-        for name in (one, other)
-        for broker in deployment.clusters[name].brokers.values()
-        if broker.state == "running"
-        for place in PLACES
-    }
+def same_everywhere(deployment) -> None:
+    """Every live replica of every cluster has the same bytes, leader epochs apart."""
     for place in PLACES:
-        told = [log for (_, _, at), log in logs.items() if at == place]
-        assert told[0][0], f"nothing in {place}"
-        assert all(log == told[0] for log in told), place
+        logs = {
+            (cluster.name, broker.id): [headers(broker, place)[key] for key in SAME]
+            for cluster in deployment.clusters.values()
+            for broker in cluster.brokers.values()
+            if broker.state == "running"
+        }
+        (first, *others) = logs.values()
+        assert first[0], f"nothing in {place}"
+        assert all(log == first for log in others), (place, {where: log[0][-3:] for where, log in logs.items()})
 
 
-def led_by_real_brokers(bootstrap: str) -> bool:
-    partitions = AdminClient(quiet(bootstrap)).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
-    return all(0 <= p.leader < 1000 and max(p.replicas) < 1000 and sorted(p.isrs) == sorted(p.replicas) for p in partitions)
+def led_by_its_own(cluster, *, replicas: int = 1) -> None:
+    """Real brokers alone have every partition, and are all in sync."""
+    admin = AdminClient(quiet(cluster.bootstrap))
+
+    def whole() -> bool:
+        partitions = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
+        return all(p.leader >= 0 and len(p.isrs) == replicas == len(p.replicas) and max(p.replicas) < 1000 for p in partitions)
+
+    until(whole, within=60, every=0.2, what=f"{cluster.name} to be its own")
+
+
+def cuts(events, link: str) -> dict:
+    """What the takeovers over a link cut, the last one's: place -> (where, from where)."""
+    return {(d["topic"], d["partition"]): (d["offset"], d["end"]) for kind, at, d in events if (kind, at) == ("truncation", link)}
+
+
+def away(deployment, mirror, *, dead: bool = True):
+    """A forced failover along a mirror's link, whose source has a tail by then; where that ended, and its writer's open records.
+
+    Clients have gone on at the destination when this returns.
+    """
+    here, there = deployment.clusters[mirror.link.source], deployment.clusters[mirror.link.destination]
+    drained(mirror)
+    deployment.links[mirror.link.name].cut()
+    writer = Writer(here.bootstrap)
+    writer.write(2)
+    tail = ends(here.bootstrap)
+    if dead:
+        side_by_side(broker.kill for broker in here.brokers.values())
+    mirror.stop()
+    deployment.links[mirror.link.name].restore()
+    Writer(there.bootstrap).write(5)
+    return tail
+
+
+def revived(cluster, *, without=()) -> None:
+    side_by_side(b.start for b in cluster.brokers.values() if b.state == "stopped" and b.id not in without)
+    until(lambda: _ends_or_none(cluster), within=60, every=0.2, what=f"{cluster.name} to lead")
+
+
+def _ends_or_none(cluster):
+    try:
+        return ends(cluster.bootstrap)
+    except KafkaException:
+        return None
 
 
 def test_a_round_trip(linkflap_deployment):
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
-    writer = Writer(a.bootstrap)
     mirror.start()
-    writer.write(6)
-    drained(mirror)
-    with pytest.raises(InputError, match="the mirror of A->B cannot be reversed before it has failed over"):
+    Writer(a.bootstrap).write(6)
+    with pytest.raises(InputError, match="the mirror of A->B cannot be reversed before it has failed over; stop it first"):
         mirror.reversed()
-    linkflap_deployment.links["A->B"].cut()
-    writer.write(2)
-    tail = ends(a.bootstrap)
-    for broker in a.brokers.values():
-        broker.kill()
-    mirror.stop()
+    tail = away(linkflap_deployment, mirror)
     promoted = mirror.promotion()
     assert all(promoted[place] < tail[place] for place in PLACES)
-    Writer(b.bootstrap).write(5)
-    linkflap_deployment.links["A->B"].restore()
-    for broker in a.brokers.values():
-        broker.start()
+    revived(a)
     assert ends(a.bootstrap) == tail
     back = mirror.reversed()
-    assert back.link.name == "B->A"
     back.start()
-    cuts = {(d["topic"], d["partition"]): (d["offset"], d["end"]) for kind, _, d in events if kind == "truncation"}
-    assert {place: offset for place, (offset, _) in cuts.items()} == promoted
-    assert all(cuts[place][1] >= tail[place] for place in PLACES)
-    drained(back)
-    level(linkflap_deployment, "A", "B")
+    cut = cuts(events, "B->A")
+    assert {place: where for place, (where, _) in cut.items()} == promoted
+    assert all(cut[place][1] >= tail[place] for place in PLACES)
+    assert own_write(a.bootstrap) == "POLICY_VIOLATION"
     Writer(b.bootstrap).write(2)
     drained(back)
+    same_everywhere(linkflap_deployment)
     back.stop()
-    level(linkflap_deployment, "A", "B")
-    until(lambda: led_by_real_brokers(a.bootstrap), within=30, what="real brokers to lead A")
+    led_by_its_own(a)
+    same_everywhere(linkflap_deployment)
+    assert back.promotion() == ends(b.bootstrap) == ends(a.bootstrap) == ends(a.bootstrap, "stable")
+    assert isinstance(own_write(a.bootstrap), int)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("options", [{}, {"failback_point": "epoch"}, {"leader_epochs": "keep", "producer_ids": "keep"}], ids=str)
+def test_three_rounds_of_ping_pong(linkflap_deployment, options):
+    mirror, events = shadowed(linkflap_deployment, **options)
+    mirror.start()
+    for _ in range(6):
+        here = linkflap_deployment.clusters[mirror.link.source]
+        Writer(here.bootstrap).write(3)
+        tail = away(linkflap_deployment, mirror)
+        promoted = mirror.promotion()
+        revived(here)
+        mirror = mirror.reversed()
+        mirror.start()
+        cut = cuts(events, mirror.link.name)
+        assert {place: where for place, (where, _) in cut.items()} == promoted
+        assert all(cut[place][1] >= tail[place] > promoted[place] for place in PLACES)
+        drained(mirror)
+        same_everywhere(linkflap_deployment)
+    mirror.stop()
+    led_by_its_own(linkflap_deployment.clusters["A"])
+    same_everywhere(linkflap_deployment)
+
+
+@pytest.mark.nightly
+def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, monkeypatch):
+    a, b = (linkflap_deployment.clusters[name] for name in "AB")
+    mirror, events = shadowed(linkflap_deployment)
+    mirror.start()
+    Writer(a.bootstrap).write(4)
+    away(linkflap_deployment, mirror)
+    revived(a)
+    tail = ends(a.bootstrap)
+    back = mirror.reversed()
+    promoted = mirror.promotion()
+    back.__class__ = Shadowed  # one that tells its step
+    uncut = TAKING_OVER[: TAKING_OVER.index("alone")]
+    for step in TAKING_OVER:
+        monkeypatch.setenv(PAUSE_AT, step)
+        with ThreadPoolExecutor(1) as pool:
+            started = pool.submit(back.restart if back.log.exists() else back.start)
+            until(lambda s=step: back.step() == s, within=60, every=0.05, what=f"the takeover to stand at {step}")
+            back.crash()
+            with pytest.raises(SetupError, match="ended"):
+                started.result(60)
+        if step in uncut:
+            # Nothing is lost before the shadow leads alone: A is as it was.
+            until(lambda: _ends_or_none(a), within=60, every=0.2, what="A to lead again")
+            assert all(ends(a.bootstrap)[place] >= tail[place] for place in PLACES)
+        else:
+            assert not isinstance(own_write(a.bootstrap, **{"message.timeout.ms": 2000}), int)
+    monkeypatch.delenv(PAUSE_AT)
+    back.restart()
+    assert {place: where for place, (where, _) in cuts(events, "B->A").items()} == promoted
+    Writer(b.bootstrap).write(2)
+    drained(back)
+    same_everywhere(linkflap_deployment)
+    back.stop()
+    led_by_its_own(a)
+    same_everywhere(linkflap_deployment)
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A:3->B")
+def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes_back(linkflap_deployment):
+    a, b = (linkflap_deployment.clusters[name] for name in "AB")
+    mirror, _ = shadowed(linkflap_deployment)
+    mirror.start()
+    Writer(a.bootstrap).write(4)
+    away(linkflap_deployment, mirror)
+    revived(a, without=(3,))
+    back = mirror.reversed()
+    back.start()
+    drained(back)
+    same_everywhere(linkflap_deployment)
+    a.brokers[3].start()
+    Writer(b.bootstrap).write(2)
+    until(lambda: headers(a.brokers[3], PLACES[0])["crc"] == headers(b.brokers[1], PLACES[0])["crc"], within=60, what="broker 3")
+    drained(back)
+    same_everywhere(linkflap_deployment)
+    back.stop()
+    led_by_its_own(a, replicas=3)
+    same_everywhere(linkflap_deployment)
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A@3.9.2->B@4.1.2")
+def test_releases_of_different_years(linkflap_deployment):
+    a = linkflap_deployment.clusters["A"]
+    mirror, _ = shadowed(linkflap_deployment)
+    mirror.start()
+    Writer(a.bootstrap).write(4)
+    away(linkflap_deployment, mirror)
+    revived(a)
+    back = mirror.reversed()
+    back.start()
+    away(linkflap_deployment, back, dead=False)
+    led_by_its_own(a)
+    forth = back.reversed()  # now B's log is cut: it was written to after the link was
+    forth.start()
+    drained(forth)
+    same_everywhere(linkflap_deployment)
+    forth.stop()
+
+
+@pytest.mark.nightly
+def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(linkflap_deployment):
+    """A's coordinator owes an ABORT to partitions that the shadow leads: it waits until brokers lead, and clients with it."""
+    a = linkflap_deployment.clusters["A"]
+    mirror, _ = shadowed(linkflap_deployment)
+    mirror.start()
+    left = Producer(quiet(a.bootstrap) | {"transactional.id": "left", "transaction.timeout.ms": 5000})
+    left.init_transactions(60)
+    Writer(a.bootstrap).write(2)
+    left.begin_transaction()
+    left.produce(TOPIC, b"open", partition=0)
+    left.flush(60)
+    away(linkflap_deployment, mirror)
+    revived(a)
+    back = mirror.reversed()
+    back.start()
+    drained(back)
+    before = ends(linkflap_deployment.clusters["B"].bootstrap)
+    late = Producer(quiet(a.bootstrap) | {"transactional.id": "left"})
+    # The new incarnation has the coordinator abort what the old one left open, which it cannot yet.
+    with pytest.raises(KafkaException):
+        late.init_transactions(8)
+    assert ends(a.bootstrap) == before
+    same_everywhere(linkflap_deployment)
+    back.stop()
+    led_by_its_own(a)
+    until(lambda: _initialised(late), within=60, every=0.5, what="the coordinator to end what was left open")
+    late.begin_transaction()
+    late.produce(TOPIC, b"after", partition=0)
+    late.commit_transaction(60)
+    assert ends(a.bootstrap) == ends(a.bootstrap, "stable")
+
+
+def _initialised(producer) -> bool:
+    try:
+        producer.init_transactions(5)
+    except KafkaException:
+        return False
+    return True
+
+
+@pytest.mark.nightly
+def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it_is(linkflap_deployment):
+    a, b = (linkflap_deployment.clusters[name] for name in "AB")
+    mirror, events = shadowed(linkflap_deployment)
+    mirror.start()
+    Writer(a.bootstrap).write(2)
+    away(linkflap_deployment, mirror)
+    revived(a)
+    admin = AdminClient(quiet(a.bootstrap))
+    admin.delete_topics([TOPIC])[TOPIC].result(20)
+    until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=30, what="the topic to be gone")
+    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(20)
+    until(lambda: own_write(a.bootstrap) == 0, within=30, what="the topic that was made again")
+    back = mirror.reversed()
+    with pytest.raises(InputError, match=f"topic {TOPIC} exists on the destination of B->A but is not the one that was mirrored"):
+        back.start()
+    assert not cuts(events, "B->A")
+    led_by_its_own(a)
+    assert own_write(a.bootstrap) == 1
+    admin.delete_topics([TOPIC])[TOPIC].result(20)
+    until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=30, what="the topic to be gone")
+    back.restart()  # as the sentence says: it is copied whole
+    drained(back)
+    same_everywhere(linkflap_deployment)
+    back.stop()
     assert back.promotion() == ends(b.bootstrap)
-    producer = Producer(quiet(a.bootstrap) | {"transactional.id": "writer"})
-    producer.init_transactions(60)
-    assert own_write(a.bootstrap) >= ends(b.bootstrap)[PLACES[0]]

@@ -76,21 +76,12 @@ class Shadow:
         await self._listeners.start()
         await self.membership.join()
         await self.log.steps.reach("registered")
-        if taking_over:
-            await _done(asyncio.create_task(self.takeover.run()), self.membership.beating)
-        tending = asyncio.create_task(self._tend())
-        following = asyncio.create_task(self._follow())
-        syncing = asyncio.create_task(self.groups.keep(self.source.brokers))
-        work = [tending, following, syncing]
+        work: list[asyncio.Task[Any]] = []
         try:
-            if self.journal.notes.phase == "mirroring":
-                asked = asyncio.create_task(self._wants_failover.wait())
-                await _done(asked, following, syncing, tending, self.membership.beating)
-            for task in (following, syncing):
-                task.cancel()
-            await asyncio.wait([following, syncing])  # what they do would come between
-            work.append(asyncio.create_task(self.failover.run()))
-            await _done(work[-1], tending, self.membership.beating)
+            if taking_over:
+                work.append(asyncio.create_task(self.takeover.run()))
+                await _done(work[0], self.membership.beating)
+            await self._mirror(work)
         finally:
             for task in work:
                 task.cancel()
@@ -99,6 +90,21 @@ class Shadow:
             self._listeners.close()
             self.membership.close()
             self.destination.close()
+
+    async def _mirror(self, work: list[asyncio.Task[Any]]) -> None:
+        """Mirrors until the failover is asked for, then fails over. What is begun here is added to `work`."""
+        tending = asyncio.create_task(self._tend())
+        following = asyncio.create_task(self._follow())
+        syncing = asyncio.create_task(self.groups.keep(self.source.brokers))
+        work += [tending, following, syncing]
+        if self.journal.notes.phase == "mirroring":
+            asked = asyncio.create_task(self._wants_failover.wait())
+            await _done(asked, following, syncing, tending, self.membership.beating)
+        for task in (following, syncing):
+            task.cancel()
+        await asyncio.wait([following, syncing])  # what they do would come between
+        work.append(asyncio.create_task(self.failover.run()))
+        await _done(work[-1], tending, self.membership.beating)
 
     async def _planned(self) -> bool:
         """Plans the takeover; False when the failover is asked for before anything was touched: then nothing is to hand over."""

@@ -205,7 +205,6 @@ class Takeover:
         if claimed:
             await self._log.steps.reach("claimed")
             await self._destination.elect_preferred(claimed)
-            await self._log.steps.reach("elected")
         return [f"{topic}-{number}" for topic, number in left]
 
     async def _join(self, places: list[Place]) -> None:
