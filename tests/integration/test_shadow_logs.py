@@ -158,8 +158,8 @@ def test_the_log_start_of_the_source_is_followed_while_mirroring_also_past_what_
         until(lambda: ends(up, of, "start", [(TOPIC, 0)]) == wanted, within=30, every=0.1, what=f"{of} to begin at {offset}")
 
     begins_at(20)
+    end = ends(up, "A")[TOPIC, 0]
     mirror.pause()
-    end = ends(up, "B")[TOPIC, 0]
     writer.write(6)
     begins_at(end + 33, of="A")
     mirror.resume()

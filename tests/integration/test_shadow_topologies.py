@@ -9,6 +9,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from harness.model.errors import InputError
+from harness.model.side_by_side import side_by_side
 from harness.model.wait import until
 from harness.wire.offsets import quiet
 from tests.shadows import (
@@ -124,8 +125,7 @@ def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment):
         until(lambda n=broker: _ends(n) == there, within=60, every=0.2, what="the lone broker and C to have all")
     a.brokers[1].kill()
     b.brokers[1].kill()
-    for broker in (2, 3):
-        b.brokers[broker].start()
+    side_by_side(b.brokers[broker].start for broker in (2, 3))  # neither is ready without the other
     first.stop()
     assert first.promotion() == common != there
     assert own_write(b.bootstrap) == common[TOPIC, 0]
