@@ -1,4 +1,4 @@
-"""chain-flap: every hop of a topology flaps, slows, narrows and goes half-open in turn; then the first hop is failed over.
+"""chain-flap: every hop of a topology flaps, slows and goes half-open in turn; then the first hop is failed over.
 
 Guarantee at stake: an offset-exact mirror of a mirror is one of the source (KIP-1279): C equals B and A per offset whatever a hop
 did, C's clients see no more than B's replicas have, and when B becomes a cluster of its own, what it appends and what it cut
@@ -23,7 +23,7 @@ _HEALS = 1.5
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B->C: each hop flaps, slows, narrows and goes half-open; A is killed with transactions open; clients go on at B.
+    """A->B->C: each hop flaps, slows and goes half-open; A is killed with transactions open; clients go on at B.
 
     Where something is mirrored to A, that failover is a planned one: a dead A could not be compared.
     """
@@ -34,7 +34,7 @@ def build(wish: Wish) -> Scenario:
     failover_at = round(last + _HEALS + dice.uniform(0.3, 1.0), 2)
     return Scenario(
         name="chain-flap",
-        about="each hop flaps, slows, narrows and goes half-open; then clients of the first cluster fail over to the second",
+        about="each hop flaps, slows and goes half-open; then clients of the first cluster fail over to the second",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
@@ -75,7 +75,6 @@ def _of_hop(link: LinkSpec, dice: random.Random) -> Iterator[FaultSpec]:
     kinds: list[tuple[str, str, dict[str, Option]]] = [
         ("flap", "link-flap", {"down": round(dice.uniform(0.3, 0.6), 2), "up": round(dice.uniform(0.3, 0.6), 2)}),
         ("slow", "link-latency", {"latency": dice.randrange(80, 160), "jitter": dice.randrange(10, 40)}),
-        ("thin", "link-bandwidth", {"rate": dice.randrange(60, 120)}),
         ("deaf", "link-half-open", {"stalled": "responses"}),
         ("mute", "link-half-open", {"stalled": "requests"}),
     ]

@@ -7,8 +7,6 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from harness.mirrors.shadow.log import WINDOW_BYTES
-from harness.mirrors.shadow.steps import PAUSE_AT
-from harness.model.errors import LinkflapError
 from harness.model.wait import until
 from harness.wire.offsets import quiet
 from tests.shadows import TOPIC, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
@@ -106,32 +104,6 @@ def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment)
     mirror.stop()
     until(lambda: in_sync() == [[1, 2, 3]] * 6, within=60, every=0.2, what="every ISR to be whole", state=in_sync)
     assert_equal(up, "A", "B", places)
-
-
-@pytest.mark.nightly
-@pytest.mark.linkflap(topology="A->B:3")
-def test_a_shadow_that_dies_while_a_partition_is_added_leaves_that_one_writable_and_says_so(linkflap_deployment, monkeypatch):
-    """The growth window: CreatePartitions wants as many replicas as the others have, so real brokers are in sync at first."""
-    up = linkflap_deployment
-    a, b = up.clusters["A"].bootstrap, up.clusters["B"].bootstrap
-    make_topic(up, "A")
-    monkeypatch.setenv(PAUSE_AT, "grown")
-    mirror = shadow(up, "A->B")
-    mirror.start()
-    Writer(a).write(3)
-    drained(mirror)
-    admin = AdminClient(quiet(a))
-    admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result(30)
-    until(lambda: "stands at grown" in mirror.log.read_text(), within=60, every=0.05, what="the partition to be added on B")
-    mirror.crash()
-    monkeypatch.delenv(PAUSE_AT)
-    until(lambda: own_write(b, TOPIC, 2) == 0, within=60, what="a real broker of B to lead the new partition")
-    for number in (0, 1):  # those that were mirrored have no leader
-        assert not isinstance(own_write(b, TOPIC, number, **{"message.timeout.ms": 3000}), int)
-    with pytest.raises(
-        LinkflapError, match=r"A\.records-2 is led by broker [123] of the destination of A->B: the mirror died while"
-    ):
-        mirror.restart()
 
 
 def _has(broker, places) -> bool:

@@ -47,8 +47,11 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(li
     writer, first, second = chain(up)
     with writer.writing():
         for link in up.topology.links:
-            up.links[link.name].cut()
-            up.links[link.name].restore()
+            path = up.links[link.name]
+            path.add_toxic("bandwidth", "downstream", {"rate": 300})
+            assert path.transfer(size=100_000, within=10)
+            path.cut()
+            path.restore()
         first.crash()
         first.restart()
         up.clusters["B"].brokers[2].stop()

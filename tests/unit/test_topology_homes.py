@@ -43,7 +43,7 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(arrow
     check(chosen.schedule, topology)
     for link in topology.links:
         of_link = sorted((f for f in chosen.schedule if f.target == link.name and f.duration), key=lambda f: f.at)
-        kinds = ["link-bandwidth", "link-flap", "link-half-open", "link-half-open", "link-latency"]
+        kinds = ["link-flap", "link-half-open", "link-half-open", "link-latency"]
         assert sorted(fault.fault for fault in of_link) == kinds
         assert all(one.at + one.duration < other.at for one, other in itertools.pairwise(of_link))
     failover = chosen.schedule[-1]
