@@ -72,7 +72,8 @@ def unchanged(cluster):
 
 def test_a_topic_with_data_of_its_own_is_left_alone(pair, mirror):
     b = pair.clusters["B"]
-    AdminClient(quiet(b.bootstrap)).create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+    admin = AdminClient(quiet(b.bootstrap))
+    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
     producer = Producer(quiet(b.bootstrap) | {"linger.ms": 0, "enable.idempotence": False})
     for n in range(10):
         producer.produce(TOPIC, b"B's own", partition=n % 2)
@@ -83,7 +84,7 @@ def test_a_topic_with_data_of_its_own_is_left_alone(pair, mirror):
     assert [headers(b.brokers[1], place) for place in PLACES] == before
     producer.produce(TOPIC, b"B's own", partition=0)
     assert producer.flush(30) == 0
-    ends = bounds(AdminClient(quiet(b.bootstrap)), PLACES, "high", within=20)
+    ends = bounds(admin, PLACES, "high", within=20)
     assert ends == {PLACES[0]: 6, PLACES[1]: 5}
 
 
@@ -95,6 +96,7 @@ def test_another_cluster_than_was_meant(pair, mirror):
     assert "refused the shadow of A->B (inconsistent_cluster_id); its cluster id is not WrongClusterIdWrongCl0" in sentence
 
 
+@pytest.mark.nightly
 def test_a_broker_id_that_another_process_has(pair, mirror, tmp_path):
     config, ready, stop = mirror.plain(), threading.Event(), threading.Event()
 
@@ -135,6 +137,7 @@ def test_a_control_port_that_is_taken(pair, mirror):
     assert not (mirror.folder / JOURNAL).exists()
 
 
+@pytest.mark.nightly
 def test_a_broker_port_that_is_taken(pair, mirror):
     config = mirror.plain()
     mirror.override = lambda: config
@@ -144,6 +147,7 @@ def test_a_broker_port_that_is_taken(pair, mirror):
     assert f"port {port}, on which the shadow of A->B is to be broker 1000, is not free (Address already in use)" in sentence
 
 
+@pytest.mark.nightly
 def test_a_second_process_on_the_same_journal(pair, mirror):
     """Whatever started it: the first goes on, and the journal is the first one's."""
     mirror.start()

@@ -138,6 +138,26 @@ def test_a_broker_that_was_away_and_has_more_is_cut(wide, mirror):
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirror.promotion())
 
 
+def test_a_broker_that_comes_back_with_less_is_not_elected(wide, mirror, monkeypatch):
+    """It was dead when the others settled, and comes back for the hand-over of a shadow that was killed there."""
+    b = wide.clusters["B"]
+    mirror.start()
+    b.brokers[2].kill()
+    markers, mirrored = mirroring(wide, mirror)
+    monkeypatch.setenv(PAUSE_AT, "handing-over")
+    mirror.crash()
+    mirror.restart()
+    until(lambda: mirror.lag() == 0, within=60, every=0.1, what="the mirror to drain", state=mirror._state)
+    with ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(mirror.stop)
+        until(lambda: mirror.step() == "handing-over", within=60, what="the hand-over", state=mirror._state)
+        monkeypatch.delenv(PAUSE_AT)
+        b.brokers[2].start()
+        mirror.crash()
+        stopping.result(160)
+    assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
+
+
 @pytest.mark.parametrize("step", ["mirroring", "before-epoch", "handing-over", "reassigned"])
 def test_the_controller_of_b_moves(wide, mirror, step, monkeypatch):
     if step != "mirroring":
