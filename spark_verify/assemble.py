@@ -6,6 +6,7 @@ The same function serves Spark's workers and `views`, which reads a run director
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,19 +29,14 @@ _FLAGS: Final = ("crc_ok", "transactional")
 def view(run: RunPlan, topic: str, partition: int, batches: pa.Table, history: pa.Table) -> PartitionView:
     """One partition as the kernels see it. The tables hold its rows only, of the schemas of `spark_verify.rows`."""
     captured = [c for c in run.replicas if (c.bounds.topic, c.bounds.partition) == (topic, partition)]
-    return PartitionView(
-        run=run.run,
-        topic=topic,
-        partition=partition,
-        topology=run.topology,
-        mirror=run.mirror,
-        replicas=with_parts(_replicas(batches), captured),
-        promotions=tuple(run.promotions.get((topic, partition), ())),
+    replicas = _replicas(batches)
+    return replace(
+        run.story(topic, partition),
+        replicas=with_parts([r for last, r in replicas if last], captured),
+        earlier=tuple(r for last, r in replicas if not last),
         sends=_sends(_of(history, "send")),
         reads=_reads(_of(history, "read")),
         watermarks=_watermarks(_of(history, "watermark")),
-        windows=tuple(run.windows),
-        ended=run.ended,
         groups=_groups(_of(history, "group"), topic, partition),
     )
 
@@ -48,7 +44,7 @@ def view(run: RunPlan, topic: str, partition: int, batches: pa.Table, history: p
 def views(root: Path) -> Iterator[PartitionView]:
     """Every partition of a run directory, without Spark. Raises InputError when it is not one."""
     run = plan(root)
-    batches = pa.Table.from_batches(batch_rows(run.replicas), BATCHES)
+    batches = pa.Table.from_batches(batch_rows([*run.replicas, *run.earlier]), BATCHES)
     history = pa.Table.from_batches((b for part in PARTS for b in history_rows(root, part)), HISTORY)
     keys = {
         key for table in (batches, history) for key in zip(*(table[n].to_pylist() for n in ("topic", "partition")), strict=True)
@@ -71,7 +67,7 @@ def damage_of(seen: PartitionView) -> list[Damage]:
     absent = [Damage(path="captures", reason=f"no log of {place} on {name} was captured") for name in due if name not in there]
     torn = [
         Damage(path=f"captures/*/{replica.cluster}/{replica.broker}/{place}", reason=reason)
-        for replica in seen.replicas
+        for replica in (*seen.replicas, *seen.earlier)
         for reason in replica.damage
     ]
     return [*absent, *torn]
@@ -87,22 +83,24 @@ def _of(history: pa.Table, kind: str) -> pa.Table:
     return pa.Table.from_arrays(column.flatten(), names=[field.name for field in column.type])
 
 
-def _replicas(table: pa.Table) -> Sequence[Replica]:
-    table = table.sort_by([("cluster", "ascending"), ("broker", "ascending"), ("ordinal", "ascending")]).combine_chunks()
+def _replicas(table: pa.Table) -> Sequence[tuple[bool, Replica]]:
+    """Every replica, and whether it is of its cluster's last capture."""
+    order = [(name, "ascending") for name in ("cluster", "broker", "moment", "ordinal")]
+    table = table.sort_by(order).combine_chunks()
     heads = np.flatnonzero(_numbers(table["ordinal"]) < 0).tolist()
     # None at all where only clients know of the partition: the run ended before its logs were captured.
     ends = [*heads[1:], len(table)][: len(heads)]
     return tuple(_replica(table.slice(head, end - head)) for head, end in zip(heads, ends, strict=True))
 
 
-def _replica(rows: pa.Table) -> Replica:
+def _replica(rows: pa.Table) -> tuple[bool, Replica]:
     """One replica from its own row and, after it, those of the stretches of its log."""
-    head = rows.slice(0, 1).select(["cluster", "broker", "replica"]).to_pylist()[0]
+    head = rows.slice(0, 1).select(["cluster", "broker", "moment", "replica"]).to_pylist()[0]
     told = head["replica"]
     body = rows.slice(1).combine_chunks()
     headers = _table(body["headers"], HEADER_FIELDS)
     headers |= {name: headers[name] != 0 for name in _FLAGS}
-    return Replica(
+    return told["last"], Replica(
         cluster=head["cluster"],
         broker=head["broker"],
         leader=told["leader"],
@@ -113,6 +111,8 @@ def _replica(rows: pa.Table) -> Replica:
         batches=Batches(**headers),
         records=Records(**_table(body["records"], RECORD_FIELDS)),
         damage=tuple(told["damage"]),
+        moment=head["moment"],
+        captured=told["captured"],
     )
 
 

@@ -1,9 +1,9 @@
 """From findings to a verdict: one run's findings in, its checks, anomalies, failovers and document out. No Spark in here.
 
-A check is invalid when something was found that the mirror's guarantee does not allow, and no damage to the directory could have
-made it up; else unknown when it could not look, looked at nothing where something was due, or crashed; else valid. Examples of
-anomalies are capped, their counts never. The checks of the run itself (`spark_verify.recording`) are merged in, and the worst
-verdict is the run's.
+A check for which nothing was due is not due, which says nothing either way. Else it is invalid when something was found that the
+mirror's guarantee does not allow, and no damage to the directory could have made it up; else unknown when it could not look,
+looked at nothing where something was due, or crashed; else valid. Examples of anomalies are capped, counts never. The checks
+of the run itself (`spark_verify.recording`) are merged in, and the worst verdict is the run's.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from harness.model.history import Event
 from harness.model.scenario import MirrorSpec
-from harness.model.topology import Topology
 from harness.model.verdict import Anomaly, CheckResult, Failover, Verdict, worst
 from harness.rundir import Damage, Run, RunReader
 from spark_verify.allowed import why_allowed
 from spark_verify.checks.base import Check, Input
-from spark_verify.eras import home
+from spark_verify.eras import history
+from spark_verify.explained import eras_of
 from spark_verify.plan import RunPlan, plan
 from spark_verify.recording import in_short, run_checks
 
@@ -73,14 +73,16 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check]) -> 
         anomalies += found
     results += run_checks(reader, events, planned.windows, damage, planned.ended)
     failovers = _failovers(by_check["failover"])
-    verdict = worst(r.verdict for r in results)
+    # Checks that were not due prove nothing, and what is proven of the run alone is not enough.
+    verdict = worst([worst(r.verdict for r in results[: len(checks)]), *(r.verdict for r in results[len(checks) :])])
+    eras = eras_of(planned, rows, anomalies, checks)
     return Judgement(
         folder=folder,
         verdict=verdict,
         checks=results,
         anomalies=anomalies,
         failovers=failovers,
-        document=_document(folder, reader.run, verdict, results, anomalies, failovers),
+        document=_document(folder, reader.run, verdict, results, anomalies, failovers, eras),
     )
 
 
@@ -94,17 +96,20 @@ def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
         offset=row.offset,
         evidence=row.data,
     )
-    why = why_allowed(anomaly, planned.mirror, _link_into(planned.topology, anomaly), planned.windows)
+    why = why_allowed(anomaly, planned.mirror, _link_into(planned, anomaly), planned.windows)
     if why is None:
         return anomaly
     return replace(anomaly, evidence={**anomaly.evidence, "why": why}, allowed=True)
 
 
-def _link_into(topology: Topology, anomaly: Anomaly) -> str:
-    """The link over which the anomaly's topic comes to its cluster; empty at its home."""
-    owner = home(anomaly.topic)
-    into = (link for link in topology.links if link.destination == anomaly.cluster and owner in topology.homes_over(link))
-    return next((link.name for link in into), "")
+def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
+    """The link over which what is there came to its cluster, or what it had before; empty at its home."""
+    told = history(planned.story(anomaly.topic, anomaly.partition))
+    mine = told.lives.get(anomaly.cluster)
+    if mine and anomaly.offset >= 0 and (source := mine[-1].era(anomaly.offset).source):
+        return f"{source}->{anomaly.cluster}"
+    into = [c for c in told.crossings if c.destination == anomaly.cluster]
+    return f"{into[-1].source}->{anomaly.cluster}" if into else ""
 
 
 def _result(
@@ -134,12 +139,13 @@ def _result(
     ]
     proven = bool(broken) and not unfounded
     said = [counted] if proven else []
-    if not (due or said or reasons or examined):
+    nothing = not (due or said or reasons or examined)
+    if nothing:
         said = [f"nothing to examine: of {check.unit}, due are {check.due_where}"]
     said += _never_synced(examined, due)
     return CheckResult(
         name=check.name,
-        verdict=Verdict.INVALID if proven else Verdict.UNKNOWN if reasons else Verdict.VALID,
+        verdict=Verdict.INVALID if proven else Verdict.UNKNOWN if reasons else Verdict.NOT_DUE if nothing else Verdict.VALID,
         examined={f"{cluster}/{origin}": count for (cluster, origin), count in sorted(examined.items())},
         anomalies=len(found) - allowed,
         allowed=allowed,
@@ -176,6 +182,9 @@ def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
             if owner in planned.topology.homes_over(link):
                 due[link.destination, "mirrored"] = None
     due.update({(p.cluster, "native"): None for p in promotions})
+    for topic, partition in planned.promotions:
+        for cluster, lives in history(planned.story(topic, partition)).lives.items():
+            due.update({(cluster, era.origin): None for era in lives[-1].eras if len(lives) > 1})
     return [(cluster, origin) for cluster, origin in due if origin in check.due]
 
 
@@ -253,13 +262,15 @@ def _document(
     checks: Sequence[CheckResult],
     anomalies: Sequence[Anomaly],
     failovers: Sequence[Failover],
+    eras: tuple[Sequence[Mapping[str, object]], int],
 ) -> Mapping[str, object]:
     """The one document (design: contracts): plain JSON values."""
     shown = capped(anomalies)
     worst_first = [c for c in checks if c.verdict is verdict and c.reason]
+    why = "; ".join(f"{c.name}: {c.reason}" for c in worst_first) or "nothing was due: no check had anything to examine"
     return {
         "verdict": verdict.value,
-        "reason": "" if verdict is Verdict.VALID else "; ".join(f"{c.name}: {c.reason}" for c in worst_first),
+        "reason": "" if verdict is Verdict.VALID else why,
         "run": str(folder),
         "seed": run.scenario.seed,
         "scenario": run.scenario.name,
@@ -290,6 +301,8 @@ def _document(
             for a in shown
         ],
         "anomalies_left_out": len(anomalies) - len(shown),
+        "eras": list(eras[0]),
+        "eras_left_out": eras[1],
     }
 
 

@@ -1,24 +1,26 @@
 """What of a run directory is judged: which replicas, from which capture, split by which promotions and fault windows.
 
 Of each cluster the last capture in which it appears counts: a cluster that died at the failover was captured then and never
-again. Of its replicas the leader's bytes speak for the cluster; of a partition whose leader nobody knew, those of the replica
-that holds the highest leader epoch and then the most offsets, as an unclean election would want it.
+again. Of one that was made to follow again (`mirror-reverse`) the earlier ones count too: they show what was cut. Of its replicas
+the leader's bytes speak for the cluster; of a partition whose leader nobody knew, those of the replica that holds the highest
+leader epoch and then the most offsets, as an unclean election would want it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from harness.log import batches
 from harness.model.history import Bounds, Event
-from harness.model.scenario import MirrorSpec
+from harness.model.scenario import Budgets, MirrorSpec
 from harness.model.topology import Topology
 from harness.rundir import Damage, RunReader
-from spark_verify.view import Promotion, Window
+from spark_verify.eras import REVERSAL
+from spark_verify.view import PartitionView, Promotion, Stop, Truncation, Window
 
 INTERNAL_SUFFIX: Final = ".internal"
 """MirrorMaker 2 names topics of its own `<source>.checkpoints.internal`, as if they were data of the source."""
@@ -30,7 +32,8 @@ Key = tuple[str, int]
 class Captured:
     """One replica to be read: its bounds, its files in offset order, and whether its records are to be decoded.
 
-    `damage` is what the run directory's manifest promises of it and the directory does not have.
+    `damage` is what the run directory's manifest promises of it and the directory does not have; `time` is when the capture of
+    its cluster was done, 0 where nobody wrote that down; `last` says that its cluster was not captured again.
     """
 
     run: str
@@ -40,6 +43,8 @@ class Captured:
     paths: tuple[str, ...]
     size: int
     damage: tuple[str, ...] = ()
+    time: int = 0
+    last: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +52,7 @@ class RunPlan:
     """Everything about one run that is not a row: small, and sent to where its partitions are put together.
 
     `ended` is when the run ended; of a run whose harness was killed, when its last event was. `damage` is what of the
-    directory could not be read while planning.
+    directory could not be read while planning. `earlier` are replicas of captures before the last of a cluster that was cut.
     """
 
     run: str
@@ -58,6 +63,19 @@ class RunPlan:
     windows: Sequence[Window]
     ended: int
     damage: Sequence[Damage]
+    earlier: Sequence[Captured] = ()
+    truncations: Mapping[Key, Sequence[Truncation]] = field(default_factory=dict)
+    stops: Mapping[Key, Sequence[Stop]] = field(default_factory=dict)
+    budgets: Budgets = field(default_factory=Budgets)
+
+    def story(self, topic: str, partition: int) -> PartitionView:
+        """A partition without its rows: all that its eras follow from."""
+        return PartitionView(
+            run=self.run, topic=topic, partition=partition, topology=self.topology, mirror=self.mirror, replicas=(),
+            promotions=tuple(self.promotions.get((topic, partition), ())), sends=(), reads=(), watermarks={},
+            windows=tuple(self.windows), ended=self.ended, truncations=tuple(self.truncations.get((topic, partition), ())),
+            stops=tuple(self.stops.get((topic, partition), ())), budgets=self.budgets,
+        )  # fmt: skip
 
 
 def plan(root: Path) -> RunPlan:
@@ -69,12 +87,17 @@ def plan(root: Path) -> RunPlan:
     damage = [*reader.damage(), *damage]
     ended = reader.run.ended or max((e.time for e in events), default=reader.run.started)
     topology = reader.run.scenario.topology
+    replicas, earlier = _replicas(reader, run, topology, events, damage)
     return RunPlan(
         run=run,
         topology=topology,
         mirror=reader.run.scenario.mirror,
-        replicas=_replicas(reader, run, topology, damage),
+        replicas=replicas,
+        earlier=earlier,
         promotions=_promotions(events, damage),
+        truncations=_by_partition(events, "truncation", _truncations, damage),
+        stops=_by_partition(events, "mirror-stopped", _stops, damage),
+        budgets=reader.run.scenario.budgets,
         windows=_windows(events, ended),
         ended=ended,
         damage=damage,
@@ -87,9 +110,15 @@ def is_data(topology: Topology, topic: str) -> bool:
     return bool(dot) and home in {c.name for c in topology.clusters} and not topic.endswith(INTERNAL_SUFFIX)
 
 
-def _replicas(reader: RunReader, run: str, topology: Topology, damage: list[Damage]) -> list[Captured]:
+def _replicas(
+    reader: RunReader, run: str, topology: Topology, events: Sequence[Event], damage: list[Damage]
+) -> tuple[list[Captured], list[Captured]]:
+    """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters that were to be cut."""
+    times = {(e.subject, str(e.data.get("moment"))): e.time for e in events if e.kind == "captured"}
+    reversed_ = {e.subject.partition("->")[0] for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
     latest: dict[str, tuple[str, list[Bounds]]] = {}
-    moments = reader.moments()
+    before: list[tuple[str, list[Bounds]]] = []
+    moments = sorted(reader.moments(), key=lambda m: (max((t for (_, named), t in times.items() if named == m), default=0), m))
     if not moments:
         damage.append(Damage(path="captures", reason="missing: no log was captured"))
     for moment in moments:
@@ -99,19 +128,25 @@ def _replicas(reader: RunReader, run: str, topology: Topology, damage: list[Dama
             # What an older capture has of it is not what the cluster had in the end.
             latest.pop(cluster, None)
         for cluster in {b.cluster for b in found}:
+            if cluster in latest and cluster in reversed_:
+                before.append(latest[cluster])
             latest[cluster] = moment, [b for b in found if b.cluster == cluster]
     missing = [c.name for c in topology.clusters if c.name not in latest]
     damage.extend(Damage(path="captures", reason=f"cluster {name} is in no finished capture") for name in missing)
-    replicas: list[Captured] = []
     gone = {d.path: d.reason for d in damage}
-    for _, (moment, found) in sorted(latest.items()):
+
+    def read(moment: str, found: Sequence[Bounds], *, last: bool) -> list[Captured]:
         by_partition: dict[Key, list[Bounds]] = defaultdict(list)
         for bounds in found:
             if is_data(topology, bounds.topic):
                 by_partition[bounds.topic, bounds.partition].append(bounds)
-        for _, same in sorted(by_partition.items()):
-            replicas.extend(_captured(reader, run, moment, same, gone))
-    return replicas
+        told = [c for _, same in sorted(by_partition.items()) for c in _captured(reader, run, moment, same, gone)]
+        return [replace(c, time=times.get((c.bounds.cluster, moment), 0), last=last) for c in told if last or c.canonical]
+
+    return (
+        [c for _, (moment, found) in sorted(latest.items()) for c in read(moment, found, last=True)],
+        [c for moment, found in before for c in read(moment, found, last=False)],
+    )
 
 
 def _begun(reader: RunReader, moment: str) -> list[str]:
@@ -179,6 +214,52 @@ def _promotions(events: Sequence[Event], damage: list[Damage]) -> Mapping[Key, S
         except (KeyError, TypeError, ValueError) as error:
             damage.append(Damage(path="events.jsonl", reason=f"a promotion of {event.subject} that cannot be read: {error!r}"))
     return dict(found)
+
+
+Row = TypeVar("Row", Truncation, Stop)
+
+
+def _by_partition(
+    events: Sequence[Event], kind: str, read: Callable[[Event], Iterator[tuple[Key, Row]]], damage: list[Damage]
+) -> Mapping[Key, Sequence[Row]]:
+    """What the events of one kind tell of each partition, in time order."""
+    found: dict[Key, list[Row]] = defaultdict(list)
+    for event in events:
+        if event.kind == kind:
+            try:
+                for key, row in read(event):
+                    found[key].append(row)
+            except (KeyError, TypeError, ValueError) as error:
+                damage.append(Damage(path="events.jsonl", reason=f"a {kind} of {event.subject} that cannot be read: {error!r}"))
+    return dict(found)
+
+
+def _truncations(event: Event) -> Iterator[tuple[Key, Truncation]]:
+    data = cast("Mapping[str, Any]", event.data)
+    yield (
+        (str(data["topic"]), int(data["partition"])),
+        Truncation(
+            link=event.subject, cluster=str(data["cluster"]), offset=int(data["offset"]), end=int(data["end"]), time=event.time
+        ),
+    )
+
+
+def _stops(event: Event) -> Iterator[tuple[Key, Stop]]:
+    """Of a mirror that keeps no journal there is nothing to tell."""
+    data = cast("Mapping[str, Any]", event.data)
+    for row in data.get("partitions", ()):
+        yield (
+            (str(row["topic"]), int(row["partition"])),
+            Stop(
+                link=event.subject,
+                cluster=event.subject.partition("->")[2],
+                time=event.time,
+                mirrored=int(row["mirrored"]),
+                promoted=int(row["promoted"]),
+                truncated=tuple((int(end), int(offset)) for end, offset in row.get("truncated", ())),
+                appended=tuple((int(offset), str(what)) for offset, what in row.get("appended", ())),
+            ),
+        )
 
 
 def _failover_kind(data: Mapping[str, Any]) -> Literal["planned", "forced"]:

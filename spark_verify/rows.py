@@ -37,6 +37,7 @@ BATCHES: Final = pa.schema(
         *_KEY,
         ("cluster", pa.string()),
         ("broker", pa.int32()),
+        ("moment", pa.string()),
         ("ordinal", pa.int64()),
         (
             "replica",
@@ -48,6 +49,8 @@ BATCHES: Final = pa.schema(
                     ("high_watermark", pa.int64()),
                     ("high_watermark_from", pa.string()),
                     ("damage", pa.list_(pa.string())),
+                    ("captured", pa.int64()),
+                    ("last", pa.bool_()),
                 ]
             ),
         ),
@@ -147,8 +150,10 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "high_watermark": bounds.high_watermark,
         "high_watermark_from": bounds.high_watermark_from,
         "damage": damage,
+        "captured": captured.time,
+        "last": captured.last,
     }
-    key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker]
+    key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment]
     yield _record_batch([*key, -1, told, b"", b""])
     headers = _packed(log.headers, HEADER_FIELDS)
     starts = np.searchsorted(packed[:, RECORD_FIELDS.index("batch")], np.arange(len(log.headers) + 1))

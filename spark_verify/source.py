@@ -96,7 +96,7 @@ def register(spark: SparkSession) -> None:
 
 def batch_pieces(plans: Sequence[RunPlan]) -> str:
     """The option `pieces` of linkflap-batches: small replicas together, big ones alone, at least two pieces."""
-    replicas = sorted((r for plan in plans for r in plan.replicas), key=lambda r: -r.size)
+    replicas = sorted((r for plan in plans for r in (*plan.replicas, *plan.earlier)), key=lambda r: -r.size)
     total = sum(r.size for r in replicas)
     pieces: list[list[Captured]] = [[] for _ in range(max(2, -(-total // _PIECE)))]
     sizes = [0] * len(pieces)

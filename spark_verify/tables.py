@@ -62,11 +62,11 @@ class FindingRow:
     """One finding of one check in one partition; fields that its kind does not have are "", 0 or -1.
 
     found      cluster, kind, offset, data = evidence
-    examined   cluster, origin, count
+    examined   cluster, origin, count; offset = start of the era, data = {"life"}
     unjudged   data = {"reason"}
     crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was combine
     damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition -1
-    clue       cluster, offset, data; only where the check has no combine
+    clue       cluster, offset, data; where the check has a combine, only if it keeps clues
     """
 
     run: str
@@ -153,7 +153,7 @@ def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
 def _proven(check: Check, seen: PartitionView) -> list[Finding]:
     """The findings; of a partition with a torn log only those anomalies that the rest of it proves."""
     findings = list(check.kernel(seen))
-    torn = [cluster for cluster, replica in seen.canonical().items() if replica.damage]
+    torn = [replica.cluster for replica in (*seen.canonical().values(), *seen.earlier) if replica.damage]
     if not torn:
         return findings
     sound = {kind.name for kind in check.anomalies if kind.despite_torn}
@@ -177,7 +177,7 @@ def combiner(checks: Sequence[Check]) -> Callable[[tuple[pa.Scalar, ...], pa.Tab
         if check is None or check.combine is None:
             return table.cast(FINDINGS)
         rows = [_parsed(row) for row in table.to_pylist()]
-        kept = [row for row in rows if row.finding != "clue"]
+        kept = [row for row in rows if row.finding != "clue" or check.keeps_clues]
         return _table([*kept, *combined(check, key[0].as_py(), [row for row in rows if row.finding == "clue"])])
 
     return combine
@@ -208,7 +208,10 @@ def _row(run: str, topic: str, partition: int, check: str, finding: Finding) -> 
         case Found():
             return row("found", finding.evidence, cluster=finding.cluster, kind=finding.kind, offset=int(finding.offset))
         case Examined():
-            return row("examined", {}, cluster=finding.cluster, origin=finding.origin, count=int(finding.count))
+            told = {"life": finding.life}
+            return row(
+                "examined", told, cluster=finding.cluster, origin=finding.origin, count=int(finding.count), offset=finding.start
+            )
         case Clue():
             return row("clue", finding.data, cluster=finding.cluster, offset=int(finding.offset))
         case Unjudged():

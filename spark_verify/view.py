@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.model.history import GroupOffset
-from harness.model.scenario import MirrorSpec
+from harness.model.scenario import Budgets, MirrorSpec
 from harness.model.topology import Topology
 
 Ints = NDArray[np.int64]
@@ -93,6 +93,7 @@ class Replica:
     """One captured log. `end` is the offset after the last batch in the bytes; records are decoded only when `canonical`.
 
     `parts` are the records of those batches that another replica of its cluster has with other bytes (`spark_verify.disputes`).
+    `moment` is the capture's name and `captured` when it was done (0: nobody wrote that down).
     """
 
     cluster: str
@@ -106,6 +107,8 @@ class Replica:
     records: Records
     damage: Sequence[str]
     parts: Parts = field(default_factory=no_parts)
+    moment: str = ""
+    captured: int = 0
 
     @property
     def end(self) -> int:
@@ -124,6 +127,32 @@ class Promotion:
     offset: int
     time: int
     fault_time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """What a mirror says that it cut off its destination `cluster` when that began to follow: offsets [offset, end)."""
+
+    link: str
+    cluster: str
+    offset: int
+    end: int
+    time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """What a mirror says of its own end in a partition: the offset after the last mirrored one, what it did then, where
+    the destination's clients may begin. `truncated` are (end, cut at), `appended` (offset, what).
+    """
+
+    link: str
+    cluster: str
+    time: int
+    mirrored: int
+    promoted: int
+    truncated: Sequence[tuple[int, int]]
+    appended: Sequence[tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +225,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """One (run, topic, partition). `groups` are sampled committed offsets of groups, by time."""
+    """One (run, topic, partition). `groups` are sampled committed offsets of groups, by time.
+
+    `replicas` are what the clusters had in the end; `earlier` what one that was captured before its log was cut had then, one
+    replica per cluster and moment.
+    """
 
     run: str
     topic: str
@@ -211,18 +244,14 @@ class PartitionView:
     windows: Sequence[Window]
     ended: int
     groups: Sequence[GroupOffset] = ()
+    earlier: Sequence[Replica] = ()
+    truncations: Sequence[Truncation] = ()
+    stops: Sequence[Stop] = ()
+    budgets: Budgets = field(default_factory=Budgets)
 
     def canonical(self) -> Mapping[str, Replica]:
         """Per cluster, the replica whose bytes speak for it: the leader where it is known, else the longest."""
         return {r.cluster: r for r in self.replicas if r.canonical}
-
-    def origin(self, cluster: str, offset: int) -> Origin:
-        """Whether that offset on that cluster was written by clients there, or by a mirror."""
-        home = self.topic.partition(".")[0]
-        if cluster == home:
-            return "native"
-        promoted = [p.offset for p in self.promotions if p.cluster == cluster]
-        return "native" if promoted and offset >= min(promoted) else "mirrored"
 
     def hops(self) -> Iterator[tuple[str, str]]:
         """(source, destination) clusters of every link this topic crosses."""

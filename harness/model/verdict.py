@@ -1,4 +1,4 @@
-"""Verdicts, anomalies and what a check says of a run. valid < unknown < invalid, as Jepsen merges them."""
+"""Verdicts, anomalies and what a check says of a run. valid < unknown < invalid, as Jepsen merges them; not due is none."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ from harness.model import errors
 
 
 class Verdict(StrEnum):
-    """What is known of a guarantee after looking at what a run left behind."""
+    """What is known of a guarantee after looking at what a run left behind.
 
+    Not due: the run has nothing that the guarantee speaks of. It makes a run neither valid nor unknown; where nothing at all
+    was due, nothing is known.
+    """
+
+    NOT_DUE = "not due"
     VALID = "valid"
     UNKNOWN = "unknown"
     INVALID = "invalid"
@@ -19,15 +24,17 @@ class Verdict(StrEnum):
     @property
     def exit_code(self) -> int:
         """The exit code of `linkflap run` and `linkflap verify`."""
-        return {"valid": errors.VALID, "unknown": errors.UNKNOWN, "invalid": errors.INVALID}[self.value]
+        return {"not due": errors.UNKNOWN, "valid": errors.VALID, "unknown": errors.UNKNOWN, "invalid": errors.INVALID}[
+            self.value
+        ]
 
 
 _ORDER = (Verdict.VALID, Verdict.UNKNOWN, Verdict.INVALID)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """The worst of several verdicts; of none at all it is unknown, because nothing was looked at."""
-    return max(verdicts, key=_ORDER.index, default=Verdict.UNKNOWN)
+    """The worst of several verdicts; of none at all, or where nothing was due, it is unknown: nothing was looked at."""
+    return max((v for v in verdicts if v is not Verdict.NOT_DUE), key=_ORDER.index, default=Verdict.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,43 @@ class FailoverRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EraRow:
+    """One stretch of one log: offsets [start, end), written by clients of `owner`, here or (`source`) mirrored from there.
+
+    `cut`: it was cut off when its cluster was made to follow. `compared` counts by unit.
+    """
+
+    topic: str
+    partition: int
+    cluster: str
+    life: int = 0
+    origin: str = ""
+    owner: str = ""
+    source: str = ""
+    start: int = 0
+    end: int | None = None
+    cut: bool = False
+    compared: Mapping[str, int] = field(default_factory=dict)
+    anomalies: int = 0
+    allowed: int = 0
+    verdict: Verdict = Verdict.NOT_DUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EraLine:
+    """One era of a cluster, all partitions together."""
+
+    cluster: str
+    what: str
+    partitions: int
+    offsets: str
+    compared: Mapping[str, int]
+    anomalies: int
+    allowed: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnomalyRow:
     """One anomaly with its evidence."""
 
@@ -86,6 +123,21 @@ class Document:
     checks: tuple[CheckRow, ...] = ()
     failovers: tuple[FailoverRow, ...] = ()
     anomalies: tuple[AnomalyRow, ...] = ()
+    eras: tuple[EraRow, ...] = ()
+    eras_left_out: int = 0
+
+    @property
+    def era_lines(self) -> list[EraLine]:
+        """The eras, one line per cluster and era."""
+        groups: dict[tuple[str, int, int], list[EraRow]] = {}
+        ordinals: dict[tuple[str, int, str, int], int] = {}
+        for row in self.eras:
+            place = (row.topic, row.partition, row.cluster, row.life)
+            ordinals[place] = ordinals.get(place, -1) + 1
+            groups.setdefault((row.cluster, row.life, ordinals[place]), []).append(row)
+        # In the order of offsets: what was cut off before what came in its place.
+        ordered = sorted(groups.values(), key=lambda rows: (rows[0].cluster, rows[0].start, not rows[0].cut))
+        return [_line(rows) for rows in ordered]
 
     @property
     def violations(self) -> list[AnomalyRow]:
@@ -102,6 +154,30 @@ class Document:
         return max(0, sum(check.anomalies for check in self.checks) - len(self.violations)) + max(
             0, sum(check.allowed for check in self.checks) - len(self.departures)
         )
+
+
+def _line(rows: list[EraRow]) -> EraLine:
+    first = rows[0]
+    what = "native" if first.origin == "native" else f"from {first.source}"
+    owner = f", written on {first.owner}" if first.source not in ("", first.owner) else ""
+    compared: dict[str, int] = {}
+    for row in rows:
+        for unit, count in row.compared.items():
+            compared[unit] = compared.get(unit, 0) + count
+    spans = [f"{row.start:,}-{'' if row.end is None else format(row.end, ',')}" for row in rows]
+    return EraLine(
+        cluster=first.cluster,
+        what=f"{what}{owner}{', cut off' if first.cut else ''}",
+        partitions=len(rows),
+        offsets=f"{spans[0]}" + (f" and {len(spans) - 1} more" if len(spans) > 1 else ""),
+        compared=compared,
+        anomalies=sum(row.anomalies for row in rows),
+        allowed=sum(row.allowed for row in rows),
+        verdict=max((row.verdict for row in rows), key=_WORSE.index),
+    )
+
+
+_WORSE: Final = (Verdict.NOT_DUE, Verdict.VALID, Verdict.UNKNOWN, Verdict.INVALID)
 
 
 def read(document: Mapping[str, object]) -> Document:

@@ -1,7 +1,7 @@
 """JUnit XML of verdicts: one suite per run, one case per check, as CI systems show it.
 
 invalid is a failure, with the anomalies as its text; unknown is an error, because nothing was proven and a build must not pass
-over it; allowed anomalies stand in the case's output.
+over it; not due is skipped; allowed anomalies stand in the case's output.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _suite(judged: Document) -> Element:
         tests=str(len(checks)),
         failures=count[Verdict.INVALID],
         errors=count[Verdict.UNKNOWN],
-        skipped="0",
+        skipped=count[Verdict.NOT_DUE],
     )
     properties = SubElement(suite, "properties")
     for name in ("run", "seed", "runtime", "mirror", "verdict"):
@@ -63,6 +63,8 @@ def _case(suite: Element, judged: Document, check: CheckRow) -> None:
         SubElement(case, "failure", type="invalid", message=_clean(message)).text = _listed(violations)
     elif check.verdict is Verdict.UNKNOWN:
         SubElement(case, "error", type="unknown", message=_clean(check.reason or "unknown")).text = _listed(violations)
+    elif check.verdict is Verdict.NOT_DUE:
+        SubElement(case, "skipped", message=_clean(check.reason))
     allowed = [anomaly for anomaly in judged.departures if anomaly.check == check.name]
     examined = ", ".join(f"{where} {number}" for where, number in check.examined.items()) or "nothing"
     said = [f"examined: {examined}", *(f"allowed: {anomaly.kind} {anomaly.place}: {anomaly.why}" for anomaly in allowed)]

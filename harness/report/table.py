@@ -19,8 +19,15 @@ from harness.model.verdict import Verdict
 from harness.report.document import AnomalyRow, Document, in_short, read
 from harness.rundir import RunReader
 
-STYLES: Final[Mapping[Verdict, str]] = {Verdict.VALID: "green", Verdict.UNKNOWN: "yellow", Verdict.INVALID: "red"}
+STYLES: Final[Mapping[Verdict, str]] = {
+    Verdict.NOT_DUE: "dim",
+    Verdict.VALID: "green",
+    Verdict.UNKNOWN: "yellow",
+    Verdict.INVALID: "red",
+}
 _SHOWN: Final = 10
+_MOST_ERAS: Final = 24
+_UNITS: Final = ("records", "batches", "transactions", "acknowledgements")
 _WIDTH_OF_A_LOG: Final = 130
 _ROOM_FOR_REASONS: Final = 110
 
@@ -35,6 +42,9 @@ def show(document: Mapping[str, object], folder: Path, stream: TextIO | None = N
     wide = console.width >= _ROOM_FOR_REASONS
     console.print(_checks(judged, with_reasons=wide))
     console.print()
+    if judged.eras:
+        console.print(_eras(judged))
+        console.print()
     for line in (*(() if wide else _reasons(judged)), *_failovers(judged), *_violations(judged), *_departures(judged)):
         console.print(line)
     console.print(_verdict(judged))
@@ -62,6 +72,22 @@ def _checks(judged: Document, *, with_reasons: bool) -> Table:
             Text(f"{check.allowed:,}"),
         ]
         table.add_row(*cells, *([Text(check.reason)] if with_reasons else []))
+    return table
+
+
+def _eras(judged: Document) -> Table:
+    """One line per cluster and era: whose it is, what was compared there, and what came of it."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in ("cluster", "era", "verdict"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("offsets", no_wrap=True)
+    table.add_column("compared", overflow="fold")
+    table.add_column("anomalies", justify="right", no_wrap=True)
+    for era in judged.era_lines[:_MOST_ERAS]:
+        compared = ", ".join(f"{unit} {count:,}" for unit, count in era.compared.items() if unit in _UNITS) or "nothing"
+        found = f"{era.anomalies:,}" + (f" +{era.allowed:,} allowed" if era.allowed else "")
+        verdict = Text(era.verdict.value, style=STYLES[era.verdict])
+        table.add_row(Text(era.cluster), Text(era.what), verdict, Text(era.offsets), Text(compared), Text(found))
     return table
 
 

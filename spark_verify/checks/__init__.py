@@ -15,6 +15,7 @@ from spark_verify.checks import (
     ghost_ack,
     group_offsets,
     last_stable_offset,
+    leader_epochs,
     lost_write,
     marker_pairing,
     order_equality,
@@ -23,7 +24,9 @@ from spark_verify.checks import (
     read_committed_visibility,
     replica_agreement,
     sequence_continuity,
+    standby_isolation,
     torn_transaction,
+    truncation_accounting,
 )
 from spark_verify.checks.base import Check
 
@@ -45,7 +48,10 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
             sequence_continuity.CHECK,
             marker_pairing.CHECK,
             replica_agreement.CHECK,
+            leader_epochs.CHECK,
             byte_equality.CHECK,
+            standby_isolation.CHECK,
+            truncation_accounting.CHECK,
             group_offsets.CHECK,
             failover.CHECK,
         )

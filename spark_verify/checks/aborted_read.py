@@ -12,9 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import ABORTED, Log, canonical, locate, runs
+from spark_verify.checks.lives import every, examined, log_of, marks_in, own, replica_of
+from spark_verify.checks.logs import ABORTED, Log, locate, runs
 from spark_verify.checks.outcomes import never_committed, reads_of
+from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView, Read, Send
 
 
@@ -31,13 +32,12 @@ class Got:
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Asks both witnesses about every record that a read_committed reader got."""
-    logs = canonical(view)
     findings: list[Finding] = []
-    for cluster in sorted({r.cluster for r in view.reads}):
-        got = _got(reads_of(view, cluster, "read_committed"))
+    for life in every(view):
+        got = _got(reads_of(view, life, "read_committed"))
         if len(got.uid):
-            findings += examined(view, cluster, got.offset)
-            findings += _judge(view, cluster, logs.get(cluster), got)
+            findings += examined(life, got.offset)
+            findings += own(life, replica_of(view, life), _judge(view, life, log_of(view, life), got))
     return findings
 
 
@@ -53,16 +53,16 @@ def _got(reads: Sequence[Read]) -> Got:
     )
 
 
-def _judge(view: PartitionView, cluster: str, log: Log | None, got: Got) -> Sequence[Finding]:
+def _judge(view: PartitionView, life: Life, log: Log | None, got: Got) -> Sequence[Finding]:
     by_marker = np.zeros(len(got.uid), np.bool_)
     if log is not None and len(log.replica.records):
         at = locate(log.replica.records.offset, got.offset)
         by_marker = (at >= 0) & (log.replica.records.uid[at] == got.uid) & (log.record_state[at] == ABORTED)
     by_client, too_early = _by_client(view, got)
-    early = (too_early | _beyond_lso(view, cluster, got)) & ~(by_marker | by_client)
+    early = (too_early | _beyond_lso(view, life, got)) & ~(by_marker | by_client)
     return [
-        *_found(cluster, got, by_marker | by_client, "aborted-read", by_marker),
-        *_found(cluster, got, early, "uncommitted-read", by_marker),
+        *_found(life.cluster, got, by_marker | by_client, "aborted-read", by_marker),
+        *_found(life.cluster, got, early, "uncommitted-read", by_marker),
     ]
 
 
@@ -95,9 +95,9 @@ def _asked(send: Send, ended: int) -> int:
     return send.invoked if send.outcome == "ok" else ended + 1
 
 
-def _beyond_lso(view: PartitionView, cluster: str, got: Got) -> Bools:
+def _beyond_lso(view: PartitionView, life: Life, got: Got) -> Bools:
     """Per record: a sample begun after it was returned still had the LSO at or below it, under the same leader and epoch."""
-    marks = view.watermarks.get(cluster)
+    marks = marks_in(view, life)
     late = np.zeros(len(got.uid), np.bool_)
     if marks is None or not len(marks.time):
         return late

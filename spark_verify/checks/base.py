@@ -45,12 +45,15 @@ class Found:
 class Examined:
     """How many things (records, batches, transactions: the check's own unit) were looked at, of what origin, where.
 
+    `start` is where their era, or the part of it that was looked at, begins in which `life` of a log; -1: no era is meant.
     Of committed offsets of groups that were sampled on a cluster the origin is `checkpoints`: they are in no log.
     """
 
     cluster: str
     origin: Origin | Literal["checkpoints"]
     count: int
+    life: int = 0
+    start: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +96,7 @@ class Check:
     for people.
 
     `complete` are the inputs of which a row that is missing could make an anomaly out of nothing: where one of them is damaged,
-    what was found is told, but proves nothing.
+    what was found is told, but proves nothing. `keeps_clues`: the judge is told of its clues as well as `combine`.
     """
 
     name: str
@@ -108,6 +111,7 @@ class Check:
     due_at: Callable[[Scenario, Sequence[Promotion]], Collection[tuple[str, Origin | Literal["checkpoints"]]]] | None = None
     when: str = ""
     complete: frozenset[Input] = frozenset()
+    keeps_clues: bool = False
 
     @property
     def due_where(self) -> str:

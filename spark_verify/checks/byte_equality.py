@@ -1,4 +1,4 @@
-"""byte-equality: a mirror that keeps offsets has, in its mirrored era, the source's batches byte for byte (KIP-1279).
+"""byte-equality: a mirror that keeps offsets has, in every mirrored era, the source's batches byte for byte (KIP-1279).
 
 Compared as (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the CRC, may differ. A mirror that
 declares another mapping of producer ids has other CRCs: then record count, producer epoch, sequence, kind of batch, and the id
@@ -8,49 +8,51 @@ what only the destination has, a stranger; the source's tail is lag. Mirrors tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from harness.model.scenario import Scenario
+from harness.model.scenario import Option, Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.counting import examined
+from spark_verify.checks.lives import examined
+from spark_verify.checks.logs import locate
+from spark_verify.checks.mirroring import Hop, hops
 from spark_verify.checks.producer_ids import MAPPED, as_declared
-from spark_verify.eras import FOREVER, promoted_at
+from spark_verify.eras import KEEP_OFFSETS
 from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
 
-KEEP_OFFSETS: Final = frozenset({"shadow"})
-"""Mirrors that promise this."""
 _BYTES: Final = ("last_offset", "length", "crc")
 _TRANSFORMED: Final = ("last_offset", "length", "count", "producer_epoch", "base_sequence", "control")
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Compares every hop of this partition's topic."""
+    """Compares every crossing of a link, and both ends of several."""
     if view.mirror.kind not in KEEP_OFFSETS:
         return []
-    logs = view.canonical()
     findings: list[Finding] = []
-    for source, destination in view.hops():
-        if source in logs and destination in logs:
-            findings += _hop(view, logs[source], logs[destination])
+    for compared in hops(view, end_to_end=True):
+        if isinstance(compared, Hop):
+            findings += _compare(view, compared)
         else:
-            missing = source if source not in logs else destination
-            findings.append(Unjudged(reason=f"no log of {missing} was captured for {view.topic}-{view.partition}"))
+            findings.append(Unjudged(reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"))
     return findings
 
 
-def _hop(view: PartitionView, source: Replica, destination: Replica) -> Sequence[Finding]:
-    cut = promoted_at(view, destination.cluster)
-    end = min(destination.end, FOREVER if cut is None else cut)
-    start = max(source.log_start, destination.log_start)
+def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
+    source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
+    end = min(destination.end, crossing.end)
+    start = max(source.log_start, destination.log_start, crossing.start)
+    if crossing.far:
+        end = min(end, source.end)
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
-    findings: list[Finding] = list(examined(view, destination.cluster, destination.batches.base_offset[ours]))
+    findings: list[Finding] = []
+    if not crossing.far:
+        findings += examined(compared.life, destination.batches.base_offset[ours])
     if torn := [r.cluster for r in (source, destination) if r.damage]:
         return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so its bytes could not be compared")]
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
-    how = view.mirror.options.get("producer_ids")
+    how = _over(view.mirror.options.get("producer_ids"), crossing.far)
     names = _TRANSFORMED if how in MAPPED else _BYTES
     for row in np.flatnonzero(~known).tolist():
         findings.append(_found(source, destination, "byte-stranger", destination.batches, int(ours[row])))
@@ -58,7 +60,11 @@ def _hop(view: PartitionView, source: Replica, destination: Replica) -> Sequence
     wrong = np.zeros(len(rows), np.bool_)
     for name in names:
         wrong |= getattr(destination.batches, name)[rows] != getattr(source.batches, name)[partners]
-    other = ~as_declared(how, source.batches.producer_id[partners], destination.batches.producer_id[rows])
+    other = (
+        np.zeros(len(rows), np.bool_)
+        if how == "region" and crossing.far
+        else ~as_declared(how, source.batches.producer_id[partners], destination.batches.producer_id[rows])
+    )
     for row in rows[other & ~wrong].tolist():
         findings.append(_found(source, destination, "byte-divergence", destination.batches, row, fields=["producer_id"]))
     for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
@@ -67,7 +73,23 @@ def _hop(view: PartitionView, source: Replica, destination: Replica) -> Sequence
     _, had = _locate(destination.batches.base_offset[ours], source.batches.base_offset[theirs])
     for row in theirs[~had].tolist():
         findings.append(_found(source, destination, "byte-hole", source.batches, row))
-    return findings
+    return [*findings, *(_records(source, destination, start, end) if how in MAPPED else ())]
+
+
+def _records(source: Replica, destination: Replica, start: int, end: int) -> Iterator[Found]:
+    """Where a mirror changes ids no CRC can be compared: then records are, one by one."""
+    theirs, ours = source.records, destination.records
+    rows = np.flatnonzero((ours.offset >= start) & (ours.offset < end))
+    at = locate(theirs.offset, ours.offset[rows])
+    rows, at = rows[at >= 0], at[at >= 0]
+    for row in rows[ours.digest[rows] != theirs.digest[at]].tolist():
+        evidence = {"source": source.cluster, "uid": int(ours.uid[row])}
+        yield Found(kind="record-divergence", cluster=destination.cluster, offset=int(ours.offset[row]), evidence=evidence)
+
+
+def _over(how: Option | None, links: int) -> Option | None:
+    """What a mapping of ids comes to over several links: negation and complement undo themselves (KIP-1279, RS12)."""
+    return "keep" if how in ("negate", "complement") and links and links % 2 == 0 else how
 
 
 def _between(batches: Batches, start: int, end: int) -> Ints:
@@ -107,12 +129,17 @@ CHECK = Check(
     name="byte-equality",
     guarantee="Where a mirror keeps offsets, the mirrored log has the source's batches, byte for byte, at the same offsets.",
     source="KIP-1279 (segments are identical); message format v2: what the CRC covers",
-    inputs=frozenset({"batches", "promotions"}),
+    inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="byte-divergence",
             meaning="A batch at the same offset has another last offset, length or CRC than at the source.",
             smallest="A has 1, B has 2 at the same offset: at that offset on B.",
+        ),
+        AnomalyKind(
+            name="record-divergence",
+            meaning="Where the mirror changes producer ids, and with them every CRC: a record has other content.",
+            smallest="A has 1 with value x, B has 1 with value y at the same offset, negated id: at that offset on B.",
         ),
         AnomalyKind(
             name="byte-hole",

@@ -1,4 +1,4 @@
-"""commit-aborted: an acknowledged commit ends in COMMIT markers on the cluster that acknowledged it (KIP-98).
+"""commit-aborted: an acknowledged commit ends in COMMIT markers, an abort in ABORT ones, where it was acknowledged (KIP-98).
 
 The coordinator answers EndTxn once PREPARE_COMMIT is in its log, before the markers are in the partitions. So a cluster that
 was given up by force may lack the markers of its last moments: a restart would write them. Only those may be missing: a producer
@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from spark_verify.checks.logs import ABORTED, OPEN, Log, canonical, distinct, followed, locate
+from spark_verify.checks.lives import judged
+from spark_verify.checks.logs import ABORTED, COMMITTED, OPEN, Log, distinct, followed, locate
 from spark_verify.checks.outcomes import Told, told
-from spark_verify.eras import lost_at, on_cluster
+from spark_verify.eras import Life, on_cluster
 from spark_verify.view import Bools, Ints, PartitionView
 
 MARKER_GRACE = 5_000_000_000
@@ -23,23 +24,38 @@ MARKER_GRACE = 5_000_000_000
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Follows every acknowledged commit to its marker in this partition."""
+    """Follows every acknowledged ending to its marker in this partition."""
+
+    def judge(life: Life, log: Log) -> Sequence[Finding]:
+        what = told(view, life)
+        return [*_commits(view, life, log, what), *_aborts(log, what)] if len(what) else []
+
+    return list(judged(view, judge))
+
+
+def _acknowledged(log: Log, what: Told, ending: str) -> tuple[Ints, Ints]:
+    """Records of operations whose ending was acknowledged: rows of `what`, and where each is in the log."""
+    chosen = np.array([s.ending == ending and s.outcome == "ok" for s in what.sends], np.bool_)
+    rows = np.flatnonzero(chosen[what.send] & ~what.refused)
+    at = locate(log.replica.records.uid, what.uid[rows])
+    return rows[at >= 0], at[at >= 0]
+
+
+def _aborts(log: Log, what: Told) -> Sequence[Finding]:
+    rows, at = _acknowledged(log, what, "abort")
+    committed = log.record_state[at] == COMMITTED
+    return _ended_otherwise(log, what, rows[committed], at[committed], "abort-committed")
+
+
+def _commits(view: PartitionView, life: Life, log: Log, what: Told) -> Sequence[Finding]:
+    cluster = life.cluster
+    rows, at = _acknowledged(log, what, "commit")
     findings: list[Finding] = []
-    for cluster, log in canonical(view).items():
-        what = told(view, cluster)
-        if len(what):
-            findings += _judge(view, log, what)
-    return findings
-
-
-def _judge(view: PartitionView, log: Log, what: Told) -> Sequence[Finding]:
-    cluster, records = log.replica.cluster, log.replica.records
-    acknowledged = np.array([s.ending == "commit" and s.outcome == "ok" for s in what.sends], np.bool_)
-    rows = np.flatnonzero(acknowledged[what.send] & ~what.refused)
-    at = locate(records.uid, what.uid[rows])
-    rows, at = rows[at >= 0], at[at >= 0]
-    transactions = distinct(what.send[rows])
-    findings: list[Finding] = [Examined(cluster=cluster, origin="native", count=len(transactions))] if len(rows) else []
+    for era in life.eras:
+        inside = (log.replica.records.offset[at] >= era.start) & (log.replica.records.offset[at] < era.end)
+        count = len(distinct(what.send[rows[inside]]))
+        if count and era.origin == "native":
+            findings.append(Examined(cluster=cluster, origin="native", count=count, life=life.number, start=era.start))
     state = log.record_state[at]
     findings += _ended_otherwise(log, what, rows[state == ABORTED], at[state == ABORTED], "commit-aborted")
     following = followed(log)[at]
@@ -49,16 +65,16 @@ def _judge(view: PartitionView, log: Log, what: Told) -> Sequence[Finding]:
         return findings
     if not log.whole:
         return [*findings, Unjudged(reason=f"the log of {cluster} is torn, so its markers may be missing for that")]
-    late = overrun | (waiting & ~_excused(view, cluster, what)[what.send[rows]])
+    late = overrun | (waiting & ~_excused(view, life, what)[what.send[rows]])
     return [*findings, *_ended_otherwise(log, what, rows[late], at[late], "commit-unmarked")]
 
 
-def _excused(view: PartitionView, cluster: str, what: Told) -> Bools:
+def _excused(view: PartitionView, life: Life, what: Told) -> Bools:
     """Per operation, whether its cluster was given up before its markers had to be there."""
-    end = lost_at(view, cluster)
+    end = life.lost
     if end is None:
         return np.zeros(len(what.sends), np.bool_)
-    broken = [w for w in on_cluster(view.windows, cluster) if w.start <= end]
+    broken = [w for w in on_cluster(view.windows, life.cluster) if w.start <= end]
     return np.array(
         [s.returned >= end - MARKER_GRACE or any(w.end >= s.returned for w in broken) for s in what.sends],
         np.bool_,
@@ -81,14 +97,15 @@ def _ended_otherwise(log: Log, what: Told, rows: Ints, at: Ints, kind: str) -> S
             "transactional_id": operation.transactional_id,
             "client": operation.client,
         }
-        offset = marker if kind == "commit-aborted" else int(records.offset[first])
+        offset = int(records.offset[first]) if kind == "commit-unmarked" else marker
         found.append(Found(kind=kind, cluster=log.replica.cluster, offset=offset, evidence=evidence))
     return found
 
 
 CHECK = Check(
     name="commit-aborted",
-    guarantee="A transaction whose commit was acknowledged ends in a COMMIT marker in every partition it wrote to.",
+    guarantee="A transaction whose commit was acknowledged ends in a COMMIT marker in every partition it wrote to, one whose "
+    "abort was acknowledged in none.",
     source="KIP-98; KIP-890",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
@@ -96,6 +113,11 @@ CHECK = Check(
             name="commit-aborted",
             meaning="The commit returned ok and the log has an ABORT marker for it; the offset is the marker's.",
             smallest="commit_transaction of 1 returned ok, A has 1 and ABORT: at the offset of ABORT.",
+        ),
+        AnomalyKind(
+            name="abort-committed",
+            meaning="The abort returned ok and the log has a COMMIT marker for it; the offset is the marker's.",
+            smallest="abort_transaction of 1 returned ok, A has 1 and COMMIT: at the offset of COMMIT.",
         ),
         AnomalyKind(
             name="commit-unmarked",

@@ -11,30 +11,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import ABORTED, Log, canonical, copies, runs, written
-from spark_verify.eras import promoted_at
+from spark_verify.checks.lives import examined, judged, native
+from spark_verify.checks.logs import ABORTED, Log, copies, runs, written
+from spark_verify.eras import Life
 from spark_verify.view import PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Counts copies of every payload on every cluster."""
-    findings: list[Finding] = []
-    for log in canonical(view).values():
-        findings += _repeats(view, log)
-    return findings
+    return list(judged(view, lambda life, log: _repeats(view, life, log)))
 
 
-def _repeats(view: PartitionView, log: Log) -> Sequence[Finding]:
+def _repeats(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     records, cluster = log.replica.records, log.replica.cluster
-    native = np.array([view.origin(cluster, 0) == "native"] * len(records), np.bool_)
-    cut = promoted_at(view, cluster)
-    if cut is not None:
-        native |= records.offset >= cut
+    here = native(life, records.offset)
     # An open native copy is one too many as well: nobody sends a payload twice, so its bytes were repeated.
-    counted = np.flatnonzero((records.uid >= 0) & (log.visible | (native & (log.record_state != ABORTED))))
+    counted = np.flatnonzero((records.uid >= 0) & (log.visible | (here & (log.record_state != ABORTED))))
     first, copy = copies(records.uid[counted])
-    findings: list[Finding] = list(examined(view, cluster, records.offset[counted]))
+    findings: list[Finding] = list(examined(life, records.offset[counted]))
     again = np.flatnonzero(copy > 0)
     # One replay of a stretch is one anomaly, dated by its oldest record.
     for start, end in runs(again, first[again]):
@@ -46,10 +40,10 @@ def _repeats(view: PartitionView, log: Log) -> Sequence[Finding]:
             "first_offset": original,
             "copy": int(copy[at].max()),
         }
-        if not native[row]:
+        if not here[row]:
             evidence["first_written"] = written(view, cluster, original)
             evidence["written"] = written(view, cluster, int(records.offset[row]))
-        kind = "duplicate" if native[row] else "mirrored-duplicate"
+        kind = "duplicate" if here[row] else "mirrored-duplicate"
         findings.append(Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence))
     return findings
 

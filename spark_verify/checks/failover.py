@@ -1,59 +1,99 @@
-"""failover: what each failover cost, in records (RPO) and seconds (RTO). Measured, not judged.
+"""failover: what each failover cost, in records (RPO) and seconds (RTO), and whether that was within the scenario's budgets.
 
-RPO counts records that were acknowledged on the source and are not in the destination's mirrored era, without those that
-lost-write reports. RTO runs from the fault that made the failover necessary to the first write that the destination
-acknowledged as its own. Costs become `Failover` values in `spark_verify.judge`; a failover after which nothing was
-written is unknown.
+RPO counts records that were acknowledged on the source and are not among what the destination mirrored, without those that
+lost-write reports. The source's log is the capture next to the failover, for it may have been cut since. RTO runs from the fault
+that made the failover necessary to the first write that the destination acknowledged as its own. Costs become `Failover` values
+in `spark_verify.judge`; a failover after which nothing was written is unknown. Without budgets they are measured, not judged.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from harness.model.scenario import Scenario
-from spark_verify.checks.base import Check, Clue, Examined, Finding, Unjudged
-from spark_verify.checks.logs import canonical
+from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
 from spark_verify.checks.lost_write import left_behind
-from spark_verify.checks.mirroring import hop
-from spark_verify.checks.outcomes import told
+from spark_verify.checks.mirroring import Hop, hops
+from spark_verify.eras import FOREVER, history
 from spark_verify.view import Origin, PartitionView, Promotion
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """One clue per promotion of this partition."""
-    logs = canonical(view)
     findings: list[Finding] = []
+    measured: set[tuple[str, int]] = set()
+    for compared in hops(view):
+        if isinstance(compared, Hop) and compared.crossing.promotion is not None:
+            promotion = compared.crossing.promotion
+            measured.add((promotion.link, promotion.time))
+            findings += _cost(view, promotion, compared)
     for promotion in view.promotions:
-        if promotion.source not in logs or promotion.cluster not in logs:
+        if (promotion.link, promotion.time) not in measured:
             findings.append(Unjudged(reason=f"no logs of both ends of {promotion.link} were captured"))
-            continue
-        compared = hop(view, logs[promotion.source], logs[promotion.cluster])
-        lost = left_behind(view, compared, told(view, promotion.source)) if promotion.kind == "forced" else 0
-        data = {
-            "link": promotion.link,
-            "kind": promotion.kind,
-            "fault_time": promotion.fault_time,
-            "rpo_records": lost,
-            "first_write": _first_write(view, promotion),
-        }
-        torn = [name for name in (promotion.source, promotion.cluster) if not logs[name].whole]
-        findings += [Unjudged(reason=f"the log of {name} is torn, so what is missing may not have been lost") for name in torn]
-        findings.append(Clue(cluster=promotion.cluster, offset=promotion.offset, data=data))
-        findings.append(Examined(cluster=promotion.cluster, origin="native", count=1))
     return findings
+
+
+def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[Finding]:
+    data = {
+        "link": promotion.link,
+        "kind": promotion.kind,
+        "fault_time": promotion.fault_time,
+        "rpo_records": left_behind(view, compared) if promotion.kind == "forced" else 0,
+        "first_write": _first_write(view, promotion),
+        "budgets": [view.budgets.rpo_records, view.budgets.rto_seconds],
+    }
+    torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
+    return [
+        *(Unjudged(reason=f"the log of {name} is torn, so what is missing may not have been lost") for name in torn),
+        Clue(cluster=promotion.cluster, offset=promotion.offset, data=data),
+        Examined(cluster=promotion.cluster, origin="native", count=1, life=compared.life.number, start=promotion.offset),
+    ]
 
 
 def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
     """When the destination first confirmed a write of its own: a commit, or a record sent without a transaction."""
+    mine = history(view).lives[promotion.cluster]
+    ended = next((e.ended for life in mine for e in life.eras if e.began == promotion.time and not e.source), FOREVER)
     times = (
         send.returned
         for send in view.sends
         if send.cluster == promotion.cluster
-        and send.returned > promotion.fault_time
+        and promotion.fault_time < send.returned
+        and send.invoked < ended
         and bool((send.offsets >= promotion.offset).any())
         and (send.kind == "send" or (send.ending == "commit" and send.outcome == "ok"))
     )
     return min(times, default=None)
+
+
+def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
+    """Failovers that cost more than their budgets, all partitions together: at the promotion of the first partition."""
+    by_failover: dict[tuple[int, str, str], list[Clue]] = defaultdict(list)
+    for clue in clues:
+        by_failover[_int(clue.data["fault_time"]), str(clue.data["link"]), str(clue.data["kind"])].append(clue)
+    found = []
+    for (fault_time, link, kind), mine in sorted(by_failover.items(), key=lambda item: item[0]):
+        budgets = mine[0].data["budgets"]
+        records, seconds = budgets if isinstance(budgets, list | tuple) else (None, None)
+        lost = sum(_int(c.data["rpo_records"]) for c in mine)
+        writes = [w for c in mine if isinstance(w := c.data["first_write"], int)]
+        took = round((min(writes) - fault_time) / 1e9, 3) if writes else None
+        about = {"link": link, "failover": kind}
+        if records is not None and lost > records:
+            found.append(_over("rpo-over-budget", mine[0], about | {"records": lost, "budget": records}))
+        if seconds is not None and took is not None and took > seconds:
+            found.append(_over("rto-over-budget", mine[0], about | {"seconds": took, "budget": seconds}))
+    return found
+
+
+def _over(kind: str, clue: Clue, evidence: dict[str, object]) -> Combined:
+    found = Found(kind=kind, cluster=clue.cluster, offset=clue.offset, evidence=evidence)
+    return Combined(found=found, topic=clue.topic, partition=clue.partition)
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin]]:
@@ -64,11 +104,27 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, 
 
 CHECK = Check(
     name="failover",
-    guarantee="Of every failover it is known how many acknowledged records it lost (RPO) and how long writes stood still (RTO).",
+    guarantee="Of every failover it is known how many acknowledged records it lost (RPO) and how long writes stood still (RTO), "
+    "and neither is more than the scenario's budget.",
     source="Kafka documentation, Geo-Replication; OpenChaos (RTO)",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
-    anomalies=(),
+    anomalies=(
+        AnomalyKind(
+            name="rpo-over-budget",
+            meaning="A failover lost more acknowledged records, in all partitions together, than the scenario allows.",
+            smallest="A acknowledged 1 2, B has 1 and was promoted, the budget is 0 records: at the promotion offset on B.",
+        ),
+        AnomalyKind(
+            name="rto-over-budget",
+            meaning="After a failover the first write was acknowledged later than the scenario allows.",
+            smallest="A died at second 500, B's first commit returned at 504, the budget is 3 s: at the promotion offset on B.",
+            despite_torn=True,
+        ),
+    ),
+    complete=frozenset({"promotions", "sends"}),
     kernel=kernel,
+    combine=combine,
+    keeps_clues=True,
     unit="promotions",
     due_at=_due,
     when="those of every failover that is scheduled or took place",

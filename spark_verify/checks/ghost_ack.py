@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import Log, canonical, copies, locate, runs
+from spark_verify.checks.lives import every, examined, log_of, native, own
+from spark_verify.checks.logs import Log, copies, locate, runs
 from spark_verify.checks.outcomes import Told, told
-from spark_verify.eras import home, promoted_at
+from spark_verify.eras import Life
 from spark_verify.view import Ints, PartitionView
 
 REASONS = (
@@ -29,33 +29,36 @@ REASONS = (
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Looks up every acknowledged offset in the log of the cluster that acknowledged it."""
-    logs = canonical(view)
+    """Looks up every acknowledged offset in the log that the acknowledging cluster had then."""
     findings: list[Finding] = []
-    for cluster in sorted({s.cluster for s in view.sends}):
-        what = told(view, cluster)
+    for life in every(view):
+        what = told(view, life)
         acked = np.flatnonzero(what.acked >= 0)
         if not len(acked):
             continue
-        if cluster != home(view.topic) and promoted_at(view, cluster) is None:
-            findings.append(Unjudged(reason=f"{cluster} acknowledged writes to {view.topic} but no promotion was recorded"))
-        elif cluster not in logs:
-            findings.append(Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}"))
+        log = log_of(view, life)
+        if all(era.origin == "mirrored" for era in life.eras):
+            findings.append(Unjudged(reason=f"{life.cluster} acknowledged writes to {view.topic} but no promotion was recorded"))
+        elif log is None:
+            findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
         else:
-            findings += _judge(view, logs[cluster], what, acked)
+            findings += own(life, log.replica, _judge(life, log, what, acked))
     return findings
 
 
-def _judge(view: PartitionView, log: Log, what: Told, acked: Ints) -> Sequence[Finding]:
+def _judge(life: Life, log: Log, what: Told, acked: Ints) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     acked = acked[what.acked[acked] >= log.replica.log_start]
-    offsets, cut = what.acked[acked], promoted_at(view, cluster) or 0
-    findings: list[Finding] = list(examined(view, cluster, np.maximum(offsets, cut)))
+    offsets = what.acked[acked]
+    here = native(life, offsets)
+    # One that points at what is not the cluster's own is an acknowledgement of its own era all the same.
+    first_own = next(era.start for era in life.eras if era.origin == "native")
+    findings: list[Finding] = list(examined(life, np.where(here, offsets, np.maximum(first_own, 0 if life.last else life.cut))))
     at = locate(records.offset, offsets)
     holder = np.where(at >= 0, records.uid[at] if len(records) else -1, -1)
     reason = np.select(
         [
-            offsets < cut,
+            ~here,
             (copies(offsets)[1] > 0) & (holder != what.uid[acked]),
             offsets >= log.replica.end,
             at < 0,

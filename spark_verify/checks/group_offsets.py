@@ -15,15 +15,17 @@ had synced nothing before the failover, which is promised nowhere and said in th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Final, Literal
 
 import numpy as np
 
 from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
-from spark_verify.checks.logs import Log, among, canonical, distinct, locate
-from spark_verify.eras import promoted_at
-from spark_verify.view import Ints, Origin, PartitionView, Promotion, Read
+from spark_verify.checks.logs import Log, among, distinct, locate
+from spark_verify.checks.mirroring import Hop, hops
+from spark_verify.eras import FOREVER
+from spark_verify.view import Ints, Origin, PartitionView, Promotion, Read, Watermarks
 
 OFFSET_LAG_MAX: Final = 100
 """MirrorMaker 2's default of offset.lag.max: records between two offset syncs."""
@@ -35,16 +37,40 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Judges every group that read on the source before a failover and on the destination only after it."""
     if not view.mirror.options.get("groups", ".*"):
         return []
-    logs = canonical(view)
     findings: list[Finding] = []
-    for promotion in view.promotions:
-        if promotion.source not in logs or promotion.cluster not in logs:
+    for compared in hops(view):
+        if not isinstance(compared, Hop) or compared.crossing.promotion is None:
             continue
-        for group in sorted({r.group for r in view.reads if r.group} - _settled(view, promotion)):
-            findings += _sampled(view, promotion, group)
-            findings += _judge(view, promotion, group, logs[promotion.source], logs[promotion.cluster])
-            findings += _checkpoints(view, promotion, group, logs[promotion.cluster])
+        promotion, then = compared.crossing.promotion, during(view, compared)
+        for group in sorted({r.group for r in then.reads if r.group} - _settled(then, promotion)):
+            findings += _sampled(then, promotion, group)
+            findings += _judge(then, promotion, group, compared.source, compared.destination, _polls(view, group))
+            findings += _checkpoints(then, promotion, group, compared.destination, _polls(view, group))
     return findings
+
+
+def during(view: PartitionView, compared: Hop) -> PartitionView:
+    """What was seen of groups from when the destination began to follow until the next failover away from it."""
+    began = compared.crossing.began
+    later = [p.fault_time for p in view.promotions if p.source == compared.crossing.destination and p.time > began]
+    ended = min(later, default=FOREVER)
+    marks = view.watermarks
+    return replace(
+        view,
+        reads=[r for r in view.reads if began <= r.time and r.returned <= ended],
+        groups=[g for g in view.groups if began <= g.time <= ended],
+        watermarks={name: _within(mine, began, ended) for name, mine in marks.items()} if began or later else marks,
+    )
+
+
+def _within(marks: Watermarks, began: int, ended: int) -> Watermarks:
+    inside = (marks.time >= began) & (marks.returned <= ended)
+    return Watermarks(**{f.name: getattr(marks, f.name)[inside] for f in fields(Watermarks)})
+
+
+def _polls(view: PartitionView, group: str) -> Sequence[Read]:
+    """All that members of a group ever got, on whatever cluster."""
+    return [r for r in view.reads if r.group == group and r.kind == "poll" and len(r.uids)]
 
 
 def _settled(view: PartitionView, promotion: Promotion) -> set[str]:
@@ -63,7 +89,9 @@ def _sampled(view: PartitionView, promotion: Promotion, group: str) -> Sequence[
     return [Examined(cluster=cluster, origin="checkpoints", count=count) for cluster, count in told.items() if count]
 
 
-def _judge(view: PartitionView, promotion: Promotion, group: str, source: Log, destination: Log) -> Sequence[Finding]:
+def _judge(
+    view: PartitionView, promotion: Promotion, group: str, source: Log, destination: Log, polls: Sequence[Read]
+) -> Sequence[Finding]:
     own = [r for r in view.reads if r.group == group]
     commits = [r for r in own if r.cluster == promotion.source and r.kind == "commit" and r.position >= 0]
     after = [r for r in own if r.cluster == promotion.cluster and r.kind == "poll" and len(r.uids)]
@@ -71,11 +99,11 @@ def _judge(view: PartitionView, promotion: Promotion, group: str, source: Log, d
         return []
     committed = max(commits, key=lambda r: r.returned)
     ours = destination.replica.records
-    mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & (ours.offset < (promoted_at(view, promotion.cluster) or 0)))
+    mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset))
     at = locate(source.replica.records.uid, ours.uid[mirrored])
     mirrored, at = mirrored[at >= 0], at[at >= 0]
     origin = source.replica.records.offset[at]
-    got = _uids(r for r in own if r.kind == "poll")
+    got = _uids(polls)
     first = min(after, key=lambda r: r.returned)
     start = int(first.offsets[0])
     skipped = mirrored[(ours.offset[mirrored] < start) & (origin >= committed.position) & ~among(ours.uid[mirrored], got)]
@@ -110,7 +138,9 @@ def _bound(commits: Sequence[Read], committed: Read, origin: Ints) -> int:
     return recent + OFFSET_LAG_MAX + behind
 
 
-def _checkpoints(view: PartitionView, promotion: Promotion, group: str, destination: Log) -> Sequence[Finding]:
+def _checkpoints(
+    view: PartitionView, promotion: Promotion, group: str, destination: Log, polls: Sequence[Read]
+) -> Sequence[Finding]:
     """What the mirror committed for the group on the destination, as sampled before the failover.
 
     The same thread samples bounds and groups, one after the other: the first high watermark asked for after a group's
@@ -119,7 +149,6 @@ def _checkpoints(view: PartitionView, promotion: Promotion, group: str, destinat
     told = [g for g in view.groups if g.group == group and g.cluster == promotion.cluster and g.time < promotion.fault_time]
     marks = view.watermarks.get(promotion.cluster)
     reached = np.maximum.accumulate(marks.high_watermark) if marks is not None else np.empty(0, np.int64)
-    polls = [r for r in view.reads if r.group == group and r.kind == "poll" and len(r.uids)]
     ours = destination.replica.records
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset))
     findings: list[Finding] = []
@@ -155,8 +184,10 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, 
     groups = [w for w in scenario.workloads if w.kind == "readers" and not w.options.get("assign")]
     read = {str(w.options.get("cluster", w.home)) for w in groups if w.options.get("follow", True)}
     due: set[tuple[str, Origin | Literal["checkpoints"]]] = set()
-    for promotion in promotions:
+    for promotion in sorted(promotions, key=lambda p: p.time):
         if promotion.source in read:
+            # Groups follow the failover, and the next one too.
+            read.add(promotion.cluster)
             due |= {(promotion.cluster, "mirrored"), (promotion.source, "checkpoints")}
     return due
 

@@ -18,10 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.byte_equality import KEEP_OFFSETS
-from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import NOWHERE, Log, canonical, read
-from spark_verify.eras import home, lost_at, on_cluster, promoted_at
+from spark_verify.checks.lives import every, examined, log_of, marks_in
+from spark_verify.checks.logs import NOWHERE, Log, read
+from spark_verify.eras import KEEP_OFFSETS, Life, on_cluster
 from spark_verify.view import Bools, Ints, PartitionView, Watermarks
 
 TIMEOUT = 75_000_000_000
@@ -29,19 +28,19 @@ TIMEOUT = 75_000_000_000
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Judges every sample of every cluster, and what is still open at the end."""
-    logs = canonical(view)
+    """Judges every sample of every life of a log against the bytes of that life, and what is still open at the end."""
     findings: list[Finding] = []
-    for cluster, marks in sorted(view.watermarks.items()):
-        told = np.flatnonzero((marks.last_stable >= 0) & (marks.high_watermark >= 0))
-        findings += examined(view, cluster, np.maximum(marks.last_stable[told] - 1, 0))
-        # Up to the first offset that is its own the log is mirrored, so a sample counts for the record below its LSO.
-        findings += _order(view, cluster, marks, told)
-        if cluster in logs and logs[cluster].whole:
-            findings += _recomputed(read(logs[cluster].replica, untracked=True), marks, told)
-    for cluster, log in logs.items():
-        if lost_at(view, cluster) is None and log.whole:
-            findings += _hanging(view, log)
+    for life in every(view):
+        log, marks = log_of(view, life), marks_in(view, life)
+        if marks is not None:
+            told = np.flatnonzero((marks.last_stable >= 0) & (marks.high_watermark >= 0))
+            # Up to the first offset that is its own the log is mirrored, so a sample counts for the record below its LSO.
+            findings += examined(life, np.maximum(marks.last_stable[told] - 1, 0))
+            findings += _order(view, life.cluster, marks, told)
+            if log is not None and log.whole:
+                findings += _recomputed(read(log.replica, untracked=True), marks, told)
+        if life.last and life.lost is None and log is not None and log.whole:
+            findings += _hanging(view, life, log)
     return findings
 
 
@@ -129,10 +128,11 @@ def attained(log: Log, values: Ints) -> tuple[Ints, Ints]:
     return first.astype(np.int64), last.astype(np.int64)
 
 
-def _hanging(view: PartitionView, log: Log) -> Sequence[Finding]:
+def _hanging(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     every, records, cluster = log.transactions, log.replica.records, log.replica.cluster
-    copied = view.mirror.kind in KEEP_OFFSETS and cluster != home(view.topic)
-    given_up = (promoted_at(view, cluster) or 0) if copied else 0
+    # What came over a link before the cluster was promoted again, or for the first time.
+    own = [e.start for e in life.eras[1:] if e.origin == "native"] if view.mirror.kind in KEEP_OFFSETS else []
+    given_up = own[-1] if own else 0
     findings = []
     for i in np.flatnonzero(every.marker == NOWHERE).tolist():
         at = np.flatnonzero(records.offset >= every.first[i])

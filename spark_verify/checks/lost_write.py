@@ -8,55 +8,59 @@ era no longer has: asynchronous mirroring may leave the tail behind, but what th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import OPEN, Log, among, canonical, locate, runs
-from spark_verify.checks.mirroring import Hop, hop
-from spark_verify.checks.outcomes import Told, read_uids, told
-from spark_verify.eras import FOREVER, lost_at, promoted_at
+from spark_verify.checks.lives import every, examined, log_of, native, own
+from spark_verify.checks.logs import OPEN, Log, among, locate, runs
+from spark_verify.checks.mirroring import Hop, hops
+from spark_verify.checks.outcomes import Told, told
+from spark_verify.eras import FOREVER, Life
 from spark_verify.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks for every record that must be there, first where it was acknowledged, then over each hop."""
-    logs = canonical(view)
     findings: list[Finding] = []
-    heard = {cluster: told(view, cluster) for cluster in sorted({s.cluster for s in view.sends})}
-    for cluster, what in heard.items():
-        findings += _native(view, logs.get(cluster), cluster, what)
-    for source, destination in view.hops():
-        if source in logs and destination in logs:
-            findings += _mirrored(view, hop(view, logs[source], logs[destination]), heard)
+    heard: list[Told] = []
+    for life in every(view):
+        what = told(view, life)
+        if not len(what):
+            continue
+        log = log_of(view, life)
+        findings += own(life, None if log is None else log.replica, _native(view, log, life, what))
+        heard.append(told(view, life, earlier=False))
+    for compared in hops(view):
+        if isinstance(compared, Hop):
+            findings += _mirrored(view, compared, heard)
         elif heard:
-            missing = source if source not in logs else destination
-            findings.append(Unjudged(reason=f"no log of {missing} was captured for {view.topic}-{view.partition}"))
+            findings.append(Unjudged(reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"))
     return findings
 
 
-def _native(view: PartitionView, log: Log | None, cluster: str, what: Told) -> Sequence[Finding]:
-    must = np.flatnonzero(what.must)
+def _native(view: PartitionView, log: Log | None, life: Life, what: Told) -> Sequence[Finding]:
+    must, cluster = np.flatnonzero(what.must), life.cluster
     if log is None:
         return [Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}")] if len(must) else []
     at = locate(log.replica.records.uid, what.uid[must])
     deleted = (what.acked[must] >= 0) & (what.acked[must] < log.replica.log_start)
     must, at = must[~deleted], at[~deleted]
     shown = np.where(at >= 0, log.replica.records.offset[at] if len(log.replica.records) else -1, what.acked[must])
-    findings: list[Finding] = list(examined(view, cluster, np.maximum(shown, promoted_at(view, cluster) or 0)))
-    absent, hidden = must[at < 0], must[(at >= 0) & ~_kept(view, log, at)]
+    first_own = next((e.start for e in reversed(life.eras) if e.origin == "native"), 0)
+    findings: list[Finding] = list(examined(life, np.where(native(life, shown), shown, first_own)))
+    absent, hidden = must[at < 0], must[(at >= 0) & ~_kept(life, log, at)]
     if reason := incomplete(view, log):
         return [*findings, Unjudged(reason=reason)] if len(absent) else findings
     return [*findings, *_lost(what, absent, cluster, "absent"), *_lost(what, hidden, cluster, "not visible")]
 
 
-def _kept(view: PartitionView, log: Log, at: Ints) -> Bools:
+def _kept(life: Life, log: Log, at: Ints) -> Bools:
     """Whether each record is visible, or was still waiting for its marker when its cluster was given up."""
     if not len(log.replica.records):
         return np.zeros(len(at), np.bool_)
-    waiting = (log.record_state[at] == OPEN) & (lost_at(view, log.replica.cluster) is not None)
+    waiting = (log.record_state[at] == OPEN) & (life.lost is not None)
     return np.asarray(log.visible[at] | waiting)
 
 
@@ -66,6 +70,12 @@ def incomplete(view: PartitionView, log: Log) -> str:
     if not log.whole:
         return f"the log of {replica.cluster} is torn, so what is missing may have been there"
     copies = sum(1 for r in view.replicas if r.cluster == replica.cluster)
+    if any(replica is r for r in view.earlier):
+        return (
+            ""
+            if replica.leader
+            else f"the leader of {view.topic}-{view.partition} on {replica.cluster} is unknown at {replica.moment}"
+        )
     brokers = min((c.brokers for c in view.topology.clusters if c.name == replica.cluster), default=1)
     if not replica.leader and copies < min(3, brokers):
         return (
@@ -94,7 +104,7 @@ def _lost(what: Told, rows: Ints, cluster: str, how: str, **evidence: object) ->
     ]
 
 
-def _mirrored(view: PartitionView, compared: Hop, heard: Mapping[str, Told]) -> Sequence[Finding]:
+def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Told]) -> Sequence[Finding]:
     if not (compared.source.whole and compared.destination.whole):
         return [Unjudged(reason="a log is torn, so what is missing may have been there")] if len(compared.missing) else []
     holes = compared.holes
@@ -106,57 +116,77 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Mapping[str, Told]) -> 
 
 def _shown(view: PartitionView, compared: Hop) -> Ints:
     """Positions of the missing tail that the destination once had: a reader got them, or a high watermark covered them."""
-    cluster = compared.destination.replica.cluster
     behind = compared.behind
-    got = among(compared.source.replica.records.uid[compared.sequence[behind]], read_uids(view, cluster))
-    got[: covered(view, compared.destination)] = True
+    got = among(compared.source.replica.records.uid[compared.sequence[behind]], _read_there(view, compared))
+    got[: covered(view, compared)] = True
     return behind[got]
 
 
-def covered(view: PartitionView, log: Log) -> int:
+def _read_there(view: PartitionView, compared: Hop) -> Ints:
+    """Every payload id that readers of the destination got since it followed the source."""
+    cluster, began = compared.crossing.destination, compared.crossing.began
+    parts = [r.uids for r in view.reads if r.cluster == cluster and r.kind == "poll" and r.time >= began]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def covered(view: PartitionView, compared: Hop) -> int:
     """How many offsets between the end of the mirrored bytes and the promotion offset the destination was seen to have had.
 
     Seen by a sampled high watermark, or by the position of a reader, which gets no further than the high watermark. Only what
     was seen before the first native write to this partition was asked for counts: from then on the log ends above the
     promotion offset whether the mirrored tail is there or not. All these times are one harness' clock.
     """
-    cluster = log.replica.cluster
-    cut = promoted_at(view, cluster)
-    if cut is None:
+    log, crossing = compared.destination, compared.crossing
+    cluster, promotion, cut = log.replica.cluster, crossing.promotion, crossing.end
+    if promotion is None:
         return 0
-    first = min((s.invoked for s in view.sends if s.cluster == cluster), default=FOREVER)
-    before = max(first, *(p.time for p in view.promotions if p.cluster == cluster))
+    since = [s.invoked for s in view.sends if s.cluster == cluster and s.invoked >= crossing.began]
+    before = max(min(since, default=FOREVER), promotion.time)
     marks = view.watermarks.get(cluster)
-    seen = marks.high_watermark[marks.returned <= before].tolist() if marks is not None else []
-    seen += [r.position for r in view.reads if r.cluster == cluster and r.kind == "poll" and r.returned <= before]
+    inside = (marks.returned <= before) & (marks.time >= crossing.began) if marks is not None else None
+    seen = marks.high_watermark[inside].tolist() if marks is not None else []
+    polls = (r for r in view.reads if r.cluster == cluster and r.kind == "poll")
+    seen += [r.position for r in polls if crossing.began <= r.time and r.returned <= before]
     below = log.replica.batches.last_offset[log.replica.batches.base_offset < cut]
     end = int(below.max()) + 1 if len(below) else log.replica.log_start
     return max(0, min(max(seen, default=0), cut) - end)
 
 
-def _missing(compared: Hop, heard: Mapping[str, Told], positions: Ints, how: str) -> Sequence[Finding]:
+def _missing(compared: Hop, heard: Sequence[Told], positions: Ints, how: str) -> Sequence[Finding]:
     uids = compared.source.replica.records.uid[compared.sequence[positions]]
     findings: list[Finding] = []
-    for cluster, what in heard.items():
+    for what in heard:
         row = locate(what.uid, uids)
         due = (row >= 0) & (what.must[row] if len(what) else False)
         for start, end in runs(positions[due], row[due]):
             where = compared.neighbours(int(positions[due][start]))
             missing_on = compared.destination.replica.cluster
-            findings += _lost(what, row[due][start:end], cluster, how, missing_on=missing_on, **where)
+            findings += _lost(what, row[due][start:end], what.sends[0].cluster, how, missing_on=missing_on, **where)
     return findings
 
 
-def left_behind(view: PartitionView, compared: Hop, what: Told) -> int:
-    """Acknowledged records of the source that a forced failover lost (RPO): not mirrored, and not a lost-write either.
+def left_behind(view: PartitionView, compared: Hop) -> int:
+    """Acknowledged records that a forced failover lost (RPO): not mirrored, and not a lost-write either.
 
-    Those without a marker when the source was given up are among them.
+    Those without a marker when the source was given up are among them; and those that the source had from where it mirrored.
     """
-    never_arrived = what.uid[what.must & (what.acked >= 0)]
+    never_arrived = np.concatenate([np.empty(0, np.int64), *_acknowledged(view, compared)])
     uids = compared.destination.replica.records.uid[compared.mirrored]
     gone = ~among(never_arrived, uids)
     lost = np.concatenate((compared.holes, _shown(view, compared)))
     return int(np.count_nonzero(gone & ~among(never_arrived, compared.source.replica.records.uid[compared.sequence[lost]])))
+
+
+def _acknowledged(view: PartitionView, compared: Hop) -> Iterator[Ints]:
+    """Payload ids that clients of the source, or of those upstream of it, were promised and that this crossing was to bring."""
+    crossing, there = compared.crossing, compared.source.replica.records.uid
+    for life in every(view):
+        what = told(view, life, earlier=False)
+        due = what.uid[what.must & (what.acked >= crossing.start)] if len(what) else what.uid
+        if (life.cluster, life.number) == (crossing.source, crossing.source_life):
+            yield due
+        elif life.cluster not in (crossing.source, crossing.destination):
+            yield due[among(due, there)]
 
 
 CHECK = Check(

@@ -15,20 +15,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.byte_equality import KEEP_OFFSETS
-from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import NOWHERE, Log, canonical, followed
-from spark_verify.eras import eras
+from spark_verify.checks.lives import examined, judged, owners_of
+from spark_verify.checks.logs import NOWHERE, Log, followed
+from spark_verify.eras import KEEP_OFFSETS, Life
 from spark_verify.view import ABORT, COMMIT, DATA, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Pairs transactions and markers of every cluster's log."""
-    findings: list[Finding] = []
-    for cluster, log in canonical(view).items():
-        findings += examined(view, cluster, log.transactions.first)
-        findings += [*_epochs(log), *_overrun(view, log), *_stale(log)]
-    return findings
+
+    def judge(life: Life, log: Log) -> Sequence[Finding]:
+        return [*examined(life, log.transactions.first), *_epochs(log), *_overrun(view, life, log), *_stale(life, log)]
+
+    return list(judged(view, judge))
 
 
 def _epochs(log: Log) -> Sequence[Finding]:
@@ -53,13 +52,13 @@ def _epochs(log: Log) -> Sequence[Finding]:
     return found
 
 
-def _overrun(view: PartitionView, log: Log) -> Sequence[Finding]:
+def _overrun(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     """Operations whose producer id went on to the next one, in the same epoch, without a marker in between."""
     cluster, records, batches = log.replica.cluster, log.replica.records, log.replica.batches
     following = followed(log)
     rows = np.flatnonzero(following >= 0)
     own = np.zeros(len(rows), np.bool_)
-    for era in eras(view, cluster):
+    for era in life.eras:
         if era.origin == "native" or view.mirror.kind in KEEP_OFFSETS:
             own |= (records.offset[rows] >= era.start) & (records.offset[following[rows]] < era.end)
     # A new epoch is told by `_epochs` already.
@@ -78,8 +77,11 @@ def _overrun(view: PartitionView, log: Log) -> Sequence[Finding]:
     return found
 
 
-def _stale(log: Log) -> Sequence[Finding]:
-    """Data whose epoch is below that of the last marker of its producer id before it."""
+def _stale(life: Life, log: Log) -> Sequence[Finding]:
+    """Data whose epoch is below that of the last marker of its producer id before it, both of one owner's clients.
+
+    That two owners handed out one id is producer-id-uniqueness' to tell.
+    """
     batches = log.replica.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
     part = np.flatnonzero((batches.producer_id >= 0) & (marker | (batches.control == DATA)))
@@ -90,6 +92,8 @@ def _stale(log: Log) -> Sequence[Finding]:
     last = np.maximum.accumulate(np.where(marker[order], place, -1))
     fenced = (last >= 0) & (pid[np.maximum(last, 0)] == pid) & ~marker[order]
     fence = batches.producer_epoch[order[np.maximum(last, 0)]]
+    owner = owners_of(life, batches.base_offset[order])
+    fenced &= owner == owner[np.maximum(last, 0)]
     stale = np.flatnonzero(fenced & (batches.producer_epoch[order] < fence))
     return [
         Found(

@@ -1,34 +1,39 @@
-"""One hop of a mirror, compared without offsets: which records of the source arrived at the destination, and in what order.
+"""One crossing of a link, compared without offsets: which records of the source arrived at the destination, and in what order.
 
 The source's sequence is its data records that a read_committed reader gets, in offset order, each payload once. The
-destination's is what a read_committed reader gets of its mirrored era. MirrorMaker 2 keeps order and moves offsets, so a
-record's identity is its payload id and its content the digest (`spark_verify.view.Records`).
+destination's is what a read_committed reader gets of what came with the crossing (`spark_verify.eras`). MirrorMaker 2 keeps
+order and moves offsets, so a record's identity is its payload id and its content the digest (`spark_verify.view.Records`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from spark_verify.checks.logs import PLAIN, Log, copies, distinct, locate
-from spark_verify.eras import FOREVER, home, promoted_at
+from spark_verify.checks.lives import source_log
+from spark_verify.checks.logs import PLAIN, Log, copies, distinct, locate, read
+from spark_verify.eras import FOREVER, KEEP_OFFSETS, Crossing, Era, History, Life, history
 from spark_verify.view import Ints, PartitionView
 
-Tail = Literal["lost-with-source", "drained", "unknown"]
+Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
+"""What a tail that did not arrive means; of a comparison over several hops, nothing: each hop says that of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
     """What crossed one link. `sequence` are record indices of the source in the order they should arrive.
 
-    `mirrored` are record indices of the destination, in file order, of all that is visible and ours in its mirrored era; `first`
+    `life` is the destination's. `mirrored` are its record indices, in file order, of what is visible, ours and came over; `first`
     and `copy` say which earlier of them it repeats and how often before, `position` where in `sequence` it belongs (-1: nowhere).
     Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are the positions
     that have one and that have none, `front` is the last of `present` (-1: nothing arrived).
     """
 
+    crossing: Crossing
+    life: Life
     source: Log
     destination: Log
     sequence: Ints
@@ -61,13 +66,63 @@ class Hop:
         }
 
 
-def hop(view: PartitionView, source: Log, destination: Log) -> Hop:
-    """Compares what the source has with what the destination's mirrored era has."""
+def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str]:
+    """Every crossing, compared; or the cluster of which no log was captured to compare with.
+
+    `end_to_end`: also what is further away than one link from where it was written.
+    """
+    told = history(view)
+    finals = view.canonical()
+    for crossing in (*told.crossings, *(_far(view) if end_to_end else ())):
+        if crossing.destination not in finals:
+            yield crossing.destination
+            continue
+        source = source_log(view, told, crossing.source, crossing.source_life)
+        if source is None:
+            yield crossing.source
+            continue
+        # What arrived is below every later cut of the destination: what it had in the end speaks.
+        life = told.lives[crossing.destination][-1]
+        yield hop(view, crossing, life, source, read(finals[crossing.destination]))
+
+
+def _far(view: PartitionView) -> Iterator[Crossing]:
+    """Mirrored eras whose owner is not where they were mirrored from, as if they had come in one hop."""
+    if view.mirror.kind not in KEEP_OFFSETS:
+        return
+    told = history(view)
+    for cluster, mine in told.lives.items():
+        for era in mine[-1].eras:
+            number = next((n for n, life in enumerate(told.lives.get(era.owner, ())) if _same(life, era.start, era.began)), -1)
+            if era.source and era.owner != era.source and number >= 0:
+                yield Crossing(
+                    source=era.owner, destination=cluster, start=era.start, end=era.end, began=era.began, ended=FOREVER,
+                    promotion=None, life=mine[-1].number, source_life=number, far=_links(told, era),
+                )  # fmt: skip
+
+
+def _links(told: History, era: Era) -> int:
+    """Over how many links an era came from its owner."""
+    links, source = 1, era.source
+    while source != era.owner and links < len(told.lives):
+        source, links = told.lives[source][-1].era(era.start).source or era.owner, links + 1
+    return links
+
+
+def _same(life: Life, start: int, began: int) -> bool:
+    """Whether a life has the era that began there and then."""
+    return any((e.start, e.began, e.source) == (start, began, "") for e in life.eras)
+
+
+def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destination: Log) -> Hop:
+    """Compares what the source has with what came over to the destination."""
     theirs, ours = source.replica.records, destination.replica.records
-    cut = promoted_at(view, destination.replica.cluster)
-    sequence = np.flatnonzero(source.visible & (theirs.uid >= 0))
+    # Offsets of a mirror that moves them begin at 0 on both sides.
+    sent = (theirs.offset >= crossing.start) & (theirs.offset < (crossing.end if crossing.far else FOREVER))
+    sequence = np.flatnonzero(source.visible & (theirs.uid >= 0) & sent)
     sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
-    mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & (ours.offset < (FOREVER if cut is None else cut)))
+    came = (ours.offset >= crossing.start) & (ours.offset < crossing.end)
+    mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & came)
     first, copy = copies(ours.uid[mirrored])
     position = locate(theirs.uid[sequence], ours.uid[mirrored])
     arrived_at = np.full(len(sequence), -1, np.int64)
@@ -75,6 +130,8 @@ def hop(view: PartitionView, source: Log, destination: Log) -> Hop:
     arrived_at[position[kept]] = ours.offset[mirrored[kept]]
     present = np.flatnonzero(arrived_at >= 0)
     return Hop(
+        crossing=crossing,
+        life=life,
         source=source,
         destination=destination,
         sequence=sequence,
@@ -86,21 +143,23 @@ def hop(view: PartitionView, source: Log, destination: Log) -> Hop:
         present=present,
         missing=np.flatnonzero(arrived_at < 0),
         front=int(present[-1]) if len(present) else -1,
-        tail=_tail(view, source.replica.cluster, destination.replica.cluster),
+        tail=_tail(view, crossing),
     )
 
 
-def _tail(view: PartitionView, source: str, destination: str) -> Tail:
-    if any(p.kind == "forced" and (p.source == source or p.cluster == destination) for p in view.promotions):
-        return "lost-with-source"
-    return "drained" if any(p.cluster == destination for p in view.promotions) else "unknown"
+def _tail(view: PartitionView, crossing: Crossing) -> Tail:
+    if crossing.far:
+        return "another-hop"
+    if crossing.promotion is not None:
+        return "lost-with-source" if crossing.promotion.kind == "forced" else "drained"
+    # Another destination was promoted in place of the one that died.
+    lost = [p for p in view.promotions if p.kind == "forced" and p.source == crossing.source and p.time >= crossing.began]
+    return "lost-with-source" if lost else "unknown"
 
 
-def not_promoted(view: PartitionView, cluster: str) -> bool:
+def not_promoted(view: PartitionView, life: Life) -> bool:
     """Whether clients wrote to a mirrored log that nobody promoted: then nothing tells their records from a mirror's."""
-    if cluster == home(view.topic) or promoted_at(view, cluster) is not None:
-        return False
-    return any(s.cluster == cluster for s in view.sends)
+    return all(e.origin == "mirrored" for e in life.eras) and any(s.cluster == life.cluster for s in view.sends)
 
 
 def repeated_at_source(compared: Hop) -> Ints:

@@ -12,30 +12,28 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import among, canonical, runs, written
-from spark_verify.checks.mirroring import Hop, aborted_or_open, hop, not_promoted, repeated_at_source
+from spark_verify.checks.lives import examined
+from spark_verify.checks.logs import among, runs, written
+from spark_verify.checks.mirroring import Hop, aborted_or_open, hops, not_promoted, repeated_at_source
 from spark_verify.view import Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Compares every hop of this partition's topic."""
-    logs = canonical(view)
+    """Compares every crossing of a link, and both ends of several."""
     findings: list[Finding] = []
-    for source, destination in view.hops():
-        if source in logs and destination in logs:
-            findings += _judge(view, hop(view, logs[source], logs[destination]))
+    for compared in hops(view, end_to_end=True):
+        if isinstance(compared, Hop):
+            findings += _judge(view, compared)
         else:
-            missing = source if source not in logs else destination
-            findings.append(Unjudged(reason=f"no log of {missing} was captured for {view.topic}-{view.partition}"))
+            findings.append(Unjudged(reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"))
     return findings
 
 
 def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     cluster = compared.destination.replica.cluster
     offsets = compared.destination.replica.records.offset[compared.mirrored]
-    findings: list[Finding] = list(examined(view, cluster, offsets))
-    if not_promoted(view, cluster):
+    findings: list[Finding] = [] if compared.crossing.far else list(examined(compared.life, offsets))
+    if not_promoted(view, compared.life):
         reason = f"clients wrote to {view.topic} on {cluster} but no promotion was recorded: what was mirrored cannot be told"
         return [*findings, Unjudged(reason=reason)]
     torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]

@@ -16,70 +16,68 @@ from itertools import combinations
 import numpy as np
 
 from harness.model.payload import PROCESS_SHIFT
-from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found
-from spark_verify.eras import promoted_at
+from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding, Found
+from spark_verify.checks.lives import examined, judged, native, owners_of, sends_of
+from spark_verify.checks.logs import Log
+from spark_verify.eras import Life
 from spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
 
 KIND = "producer-id-collision"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Who used which id in this partition's bytes, and who said so; collisions with mirrored ids at once."""
-    findings: list[Finding] = []
-    for cluster, replica in view.canonical().items():
-        findings += _in_bytes(view, cluster, replica)
-    return [*findings, *_as_told(view)]
+    """Who used which id in this partition's bytes, and who said so; ids that two clusters handed out, at once."""
+    found = judged(view, lambda life, log: _in_bytes(view, life, log))
+    return [*found, *_as_told(view)]
 
 
-def _in_bytes(view: PartitionView, cluster: str, replica: Replica) -> Sequence[Finding]:
-    batches, records = replica.batches, replica.records
-    home = view.origin(cluster, 0) == "native"
-    cut = promoted_at(view, cluster)
+def _in_bytes(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
+    replica, batches, records = log.replica, log.replica.batches, log.replica.records
     with_id = (batches.producer_id >= 0) & (batches.control == DATA)
-    native = with_id & (batches.base_offset >= (0 if home else (2**62 if cut is None else cut)))
-    findings: list[Finding] = []
-    for origin, chosen in (("native", native), ("mirrored", with_id & ~native)):
-        if chosen.any():
-            count = int(np.count_nonzero(chosen))
-            findings.append(Examined(cluster=cluster, origin="native" if origin == "native" else "mirrored", count=count))
+    here = with_id & native(life, batches.base_offset)
     process = np.full(len(batches), -1, np.int64)
     ours = np.flatnonzero(records.uid >= 0)
     process[records.batch[ours][::-1]] = records.uid[ours][::-1] >> PROCESS_SHIFT
-    taken = _mirrored_ids(cluster, replica, native, with_id & ~native)
-    findings += taken
-    if not home and cut is not None:
-        findings += _refused(view, replica, with_id & ~native, {int(str(f.evidence["producer_id"])) for f in taken})
-    return [*findings, *_clues(cluster, replica, np.flatnonzero(native & (process >= 0)), process)]
+    taken = _twice(life, replica, with_id, process)
+    findings: list[Finding] = [*examined(life, batches.base_offset[with_id]), *taken]
+    if here.any() or any(e.origin == "native" for e in life.eras):
+        findings += _refused(view, life, replica, with_id & ~here, {int(str(f.evidence["producer_id"])) for f in taken})
+    return [*findings, *_clues(life.cluster, replica, np.flatnonzero(here & (process >= 0)), process)]
 
 
-def _mirrored_ids(cluster: str, replica: Replica, native: Bools, mirrored: Bools) -> Sequence[Found]:
-    """Native batches with an id that the mirror wrote with after the last reset before them; one finding per id."""
+def _twice(life: Life, replica: Replica, with_id: Bools, process: Ints) -> Sequence[Found]:
+    """Batches with an id that another cluster's producer wrote with after the last reset before them; one finding per id.
+
+    Both may have been mirrored: then two clusters upstream handed it out (KIP-1279, chains).
+    """
     batches = replica.batches
-    resets = np.flatnonzero(batches.control == OTHER_CONTROL)
-    found = []
-    for pid in np.intersect1d(batches.producer_id[native], batches.producer_id[mirrored]).tolist():
-        ours = np.flatnonzero(native & (batches.producer_id == pid))
-        theirs = np.flatnonzero(mirrored & (batches.producer_id == pid))
-        before = np.searchsorted(resets, ours)
-        reset = np.where(before > 0, resets[before - 1], -1) if len(resets) else np.full(len(ours), -1, np.int64)
-        clash = np.flatnonzero(reset < theirs[-1])
-        if len(clash):
-            index = int(ours[clash[0]])
-            evidence = {
-                "producer_id": pid,
-                "producer_epoch": int(batches.producer_epoch[index]),
-                "mirrored_offset": int(batches.base_offset[theirs[-1]]),
-            }
-            found.append(Found(kind=KIND, cluster=cluster, offset=int(batches.base_offset[index]), evidence=evidence))
-    return found
+    owner, resets = owners_of(life, batches.base_offset), np.cumsum(batches.control == OTHER_CONTROL)
+    names = sorted({e.owner for e in life.eras})
+    order = np.flatnonzero(with_id)
+    order = order[np.lexsort((order, resets[order], batches.producer_id[order]))]
+    pid, whose = batches.producer_id[order], owner[order]
+    same = (pid[1:] == pid[:-1]) & (resets[order][1:] == resets[order][:-1])
+    found: dict[int, Found] = {}
+    for i in np.flatnonzero(same & (whose[1:] != whose[:-1])).tolist():
+        before, index = int(order[i]), int(order[i + 1])
+        evidence = {
+            "producer_id": int(pid[i]),
+            "producer_epoch": int(batches.producer_epoch[index]),
+            "mirrored_offset": int(batches.base_offset[before]),
+            "handed_out_by": [names[int(whose[i])], names[int(whose[i + 1])]],
+            "processes": [int(process[before]), int(process[index])],
+        }
+        offset = int(batches.base_offset[index])
+        found.setdefault(int(pid[i]), Found(kind=KIND, cluster=life.cluster, offset=offset, evidence=evidence))
+    return list(found.values())
 
 
-def _refused(view: PartitionView, replica: Replica, mirrored: Bools, known: set[int]) -> Sequence[Found]:
+def _refused(view: PartitionView, life: Life, replica: Replica, mirrored: Bools, known: set[int]) -> Sequence[Found]:
     """Mirrored ids that the cluster handed out as well, whose producers have nothing in the bytes: refused, or acknowledged
     as repeats. One finding per id, at the first offset that was acknowledged, -1 when none was."""
     batches, found = replica.batches, dict[int, Found]()
     resets = batches.base_offset[batches.control == OTHER_CONTROL]
-    for send in sorted((s for s in view.sends if s.cluster == replica.cluster), key=lambda s: s.invoked):
+    for send in sorted(sends_of(view, life), key=lambda s: s.invoked):
         theirs = np.flatnonzero(mirrored & (batches.producer_id == send.producer_id))
         if send.producer_id in known or send.producer_id in found or not len(theirs):
             continue

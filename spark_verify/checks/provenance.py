@@ -13,22 +13,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness.model.payload import FOREIGN
-from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from spark_verify.checks.logs import Log, canonical, runs
-from spark_verify.eras import eras
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from spark_verify.checks.lives import examined, judged, native
+from spark_verify.checks.logs import Log, runs
+from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView, Send
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks up the payload id of every record of every native era among what clients were about to send there."""
-    findings: list[Finding] = []
-    for cluster, log in canonical(view).items():
-        for era in eras(view, cluster):
-            offset = log.replica.records.offset
-            rows = np.flatnonzero((offset >= era.start) & (offset < era.end))
-            if era.origin == "native" and len(rows):
-                findings += [Examined(cluster=cluster, origin="native", count=len(rows)), *_judge(view, log, rows)]
-    return findings
+
+    def judge(life: Life, log: Log) -> Sequence[Finding]:
+        rows = np.flatnonzero(native(life, log.replica.records.offset))
+        return [*examined(life, log.replica.records.offset[rows]), *_judge(view, log, rows)] if len(rows) else []
+
+    return list(judged(view, judge))
 
 
 def _judge(view: PartitionView, log: Log, rows: Ints) -> Sequence[Finding]:

@@ -12,29 +12,33 @@ from itertools import groupby
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.counting import examined
-from spark_verify.checks.logs import Log, among, canonical, locate, runs
+from spark_verify.checks.lives import every, examined, log_of, own, reads_in
+from spark_verify.checks.logs import Log, among, locate, runs
+from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView, Read
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares what readers got with what the bytes say they should have got."""
-    logs = canonical(view)
     findings: list[Finding] = []
-    for cluster, audience in _audiences(view).items():
-        if cluster in logs:
-            findings += _judge(view, logs[cluster], audience)
+    for life in every(view):
+        audience = _audience(view, life)
+        if not audience:
+            continue
+        log = log_of(view, life)
+        if log is not None:
+            findings += own(life, log.replica, _judge(life, log, audience))
         else:
-            findings.append(Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}"))
+            findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
     return findings
 
 
-def _audiences(view: PartitionView) -> Mapping[str, Mapping[str, Sequence[Read]]]:
-    """cluster -> group, or reader where there is none -> what it did, in time order."""
-    found: dict[str, dict[str, list[Read]]] = {}
-    for read in sorted(view.reads, key=lambda r: r.returned):
+def _audience(view: PartitionView, life: Life) -> Mapping[str, Sequence[Read]]:
+    """group, or reader where there is none -> what it did in one life of a log, in time order."""
+    found: dict[str, list[Read]] = {}
+    for read in sorted(reads_in(view, life), key=lambda r: r.returned):
         if read.isolation == "read_committed":
-            found.setdefault(read.cluster, {}).setdefault(read.group or read.reader, []).append(read)
+            found.setdefault(read.group or read.reader, []).append(read)
     return found
 
 
@@ -61,17 +65,16 @@ def _covered(reads: Sequence[Read], offsets: Ints) -> Bools:
     """Which of these offsets lie in a range that some reader of the group has passed."""
     mask = np.zeros(len(offsets), np.bool_)
     by_reader = sorted(reads, key=lambda r: (r.reader, r.process))
-    for _, own in groupby(by_reader, key=lambda r: (r.reader, r.process)):
-        for start, end in passed(list(own)):
+    for _, mine in groupby(by_reader, key=lambda r: (r.reader, r.process)):
+        for start, end in passed(list(mine)):
             mask |= (offsets >= start) & (offsets < end)
     return mask
 
 
-def _judge(view: PartitionView, log: Log, audience: Mapping[str, Sequence[Read]]) -> Sequence[Finding]:
-    cluster = log.replica.cluster
+def _judge(life: Life, log: Log, audience: Mapping[str, Sequence[Read]]) -> Sequence[Finding]:
     got = {name: _got(reads) for name, reads in audience.items()}
     everything = np.concatenate([offsets for offsets, _ in got.values()])
-    findings: list[Finding] = list(examined(view, cluster, everything))
+    findings: list[Finding] = list(examined(life, everything))
     for name, reads in audience.items():
         offsets, uids = got[name]
         findings += _phantoms(log, name, offsets, uids)

@@ -15,17 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.counting import examined
+from spark_verify.checks.lives import examined, lives
 from spark_verify.view import Batches, PartitionView, Parts, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Recomputes every replica's CRCs and compares replicas of one cluster."""
     findings: list[Finding] = []
+    told = lives(view)
     for cluster in sorted({r.cluster for r in view.replicas}):
         replicas = [r for r in view.replicas if r.cluster == cluster]
         for replica in replicas:
-            findings += examined(view, cluster, replica.batches.base_offset)
+            findings += examined(told[cluster][-1], replica.batches.base_offset)
             findings += _within(replica)
             if replica.damage:
                 place = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"

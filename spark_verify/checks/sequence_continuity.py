@@ -12,28 +12,33 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.counting import examined
+from spark_verify.checks.lives import examined, judged, owners_of
+from spark_verify.checks.logs import Log
+from spark_verify.eras import Life
 from spark_verify.view import DATA, OTHER_CONTROL, Batches, Ints, PartitionView, Replica
 
 WRAP = 2**31
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Follows every producer through the canonical log of every cluster."""
-    findings: list[Finding] = []
-    for cluster, replica in view.canonical().items():
-        chosen = np.flatnonzero((replica.batches.producer_id >= 0) & (replica.batches.control == DATA))
-        findings += examined(view, cluster, replica.batches.base_offset[chosen])
-        if len(chosen):
-            findings += _judge(replica, chosen)
-    return findings
+    """Follows every producer through every log."""
+
+    def judge(life: Life, log: Log) -> Sequence[Finding]:
+        batches = log.replica.batches
+        chosen = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA))
+        found = _judge(life, log.replica, chosen) if len(chosen) else []
+        return [*examined(life, batches.base_offset[chosen]), *found]
+
+    return list(judged(view, judge))
 
 
-def _judge(replica: Replica, chosen: Ints) -> Sequence[Finding]:
+def _judge(life: Life, replica: Replica, chosen: Ints) -> Sequence[Finding]:
     batches = replica.batches
-    resets = np.cumsum(batches.control == OTHER_CONTROL)[chosen]
-    order = chosen[np.lexsort((chosen, batches.producer_id[chosen], resets))]
-    era = np.cumsum(batches.control == OTHER_CONTROL)[order]
+    resets = np.cumsum(batches.control == OTHER_CONTROL)
+    # Two clusters may hand out one id: each has a sequence of its own (that they did is producer-id-uniqueness' to tell).
+    whose = resets * len(life.eras) + owners_of(life, batches.base_offset)
+    order = chosen[np.lexsort((chosen, batches.producer_id[chosen], whose[chosen]))]
+    era = whose[order]
     pid, epoch = batches.producer_id[order], batches.producer_epoch[order]
     first, last = batches.base_sequence[order], batches.last_sequence[order]
     follows = np.concatenate(([False], (pid[1:] == pid[:-1]) & (era[1:] == era[:-1])))
@@ -41,7 +46,7 @@ def _judge(replica: Replica, chosen: Ints) -> Sequence[Finding]:
     same = follows & (epoch == before)
     expected = np.where(same, (np.concatenate(([0], last[:-1])) + 1) % WRAP, 0)
     # An id's first batch in a log that lost its beginning may be anywhere in its sequence.
-    anywhere = ~follows & ((replica.log_start > 0) | (era > 0))
+    anywhere = ~follows & ((replica.log_start > 0) | (resets[order] > 0))
     wrong = (first != expected) & ~anywhere & ~(follows & (epoch < before))
     behind = (expected - first) % WRAP
     kinds = (

@@ -19,11 +19,13 @@ from typing import Final
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
-from spark_verify.checks.logs import ABORTED, OPEN, Log, among, canonical, distinct, locate
+from spark_verify.checks.lives import every, log_of
+from spark_verify.checks.logs import ABORTED, OPEN, Log, among, distinct, locate
 from spark_verify.checks.lost_write import incomplete
+from spark_verify.checks.mirroring import Hop, hops
 from spark_verify.checks.outcomes import Told, read_uids, told
-from spark_verify.eras import lost_at, promoted_at
-from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion
+from spark_verify.eras import Life
+from spark_verify.view import Bools, Ints, Origin, PartitionView
 
 COUNTS: Final = ("visible", "aborted", "open", "absent")
 TORN, BY_FAILOVER = "torn-transaction", "torn-by-failover"
@@ -31,21 +33,24 @@ TORN, BY_FAILOVER = "torn-transaction", "torn-by-failover"
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Counts, per transaction of this partition, what became of its records: one clue per cluster, with one column per count."""
-    logs = canonical(view)
     findings: list[Finding] = []
-    for cluster in sorted({s.cluster for s in view.sends if s.kind == "transaction"}):
-        what = told(view, cluster)
-        if cluster in logs:
-            findings += _native(view, logs[cluster], what)
+    crossed = [c for c in hops(view) if isinstance(c, Hop) and c.crossing.promotion is not None]
+    for life in every(view):
+        what = told(view, life, earlier=False)
+        if not len(_transactional(what)):
+            continue
+        log = log_of(view, life)
+        if log is not None:
+            findings += _native(view, life, log, what)
         else:
-            findings.append(Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}"))
-        for promotion in view.promotions:
-            if promotion.source in logs and promotion.cluster in logs and promotion.cluster != cluster:
-                findings += _mirrored(view, promotion, logs, what)
+            findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
+        for compared in crossed:
+            if compared.crossing.destination != life.cluster:
+                findings += _mirrored(compared, what)
     return findings
 
 
-def _native(view: PartitionView, log: Log, what: Told) -> Sequence[Finding]:
+def _native(view: PartitionView, life: Life, log: Log, what: Told) -> Sequence[Finding]:
     """What became of transactions on the cluster that took them. Of a torn log nothing is said: the caller knows that it is."""
     cluster, records = log.replica.cluster, log.replica.records
     rows = _transactional(what)
@@ -56,34 +61,33 @@ def _native(view: PartitionView, log: Log, what: Told) -> Sequence[Finding]:
     there = at >= 0
     state = np.where(there, log.record_state[at] if len(records) else -1, -1)
     waiting = state == OPEN
-    unproven = (waiting if lost_at(view, cluster) is not None else np.zeros_like(waiting)) | (
-        ~there & bool(incomplete(view, log))
-    )
-    shown = among(what.uid[rows], read_uids(view, cluster, "read_committed"))
+    unproven = (waiting if life.lost is not None else np.zeros_like(waiting)) | (~there & bool(incomplete(view, log)))
+    shown = among(what.uid[rows], read_uids(view, life, "read_committed"))
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
     became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)
     kept = ~unproven
     return _told(cluster, "native", "", what, rows[kept], became[kept], offset[kept], shown[kept])
 
 
-def _mirrored(view: PartitionView, promotion: Promotion, logs: Mapping[str, Log], what: Told) -> Sequence[Finding]:
+def _mirrored(compared: Hop, what: Told) -> Sequence[Finding]:
     """What of transactions that the source has committed is in the mirrored era of a cluster that was promoted.
 
     What waits for its marker at the source counts as committed there if another partition has a COMMIT of it.
     """
-    source, destination = logs[promotion.source], logs[promotion.cluster]
+    source, destination, crossing = compared.source, compared.destination, compared.crossing
+    promotion = crossing.promotion
     theirs, ours = source.replica.records, destination.replica.records
     rows = _transactional(what)
-    if not (source.whole and destination.whole and len(theirs) and len(rows)):
+    if promotion is None or not (source.whole and destination.whole and len(theirs) and len(rows)):
         return []
     at = locate(theirs.uid, what.uid[rows])
-    due = (at >= 0) & (source.visible[at] | (source.record_state[at] == OPEN))
+    due = (at >= 0) & (source.visible[at] | (source.record_state[at] == OPEN)) & (theirs.offset[at] >= crossing.start)
     rows, at = rows[due], at[due]
-    era = np.flatnonzero(destination.visible & (ours.offset < (promoted_at(view, promotion.cluster) or 0)))
+    era = np.flatnonzero(destination.visible & (ours.offset >= crossing.start) & (ours.offset < crossing.end))
     arrived = among(what.uid[rows], ours.uid[era])
     below = locate(ours.uid, what.uid[rows])
     offset = np.where(below >= 0, ours.offset[below] if len(ours) else -1, -1)
-    hop, nobody = f"{promotion.link} {promotion.kind}", np.zeros(len(rows), np.bool_)
+    hop, nobody = f"{promotion.link} {promotion.kind} {promotion.fault_time}", np.zeros(len(rows), np.bool_)
     return _told(promotion.cluster, "mirrored", hop, what, rows, np.where(arrived, 0, 3), offset, nobody)
 
 
@@ -170,7 +174,7 @@ def _column(clue: Clue, name: str) -> list[int]:
 def _torn(cluster: str, hop: str, operation: int, parts: Sequence[Part]) -> Combined:
     # Where it is whole in some partitions, one that has nothing of it says more than one that has a part.
     worst = min((p for p in parts if p.hidden), key=lambda p: (p.counts["visible"] > 0, p.topic, p.partition))
-    link, _, failover = hop.partition(" ")
+    link, failover, _ = [*hop.split(" "), "", ""][:3]
     evidence: dict[str, object] = {
         "operation": operation,
         "records": sum(p.hidden for p in parts),

@@ -15,9 +15,10 @@ import numpy as np
 
 from harness.model.history import GroupOffset
 from harness.model.payload import PROCESS_SHIFT
-from harness.model.scenario import MirrorSpec
+from harness.model.scenario import Budgets, MirrorSpec
 from spark_verify.checks import REGISTRY
 from spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from spark_verify.eras import REVERSAL
 from spark_verify.view import (
     ABORT,
     COMMIT,
@@ -31,6 +32,8 @@ from spark_verify.view import (
     Records,
     Replica,
     Send,
+    Stop,
+    Truncation,
     Watermarks,
     Window,
 )
@@ -62,6 +65,7 @@ class Log:
         self.sequences: dict[tuple[int, int], int] = {}
         self.damage: tuple[str, ...] = ()
         self.high_watermark: int | None = None
+        self.moment, self.captured = "", 0
 
     def data(
         self,
@@ -127,6 +131,11 @@ class Log:
         self.damage = (reason,)
         return self
 
+    def taken(self, moment: str, *, at: int) -> Log:
+        """Captured before the cluster's last capture, at a second."""
+        self.moment, self.captured = moment, at * SECOND
+        return self
+
     def replica(self) -> Replica:
         columns = {name: np.array([b[name] for b in self.batches], np.int64) for name in (*INTEGERS, *SEQUENCES)}
         flags = {name: np.array([b[name] for b in self.batches], np.bool_) for name in ("crc_ok", "transactional")}
@@ -149,6 +158,8 @@ class Log:
                 batch=batch,
             ),
             damage=self.damage,
+            moment=self.moment,
+            captured=self.captured,
             parts=Parts(
                 offset=offsets, uid=uids, timestamp=np.zeros_like(offsets), key=np.zeros_like(offsets), value=digests,
                 headers=np.zeros_like(offsets),
@@ -170,6 +181,10 @@ def view(
     windows: Sequence[Window] = (),
     groups: Sequence[GroupOffset] = (),
     ended: int = ENDED,
+    earlier: Sequence[Log] = (),
+    truncations: Sequence[Truncation] = (),
+    stops: Sequence[Stop] = (),
+    budgets: Budgets | None = None,
 ) -> PartitionView:
     options = {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
     return PartitionView(
@@ -186,6 +201,10 @@ def view(
         windows=windows,
         ended=ended,
         groups=groups,
+        earlier=[log.replica() for log in earlier],
+        truncations=truncations,
+        stops=stops,
+        budgets=budgets or Budgets(),
     )
 
 
@@ -201,6 +220,11 @@ def promoted(offset: int, *, kind: str = "forced", source: str = "A", cluster: s
     )
 
 
+def reversed_(link: str, *, at: int) -> Window:
+    """The fault that lets a link's source, given up before, follow its destination; within a second. `at` is in seconds."""
+    return Window(id=f"reverse-{at}", fault=REVERSAL, target=link, start=at * SECOND, end=(at + 1) * SECOND)
+
+
 def commit(
     *uids: int,
     acked: int = -1,
@@ -214,6 +238,7 @@ def commit(
     asked: int = 10 * SECOND,
     returned: int = 20 * SECOND,
     kind: str = "transaction",
+    invoked: int = SECOND,
     offsets: Sequence[int] | None = None,
 ) -> Send:
     """A transaction's records of one partition, acknowledged from offset `acked` on (-1: not at all)."""
@@ -227,7 +252,7 @@ def commit(
         ending=ending,
         outcome=outcome,
         transactional_id=transactional_id,
-        invoked=SECOND,
+        invoked=invoked,
         ended_at=asked,
         returned=returned,
         producer_id=producer_id,

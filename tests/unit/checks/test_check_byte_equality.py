@@ -29,6 +29,14 @@ ACCEPTED = {
     ),
 }  # fmt: skip
 REJECTS = {
+    "record-divergence": Rejected(
+        view=kept(
+            [Log("A").data(1, pid=3), Log("B").data(1, pid=-5, producer_epoch=0, base_sequence=0, digest={1: 5})],
+            options={"producer_ids": "negate"},
+        ),
+        cluster="B",
+        offset=0,
+    ),
     "byte-divergence": Rejected(view=kept([Log("A").data(1), Log("B").data(1, crc=5)]), cluster="B", offset=0),
     "byte-hole": Rejected(view=kept([Log("A").data(1).data(2), Log("B").data(2, at=1)]), cluster="B", offset=0),
     "byte-stranger": Rejected(view=kept([Log("A").data(1, 2), Log("B").data(1, 2).data(2, at=1)]), cluster="B", offset=1),

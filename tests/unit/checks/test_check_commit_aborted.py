@@ -35,6 +35,9 @@ ACCEPTED = {
     ),
 }
 REJECTS = {
+    "abort-committed": Rejected(
+        view=view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0, ending="abort")]), cluster="A", offset=1
+    ),
     "commit-aborted": Rejected(
         view=view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0)]), cluster="A", offset=1
     ),

@@ -1,7 +1,24 @@
 """failover: RPO and RTO in the smallest histories."""
 
-from histories import SECOND, Log, commit, poll, promoted, samples, send, unjudged, view
+import pytest
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    places,
+    poll,
+    promoted,
+    samples,
+    send,
+    unjudged,
+    view,
+)
+from round_trip import trip
 
+from harness.model.scenario import Budgets
 from spark_verify.checks import REGISTRY
 from spark_verify.checks.base import Clue
 
@@ -14,6 +31,50 @@ def costs(seen):
 
 A3 = Log("A").data(1, 2, 3)
 TOLD = [send(1, 2, 3, acked=0)]
+
+
+LATE = [*TOLD, send(9, acked=1, cluster="B", invoked=DIED + SECOND, returned=DIED + 4 * SECOND)]
+
+
+def failed_over(budgets):
+    return view([A3, Log("B").data(1).data(9)], sends=LATE, promotions=[promoted(1)], budgets=budgets)
+
+
+ACCEPTED = {
+    "measured only": (failed_over(Budgets()), {"B/native": 1}),
+    "within its budgets": (failed_over(Budgets(rpo_records=2, rto_seconds=4.0)), {"B/native": 1}),
+    "there and back": (trip(budgets=Budgets(rpo_records=1)), {"A/native": 1, "B/native": 1}),
+}
+REJECTS = {
+    "rpo-over-budget": Rejected(view=failed_over(Budgets(rpo_records=1)), cluster="B", offset=1),
+    "rto-over-budget": Rejected(view=failed_over(Budgets(rto_seconds=3.0)), cluster="B", offset=1),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted("failover", seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected("failover", kind, REJECTS[kind])
+
+
+def test_a_round_trip_loses_the_tail_of_the_forced_failover_and_nothing_on_the_way_back():
+    assert costs(trip()) == [(1, 551 * SECOND), (0, 751 * SECOND)]
+    assert places("failover", trip(budgets=Budgets(rpo_records=0))) == [("rpo-over-budget", "B", 2)]
+
+
+def test_without_the_capture_next_to_the_failover_the_tail_is_lost_all_the_same():
+    assert costs(trip(earlier=[]))[0] == (1, 551 * SECOND)
+
+
+def test_a_chain_loses_what_the_middle_had_from_upstream():
+    logs = [A3, Log("B").data(1, 2, 3), Log("C").data(1)]
+    seen = view(logs, topology="A->B->C", mirror_kind="shadow", sends=TOLD, promotions=[promoted(1, source="B", cluster="C")])
+    assert costs(seen) == [(2, None)]
 
 
 def test_nothing_lost():

@@ -1,22 +1,84 @@
-"""Eras: what promotions cut a log into."""
+"""Eras: what promotions and reversals make of a log."""
 
-from histories import Log, promoted, view
+from histories import SECOND, Log, promoted, reversed_, view
 
-from spark_verify.eras import FOREVER, Era, eras, lost_at
+from spark_verify.eras import FOREVER, eras, history
+
+
+def told(seen, cluster):
+    return [(e.origin, e.owner, e.source, e.start, e.end) for e in eras(seen, cluster)]
+
+
+def kept(*promotions, windows=(), topology="A->B"):
+    return view([], mirror_kind="shadow", promotions=promotions, windows=windows, topology=topology)
+
+
+BACK = [promoted(3), promoted(7, kind="planned", source="B", cluster="A", at=700 * SECOND)]
+AGAIN = promoted(9, at=900 * SECOND)
 
 
 def test_the_home_cluster_is_native_throughout():
-    assert eras(view([Log("A")], promotions=[promoted(3)]), "A") == (Era(cluster="A", origin="native", start=0, end=FOREVER),)
+    seen = view([Log("A")], promotions=[promoted(3)])
+    assert told(seen, "A") == [("native", "A", "", 0, FOREVER)]
 
 
 def test_a_destination_is_mirrored_until_it_is_promoted():
-    assert eras(view([Log("B")]), "B") == (Era(cluster="B", origin="mirrored", start=0, end=FOREVER),)
-    assert eras(view([Log("B")], promotions=[promoted(3)]), "B") == (
-        Era(cluster="B", origin="mirrored", start=0, end=3),
-        Era(cluster="B", origin="native", start=3, end=FOREVER),
-    )
+    assert told(view([Log("B")]), "B") == [("mirrored", "A", "A", 0, FOREVER)]
+    seen = view([Log("B")], promotions=[promoted(3)])
+    assert told(seen, "B") == [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, FOREVER)]
+
+
+def test_a_cluster_that_was_given_up_follows_the_promoted_one():
+    seen = kept(promoted(3), windows=[reversed_("A->B", at=600)])
+    assert told(seen, "A") == [("native", "A", "", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
+
+
+def test_there_and_back():
+    seen = kept(*BACK, windows=[reversed_("A->B", at=600)])
+    assert told(seen, "A") == [("native", "A", "", 0, 3), ("mirrored", "B", "B", 3, 7), ("native", "A", "", 7, FOREVER)]
+    assert told(seen, "B") == [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, FOREVER)]
+
+
+def test_there_and_back_and_there_again():
+    seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
+    first = [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, 7), ("mirrored", "A", "A", 7, 9)]
+    assert told(seen, "B") == [*first, ("native", "B", "", 9, FOREVER)]
+
+
+def test_lives_end_where_a_log_is_cut():
+    seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
+    lives = history(seen).lives
+    assert [(life.cut, life.lost, life.before, life.last) for life in lives["A"]] == [
+        (3, 500 * SECOND, "1-reverse-600", False),
+        (FOREVER, 900 * SECOND, "", True),
+    ]
+    assert [(life.cut, life.lost, life.last) for life in lives["B"]] == [(7, None, False), (FOREVER, None, True)]
+    assert [(life.began, life.ended) for life in lives["A"]] == [(0, 600 * SECOND), (601 * SECOND, FOREVER)]
+
+
+def test_crossings_are_what_each_mirror_brought():
+    seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
+    crossed = [(c.source, c.destination, c.start, c.end, c.life, c.source_life) for c in history(seen).crossings]
+    assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 3, 7, 1, 0), ("A", "B", 7, 9, 1, 1)]
+
+
+def test_a_chain_goes_on_behind_a_promoted_cluster():
+    seen = kept(promoted(3), topology="A->B->C")
+    assert told(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
+    seen = kept(promoted(3), promoted(5, source="B", cluster="C", at=800 * SECOND), topology="A->B->C")
+    assert told(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, 5), ("native", "C", "", 5, FOREVER)]
+    assert [(c.source, c.destination, c.end) for c in history(seen).crossings] == [("A", "B", 3), ("B", "C", 5)]
+
+
+def test_offsets_of_a_mirror_that_moves_them_mean_nothing_further_down():
+    seen = view([], promotions=[promoted(3)], topology="A->B->C")
+    assert told(seen, "C") == [("mirrored", "A", "B", 0, FOREVER)]
+
+
+def test_a_reversal_of_a_link_that_was_not_failed_over_changes_nothing():
+    assert told(kept(windows=[reversed_("A->B", at=600)]), "A") == [("native", "A", "", 0, FOREVER)]
 
 
 def test_only_a_forced_failover_gives_a_cluster_up():
-    assert lost_at(view([], promotions=[promoted(3, kind="planned")]), "A") is None
-    assert lost_at(view([], promotions=[promoted(3, at=7)]), "A") == 7
+    assert history(kept(promoted(3, kind="planned"))).lives["A"][0].lost is None
+    assert history(kept(promoted(3, at=7))).lives["A"][0].lost == 7

@@ -332,9 +332,44 @@ def test_a_check_that_had_nothing_to_look_at_says_so(recorded):
     folder = recorded.close()
     told = result(verdict_of(folder, [], "group-offsets"), "group-offsets")
     assert (told.verdict, told.reason) == (
-        Verdict.VALID,
+        Verdict.NOT_DUE,
         "nothing to examine: of records, due are those mirrored to where a group fails over, if the mirror carries its offsets",
     )
+
+
+def test_what_was_not_due_counts_neither_way(recorded):
+    folder = recorded.close()
+    judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate", "group-offsets")
+    assert result(judgement, "group-offsets").verdict is Verdict.NOT_DUE
+    assert judgement.verdict is Verdict.VALID
+
+
+def test_a_run_in_which_nothing_was_due_is_unknown(recorded):
+    folder = recorded.close()
+    judgement = verdict_of(folder, [], "group-offsets", "byte-equality")
+    assert {c.verdict for c in judgement.checks[:2]} == {Verdict.NOT_DUE}
+    assert (judgement.verdict, judgement.verdict.exit_code) == (Verdict.UNKNOWN, 2)
+    assert judgement.document["reason"] == "nothing was due: no check had anything to examine"
+
+
+def test_the_document_explains_every_era(tmp_path):
+    run = Recorded(tmp_path / "run")
+    run.event("failover", LINK, kind="forced", fault_time=now())
+    run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
+    folder = run.close()
+    rows = [
+        row(folder, "duplicate", "examined", cluster="A", origin="native", count=5, offset=0, data={"life": 0}),
+        row(folder, "duplicate", "examined", cluster="B", origin="mirrored", count=3, offset=0, data={"life": 0}),
+        row(folder, "duplicate", "examined", cluster="B", origin="native", count=2, offset=3, data={"life": 0}),
+        row(folder, "duplicate", "found", cluster="B", kind="duplicate", offset=4),
+    ]
+    eras = verdict_of(folder, rows, "duplicate").document["eras"]
+    told = [(e["cluster"], e["origin"], e["start"], e["end"], e["compared"], e["anomalies"], e["verdict"]) for e in eras]
+    assert told == [
+        ("A", "native", 0, None, {"records": 5}, 0, "valid"),
+        ("B", "mirrored", 0, 3, {"records": 3}, 0, "valid"),
+        ("B", "native", 3, None, {"records": 2}, 1, "invalid"),
+    ]
 
 
 def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded):
@@ -380,7 +415,7 @@ def test_failovers_are_added_up_over_partitions(recorded):
     assert judgement.document["failovers"] == [
         {"link": LINK, "kind": "forced", "promoted": 3, "rpo_records": 6, "rto_seconds": 3.0}
     ]
-    assert result(judgement, "failover").verdict is Verdict.VALID
+    assert result(judgement, "failover").verdict is Verdict.NOT_DUE, "no promotion was recorded in this run"
 
 
 def test_a_failover_after_which_nothing_was_written_is_unknown(recorded):

@@ -1,0 +1,143 @@
+"""The lives of a partition's logs (`spark_verify.eras`) with the bytes that show each, and what clients did in each.
+
+The last life is shown by what the cluster had in the end. An earlier one, which was cut, by the capture next to the forced
+failover that gave the cluster up, else by the one right before the cut. Of an earlier life only what is behind the cut is judged:
+what is below it is still there, and is judged in the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from spark_verify.checks.base import Examined, Finding, Found
+from spark_verify.checks.logs import Log, read
+from spark_verify.eras import FOREVER, Era, History, Life, history, home
+from spark_verify.view import Bools, Ints, PartitionView, Read, Replica, Send, Watermarks
+
+
+def lives(view: PartitionView) -> Mapping[str, Sequence[Life]]:
+    """Per cluster its lives in time order, of clusters too that no link leads to and that somebody wrote to or read from."""
+    told = history(view).lives
+    seen = {r.cluster for r in view.replicas} | {s.cluster for s in view.sends} | {r.cluster for r in view.reads}
+    strangers = sorted((seen | view.watermarks.keys()) - told.keys())
+    return {**told, **{cluster: (_stranger(view, cluster),) for cluster in strangers}}
+
+
+def _stranger(view: PartitionView, cluster: str) -> Life:
+    owner = home(view.topic)
+    era = Era(cluster=cluster, owner=owner, source=owner, start=0, end=FOREVER, began=0, ended=FOREVER)
+    return Life(cluster=cluster, number=0, began=0, ended=FOREVER, cut=FOREVER, before="", lost=None, eras=(era,))
+
+
+def every(view: PartitionView) -> Iterator[Life]:
+    """All lives, by cluster and time."""
+    for _, mine in sorted(lives(view).items()):
+        yield from mine
+
+
+def replica_of(view: PartitionView, life: Life) -> Replica | None:
+    """The replica that shows a life; None where none was captured."""
+    if life.last:
+        return view.canonical().get(life.cluster)
+    if life.lost is not None:
+        taken = [r for r in view.earlier if r.cluster == life.cluster and life.lost <= r.captured <= life.ended]
+        if taken:
+            return min(taken, key=lambda r: r.captured)
+    return before_cut(view, life)
+
+
+def before_cut(view: PartitionView, life: Life) -> Replica | None:
+    """The last that was captured of a life before it was cut."""
+    named = [r for r in view.earlier if r.cluster == life.cluster and r.moment == life.before]
+    taken = named or [r for r in view.earlier if r.cluster == life.cluster and life.began <= r.captured <= life.ended]
+    return max(taken, key=lambda r: r.captured, default=None)
+
+
+def log_of(view: PartitionView, life: Life) -> Log | None:
+    """The log of a life, worked out."""
+    replica = replica_of(view, life)
+    return None if replica is None else read(replica)
+
+
+def source_log(view: PartitionView, told: History, cluster: str, number: int) -> Log | None:
+    """The log of a numbered life; of one that was not captured, what the cluster had in the end."""
+    found = log_of(view, told.lives[cluster][number])
+    return found or log_of(view, told.lives[cluster][-1])
+
+
+def judged(view: PartitionView, judge: Callable[[Life, Log], Sequence[Finding]]) -> Iterator[Finding]:
+    """What `judge` finds in every life of which a log was captured, each place once."""
+    for life in every(view):
+        log = log_of(view, life)
+        if log is not None:
+            yield from own(life, log.replica, judge(life, log))
+
+
+def own(life: Life, replica: Replica | None, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Findings without those that the next life has to answer for; what an earlier capture shows says so."""
+    for finding in findings:
+        if life.last or not isinstance(finding, Found):
+            yield finding
+        elif not 0 <= finding.offset < life.cut:
+            moment = replica.moment if replica is not None else ""
+            yield replace(finding, evidence={**finding.evidence, "capture": moment})
+
+
+def examined(life: Life, offsets: Ints) -> Sequence[Examined]:
+    """One count per era that holds any of these offsets; of a life that was cut, of what is behind the cut."""
+    floor = 0 if life.last else life.cut
+    found = []
+    for era in life.eras:
+        count = int(np.count_nonzero((offsets >= max(era.start, floor)) & (offsets < era.end)))
+        if count:
+            start = max(era.start, floor)
+            found.append(Examined(cluster=life.cluster, origin=era.origin, count=count, life=life.number, start=start))
+    return found
+
+
+def native(life: Life, offsets: Ints) -> Bools:
+    """Per offset, whether clients of this cluster wrote it."""
+    return np.asarray(eras_of(life, offsets) % 2 == 1)
+
+
+def eras_of(life: Life, offsets: Ints) -> Ints:
+    """Per offset twice the place of its era, plus one where that is native."""
+    starts = np.array([e.start for e in life.eras], np.int64)
+    place = np.maximum(np.searchsorted(starts, offsets, side="right") - 1, 0)
+    own_ones = np.array([e.origin == "native" for e in life.eras], np.int64)
+    return 2 * place + own_ones[place]
+
+
+def owners_of(life: Life, offsets: Ints) -> Ints:
+    """Per offset a number that stands for the cluster whose clients wrote it; equal for equal owners."""
+    names = sorted({e.owner for e in life.eras})
+    return np.array([names.index(e.owner) for e in life.eras], np.int64)[eras_of(life, offsets) // 2]
+
+
+def number_at(view_lives: Sequence[Life], time: int) -> int:
+    """The number of the life in which something was asked for; while a log is being cut, of the one that ends."""
+    return max((life.number for life in view_lives if life.began <= time), default=0)
+
+
+def sends_of(view: PartitionView, life: Life) -> list[Send]:
+    """What clients sent to a cluster in one of its lives."""
+    mine = lives(view)[life.cluster]
+    return [s for s in view.sends if s.cluster == life.cluster and number_at(mine, s.invoked) == life.number]
+
+
+def reads_in(view: PartitionView, life: Life) -> list[Read]:
+    """What readers of a cluster did in one of its lives; while it was being cut they may have got either's records."""
+    mine = (r for r in view.reads if r.cluster == life.cluster)
+    return [r for r in mine if (life.number == 0 or r.time >= life.began) and r.returned <= life.ended]
+
+
+def marks_in(view: PartitionView, life: Life) -> Watermarks | None:
+    """The samples of one life."""
+    marks = view.watermarks.get(life.cluster)
+    if marks is None or (life.last and life.number == 0):
+        return marks
+    inside = (marks.time >= life.began) & (marks.returned <= life.ended)
+    return Watermarks(**{f.name: getattr(marks, f.name)[inside] for f in fields(Watermarks)})

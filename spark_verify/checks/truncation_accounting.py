@@ -1,0 +1,222 @@
+"""truncation-accounting: what a failback cuts off, and what a failover appends, is what the mirror says, and no more than it may.
+
+A cluster that follows again loses what it has behind the place where its history and the new owner's part, and nothing below
+it (KIP-1279, last mirrored offset; KIP-101). Judged by the capture from right before the cut: below the cut the log is what it
+was, byte for byte; of the tail nothing is left; and no client had been promised what was in it, but what the forced failover
+before has lost already, and counts (`failover`). A planned one leaves nothing.
+
+A failover ends open transactions: between the last mirrored offset and the promoted one lie the markers that the mirror wrote
+down, at the offsets that it wrote down, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from harness.model.scenario import Scenario
+from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
+from spark_verify.checks.lives import before_cut, lives, replica_of
+from spark_verify.checks.outcomes import told
+from spark_verify.eras import KEEP_OFFSETS, REVERSAL, Life
+from spark_verify.view import ABORT, OTHER_CONTROL, Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica, Stop
+
+_SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
+_ABORT: Final = re.compile(r"ABORT of producer (-?\d+), epoch (-?\d+)")
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Looks at every cut, and at the end of every mirror that was failed over."""
+    findings: list[Finding] = []
+    for _, mine in sorted(lives(view).items()):
+        for life, following in pairwise(mine):
+            findings += _cut(view, life, following)
+    logs = view.canonical()
+    for stop in view.stops:
+        promotion = next((p for p in view.promotions if p.link == stop.link and p.time >= stop.time), None)
+        if promotion is not None and stop.cluster in logs:
+            findings += _ended(logs[stop.cluster], stop, promotion)
+    return findings
+
+
+def _cut(view: PartitionView, life: Life, following: Life) -> Sequence[Finding]:
+    before, after = before_cut(view, life), replica_of(view, following)
+    if before is None or after is None:
+        return [Unjudged(reason=f"{life.cluster} was made to follow, and no log of it from before and after that was captured")]
+    cuts = [t for t in view.truncations if t.cluster == life.cluster and life.ended <= t.time <= following.ended]
+    what = {"capture": before.moment, "parted_at": life.cut}
+    findings: list[Finding] = []
+    for cut in cuts:
+        if cut.offset < life.cut:
+            findings.append(_found("truncation-too-deep", life, cut.offset, **what, end=cut.end))
+    tail = np.flatnonzero(before.batches.last_offset >= life.cut)
+    if len(tail) and not cuts:
+        evidence = what | {"end": before.end}
+        findings.append(_found("truncation-unrecorded", life, int(before.batches.base_offset[tail[0]]), **evidence))
+    below = np.flatnonzero((before.batches.last_offset < life.cut) & (before.batches.base_offset >= after.log_start))
+    findings += _changed(life, before, after, below)
+    findings += _left(view, life, following, before, after, tail)
+    findings += _promised(view, life)
+    seen = ((len(below), following.number, 0), (len(tail), life.number, life.cut))
+    return [
+        *findings,
+        *(Examined(cluster=life.cluster, origin="native", count=n, life=number, start=at) for n, number, at in seen if n),
+    ]
+
+
+def _changed(life: Life, before: Replica, after: Replica, rows: Ints) -> Iterator[Found]:
+    """Batches below the cut that are not there any more as they were; one finding per stretch."""
+    wrong = rows[~_has(after.batches, before.batches, rows)]
+    for row in wrong[np.concatenate(([True], np.diff(wrong) != 1))].tolist() if len(wrong) else ():
+        base = int(before.batches.base_offset[row])
+        there = bool((after.batches.base_offset == base).any())
+        how = "changed" if there else "absent"
+        yield _found("history-changed", life, base, capture=before.moment, how=how, batches=len(wrong))
+
+
+def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
+    """Per row, whether the same batch is there too."""
+    if not len(there):
+        return np.zeros(len(rows), np.bool_)
+    at = np.minimum(np.searchsorted(there.base_offset, batches.base_offset[rows]), len(there) - 1)
+    same = there.base_offset[at] == batches.base_offset[rows]
+    for name in _SAME:
+        same &= getattr(there, name)[at] == getattr(batches, name)[rows]
+    return np.asarray(same)
+
+
+def _left(view: PartitionView, life: Life, following: Life, before: Replica, after: Replica, tail: Ints) -> Iterator[Found]:
+    """What of the tail is there still, and did not come back from the new owner."""
+    rows = tail[_has(after.batches, before.batches, tail)]
+    source = next((e.source for e in following.eras if e.start == life.cut and e.source), "")
+    owner = view.canonical().get(source)
+    for row in rows.tolist():
+        base = int(before.batches.base_offset[row])
+        if owner is None or int(before.batches.crc[row]) not in owner.batches.crc[owner.batches.base_offset == base].tolist():
+            yield _found("tail-not-cut", life, base, capture=before.moment, parted_at=life.cut, batches=len(rows))
+            return
+
+
+def _promised(view: PartitionView, life: Life) -> Iterator[Found]:
+    """Acknowledged records behind the cut that no forced failover had given up: asked for later, or there was none."""
+    what = told(view, life, earlier=False)
+    if not len(what):
+        return
+    late = np.array([life.lost is None or s.invoked > life.lost for s in what.sends], np.bool_)[what.send]
+    rows = np.flatnonzero(what.must & (what.acked >= life.cut) & late)
+    if len(rows):
+        row = int(rows[0])
+        send = what.sends[int(what.send[row])]
+        evidence = {"records": len(rows), "uid": int(what.uid[row]), "operation": send.number, "client": send.client}
+        yield _found("truncated-write", life, int(what.acked[row]), **evidence)
+
+
+def _ended(replica: Replica, stop: Stop, promotion: Promotion) -> Iterator[Finding]:
+    """The journal of a mirror's end, held against the bytes."""
+    batches = replica.batches
+    if stop.promoted < 0:
+        return
+    yield Examined(cluster=stop.cluster, origin="native", count=1 + len(stop.appended), start=promotion.offset)
+    about = {"link": stop.link, "mirrored": stop.mirrored, "promoted": stop.promoted}
+    if promotion.offset != min(stop.promoted, stop.mirrored):
+        yield Found(kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about)
+    for offset, what in stop.appended:
+        rows = np.flatnonzero(batches.base_offset == offset)
+        if len(rows) != 1 or not _is(batches, int(rows[0]), what):
+            evidence = about | {"said": what, "holds": [_named(batches, int(row)) for row in rows]}
+            yield Found(kind="marker-not-appended", cluster=stop.cluster, offset=offset, evidence=evidence)
+    between = np.flatnonzero((batches.last_offset >= stop.mirrored) & (batches.base_offset < stop.promoted))
+    said = {offset for offset, _ in stop.appended}
+    for row in between.tolist():
+        if int(batches.base_offset[row]) not in said:
+            evidence = about | {"holds": _named(batches, row)}
+            yield Found(kind="marker-unannounced", cluster=stop.cluster, offset=int(batches.base_offset[row]), evidence=evidence)
+
+
+def _is(batches: Batches, row: int, what: str) -> bool:
+    """Whether a batch is what a journal calls it (`harness.mirrors.shadow.markers.what`)."""
+    abort = _ABORT.fullmatch(what)
+    if abort is None:
+        return int(batches.control[row]) == OTHER_CONTROL
+    who = (int(batches.producer_id[row]), int(batches.producer_epoch[row]))
+    return int(batches.control[row]) == ABORT and who == (int(abort[1]), int(abort[2]))
+
+
+def _named(batches: Batches, row: int) -> dict[str, int]:
+    names = ("control", "producer_id", "producer_epoch", "count")
+    return {name: int(getattr(batches, name)[row]) for name in names}
+
+
+def _found(kind: str, life: Life, offset: int, **evidence: object) -> Found:
+    return Found(kind=kind, cluster=life.cluster, offset=offset, evidence=evidence)
+
+
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+    """Every cluster that is to follow again, and everyone whom a mirror that keeps a journal has promoted."""
+    if scenario.mirror.kind not in KEEP_OFFSETS:
+        return ()
+    cut = {f.target.partition("->")[0] for f in scenario.schedule if f.fault == REVERSAL}
+    return {(cluster, "native") for cluster in cut | {p.cluster for p in promotions}}
+
+
+CHECK = Check(
+    name="truncation-accounting",
+    guarantee="A failback cuts off what the new owner never had, and nothing else; a failover appends what the mirror says.",
+    source="KIP-1279 (failback: last mirrored offset and epoch; ABORT markers at stop); KIP-101",
+    inputs=frozenset({"batches", "records", "sends", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="truncation-too-deep",
+            meaning="A log was cut below the offset at which its history and the new owner's part.",
+            smallest="A has 1 2, B was promoted at 2, A was cut at 1: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="truncation-unrecorded",
+            meaning="A log had a tail that the new owner never had, and no cut of it was written down.",
+            smallest="A has 1 2, B was promoted at 1, A follows B and no truncation is told: at offset 1.",
+        ),
+        AnomalyKind(
+            name="history-changed",
+            meaning="A batch below the cut is gone, or has other bytes or another leader epoch than before the cut.",
+            smallest="A had 1 2 and was cut at 1, now it has only what came from offset 1 on: at offset 0.",
+        ),
+        AnomalyKind(
+            name="tail-not-cut",
+            meaning="A batch from behind the place where the histories part is still there.",
+            smallest="A had 1 2, B was promoted at 1, A follows B and has 2 at offset 1: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="truncated-write",
+            meaning="An acknowledged record was cut off that no forced failover had lost before.",
+            smallest="A acknowledged 2 at offset 1, after a planned failover at 1 it was cut there: at offset 1.",
+        ),
+        AnomalyKind(
+            name="marker-not-appended",
+            meaning="Where a failover says that it appended a marker the destination has none, or another.",
+            smallest="the mirror of A->B says ABORT of producer 7 at offset 1, B has data there: at offset 1.",
+        ),
+        AnomalyKind(
+            name="marker-unannounced",
+            meaning="Between the last mirrored offset and the promoted one lies a batch that the mirror says nothing of.",
+            smallest="the mirror says mirrored 1, promoted 2 and nothing appended, B has a batch at offset 1: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="promotion-mismatch",
+            meaning="The promotion that was recorded is not where the mirror says that its own part ends.",
+            smallest="the mirror says mirrored 2 and promoted 2, the promotion is at 1: at offset 1.",
+            despite_torn=True,
+        ),
+    ),
+    complete=frozenset({"promotions", "sends"}),
+    kernel=kernel,
+    unit="batches",
+    due_at=_due,
+    when="those of every failover and failback, if the mirror keeps offsets",
+)

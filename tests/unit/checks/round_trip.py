@@ -1,0 +1,58 @@
+"""The smallest round trip: A dies with a tail, B goes on, A follows B, A is promoted again. Offsets of B are those of A.
+
+A  0 1 2        [3 died with A]                        B  0 1 2   4 5
+then A  0 1 2   4 5   6
+"""
+
+from __future__ import annotations
+
+from histories import SECOND, Log, promoted, reversed_, send, view
+
+from spark_verify.view import PartitionView, Promotion, Truncation
+
+BACK = reversed_("A->B", at=600)
+AWAY = promoted(2)
+"""A dies at second 500 with 3 at offset 2; B's first own offset is 2, its writes begin at 501."""
+
+
+def home_again(offset: int = 4) -> Promotion:
+    return promoted(offset, kind="planned", source="B", cluster="A", at=700 * SECOND)
+
+
+def before() -> Log:
+    """A's log when it was captured: what is common, and the tail."""
+    return Log("A").data(1).data(2).data(3).taken("1-away", at=510)
+
+
+def cut(offset: int = 2, end: int = 3) -> Truncation:
+    return Truncation(link="B->A", cluster="A", offset=offset, end=end, time=600 * SECOND + 1)
+
+
+def on_b() -> Log:
+    return Log("B").data(1).data(2).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
+
+
+def on_a() -> Log:
+    return Log("A").data(1).data(2).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3).data(6, leader_epoch=4)
+
+
+TOLD = [
+    send(1, 2, acked=0),
+    send(3, acked=2),
+    send(4, 5, acked=2, cluster="B", invoked=550 * SECOND, returned=551 * SECOND),
+    send(6, acked=4, invoked=750 * SECOND, returned=751 * SECOND),
+]
+
+
+def trip(**rest: object) -> PartitionView:
+    """The faithful round trip, but for what is given."""
+    given = {
+        "logs": [on_a(), on_b()],
+        "promotions": [AWAY, home_again()],
+        "windows": [BACK],
+        "earlier": [before()],
+        "truncations": [cut()],
+        "sends": TOLD,
+        "mirror_kind": "shadow",
+    }
+    return view(**(given | rest))  # type: ignore[arg-type]

@@ -1,0 +1,74 @@
+"""standby-isolation: the smallest histories."""
+
+import pytest
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    Window,
+    assert_accepted,
+    assert_rejected,
+    findings,
+    places,
+    promoted,
+    send,
+    unjudged,
+    view,
+)
+from round_trip import TOLD, on_b, trip
+
+NAME = "standby-isolation"
+
+
+def at(second, *uids, acked, cluster="B"):
+    return send(*uids, acked=acked, cluster=cluster, invoked=second * SECOND, returned=second * SECOND + 1)
+
+
+A = Log("A").data(1)
+ACCEPTED = {
+    "only the mirror": (view([A, Log("B").data(1)], sends=[send(1, acked=0)]), {"B/mirrored": 1}),
+    "after the promotion": (
+        view([A, Log("B").data(1).data(9)], sends=[send(1, acked=0), at(502, 9, acked=1)], promotions=[promoted(1)]),
+        {"B/mirrored": 1},
+    ),
+    "there and back": (trip(), {"A/mirrored": 2, "B/mirrored": 2}),
+}
+REJECTS = {
+    "standby-write": Rejected(
+        view=view([A, Log("B").data(9)], sends=[send(1, acked=0), at(7, 9, acked=0)]), cluster="B", offset=0
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_an_acknowledgement_from_before_the_promotion_whatever_became_of_it():
+    seen = view([A, Log("B").data(1)], sends=[at(7, 9, acked=5)], promotions=[promoted(1)])
+    assert [(f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [(5, "acknowledged while it was mirrored")]
+
+
+def test_a_write_to_the_old_home_while_it_follows():
+    late = at(650, 9, acked=4, cluster="A")
+    assert places(NAME, trip(sends=[*TOLD, late])) == [("standby-write", "A", 4)]
+
+
+def test_a_record_of_its_own_in_an_era_that_is_mirrored():
+    own = Log("A").data(1).data(2).data(9, leader_epoch=3).data(5, crc=55, leader_epoch=3)
+    seen = trip(logs=[own, on_b()], sends=[*TOLD, at(590, 9, acked=2, cluster="A")])
+    assert [(f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [(2, "in an era that is mirrored")]
+
+
+def test_a_promotion_that_was_not_written_down_proves_nothing():
+    away = Window(id="f", fault="failover-forced", target="A->B", start=SECOND, end=2 * SECOND)
+    seen = view([A, Log("B").data(9)], sends=[at(7, 9, acked=0)], windows=[away])
+    assert places(NAME, seen) == []
+    assert set(unjudged(NAME, seen)) == {"B acknowledged writes to A.t but no promotion was recorded"}
