@@ -25,7 +25,7 @@ _HEALS = 1.5
 def build(wish: Wish) -> Scenario:
     """A->B->C: each hop flaps, slows and goes half-open; A is killed with transactions open; clients go on at B.
 
-    Where something is mirrored to A, that failover is a planned one: a dead A could not be compared.
+    Where something is mirrored to A, that failover is a planned one: a dead A could not be compared. In a ring there is none.
     """
     dice = wish.dice
     topology = wish.topology or parse("A->B->C")
@@ -41,18 +41,22 @@ def build(wish: Wish) -> Scenario:
         workloads=tuple(workload for home in homes(topology) for workload in _clients(topology, home)),
         schedule=(
             *faults,
-            _failover(topology, failover_at),
+            *_failover(topology, failover_at),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or failover_at + 2.0,
     )
 
 
-def _failover(topology: Topology, at: float) -> FaultSpec:
+def _failover(topology: Topology, at: float) -> Iterator[FaultSpec]:
+    """Of the first link. None where topics of others pass over it, as in a ring: their clients would not come along."""
     first = topology.links[0]
+    if len(topology.homes_over(first)) > 1:
+        return
     if any(link.destination == first.source for link in topology.links):
-        return FaultSpec(id="failover", fault="failover-planned", target=first.name, at=at, duration=0.0)
-    return FaultSpec(id="failover", fault="failover-forced", target=first.name, at=at, duration=0.0, when="open-transactions")
+        yield FaultSpec(id="failover", fault="failover-planned", target=first.name, at=at, duration=0.0)
+    else:
+        yield FaultSpec(id="failover", fault="failover-forced", target=first.name, at=at, duration=0.0, when="open-transactions")
 
 
 def homes(topology: Topology) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def test_a_chain_is_equal_under_flaps_and_goes_on_when_its_middle_is_promoted(li
     with writer.writing():
         for link in up.topology.links:
             path = up.links[link.name]
-            path.add_toxic("bandwidth", "downstream", {"rate": 300})
+            path.add_toxic("bandwidth", "responses", {"rate": 300})
             assert path.transfer(size=100_000, within=10)
             path.cut()
             path.restore()
