@@ -50,15 +50,15 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def during(view: PartitionView, compared: Hop) -> PartitionView:
-    """What was seen of groups from when the destination began to follow until the next failover away from it."""
-    began = compared.crossing.began
-    later = [p.fault_time for p in view.promotions if p.source == compared.crossing.destination and p.time > began]
+    """What was seen of groups until the next failover away from the destination; there, from when it began to follow."""
+    began, there = compared.crossing.began, compared.crossing.destination
+    later = [p.fault_time for p in view.promotions if p.source == there and p.time > began]
     ended = min(later, default=FOREVER)
     marks = view.watermarks
     return replace(
         view,
-        reads=[r for r in view.reads if began <= r.time and r.returned <= ended],
-        groups=[g for g in view.groups if began <= g.time <= ended],
+        reads=[r for r in view.reads if (r.cluster != there or r.time >= began) and r.returned <= ended],
+        groups=[g for g in view.groups if (g.cluster != there or g.time >= began) and g.time <= ended],
         watermarks={name: _within(mine, began, ended) for name, mine in marks.items()} if began or later else marks,
     )
 

@@ -117,15 +117,19 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Told]) -> Sequ
 def _shown(view: PartitionView, compared: Hop) -> Ints:
     """Positions of the missing tail that the destination once had: a reader got them, or a high watermark covered them."""
     behind = compared.behind
-    got = among(compared.source.replica.records.uid[compared.sequence[behind]], _read_there(view, compared))
+    uids = compared.source.replica.records.uid[compared.sequence[behind]]
+    # What is in the bytes and was aborted at the failover had been shown to those who read uncommitted, which promises nothing.
+    ended = among(uids, compared.destination.replica.records.uid)
+    got = among(uids, _read_there(view, compared, "read_committed")) | (among(uids, _read_there(view, compared)) & ~ended)
     got[: covered(view, compared)] = True
     return behind[got]
 
 
-def _read_there(view: PartitionView, compared: Hop) -> Ints:
-    """Every payload id that readers of the destination got since it followed the source."""
+def _read_there(view: PartitionView, compared: Hop, isolation: str | None = None) -> Ints:
+    """Every payload id that readers of the destination, of one isolation level or of any, got since it followed the source."""
     cluster, began = compared.crossing.destination, compared.crossing.began
-    parts = [r.uids for r in view.reads if r.cluster == cluster and r.kind == "poll" and r.time >= began]
+    polls = (r for r in view.reads if r.cluster == cluster and r.kind == "poll" and r.time >= began)
+    parts = [r.uids for r in polls if isolation in (None, r.isolation)]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 

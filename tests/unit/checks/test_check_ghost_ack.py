@@ -1,7 +1,22 @@
 """ghost-ack: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, promoted, send, unjudged, view
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    findings,
+    places,
+    promoted,
+    send,
+    unjudged,
+    view,
+)
+from round_trip import TOLD as TRIP
+from round_trip import on_b, trip
 
 NAME = "ghost-ack"
 ACCEPTED = {
@@ -58,3 +73,18 @@ def test_a_torn_log_is_not_judged_beyond_its_end():
 
 def test_writes_to_a_cluster_that_nobody_promoted_are_not_judged():
     assert "no promotion" in unjudged(NAME, view([Log("B").data(1)], sends=[send(1, acked=0, cluster="B")]))[0]
+
+
+def test_an_acknowledgement_in_the_tail_is_held_against_the_log_of_its_time():
+    assert places(NAME, trip()) == []
+    assert places(NAME, trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]
+
+
+def test_after_the_failback_the_same_offset_is_another_acknowledgement():
+    late = send(8, acked=2, invoked=750 * SECOND, returned=751 * SECOND)
+    assert places(NAME, trip(sends=[*TRIP, late])) == [("ghost-ack", "A", 2)]
+
+
+def test_an_offset_below_the_cut_must_hold_its_record_for_ever():
+    other = Log("A").data(1).data(9).data(4).data(5).data(6)
+    assert places(NAME, trip(logs=[other, on_b()])) == [("ghost-ack", "A", 1)]

@@ -19,6 +19,8 @@ from histories import (
     unjudged,
     view,
 )
+from round_trip import AWAY, home_again, on_b, trip
+from round_trip import TOLD as TRIP
 
 NAME = "lost-write"
 A3 = Log("A").txn(1, 2, 3, pid=7)
@@ -37,6 +39,7 @@ ACCEPTED = {
         {"B/native": 1},
     ),
 }
+ACCEPTED["there and back"] = (trip(), {"A/native": 4, "B/native": 2})
 REJECTS = {
     "lost-write": Rejected(view=view([A3, Log("B").data(1, 3)], sends=TOLD), cluster="A", offset=1),
 }
@@ -82,6 +85,14 @@ def test_a_tail_missing_after_a_planned_failover():
 def test_a_tail_that_a_reader_on_the_destination_had_got():
     cut = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
     assert places(NAME, cut) == [("lost-write", "A", 1)]
+
+
+@pytest.mark.parametrize(("isolation", "lost"), [("read_uncommitted", 0), ("read_committed", 1)])
+def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_committed(isolation, lost):
+    b = Log("B").txn(1, 2, 3, pid=7, end="abort")
+    got = poll((1, 2), cluster="B", isolation=isolation)
+    seen = view([A3, b], mirror_kind="shadow", sends=TOLD, promotions=[promoted(3)], reads=[got])
+    assert places(NAME, seen) == [("lost-write", "A", 1)] * lost
 
 
 def test_a_tail_that_a_high_watermark_of_the_destination_had_covered():
@@ -139,6 +150,33 @@ def test_a_tail_that_a_readers_position_had_passed():
 
 def test_without_the_destinations_log_it_cannot_be_told():
     assert unjudged(NAME, view([A3], sends=TOLD))
+
+
+def test_a_tail_that_was_cut_is_no_lost_write_of_the_log_that_came_after_it():
+    assert places(NAME, trip()) == []
+
+
+def test_what_was_acknowledged_below_the_cut_must_live_on():
+    lost = Log("A").data(1).data(4, at=2, crc=44).data(5, crc=55).data(6)
+    assert places(NAME, trip(logs=[lost, on_b()])) == [("lost-write", "A", 1)]
+
+
+def test_a_hole_in_what_came_back():
+    hole = Log("A").data(1).data(2).data(5, at=3, crc=55).data(6)
+    assert ("lost-write", "B", 2) in places(NAME, trip(logs=[hole, on_b()]))
+
+
+def test_a_commit_whose_marker_was_in_the_tail_is_the_next_owners_to_end():
+    before = Log("A").data(1).data(2, pid=7, transactional=True).marker("commit", pid=7).taken("1-away", at=510)
+    b = Log("B").data(1).data(2, pid=7, transactional=True).marker("abort", pid=7).data(4).data(5)
+    a = Log("A").data(1).data(2, pid=7, transactional=True).marker("abort", pid=7).data(4).data(5).data(6)
+    sends = [send(1, acked=0), commit(2, acked=1), *TRIP[2:]]
+    ends = [AWAY, home_again(5)]
+    seen = trip(
+        logs=[a, b], earlier=[before], promotions=ends, sends=[replace(s, offsets=s.offsets + (s.number > 3)) for s in sends]
+    )
+    assert places(NAME, seen) == []
+    assert places("commit-aborted", seen) == []
 
 
 def test_neighbours_are_one_anomaly():
