@@ -36,7 +36,7 @@ def build(wish: Wish) -> Scenario:
         schedule=(
             FaultSpec(id="failover", fault="failover-forced", target=link.name, at=at, duration=0.0, when="open-transactions"),
         ),
-        minimums=Minimums(committed=60, aborted=10, reads=500, afterwards=600),
+        minimums=Minimums(committed=20, aborted=4, reads=300, afterwards=600),
         partitions=3,
         duration=wish.duration or 9.0,
     )
