@@ -69,3 +69,29 @@ def test_the_main_job_with_many_seeds(linkflap_run, seed):
 @pytest.mark.linkflap(scenario="planned-failover", topology="A@3.9.2->B", seed=39)
 def test_an_older_source(linkflap_run):
     assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="failover-open-transactions", seed=secrets.randbits(32))
+def test_what_was_open_at_a_failover_is_ended(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="producer-id-collision", seed=secrets.randbits(32))
+def test_ids_that_were_drawn_on_both_sides_do_not_collide(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="failover-open-transactions", seed=secrets.randbits(32), open_transactions="truncate-once")
+def test_a_failover_that_cuts_is_invalid(linkflap_run):
+    assert linkflap_run.verdict == "invalid"
+    assert "high-watermark-regression" in {a["kind"] for a in linkflap_run.document["anomalies"]}
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="producer-id-collision", seed=secrets.randbits(32), producer_ids="keep")
+def test_kept_ids_collide(linkflap_run):
+    assert linkflap_run.verdict == "invalid"
+    assert "producer-id-collision" in {a["kind"] for a in linkflap_run.document["anomalies"]}
