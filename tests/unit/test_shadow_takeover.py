@@ -7,11 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from harness.mirrors import check
 from harness.mirrors.shadow import replica
 from harness.mirrors.shadow.epochs import Lineage, parting
 from harness.mirrors.shadow.settings import TakenPartition
 from harness.mirrors.shadow.takeover import failback_point
 from harness.model.errors import InputError
+from harness.model.scenario import MirrorSpec
 from harness.wire import messages
 
 FIVE_THEN_TWO = ((0, 0), (2, 50))
@@ -105,3 +107,10 @@ def test_a_log_that_begins_late_is_known_from_there_on():
     assert end == 60
     assert [lineage.at(offset) for offset in (15, 39, 40, 59)] == [5, 5, 6, 6]
     assert leader.asked <= 4
+
+
+def test_a_mirror_that_cannot_be_reversed_is_refused_before_anything_starts():
+    check(MirrorSpec(kind="shadow"), reversible=True)
+    check(MirrorSpec(kind="mm2"))
+    with pytest.raises(InputError, match="mirror mm2 cannot be reversed, as the schedule wants it; a mirror that can is shadow"):
+        check(MirrorSpec(kind="mm2"), reversible=True)
