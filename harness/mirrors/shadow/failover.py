@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from datetime import timedelta
 from typing import Final
 
@@ -37,6 +37,9 @@ from harness.wire.messages import Error
 log = logging.getLogger(__name__)
 STEP_SECONDS: Final = 60.0
 GROUPS_SECONDS: Final = 2.0
+WAKE_SECONDS: Final = 10.0
+LEAVE_SECONDS: Final = 30.0
+"""How long a settling waits for a live broker that does not fetch: until it is woken, and until it is done without."""
 _LOOK: Final = 0.05
 _READ_BYTES: Final = 1 << 20
 
@@ -58,6 +61,7 @@ class Failover:
         self._membership, self._leader, self._groups = membership, leader, groups
         self._handover = Handover(mirrored, destination, topics, membership)
         self._longest: dict[str, Connection] = {}
+        self._behind: dict[Partition, frozenset[int]] = {}
         self._began = 0.0
 
     async def run(self) -> None:
@@ -142,18 +146,47 @@ class Failover:
         log.info("failover: %s", phase)
 
     def live(self, partition: Partition) -> frozenset[int]:
-        """The brokers that should have a partition and are alive."""
-        return frozenset(self._log.brokers & set(self._topics.replicas(partition.number, partition.topic)))
+        """The brokers that should have a partition and are alive, without those that were left behind."""
+        alive = self._log.brokers & set(self._topics.replicas(partition.number, partition.topic))
+        return frozenset(alive - self._behind.get(partition, frozenset()))
 
     async def settled(self) -> None:
         """Returns when every live replica of every partition has the whole log as it ends now."""
-        deadline = time.monotonic() + STEP_SECONDS
-        while waiting := [p.name for p in self._log.partitions.values() if not self._settle(p)]:
-            if time.monotonic() > deadline:
+        began, woken = time.monotonic(), False
+        while waiting := [p for p in self._log.partitions.values() if not self._settle(p)]:
+            waited = time.monotonic() - began
+            if waited > STEP_SECONDS:
                 raise DeadlineExceeded(
-                    f"the replicas of {', '.join(waiting[:5])} did not settle within {STEP_SECONDS:g} s; see the brokers' logs"
+                    f"the replicas of {', '.join(p.name for p in waiting[:5])} did not settle within {STEP_SECONDS:g} s; "
+                    "see the brokers' logs"
                 )
+            if waited > WAKE_SECONDS and not woken:
+                woken = True
+                self._wake(waiting)
+            if waited > LEAVE_SECONDS:
+                self._leave_behind(waiting)
             await asyncio.sleep(_LOOK)
+
+    def _mute(self, partition: Partition) -> frozenset[int]:
+        """Brokers that live and do not fetch it: a replica that failed is silent (AbstractFetcherThread.markPartitionFailed)."""
+        if partition.leader_epoch < 0 or partition.raise_to >= 0:
+            return frozenset()
+        return self.live(partition) - partition.live().keys()
+
+    def _wake(self, partitions: Iterable[Partition]) -> None:
+        """A failed replica tries again in a new leader epoch."""
+        for partition in partitions:
+            if mute := self._mute(partition):
+                log.warning("%s: brokers %s do not fetch; a new leader epoch may wake them", partition.name, sorted(mute))
+                partition.raise_to = partition.leader_epoch + 1
+
+    def _leave_behind(self, partitions: Iterable[Partition]) -> None:
+        """What does not wake (a broken disk, say) counts as dead: whoever leads afterwards has it truncate and catch up."""
+        for partition in partitions:
+            mute = self._mute(partition)
+            if mute and self.live(partition) > mute:
+                log.error("%s goes on without brokers %s, which do not fetch it; see their logs", partition.name, sorted(mute))
+                self._behind[partition] = self._behind.get(partition, frozenset()) | mute
 
     def _settle(self, partition: Partition) -> bool:
         """One look at one partition: sets where its log ends, and says whether all live replicas are there."""

@@ -1,0 +1,102 @@
+"""Settling, with followers that are played: whose log is the log, who is given the rest, who is not waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from harness.mirrors.shadow import failover
+from harness.mirrors.shadow.failover import Failover
+from harness.mirrors.shadow.journal import Journal
+from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.settings import Config, Options
+
+PLACE = ("A.t", 0)
+
+
+@pytest.fixture
+def settling(tmp_path, monkeypatch) -> Failover:
+    monkeypatch.setattr(failover, "WAKE_SECONDS", 0.2)
+    monkeypatch.setattr(failover, "LEAVE_SECONDS", 0.5)
+    config = Config(
+        link="A->B",
+        source=(),
+        source_cluster_id="a",
+        homes=("A",),
+        cluster_id="b",
+        real={"INTERNAL": {broker: "127.0.0.1:1" for broker in (1, 2, 3)}},
+        controllers=(),
+        broker_id=1000,
+        followers="INTERNAL",
+        listeners={},
+        control_port=1,
+        options=Options(),
+    )
+    mirrored = MirroredLog(config, Journal(tmp_path))
+    mirrored.brokers = frozenset((1, 2, 3))
+    mirrored.journal.notes.phase = "settling"
+    mirrored.lead(mirrored.add(*PLACE), 4)
+    topics = SimpleNamespace(replicas=lambda _number, _topic: [1, 2, 3])
+    parts = [SimpleNamespace() for _ in range(4)]
+    return Failover(mirrored, parts[0], SimpleNamespace(), topics, *parts[1:])
+
+
+def fetching(made: Failover, offsets: dict[int, int], *, epoch_from: int = 0) -> asyncio.Task[None]:
+    """Followers that fetch, truncate and catch up at each look."""
+    partition = made._log.partitions[PLACE]
+
+    async def fetch() -> None:
+        while True:
+            if partition.raise_to >= 0:
+                made._log.lead(partition, partition.raise_to)
+            for broker, offset in offsets.items():
+                if partition.leader_epoch >= epoch_from:
+                    partition.heard(broker, offset, partition.leader_epoch, 4)
+                    offsets[broker] = offset if partition.end < 0 else partition.end
+            await asyncio.sleep(0.01)
+
+    return asyncio.create_task(fetch())
+
+
+def settle(made: Failover, *followers: tuple[dict[int, int], int]) -> int:
+    async def play() -> int:
+        tasks = [fetching(made, offsets, epoch_from=epoch) for offsets, epoch in followers]
+        await asyncio.wait_for(made.settled(), 5)
+        for task in tasks:
+            task.cancel()
+        return made._log.partitions[PLACE].end
+
+    return asyncio.run(play())
+
+
+def test_the_longest_live_replica_is_the_log(settling):
+    assert settle(settling, ({1: 7, 2: 9, 3: 0}, 0)) == 9
+
+
+def test_who_comes_back_with_more_when_it_was_settled_is_cut(settling):
+    settling._log.journal.notes.phase = "ending"
+    note = settling._log.partitions[PLACE].note
+    note.mirrored, note.appended = 7, [(7, "ABORT")]
+    assert settle(settling, ({1: 8, 2: 8, 3: 12}, 0)) == 8
+    assert note.appended == [(7, "ABORT")]
+
+
+def test_what_was_noted_and_nobody_has_was_not_appended(settling):
+    settling._log.journal.notes.phase = "ending"
+    note = settling._log.partitions[PLACE].note
+    note.mirrored, note.appended = 7, [(7, "ABORT"), (8, "ABORT")]
+    assert settle(settling, ({1: 8, 2: 7, 3: 7}, 0)) == 8
+    assert note.appended == [(7, "ABORT")]
+
+
+def test_a_replica_that_failed_is_woken_by_a_new_epoch(settling):
+    assert settle(settling, ({1: 7, 2: 7}, 0), ({3: 7}, 5)) == 7
+    assert settling._log.partitions[PLACE].leader_epoch == 5
+    assert settling.live(settling._log.partitions[PLACE]) == {1, 2, 3}
+
+
+def test_a_replica_that_does_not_wake_is_left_behind(settling):
+    assert settle(settling, ({1: 7, 2: 9}, 0)) == 9
+    assert settling.live(settling._log.partitions[PLACE]) == {1, 2}
