@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.mirrors.shadow.steps import PAUSE_AT, TAKING_OVER
 from harness.model.errors import InputError, SetupError
+from harness.model.scenario import MirrorSpec
 from harness.model.side_by_side import side_by_side
 from harness.model.wait import until
 from harness.wire.offsets import quiet
@@ -49,10 +51,10 @@ def cuts(events, link: str) -> dict:
     return {(d["topic"], d["partition"]): (d["offset"], d["end"]) for kind, at, d in events if (kind, at) == ("truncation", link)}
 
 
-def away(deployment, mirror, *, dead: bool = True):
-    """A forced failover along a mirror's link, whose source has a tail by then; where that ended, and its writer's open records.
+def away(deployment, mirror, *, dead: bool = True, first: int = 0):
+    """A forced failover along a mirror's link, whose source has a tail by then; where that ended.
 
-    Clients have gone on at the destination when this returns.
+    Clients have gone on at the destination when this returns. Broker `first` dies before the others.
     """
     here, there = deployment.clusters[mirror.link.source], deployment.clusters[mirror.link.destination]
     drained(mirror)
@@ -60,12 +62,20 @@ def away(deployment, mirror, *, dead: bool = True):
     writer = Writer(here.bootstrap)
     writer.write(2)
     tail = ends(here.bootstrap)
+    if first:
+        here.brokers[first].kill()
+        until(lambda: not _in_sync(here, first), within=30, every=0.2, what=f"broker {first} to be out of every ISR")
     if dead:
         side_by_side(broker.kill for broker in here.brokers.values())
     mirror.stop()
     deployment.links[mirror.link.name].restore()
     Writer(there.bootstrap).write(5)
     return tail
+
+
+def _in_sync(cluster, broker: int) -> bool:
+    partitions = AdminClient(quiet(cluster.bootstrap)).list_topics(TOPIC, timeout=10).topics[TOPIC].partitions.values()
+    return any(broker in p.isrs for p in partitions)
 
 
 def revived(cluster, *, without=()) -> None:
@@ -109,11 +119,15 @@ def test_a_round_trip(linkflap_deployment):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("options", [{}, {"failback_point": "epoch"}, {"leader_epochs": "keep", "producer_ids": "keep"}], ids=str)
-def test_three_rounds_of_ping_pong(linkflap_deployment, options):
+@pytest.mark.parametrize(
+    ("rounds", "options"),
+    [(3, {}), (3, {"failback_point": "epoch"}), (1, {"leader_epochs": "keep", "producer_ids": "keep"})],
+    ids=["offset", "epoch", "keep"],
+)
+def test_rounds_of_ping_pong(linkflap_deployment, rounds, options):
     mirror, events = shadowed(linkflap_deployment, **options)
     mirror.start()
-    for _ in range(6):
+    for _ in range(2 * rounds):
         here = linkflap_deployment.clusters[mirror.link.source]
         Writer(here.bootstrap).write(3)
         tail = away(linkflap_deployment, mirror)
@@ -176,7 +190,8 @@ def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes
     mirror, _ = shadowed(linkflap_deployment)
     mirror.start()
     Writer(a.bootstrap).write(4)
-    away(linkflap_deployment, mirror)
+    # It dies first, or brokers that were killed beside it would wait for it to lead (KIP-966).
+    away(linkflap_deployment, mirror, first=3)
     revived(a, without=(3,))
     back = mirror.reversed()
     back.start()
@@ -279,3 +294,29 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     same_everywhere(linkflap_deployment)
     back.stop()
     assert back.promotion() == ends(b.bootstrap)
+
+
+@pytest.mark.nightly
+def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_again_by_epoch(linkflap_deployment):
+    a, b = (linkflap_deployment.clusters[name] for name in "AB")
+    mirror, events = shadowed(linkflap_deployment)
+    mirror.start()
+    Writer(a.bootstrap).write(4)
+    away(linkflap_deployment, mirror)
+    promoted = mirror.promotion()
+    shutil.rmtree(a.brokers[1].log_dir / f"{TOPIC}-0")
+    revived(a)
+    assert ends(a.bootstrap)[TOPIC, 0] == 0
+    with pytest.raises(InputError, match=f"{TOPIC}-0 has only what is below offset 0 of what was mirrored up to"):
+        mirror.reversed().start()
+    assert not cuts(events, "B->A")
+    assert own_write(a.bootstrap) == 0
+    mirror.spec = MirrorSpec(kind="shadow", options={"failback_point": "epoch"})
+    back = mirror.reversed()
+    back.start()
+    assert cuts(events, "B->A")[TOPIC, 0] == (0, 1)
+    assert cuts(events, "B->A")[TOPIC, 1][0] == promoted[TOPIC, 1]
+    drained(back)
+    same_everywhere(linkflap_deployment)
+    back.stop()
+    assert ends(a.bootstrap) == ends(b.bootstrap)
