@@ -185,7 +185,10 @@ class Watch:
         turn = 0
         while not self._stop.wait(0.02):
             turn += 1
-            producer.produce(TOPIC, b"own", partition=turn % 2, on_delivery=told)
+            try:
+                producer.produce(TOPIC, b"own", partition=turn % 2, on_delivery=told)
+            except KafkaException:  # the client knows at once that there is no such topic yet
+                self.refused += 1
             producer.flush(5)
 
     def _look(self) -> None:
