@@ -142,7 +142,7 @@ def _result(
     nothing = not (due or said or reasons or examined)
     if nothing:
         said = [f"nothing to examine: of {check.unit}, due are {check.due_where}"]
-    said += _never_synced(examined, due)
+    said += [*_never_synced(examined, due), *_unread(check, examined, planned)]
     return CheckResult(
         name=check.name,
         verdict=Verdict.INVALID if proven else Verdict.UNKNOWN if reasons else Verdict.NOT_DUE if nothing else Verdict.VALID,
@@ -182,10 +182,27 @@ def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
             if owner in planned.topology.homes_over(link):
                 due[link.destination, "mirrored"] = None
     due.update({(p.cluster, "native"): None for p in promotions})
+    if "reads" not in check.inputs:
+        due.update({(cluster, "mirrored"): None for cluster in _followers(planned)})
+    return [(cluster, origin) for cluster, origin in due if origin in check.due]
+
+
+def _followers(planned: RunPlan) -> Sequence[str]:
+    """Clusters that were made to follow, and got something from there."""
+    found: dict[str, None] = {}
     for topic, partition in planned.promotions:
         for cluster, lives in history(planned.story(topic, partition)).lives.items():
-            due.update({(cluster, era.origin): None for era in lives[-1].eras if len(lives) > 1})
-    return [(cluster, origin) for cluster, origin in due if origin in check.due]
+            if len(lives) > 1 and any(era.source for era in lives[-1].eras):
+                found[cluster] = None
+    return list(found)
+
+
+def _unread(check: Check, examined: Mapping[tuple[str, str], int], planned: RunPlan) -> Iterable[str]:
+    """Readers follow the clients, so nobody has to be on a cluster that follows; that nobody was is said all the same."""
+    if "reads" in check.inputs and "mirrored" in check.due and check.due_at is None:
+        for cluster in _followers(planned):
+            if not examined.get((cluster, "mirrored")):
+                yield f"nobody read what was mirrored to {cluster} when it followed"
 
 
 def _nothing_seen(check: Check, examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]) -> Iterable[str]:

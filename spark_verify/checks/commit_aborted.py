@@ -52,10 +52,11 @@ def _commits(view: PartitionView, life: Life, log: Log, what: Told) -> Sequence[
     rows, at = _acknowledged(log, what, "commit")
     findings: list[Finding] = []
     for era in life.eras:
-        inside = (log.replica.records.offset[at] >= era.start) & (log.replica.records.offset[at] < era.end)
+        start = era.start if life.last else max(era.start, life.cut)
+        inside = (log.replica.records.offset[at] >= start) & (log.replica.records.offset[at] < era.end)
         count = len(distinct(what.send[rows[inside]]))
         if count and era.origin == "native":
-            findings.append(Examined(cluster=cluster, origin="native", count=count, life=life.number, start=era.start))
+            findings.append(Examined(cluster=cluster, origin="native", count=count, life=life.number, start=start))
     state = log.record_state[at]
     findings += _ended_otherwise(log, what, rows[state == ABORTED], at[state == ABORTED], "commit-aborted")
     following = followed(log)[at]

@@ -16,7 +16,8 @@ Written by `python -m spark_verify.checks.document` from the declarations in `sp
 
 A check is *invalid* when it found an anomaly that the mirror's guarantee does not allow, and the run directory is not damaged in
 a part that it needs whole; else *unknown* when it could not look, crashed, or examined nothing where something was due; else
-*valid*. The worst check is the run's verdict: valid < unknown < invalid. Neighbouring records make one anomaly; its evidence says
+*valid*. One for which nothing was due is *not due*, and counts neither way; a run in which nothing at all was due is unknown. The
+worst check is the run's verdict: valid < unknown < invalid. Neighbouring records make one anomaly; its evidence says
 how many `records`. In the examples digits are payloads, and offsets begin at 0.
 """
 

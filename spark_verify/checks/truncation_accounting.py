@@ -20,7 +20,7 @@ import numpy as np
 
 from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from spark_verify.checks.lives import before_cut, lives, replica_of
+from spark_verify.checks.lives import before_cut, lives, number_at, replica_of
 from spark_verify.checks.outcomes import told
 from spark_verify.eras import KEEP_OFFSETS, REVERSAL, Life
 from spark_verify.view import ABORT, OTHER_CONTROL, Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica, Stop
@@ -39,7 +39,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for stop in view.stops:
         promotion = next((p for p in view.promotions if p.link == stop.link and p.time >= stop.time), None)
         if promotion is not None and stop.cluster in logs:
-            findings += _ended(logs[stop.cluster], stop, promotion)
+            number = number_at(lives(view)[stop.cluster], stop.time)
+            findings += _ended(logs[stop.cluster], stop, promotion, number)
     return findings
 
 
@@ -115,12 +116,12 @@ def _promised(view: PartitionView, life: Life) -> Iterator[Found]:
         yield _found("truncated-write", life, int(what.acked[row]), **evidence)
 
 
-def _ended(replica: Replica, stop: Stop, promotion: Promotion) -> Iterator[Finding]:
+def _ended(replica: Replica, stop: Stop, promotion: Promotion, life: int) -> Iterator[Finding]:
     """The journal of a mirror's end, held against the bytes."""
     batches = replica.batches
     if stop.promoted < 0:
         return
-    yield Examined(cluster=stop.cluster, origin="native", count=1 + len(stop.appended), start=promotion.offset)
+    yield Examined(cluster=stop.cluster, origin="native", count=1 + len(stop.appended), life=life, start=promotion.offset)
     about = {"link": stop.link, "mirrored": stop.mirrored, "promoted": stop.promoted}
     if promotion.offset != min(stop.promoted, stop.mirrored):
         yield Found(kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about)

@@ -1,0 +1,259 @@
+"""Run directories made up for tests, with several eras: a round trip A->B->A, and a chain A->B->C. Valid until changed.
+
+    offset   0-2   3       4-6   7      8-10   11            12-14  15      16-18  19      20-22  23
+    A then   one   COMMIT  two   ABORT  three  COMMIT        four   COMMIT                                 A dies
+    B        one   COMMIT  two   ABORT  three  ABORT (told)  five   COMMIT  six    COMMIT
+    A now    one   COMMIT  two   ABORT  three  ABORT         five   COMMIT  six    COMMIT  seven  COMMIT   B follows nobody
+
+What A had acknowledged from offset 8 on (three and four, 6 records) was lost: the marker of three had not arrived. C has what
+B has.
+Change `logs`, `events` or `operations` of what `round_trip` and `chain` give, then `write` it. Times are in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
+from harness.model.payload import PROCESS_SHIFT
+from harness.model.scenario import Budgets, FaultSpec, MirrorSpec, Scenario, WorkloadSpec
+from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.rundir import FORMAT, Run, RunWriter
+from tests.kafka_log import ABORT, COMMIT, batch, marker, ours, segment
+from tests.synthetic import append_events
+
+TOPIC, SIZE, SECOND = "A.t", 3, 1_000_000_000
+LOST, PARTED, HOME = 6, 11, 20
+"""Records that the forced failover cost; first offset that was B's; first that was A's again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One batch: the records of operation `number`, or (`ends`) the marker that ends one."""
+
+    offset: int
+    pid: int
+    leader_epoch: int
+    number: int = 0
+    sequence: int = 0
+    ends: int | None = None
+
+    def encoded(self) -> bytes:
+        common = {"pid": self.pid, "epoch": 0, "leader_epoch": self.leader_epoch}
+        if self.ends is not None:
+            return marker(self.offset, self.ends, **common)
+        values = [ours(uid, self.number, i) for i, uid in enumerate(uids(self.number))]
+        return batch(self.offset, values, seq=self.sequence, transactional=True, **common)  # type: ignore[arg-type]
+
+
+def uids(number: int) -> range:
+    """The payload ids of an operation: those of one process are `number`s with the same hundreds."""
+    first = ((number // 100) << PROCESS_SHIFT) + SIZE * (number % 100)
+    return range(first, first + SIZE)
+
+
+ONE, TWO, THREE, FOUR, FIVE, SIX, SEVEN = 101, 102, 103, 104, 205, 206, 307
+
+
+def _data(offset: int, number: int, pid: int, epoch: int, sequence: int = 0) -> Entry:
+    return Entry(offset=offset, number=number, pid=pid, leader_epoch=epoch, sequence=sequence)
+
+
+def _end(offset: int, ends: int, pid: int, epoch: int) -> Entry:
+    return Entry(offset=offset, ends=ends, pid=pid, leader_epoch=epoch)
+
+
+COMMON = (
+    _data(0, ONE, 1, 0), _end(3, COMMIT, 1, 0), _data(4, TWO, 1, 0, 3), _end(7, ABORT, 1, 0), _data(8, THREE, 1, 0, 6),
+)  # fmt: skip
+TAIL = (_end(11, COMMIT, 1, 0), _data(12, FOUR, 1, 0, 9), _end(15, COMMIT, 1, 0))
+OF_B = (
+    _end(11, ABORT, 1, 2), _data(12, FIVE, 1001, 2), _end(15, COMMIT, 1001, 2), _data(16, SIX, 1001, 2, 3),
+    _end(19, COMMIT, 1001, 2),
+)  # fmt: skip
+OF_A_AGAIN = (_data(20, SEVEN, 2, 4), _end(23, COMMIT, 2, 4))
+
+
+@dataclass(slots=True)
+class Made:
+    """A run that is not written yet. `logs` are by moment and cluster, `reads` are (second, cluster, operation, offset)."""
+
+    topology: Topology
+    schedule: tuple[FaultSpec, ...]
+    logs: dict[tuple[str, str], list[Entry]]
+    events: list[Event]
+    operations: list[Operation]
+    reads: list[tuple[float, str, int, int]]
+    marks: list[tuple[float, str, int, int]]
+    budgets: Budgets = field(default_factory=Budgets)
+
+    def change(self, moment: str, cluster: str, offset: int, **fields: object) -> None:
+        """Gives the batch at an offset other fields."""
+        log = self.logs[moment, cluster]
+        at = next(i for i, entry in enumerate(log) if entry.offset == offset)
+        log[at] = replace(log[at], **fields)  # type: ignore[arg-type]
+
+    def remove(self, moment: str, cluster: str, offset: int) -> None:
+        self.logs[moment, cluster] = [e for e in self.logs[moment, cluster] if e.offset != offset]
+
+    def write(self, root: Path) -> Path:
+        scenario = Scenario(
+            name="rounds", about="made up", seed=1, topology=self.topology, mirror=MirrorSpec(kind="shadow"),
+            workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=self.schedule, partitions=1, budgets=self.budgets,
+        )  # fmt: skip
+        run = Run(
+            format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=1, ended=0, scenario=scenario
+        )
+        writer = RunWriter(root, run)
+        operations, polls, marks = writer.operations("p"), writer.polls("r"), writer.watermarks("all")
+        for row in self.operations:
+            operations.write(replace(row, phase="invoke", outcome="info", sends=tuple(replace(g, acks=()) for g in row.sends)))
+            operations.write(replace(row, phase="return", time=row.time + SECOND // 2))
+        for place, read in enumerate(self.reads):
+            polls.write(_poll(f"r{place}", *read))
+        for mark in self.marks:
+            marks.write(_mark(*mark))
+        for moment in sorted({m for m, _ in self.logs}):
+            mine = {cluster: log for (m, cluster), log in self.logs.items() if m == moment}
+            for cluster, log in mine.items():
+                segment(root / "captures" / moment / cluster / "1" / f"{TOPIC}-0", [entry.encoded() for entry in log])
+            writer.write_bounds(moment, [_bounds(cluster, _ends(log)) for cluster, log in mine.items()])
+        append_events(root, self.events)
+        writer.close("finished")
+        return root
+
+
+def _ends(log: list[Entry]) -> int:
+    return log[-1].offset + (1 if log[-1].ends is not None else SIZE)
+
+
+def _event(second: float, kind: str, subject: str, /, **data: object) -> Event:
+    return Event(time=int(second * SECOND), kind=kind, subject=subject, data=data)
+
+
+def _fault(start: float, end: float, name: str, fault: str, target: str, *, restores: bool) -> list[Event]:
+    return [
+        _event(start, "fault-start", target, id=name, fault=fault, options={}, restores=restores),
+        _event(start + 0.1, "fault-bite", target, id=name, bit=True, observable="it", measured=1, expected=1),
+        _event(end - 0.1, "fault-heal", target, id=name, healed=True, checked=[]),
+        _event(end, "fault-end", target, id=name),
+    ]
+
+
+def _failover(second: float, link: str, kind: str, fault: float, offset: int, appended: list[tuple[int, str]]) -> list[Event]:
+    """A mirror's end, the promotion, and what kind of failover that was."""
+    promoted = offset + len(appended)
+    told = {"topic": TOPIC, "partition": 0, "mirrored": offset, "promoted": promoted, "truncated": [], "appended": appended}
+    return [
+        _event(second, "mirror-stopped", link, drained=kind == "planned", partitions=[told]),
+        _event(second + 0.1, "promotion", link, cluster=link.partition("->")[2], topic=TOPIC, partition=0, offset=offset),
+        _event(second + 0.2, "failover", link, kind=kind, fault_time=int(fault * SECOND), open_transactions=1),
+    ]
+
+
+def operation(number: int, cluster: str, second: float, offset: int, *, pid: int, ending: str = "commit") -> Operation:
+    """A transaction that was acknowledged, asked for at `second`."""
+    at = int(second * SECOND)
+    group = SendGroup(topic=TOPIC, partition=0, first_uid=uids(number)[0], count=SIZE, acks=((0, SIZE, offset),))
+    return Operation(
+        number=number, phase="return", time=at, client="p", process=number // 100, cluster=cluster, kind="transaction",
+        ending=ending, outcome="ok", transactional_id=f"t{number // 100}", ended_at=at + 1000, producer_id=pid,  # type: ignore[arg-type]
+        producer_epoch=0, sends=(group,),
+    )  # fmt: skip
+
+
+def _poll(reader: str, second: float, cluster: str, number: int, offset: int) -> Poll:
+    at = int(second * SECOND)
+    fetched = Fetched(topic=TOPIC, partition=0, runs=((uids(number)[0], offset, SIZE),), position=offset + SIZE)
+    return Poll(
+        time=at, returned=at + 5, reader=reader, process=9, cluster=cluster, isolation="read_committed", kind="poll",
+        fetched=(fetched,),
+    )  # fmt: skip
+
+
+def _mark(second: float, cluster: str, offset: int, epoch: int) -> Watermark:
+    at = int(second * SECOND)
+    return Watermark(
+        time=at, returned=at + 1, cluster=cluster, leader=1, topic=TOPIC, partition=0, log_start=0, last_stable=offset,
+        high_watermark=offset, leader_epoch=epoch,
+    )  # fmt: skip
+
+
+def _bounds(cluster: str, end: int) -> Bounds:
+    return Bounds(
+        cluster=cluster, broker=1, topic=TOPIC, partition=0, leader=True, alive=True, log_start=0, high_watermark=end,
+        high_watermark_from="sampled",
+    )  # fmt: skip
+
+
+def _spec(name: str, fault: str, target: str) -> FaultSpec:
+    return FaultSpec(id=name, fault=fault, target=target, at=1.0, duration=0.0)
+
+
+AWAY = _spec("away", "failover-forced", "A->B")
+SAID: list[tuple[int, str]] = [(11, "ABORT of producer 1, epoch 0")]
+TAIL_LOG, BEFORE, END = "1-away", "1-reverse", "2-end"
+
+
+def _gone() -> tuple[list[Event], list[Operation], list[tuple[float, str, int, int]]]:
+    """A dies at second 10 and B goes on; the same in every story."""
+    events = [
+        *_fault(10, 16, "away", "failover-forced", "A->B", restores=False),
+        *_failover(11, "A->B", "forced", 10, PARTED, SAID),
+        _event(15, "captured", "A", moment=TAIL_LOG, replicas=1),
+    ]
+    operations = [
+        operation(ONE, "A", 1, 0, pid=1), operation(TWO, "A", 2, 4, pid=1, ending="abort"), operation(THREE, "A", 3, 8, pid=1),
+        operation(FOUR, "A", 4, 12, pid=1), operation(FIVE, "B", 13, 12, pid=1001), operation(SIX, "B", 14, 16, pid=1001),
+    ]  # fmt: skip
+    return events, operations, [(5, "A", ONE, 0), (6, "A", FOUR, 12), (7, "B", ONE, 0), (17, "B", FIVE, 12), (18, "B", SIX, 16)]
+
+
+def _clusters(*names: str) -> tuple[ClusterSpec, ...]:
+    return tuple(ClusterSpec(name=name) for name in names)
+
+
+def round_trip() -> Made:
+    """A->B by force, A follows B, and back as planned."""
+    events, operations, reads = _gone()
+    cut: Mapping[str, object] = {"cluster": "A", "topic": TOPIC, "partition": 0, "offset": PARTED, "end": 16}
+    events += [
+        *_fault(20, 30, "reverse", "mirror-reverse", "A->B", restores=True),
+        _event(22, "captured", "A", moment=BEFORE, replicas=1),
+        _event(25, "truncation", "B->A", **cut),
+        *_fault(40, 45, "home", "failover-planned", "B->A", restores=False),
+        *_failover(41, "B->A", "planned", 40, HOME, []),
+        _event(90, "captured", "A", moment=END, replicas=1),
+        _event(91, "captured", "B", moment=END, replicas=1),
+    ]
+    return Made(
+        topology=Topology(clusters=_clusters("A", "B"), links=(LinkSpec(source="A", destination="B"),)),
+        schedule=(AWAY, _spec("reverse", "mirror-reverse", "A->B"), _spec("home", "failover-planned", "B->A")),
+        logs={
+            (TAIL_LOG, "A"): [*COMMON, *TAIL],
+            (BEFORE, "A"): [*COMMON, *TAIL],
+            (END, "A"): [*COMMON, *OF_B, *OF_A_AGAIN],
+            (END, "B"): [*COMMON, *OF_B],
+        },
+        events=events,
+        operations=[*operations, operation(SEVEN, "A", 43, 20, pid=2)],
+        reads=[*reads, (35, "A", FIVE, 12), (36, "A", SIX, 16), (60, "A", SEVEN, 20)],
+        marks=[(5, "A", 4, 0), (8, "B", 4, 0), (18, "B", 20, 2), (35, "A", 20, 3), (60, "A", 24, 4)],
+    )
+
+
+def chain() -> Made:
+    """A->B->C: A dies, B goes on, C follows B all along."""
+    events, operations, reads = _gone()
+    links = (LinkSpec(source="A", destination="B"), LinkSpec(source="B", destination="C"))
+    return Made(
+        topology=Topology(clusters=_clusters("A", "B", "C"), links=links),
+        schedule=(AWAY,),
+        logs={(TAIL_LOG, "A"): [*COMMON, *TAIL], (END, "B"): [*COMMON, *OF_B], (END, "C"): [*COMMON, *OF_B]},
+        events=[*events, *(_event(90, "captured", name, moment=END, replicas=1) for name in "BC")],
+        operations=operations,
+        reads=[*reads, (19, "C", ONE, 0), (19.5, "C", FIVE, 12)],
+        marks=[(5, "A", 4, 0), (8, "B", 4, 0), (18, "B", 20, 2), (9, "C", 4, 0), (19, "C", 20, 2)],
+    )
