@@ -233,7 +233,7 @@ def test_transactions_that_the_dead_left_open_are_ended_after_the_failback(linkf
     a = linkflap_deployment.clusters["A"]
     mirror, _ = shadowed(linkflap_deployment)
     mirror.start()
-    left = Producer(quiet(a.bootstrap) | {"transactional.id": "left", "transaction.timeout.ms": 5000})
+    left = Producer(quiet(a.bootstrap) | {"transactional.id": "left", "transaction.timeout.ms": 600_000})
     left.init_transactions(60)
     Writer(a.bootstrap).write(2)
     left.begin_transaction()
