@@ -33,7 +33,7 @@ def view(run: RunPlan, topic: str, partition: int, batches: pa.Table, history: p
     return replace(
         run.story(topic, partition),
         replicas=with_parts([r for last, r in replicas if last], captured),
-        earlier=tuple(r for last, r in replicas if not last),
+        earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=_sends(_of(history, "send")),
         reads=_reads(_of(history, "read")),
         watermarks=_watermarks(_of(history, "watermark")),

@@ -103,3 +103,34 @@ def test_narrow_terminals_lose_nothing(folder: Path, monkeypatch: pytest.MonkeyP
 def test_what_is_no_document(broken: dict[str, object]) -> None:
     with pytest.raises(InputError, match="the verdict document cannot be read"):
         documents.read(broken)
+
+
+def era(cluster: str, start: int, end: int | None, partition: int = 0, **rest: object) -> dict[str, object]:
+    told = {"topic": "A.t", "partition": partition, "cluster": cluster, "origin": "native", "owner": cluster, "source": ""}
+    return told | {"start": start, "end": end, "compared": {"records": 5}, "verdict": "valid"} | rest
+
+
+def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
+    told = document(folder) | {
+        "eras": [
+            era("A", 3, None, cut=True, compared={}, verdict="not due"),
+            era("A", 0, 3, life=1),
+            era("A", 3, None, life=1, origin="mirrored", owner="B", source="B", anomalies=2, verdict="invalid"),
+            era("A", 0, 4, partition=1, life=1),
+            era("C", 0, None, origin="mirrored", owner="A", source="B", allowed=1),
+        ]
+    }
+    lines = [" ".join(line.split()) for line in shown(told, folder).splitlines()]
+    assert "A native valid 0-3 and 1 more records 10 0" in lines
+    assert "A native, cut off not due 3- nothing 0" in lines
+    assert "A from B invalid 3- records 5 2" in lines
+    assert "C from B, written on A valid 0- records 5 0 +1 allowed" in lines
+    assert lines.index("A native, cut off not due 3- nothing 0") < lines.index("A from B invalid 3- records 5 2")
+
+
+def test_what_was_not_due_says_so(folder: Path) -> None:
+    told = document(folder)
+    checks = told["checks"]
+    assert isinstance(checks, list)
+    checks[2] |= {"verdict": "not due"}
+    assert re.search(r"pid-uniqueness +not due", shown(told, folder))

@@ -15,7 +15,7 @@ from harness.model.history import Bounds, GroupOffset
 from spark_verify import rows
 from spark_verify.assemble import damage_of, views
 from spark_verify.plan import is_data, plan
-from tests import synthetic
+from tests import rounds, synthetic
 from tests.kafka_log import batch, batches_in, ours, rewrite
 from tests.synthetic import DIED, ENDED, HEALED, PROMOTED, TOPIC, TOPOLOGY, Shape, append_events, write_run
 
@@ -200,3 +200,40 @@ def test_codecs_change_nothing_but_lengths_and_checksums(tmp_path: Path, codec: 
     plain = next(iter(views(write_run(tmp_path / "plain")))).canonical()["B"].records
     packed = next(iter(views(write_run(tmp_path / codec, Shape(codec=codec))))).canonical()["B"].records
     assert packed.digest.tolist() == plain.digest.tolist()
+
+
+def test_a_cluster_that_was_cut_has_its_earlier_captures_too(tmp_path: Path):
+    root = rounds.round_trip().write(tmp_path / "rounds")
+    (view,) = views(root)
+    assert [(r.moment, r.cluster) for r in view.replicas] == [(ENDED, "A"), (ENDED, "B")]
+    assert [(r.moment, r.captured, len(r.records)) for r in view.earlier] == [
+        ("1-away", 15 * rounds.SECOND, 12),
+        ("1-reverse", 22 * rounds.SECOND, 12),
+    ]
+    (cut,) = view.truncations
+    assert (cut.link, cut.cluster, cut.offset, cut.end) == ("B->A", "A", rounds.PARTED, 16)
+    away, home = view.stops
+    assert (away.mirrored, away.promoted, away.appended) == (11, 12, ((11, "ABORT of producer 1, epoch 0"),))
+    assert (home.cluster, home.appended) == ("A", ())
+
+
+def test_captures_are_in_the_order_of_their_events_not_of_their_names(tmp_path: Path):
+    made = rounds.round_trip()
+    names = {"1-away": "3-away", "2-end": "0-end"}
+    made.logs = {(names.get(moment, moment), cluster): log for (moment, cluster), log in made.logs.items()}
+    made.events = [
+        replace(e, data={k: names.get(v, v) for k, v in e.data.items()}) if e.kind == "captured" else e for e in made.events
+    ]
+    (view,) = views(made.write(tmp_path / "rounds"))
+    assert [r.moment for r in view.earlier] == ["3-away", "1-reverse"]
+    assert {r.moment for r in view.replicas} == {"0-end"}
+
+
+def test_earlier_captures_of_a_cluster_that_never_followed_are_left_out(root: Path):
+    write_bounds(root, "0-earlier", bounds_of(root, DIED))
+    assert plan(root).earlier == []
+
+
+def test_a_truncation_that_cannot_be_read_is_damage(root: Path):
+    append_events(root, [synthetic._event(1, "truncation", "B->A", cluster="A")])
+    assert any("truncation of B->A" in d.reason for d in plan(root).damage)

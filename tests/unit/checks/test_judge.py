@@ -459,3 +459,36 @@ def test_the_document_is_what_the_design_promises(recorded):
 def test_the_whole_directory_is_read_once_it_is_closed(recorded):
     folder = recorded.close()
     assert RunReader(folder).damage() == []
+
+
+def followed(tmp_path):
+    """A run in which A was made to follow B."""
+    reverse = FaultSpec(id="r", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0)
+    run = Recorded(tmp_path / "run", mirror=MirrorSpec(kind="shadow"), schedule=(reverse,))
+    run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
+    run.event("failover", LINK, kind="forced", fault_time=now())
+    run.fault("r", fault="mirror-reverse")
+    return run.close()
+
+
+def everywhere(folder, check, *, mirrored_to_a):
+    places = [("A", "native"), ("B", "mirrored"), ("B", "native"), *([("A", "mirrored")] if mirrored_to_a else [])]
+    return [row(folder, check, "examined", cluster=cluster, origin=origin, count=3) for cluster, origin in places]
+
+
+def test_what_came_back_must_have_been_compared(tmp_path):
+    folder = followed(tmp_path)
+    told = result(verdict_of(folder, everywhere(folder, "byte-equality", mirrored_to_a=False), "duplicate"), "duplicate")
+    assert told.verdict is Verdict.UNKNOWN
+    rows = everywhere(folder, "duplicate", mirrored_to_a=False)
+    told = result(verdict_of(folder, rows, "duplicate"), "duplicate")
+    assert (told.verdict, told.reason) == (Verdict.UNKNOWN, "no mirrored records of A were there to examine")
+    rows = everywhere(folder, "duplicate", mirrored_to_a=True)
+    assert result(verdict_of(folder, rows, "duplicate"), "duplicate").verdict is Verdict.VALID
+
+
+def test_nobody_has_to_read_where_a_cluster_follows_and_it_is_said(tmp_path):
+    folder = followed(tmp_path)
+    rows = everywhere(folder, "aborted-read", mirrored_to_a=False)
+    told = result(verdict_of(folder, rows, "aborted-read"), "aborted-read")
+    assert (told.verdict, told.reason) == (Verdict.VALID, "nobody read what was mirrored to A when it followed")
