@@ -199,7 +199,11 @@ def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes
     same_everywhere(linkflap_deployment)
     a.brokers[3].start()
     Writer(b.bootstrap).write(2)
-    until(lambda: headers(a.brokers[3], PLACES[0])["crc"] == headers(b.brokers[1], PLACES[0])["crc"], within=60, what="broker 3")
+
+    def caught_up() -> bool:
+        return all(headers(a.brokers[3], place)["crc"] == headers(b.brokers[1], place)["crc"] for place in PLACES)
+
+    until(caught_up, within=60, every=0.2, what="broker 3 to have what the others have")
     drained(back)
     same_everywhere(linkflap_deployment)
     back.stop()

@@ -18,13 +18,14 @@ from typing import Final, Literal
 
 import msgspec
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.mirrors.shadow import control, settings
+from harness.mirrors.shadow.addresses import broker_settings, listeners
 from harness.mirrors.shadow.journal import Notes
 from harness.mirrors.topics import create, data_topics
 from harness.model.errors import DeadlineExceeded, InputError, SetupError
-from harness.model.protocols import Cluster, Deployment, Recorder
+from harness.model.protocols import Deployment, Recorder
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import CANARY, LinkSpec, topic_name
 from harness.model.wait import until
@@ -153,7 +154,7 @@ class ShadowMirror:
         followers = any_broker["inter.broker.listener.name"]
         real: dict[str, dict[int, str]] = {}
         for broker, values in told.items():
-            for listener, address in _listeners(values["advertised.listeners"]).items():
+            for listener, address in listeners(values["advertised.listeners"]).items():
                 real.setdefault(listener, {})[broker] = address
         joined = list(real) if self._options.clients == "visible" else [followers]
         return settings.Config(
@@ -360,20 +361,6 @@ class ShadowMirror:
         return sum(max(0, end - max(0, have.get(place, 0))) for place, end in ends.items())
 
 
-def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
-    """Each broker's own settings as it tells them."""
-    admin = AdminClient(quiet(cluster.bootstrap))
-    found: dict[int, dict[str, str]] = {}
-    for broker in cluster.brokers:
-        resource = ConfigResource(ConfigResource.Type.BROKER, str(broker))
-        try:
-            told = admin.describe_configs([resource], request_timeout=20)[resource].result(20)
-        except KafkaException as error:
-            raise SetupError(f"broker {cluster.name}/{broker} did not tell its settings ({error.args[0].str()})") from error
-        found[broker] = {name: entry.value for name, entry in told.items() if entry.value is not None}
-    return found
-
-
 def _remove_topic(admin: AdminClient, name: str) -> None:
     """A canary of an earlier mirror over the same link: it is made again. Raises SetupError."""
     try:
@@ -382,11 +369,6 @@ def _remove_topic(admin: AdminClient, name: str) -> None:
             until(lambda: name not in admin.list_topics(timeout=20).topics, within=20, what=f"topic {name} to be gone")
     except KafkaException as error:
         raise SetupError(f"topic {name} could not be removed ({error.args[0].str()}); see the brokers' logs") from error
-
-
-def _listeners(advertised: str) -> dict[str, str]:
-    """`NAME://host:port,…` as listener -> address."""
-    return {name: address for name, _, address in (one.partition("://") for one in advertised.split(","))}
 
 
 def _tail(log: Path, lines: int = 15) -> str:

@@ -195,12 +195,11 @@ class Takeover:
         await self._join([place for place, led in left.items() if not led.replicas or led.replicas[0] != self._me])
         by_leader: dict[int, list[Place]] = {}
         for place, led in left.items():
-            if 0 <= led.leader < FIRST_BROKER_ID and self._me in led.replicas:
+            if 0 <= led.leader < FIRST_BROKER_ID and led.leader in here.brokers and self._me in led.replicas:
                 by_leader.setdefault(led.leader, []).append(place)
         ids = {name: topic.id for name, topic in here.topics.items()}
         for leader, places in by_leader.items():
-            connection = self._leaders.at(self._log.config.brokers[leader])
-            await claim(connection, ids, places, broker=self._me, epoch=self._membership.epoch)
+            await claim(self._leaders.at(here.brokers[leader]), ids, places, broker=self._me, epoch=self._membership.epoch)
         claimed = [place for place, led in left.items() if self._me in led.in_sync and led.leader != self._me]
         if claimed:
             await self._log.steps.reach("claimed")

@@ -1,0 +1,37 @@
+"""Where the brokers of a cluster listen, as they tell it themselves: a shadow joins the same listeners."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from harness.model.errors import SetupError
+from harness.model.protocols import Cluster
+from harness.wire.offsets import quiet
+
+
+def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
+    """The settings of each broker that is not stopped. Raises SetupError when one does not tell them, or none is there.
+
+    A broker that is down when a mirror starts can follow it later, but is not waited for: after the failover its cluster brings
+    it back.
+    """
+    admin = AdminClient(quiet(cluster.bootstrap))
+    found: dict[int, dict[str, str]] = {}
+    for number, broker in cluster.brokers.items():
+        if broker.state == "stopped":
+            continue
+        resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
+        try:
+            told = admin.describe_configs([resource], request_timeout=20)[resource].result(20)
+        except KafkaException as error:
+            raise SetupError(f"broker {cluster.name}/{number} did not tell its settings ({error.args[0].str()})") from error
+        found[number] = {name: entry.value for name, entry in told.items() if entry.value is not None}
+    if not found:
+        raise SetupError(f"no broker of cluster {cluster.name} runs; start one before its mirror")
+    return found
+
+
+def listeners(advertised: str) -> dict[str, str]:
+    """`NAME://host:port,…` as listener -> address."""
+    return {name: address for name, _, address in (one.partition("://") for one in advertised.split(","))}
