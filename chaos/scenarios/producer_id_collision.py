@@ -40,6 +40,6 @@ def build(wish: Wish) -> Scenario:
         schedule=(
             FaultSpec(id="failover", fault="failover-forced", target=link.name, at=at, duration=0.0, when="open-transactions"),
         ),
-        minimums=Minimums(committed=40, aborted=5, reads=500, afterwards=1000),
+        minimums=Minimums(committed=15, aborted=2, reads=300, afterwards=1000),
         duration=wish.duration or 9.0,
     )

@@ -121,7 +121,7 @@ def _shown(view: PartitionView, compared: Hop) -> Ints:
     # What is in the bytes and was aborted at the failover had been shown to those who read uncommitted, which promises nothing.
     ended = among(uids, compared.destination.replica.records.uid)
     got = among(uids, _read_there(view, compared, "read_committed")) | (among(uids, _read_there(view, compared)) & ~ended)
-    got[: covered(view, compared)] = True
+    got[np.flatnonzero(behind > compared.front)[: covered(view, compared)]] = True
     return behind[got]
 
 

@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 
 from spark_verify.checks.lives import source_log
-from spark_verify.checks.logs import PLAIN, Log, copies, distinct, locate, read
+from spark_verify.checks.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
 from spark_verify.eras import FOREVER, KEEP_OFFSETS, Crossing, Era, History, Life, history
-from spark_verify.view import Ints, PartitionView
+from spark_verify.view import Bools, Ints, PartitionView
 
 Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
 """What a tail that did not arrive means; of a comparison over several hops, nothing: each hop says that of its own."""
@@ -29,7 +29,8 @@ class Hop:
     `life` is the destination's. `mirrored` are its record indices, in file order, of what is visible, ours and came over; `first`
     and `copy` say which earlier of them it repeats and how often before, `position` where in `sequence` it belongs (-1: nowhere).
     Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are the positions
-    that have one and that have none, `front` is the last of `present` (-1: nothing arrived).
+    that have one and that have none, `front` is the last of `present` (-1: nothing arrived). `late` are the missing ones whose
+    COMMIT the source has only behind what crossed: they came, and the destination had to abort them.
     """
 
     crossing: Crossing
@@ -44,18 +45,19 @@ class Hop:
     arrived_at: Ints
     present: Ints
     missing: Ints
+    late: Ints
     front: int
     tail: Tail
 
     @property
     def holes(self) -> Ints:
         """Missing positions that later records have overtaken."""
-        return self.missing[self.missing < self.front]
+        return self.missing[(self.missing < self.front) & ~among(self.missing, self.late)]
 
     @property
     def behind(self) -> Ints:
-        """Missing positions after the last that arrived: not mirrored yet, or lost with the source."""
-        return self.missing[self.missing > self.front]
+        """Missing positions after the last that arrived, or whose COMMIT is: not mirrored yet, or lost with the source."""
+        return self.missing[(self.missing > self.front) | among(self.missing, self.late)]
 
     def neighbours(self, position: int) -> dict[str, object]:
         """Where on the destination the record of a position belongs: the offset it comes after, that it comes before, or None."""
@@ -128,7 +130,7 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
     arrived_at = np.full(len(sequence), -1, np.int64)
     kept = (position >= 0) & (copy == 0)
     arrived_at[position[kept]] = ours.offset[mirrored[kept]]
-    present = np.flatnonzero(arrived_at >= 0)
+    present, missing = np.flatnonzero(arrived_at >= 0), np.flatnonzero(arrived_at < 0)
     return Hop(
         crossing=crossing,
         life=life,
@@ -141,10 +143,19 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
         position=position,
         arrived_at=arrived_at,
         present=present,
-        missing=np.flatnonzero(arrived_at < 0),
+        missing=missing,
+        late=missing[_ended_behind(view, crossing, source, sequence[missing])],
         front=int(present[-1]) if len(present) else -1,
         tail=_tail(view, crossing),
     )
+
+
+def _ended_behind(view: PartitionView, crossing: Crossing, source: Log, rows: Ints) -> Bools:
+    """Per record of the source, whether its transaction crossed without its marker. Where offsets move, nobody can tell."""
+    if view.mirror.kind not in KEEP_OFFSETS or not len(rows):
+        return np.zeros(len(rows), np.bool_)
+    marker = source.marker[source.replica.records.batch[rows]]
+    return np.asarray((source.replica.records.offset[rows] < crossing.end) & (marker >= crossing.end) & (marker < NOWHERE))
 
 
 def _tail(view: PartitionView, crossing: Crossing) -> Tail:

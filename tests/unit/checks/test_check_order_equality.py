@@ -92,3 +92,14 @@ def test_clients_on_a_cluster_that_nobody_promoted_are_not_taken_for_a_mirror():
     assert "no promotion was recorded" in unjudged(NAME, view(logs, sends=sends))[0]
     assert places(NAME, view(logs, sends=sends[:1])) == [("mirror-phantom", "B", 1)]
     assert unjudged(NAME, view(logs, sends=sends, promotions=[promoted(1)])) == []
+
+
+def test_a_commit_that_did_not_cross_takes_its_records_along_and_makes_no_hole():
+    """A's marker is behind what B has: B must abort what it has of the transaction, though later records are there."""
+    begun = Log("A").data(1, pid=7, transactional=True).data(2)
+    a = begun.marker("commit", pid=7)
+    b = Log("B").data(1, pid=7, transactional=True).data(2).marker("abort", pid=7)
+    assert places(NAME, view([a, b], promotions=[promoted(2)], mirror_kind="shadow")) == []
+    crossed = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7).data(2)
+    lost = Log("B").data(1, pid=7, transactional=True).marker("abort", pid=7).data(2)
+    assert places(NAME, view([crossed, lost], promotions=[promoted(3)], mirror_kind="shadow")) == [("mirror-hole", "B", 2)]
