@@ -250,7 +250,7 @@ def history(story: Story) -> History:
     hops = list(story.hops())
     for source, destination in hops:
         told.follow(source, destination, 0, 0)
-    reversals = [w for w in story.windows if w.fault == REVERSAL]
+    reversals = [w for w in story.windows if w.fault == REVERSAL and w.took_place]
     began: dict[str, list[int]] = defaultdict(lambda: [0])
     steps: list[tuple[int, int, Promotion | Window]] = [
         *((p.time, 0, p) for p in story.promotions),

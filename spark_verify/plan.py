@@ -276,7 +276,15 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
             target=event.subject,
             start=event.time,
             end=ends.get(str(event.data.get("id")), ended),
+            took_place=event.data.get("fault") != REVERSAL or _reversed(events, event),
         )
         for event in events
         if event.kind == "fault-start"
     ]
+
+
+def _reversed(events: Sequence[Event], fault: Event) -> bool:
+    """Whether the mirror of the reverse link cut anything, or ran, once this fault had begun."""
+    source, _, destination = fault.subject.partition("->")
+    signs = (e for e in events if e.subject == f"{destination}->{source}" and e.time >= fault.time)
+    return any(e.kind in ("truncation", "mirror-started", "mirror-stopped") for e in signs)

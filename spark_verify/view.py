@@ -214,13 +214,17 @@ class Watermarks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A fault's window: [start, end] in nanoseconds; `end` is after the heal."""
+    """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
+
+    `took_place` is False of a reversal of a mirror that never came to the point: its cluster's log was not cut.
+    """
 
     id: str
     fault: str
     target: str
     start: int
     end: int
+    took_place: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,10 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Asks every acknowledgement when it was asked for, and every mirrored record who sent it."""
     findings: list[Finding] = list(judged(view, lambda life, log: _in_bytes(view, life, log)))
     told = {(f.cluster, f.evidence["operation"]) for f in findings if isinstance(f, Found)}
+    every = lives(view)
     for send in view.sends:
         acked = send.offsets[send.offsets >= 0]
-        if len(acked) and (send.cluster, send.number) not in told and _mirrored_then(lives(view)[send.cluster], send):
+        if len(acked) and (send.cluster, send.number) not in told and _mirrored_then(every[send.cluster], send):
             findings.append(_standby(view, send, int(acked[0]), len(acked), "acknowledged while it was mirrored"))
     return findings
 

@@ -14,6 +14,7 @@ from harness.model.errors import InputError
 from harness.model.history import Bounds, GroupOffset
 from spark_verify import rows
 from spark_verify.assemble import damage_of, views
+from spark_verify.eras import eras
 from spark_verify.plan import is_data, plan
 from tests import rounds, synthetic
 from tests.kafka_log import batch, batches_in, ours, rewrite
@@ -237,3 +238,11 @@ def test_earlier_captures_of_a_cluster_that_never_followed_are_left_out(root: Pa
 def test_a_truncation_that_cannot_be_read_is_damage(root: Path):
     append_events(root, [synthetic._event(1, "truncation", "B->A", cluster="A")])
     assert any("truncation of B->A" in d.reason for d in plan(root).damage)
+
+
+def test_a_reversal_that_never_came_to_the_point_cut_nothing(tmp_path: Path):
+    made = rounds.round_trip()
+    made.events = [e for e in made.events if e.subject != "B->A"]
+    (view,) = views(made.write(tmp_path / "rounds"))
+    assert [w.took_place for w in view.windows if w.fault == "mirror-reverse"] == [False]
+    assert [e.origin for e in eras(view, "A")] == ["native"]

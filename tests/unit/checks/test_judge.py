@@ -468,6 +468,7 @@ def followed(tmp_path):
     run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
     run.event("failover", LINK, kind="forced", fault_time=now())
     run.fault("r", fault="mirror-reverse")
+    run.event("mirror-started", "B->A", mirror="shadow", options={}, seconds=1.0)
     return run.close()
 
 
