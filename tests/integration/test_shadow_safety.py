@@ -37,8 +37,9 @@ def wide(tmp_path_factory):
 
 
 @pytest.fixture
-def mirror(wide):
-    made = shadow(wide)
+def mirror(wide, request):
+    """Not started; its options are the parameter, if there is one."""
+    made = shadow(wide, **getattr(request, "param", {}))
     yield made
     made.resume()
     if made.alive:
@@ -197,9 +198,11 @@ def test_it_is_told_twice_and_stood_still_when_it_was(wide, mirror):
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
 
 
-@pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
-def test_commits_beyond_the_end_are_taken_back(wide, rule):
-    mirror = shadow(wide, open_transactions=rule)
+@pytest.mark.parametrize(
+    "mirror", [{"open_transactions": rule} for rule in ("truncate-once", "truncate-stable")], ids=str, indirect=True
+)
+def test_commits_beyond_the_end_are_taken_back(wide, mirror):
+    rule = str(mirror.spec.options["open_transactions"])
     _, mirrored = mirroring(wide, mirror)
     a, b = (wide.clusters[name].bootstrap for name in "AB")
     group = Consumer(quiet(a) | {"group.id": rule, "enable.auto.commit": False})
@@ -207,8 +210,10 @@ def test_commits_beyond_the_end_are_taken_back(wide, rule):
     group.commit(offsets=beyond, asynchronous=False)
     group.close()
 
+    admin = AdminClient(quiet(b))
+
     def committed() -> dict:
-        asked = AdminClient(quiet(b)).list_consumer_group_offsets([ConsumerGroupTopicPartitions(rule)])[rule].result(20)
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(rule)])[rule].result(20)
         return {(p.topic, p.partition): p.offset for p in asked.topic_partitions}
 
     until(lambda: committed() == mirrored, within=30, every=0.2, what="commits to be synced", state=committed)
@@ -256,7 +261,8 @@ def test_growth_that_was_lost_is_told_and_holds_nobody_up(wide, mirror, monkeypa
 def grow(wide) -> None:
     """A third partition on A, with one record."""
     a = wide.clusters["A"].bootstrap
-    AdminClient(quiet(a)).create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result(20)
+    admin = AdminClient(quiet(a))
+    admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result(20)
     until(lambda: isinstance(shadows.own_write(a, partition=2), int), within=30, what="the new partition of A")
 
 
