@@ -11,11 +11,7 @@ from harness.wire.offsets import quiet
 
 
 def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
-    """The settings of each broker that is not stopped. Raises SetupError when one does not tell them, or none is there.
-
-    A broker that is down when a mirror starts can follow it later, but is not waited for: after the failover its cluster brings
-    it back.
-    """
+    """The settings of each broker that is not stopped. Raises SetupError when one does not tell them, or none is there."""
     admin = AdminClient(quiet(cluster.bootstrap))
     found: dict[int, dict[str, str]] = {}
     for number, broker in cluster.brokers.items():
@@ -23,7 +19,7 @@ def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
             continue
         resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
         try:
-            told = admin.describe_configs([resource], request_timeout=20)[resource].result(20)
+            told = admin.describe_configs([resource], request_timeout=20)[resource].result()
         except KafkaException as error:
             raise SetupError(f"broker {cluster.name}/{number} did not tell its settings ({error.args[0].str()})") from error
         found[number] = {name: entry.value for name, entry in told.items() if entry.value is not None}

@@ -25,7 +25,7 @@ from harness.mirrors.shadow.addresses import broker_settings, listeners
 from harness.mirrors.shadow.journal import Notes
 from harness.mirrors.topics import create, data_topics
 from harness.model.errors import DeadlineExceeded, InputError, SetupError
-from harness.model.protocols import Deployment, Recorder
+from harness.model.protocols import Cluster, Deployment, Recorder
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import CANARY, LinkSpec, topic_name
 from harness.model.wait import until
@@ -64,6 +64,7 @@ class ShadowMirror:
         self._generation: int = 0 if reverses is None else reverses._generation + 1
         self._homes: tuple[str, ...] = deployment.topology.homes_over(link) if reverses is None else reverses._homes
         self._cuts_told: set[Partition] = set()
+        self._settings: dict[str, dict[int, dict[str, str]]] = {} if reverses is None else reverses._settings
         self._there = AdminClient(quiet(self._source.bootstrap))
         nth = f"-{self._generation}" if self._generation else ""
         self._folder = next(iter(self._destination.brokers.values())).log.parent / f"shadow-{link.source}-{link.destination}{nth}"
@@ -101,6 +102,7 @@ class ShadowMirror:
             _remove_topic(AdminClient(quiet(self._destination.bootstrap)), topic_name(self.link.source, CANARY))
         self._folder.mkdir(parents=True, exist_ok=True)
         settings.write(self._config(), self._folder)
+        self._settings_of(self._source)  # for the mirror that reverses this one: it may find some of them down
         # On named brokers: in a chain a shadow is registered there, and would be given a replica.
         replicas = sorted(self._source.brokers)[:3]
         create(self._there, [NewTopic(topic_name(self.link.source, CANARY), 1, replica_assignment=[replicas])])
@@ -149,7 +151,7 @@ class ShadowMirror:
         )
 
     def _config(self) -> settings.Config:
-        told = broker_settings(self._destination)
+        told = self._settings_of(self._destination)
         any_broker = next(iter(told.values()))
         followers = any_broker["inter.broker.listener.name"]
         real: dict[str, dict[int, str]] = {}
@@ -172,6 +174,12 @@ class ShadowMirror:
             options=self._options,
             takes_over={} if self._reverses is None else self._reverses._left(),
         )
+
+    def _settings_of(self, cluster: Cluster) -> dict[int, dict[str, str]]:
+        """Of all its brokers: what those that are down said while the mirrors before this one were started."""
+        known = self._settings.setdefault(cluster.name, {})
+        known |= broker_settings(cluster)
+        return known
 
     def _broker_id(self) -> int:
         """One for each link, and others for each time that a link's mirror is reversed: no shadow of a run has another's id."""
