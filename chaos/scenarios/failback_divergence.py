@@ -14,10 +14,11 @@ from topologies import parse
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: the link is cut, A writes on and dies; clients fail over to B; the mirror is reversed and goes on."""
+    """A->B: the link is cut, A writes on and dies; clients fail over to B; the mirror is reversed; clients come back."""
     dice = wish.dice
     topology = wish.topology or parse("A->B")
     link = topology.links[0]
+    back = f"{link.destination}->{link.source}"
     cut_at = round(dice.uniform(3.0, 4.5), 2)
     return Scenario(
         name="failback-divergence",
@@ -44,6 +45,8 @@ def build(wish: Wish) -> Scenario:
                 duration=0.0,
                 when="after:away",
             ),
+            # Only then may A's coordinator end what its dead clients had left open: its markers are A's own.
+            FaultSpec(id="home", fault="failover-planned", target=back, at=1.0, duration=0.0, when="after:reverse"),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 12.0,
