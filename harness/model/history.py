@@ -137,7 +137,7 @@ class Event:
     broker-died      broker          {by: itself}    no fault has ended it
     failover         link            {kind: planned|forced, fault_time, open_transactions}
     promotion        link            {cluster, topic, partition, offset}    first offset that is the destination's own
-    truncation       link            {cluster, topic, partition, offset, end}    a takeover cut the log at offset, which ended at end
+    truncation       link            {cluster, topic, partition, offset, end}    a takeover cut it at offset; it ended at end
     clients-moved    from-cluster    {to}
     host-stall       host            {seconds}
     captured         cluster         {moment, replicas}

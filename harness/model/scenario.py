@@ -32,8 +32,8 @@ class WorkloadSpec:
 class FaultSpec:
     """One planned fault. `target` is a link (`A->B`), a proxied client path (`*->A`), a broker (`A/1`), or a mirror (`A->B`).
 
-    It starts once `at` seconds of workload have passed and the condition `when` (chaos.triggers) holds. With `after:<id>` in `when`
-    it follows another fault, and `at` counts from that one's end.
+    It starts once `at` seconds of workload have passed and the condition `when` (chaos.triggers) holds. With `after:<id>` in
+    `when` it follows another fault, and `at` counts from that one's end.
     """
 
     id: str
