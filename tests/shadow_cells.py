@@ -100,6 +100,8 @@ def shadow(deployment: Deployment, sides: Sides | None = None, **options) -> Sha
     assert isinstance(mirror, Shadowed)
     mirror.sides = sides
     shutil.rmtree(mirror.folder, ignore_errors=True)
+    # Metadata names any broker as the controller (KIP-595 clusters): an admin client may wait for a shadow that died.
+    until(forgotten(deployment.clusters["B"]), within=30, every=0.1, what="the shadow before to be forgotten")
     for cluster in deployment.clusters.values():
         _forget_topics(AdminClient(quiet(cluster.bootstrap)))
     admin = AdminClient(quiet(deployment.clusters["A"].bootstrap))
