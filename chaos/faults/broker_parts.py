@@ -1,4 +1,4 @@
-"""A broker as one fault has it: how it answered before, and the heal that all broker faults share.
+"""A broker as one fault has it, and what all broker faults share: how it answered before, how it is taken down, the heal.
 
 Promises: healed means that the broker's process runs, its own listener answers, and it is back in the ISR of every partition
 that it holds a replica of, as its cluster's metadata says. Other brokers of the cluster may be broken by other faults.
@@ -7,15 +7,18 @@ that it holds a replica of, as its cluster's metadata says. Other brokers of the
 from __future__ import annotations
 
 import contextlib
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from chaos.faults.bites import Measure, milliseconds, watch
+from chaos.faults.settings import settings
 from harness.model.errors import FaultError, InputError, LinkflapError
-from harness.model.protocols import Bite, World
-from harness.model.scenario import FaultSpec
+from harness.model.protocols import Bite, Broker, World
+from harness.model.scenario import FaultSpec, Option
 from harness.model.topology import Topology
 from harness.model.wait import until
 from harness.runtimes import probe
@@ -104,3 +107,36 @@ class BrokerParts:
             if self.broker.id in partition.replicas
         ]
         return [name for name, isr in mine if self.broker.id not in isr], len(mine)
+
+
+class BrokerFault(ABC):
+    """A fault on one broker. One that differs in what the window looks like has a measurement of its own."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {}
+    expected = "no answer"
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        settings(spec, self.defaults)
+        self._parts = BrokerParts(spec, world)
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return broker_reason(target, topology)
+
+    @abstractmethod
+    def take_down(self, broker: Broker) -> None:
+        """Breaks it; returns when it is broken."""
+
+    def inject(self) -> None:
+        self._parts.look()
+        self.take_down(self._parts.broker)
+
+    def measure(self) -> tuple[bool, object]:
+        return self._parts.gone()
+
+    def bite(self) -> Bite:
+        return self._parts.bite("round trip at the broker's own listener", self.expected, self.measure)
+
+    def heal(self) -> Sequence[str]:
+        return self._parts.heal()

@@ -7,15 +7,14 @@ Heal      no toxic of ours is left, the proxies are enabled, a round trip is as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
-from chaos.faults.link_path import LinkPath, link_reason
-from chaos.faults.settings import number, settings
+from chaos.faults.link_path import LinkFault
+from chaos.faults.settings import number
 from harness.model.errors import InputError
 from harness.model.protocols import Bite, World
 from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology
 
 MEASURED_SECONDS = 0.7
 LEAST_BYTES = 16_384
@@ -23,23 +22,18 @@ TOLERANCE = 1.3
 WITHIN = 10.0
 
 
-class LinkBandwidth:
+class LinkBandwidth(LinkFault):
     """Throttles the responses over a link; option rate (KB/s per connection)."""
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"rate": 100}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._rate = number(settings(spec, self.defaults), "rate")
+        super().__init__(spec, world)
+        self._rate = number(self._values, "rate")
         if self._rate < 1:
             raise InputError(f"fault {spec.id!r} ({spec.fault}) has rate {self._rate:g}; it must be at least 1 KB/s")
         self._size = max(LEAST_BYTES, int(self._rate * 1000 * MEASURED_SECONDS))
-        self._path = LinkPath(spec, world)
         self._before: float | None = None
-
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return link_reason(target, topology)
 
     def inject(self) -> None:
         self._path.look()
@@ -55,9 +49,6 @@ class LinkBandwidth:
         speed = self._path.link.transfer(size=self._size, within=within)
         bit = bool(speed and self._before and speed <= self._rate * 1000 * TOLERANCE and speed < 0.8 * self._before)
         return bit, {"before_kb_per_s": _kilobytes(self._before), "during_kb_per_s": _kilobytes(speed)}
-
-    def heal(self) -> Sequence[str]:
-        return self._path.heal()
 
 
 def _kilobytes(speed: float | None) -> float | None:

@@ -13,38 +13,31 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from chaos.faults.link_path import LinkPath, link_reason
-from chaos.faults.settings import number, settings
+from chaos.faults.link_path import LinkFault
+from chaos.faults.settings import number
 from harness.model.errors import FaultError, InputError, LinkflapError
 from harness.model.protocols import Bite, World
 from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology
 
 STOPS_WITHIN = 60.0
 
 
-class LinkFlap:
+class LinkFlap(LinkFault):
     """Cuts and restores a link repeatedly; options down and up (seconds), jitter (0 to 1, share of each), seed."""
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"down": 0.5, "up": 0.5, "jitter": 0.0, "seed": 0}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        values = settings(spec, self.defaults)
-        self._down, self._up, self._jitter = (number(values, name) for name in ("down", "up", "jitter"))
+        super().__init__(spec, world)
+        self._down, self._up, self._jitter = (number(self._values, name) for name in ("down", "up", "jitter"))
         if not self._down or not self._up or self._jitter >= 1:
             raise InputError(f"fault {spec.id!r} ({spec.fault}) needs down and up above 0, and jitter below 1")
         # The run's seed is in the options of a seeded schedule; the id keeps two flaps of one schedule apart.
-        self._dice = random.Random(f"{values['seed']}/{spec.id}")
+        self._dice = random.Random(f"{self._values['seed']}/{spec.id}")
         self._times = 2 if spec.duration >= 2 * self._down + self._up else 1
-        self._path = LinkPath(spec, world)
         self._healing = threading.Event()
         self._thread = threading.Thread(target=self._flap, name=f"flap {spec.id}", daemon=True)
         self._failure: LinkflapError | None = None
-
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return link_reason(target, topology)
 
     def inject(self) -> None:
         self._path.look()

@@ -11,34 +11,28 @@ Heal      no toxic of ours is left, the proxies are enabled, a round trip is as 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
-from chaos.faults.link_path import LinkPath, link_reason
-from chaos.faults.settings import direction, settings
+from chaos.faults.link_path import LinkFault
+from chaos.faults.settings import direction
 from harness.model.protocols import Bite, World
 from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology
 
 SILENT_FOR = 0.7
 EFFECT_WITHIN = 5.0
 NO_EFFECT_WITHIN = 1.0
 
 
-class LinkHalfOpen:
+class LinkHalfOpen(LinkFault):
     """Silences one direction of a link; option stalled (responses or requests)."""
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"stalled": "responses|requests"}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        self._stalled = direction(settings(spec, self.defaults), "stalled")
-        self._path = LinkPath(spec, world)
+        super().__init__(spec, world)
+        self._stalled = direction(self._values, "stalled")
         self._delivered_before = False
-
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return link_reason(target, topology)
 
     def inject(self) -> None:
         self._path.look()
@@ -66,6 +60,3 @@ class LinkHalfOpen:
             "requests_take_effect": arrives,
         }
         return silent and self._delivered_before and arrives is self._arrives, seen
-
-    def heal(self) -> Sequence[str]:
-        return self._path.heal()

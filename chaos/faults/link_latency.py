@@ -8,40 +8,33 @@ Heal      no toxic of ours is left, the proxies are enabled, a round trip is as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 from chaos.faults.bites import milliseconds
-from chaos.faults.link_path import LinkPath, link_reason
-from chaos.faults.settings import direction, number, settings
+from chaos.faults.link_path import LinkFault
+from chaos.faults.settings import direction, number
 from harness.model.errors import InputError
 from harness.model.protocols import Bite, World
 from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology
 
 SAMPLES = 3
 
 
-class LinkLatency:
+class LinkLatency(LinkFault):
     """Delays what passes a link; options latency and jitter (ms), delayed (responses or requests)."""
 
-    restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"latency": 100, "jitter": 0, "delayed": "responses|requests"}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        values = settings(spec, self.defaults)
-        self._latency, self._jitter = number(values, "latency"), number(values, "jitter")
+        super().__init__(spec, world)
+        self._latency, self._jitter = number(self._values, "latency"), number(self._values, "jitter")
         if self._jitter >= self._latency:
             raise InputError(
                 f"fault {spec.id!r} ({spec.fault}) has latency {self._latency:g} and jitter {self._jitter:g}; "
                 "the latency must be more than the jitter"
             )
-        self._direction = direction(values, "delayed")
-        self._path = LinkPath(spec, world)
-
-    @classmethod
-    def applies_to(cls, target: str, topology: Topology) -> str | None:
-        return link_reason(target, topology)
+        self._direction = direction(self._values, "delayed")
 
     def inject(self) -> None:
         self._path.look()
@@ -61,6 +54,3 @@ class LinkLatency:
         answered = [seconds for seconds in trips if seconds is not None]
         bit = len(answered) == SAMPLES and min(answered) >= max(self._least, before + self._least / 2)
         return bit, {"before_ms": milliseconds(before), "during_ms": [milliseconds(seconds) for seconds in trips]}
-
-    def heal(self) -> Sequence[str]:
-        return self._path.heal()

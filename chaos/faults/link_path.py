@@ -1,4 +1,4 @@
-"""A link as one fault has it: its own toxics and cuts, how the path was before, and the heal that all link faults share.
+"""A link as one fault has it, and what all link faults share: its own toxics and cuts, how the path was before, the heal.
 
 Promises: what one fault puts on a link carries its id, so that its heal takes away that and nothing else. A path that did
 not answer before the fault proves nothing when it does not answer during it: then the fault has not bitten.
@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Final
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
 
 from chaos.faults.bites import BITES_WITHIN, Measure, milliseconds, watch
+from chaos.faults.settings import settings
 from harness.model.errors import DeadlineExceeded, FaultError, InputError
 from harness.model.protocols import Bite, Direction, World
-from harness.model.scenario import FaultSpec
+from harness.model.scenario import FaultSpec, Option
 from harness.model.topology import Topology
 from harness.model.wait import until
 
 ANSWERS_WITHIN: Final = 10.0
 HEALS_WITHIN: Final = 30.0
 NORMAL_WITHIN: Final = 2.0
+ENDED_WITHIN: Final = 2.0
 
 
 def link_reason(target: str, topology: Topology) -> str | None:
@@ -124,3 +128,43 @@ class LinkPath:
     def _normal(self) -> float:
         """Seconds that a healed round trip may take: what it took before, with room for a busy machine."""
         return max(0.25, 5 * (self.before or 0.0))
+
+
+class LinkFault(ABC):
+    """A fault on one link. `_values` are its options."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        self._values = settings(spec, self.defaults)
+        self._path = LinkPath(spec, world)
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return link_reason(target, topology)
+
+    @abstractmethod
+    def inject(self) -> None: ...
+    @abstractmethod
+    def bite(self) -> Bite: ...
+    def heal(self) -> Sequence[str]:
+        return self._path.heal()
+
+
+class EndedLink(LinkFault):
+    """A fault after which connections end at once, and do not stall."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Breaks the link."""
+
+    def inject(self) -> None:
+        self._path.look()
+        self.end()
+
+    def bite(self) -> Bite:
+        return self._path.bite("round trip over the link", "ended at once without an answer", self._measure)
+
+    def _measure(self) -> tuple[bool, object]:
+        return self._path.ends_at_once(within=ENDED_WITHIN)
