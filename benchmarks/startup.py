@@ -23,10 +23,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.model.wait import until
 from harness.runtimes import children, cleanup
+from harness.runtimes.kraft import readiness, storage
+from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from harness.runtimes.kraft.installation import Installation
 from harness.runtimes.leases import Lease
-from harness.runtimes.process import readiness, storage
-from harness.runtimes.process.cluster import Installation, ProcessCluster
-from harness.runtimes.process.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from harness.runtimes.process.cluster import ProcessCluster
 from harness.runtimes.process.installation import install
 
 TARGET = 0.35

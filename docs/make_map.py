@@ -16,6 +16,7 @@ PLACES = {
     "harness": "The recording half, and the command line",
     "harness/wire": "What is asked of clusters in several places",
     "harness/runtimes": "What brokers and links run in",
+    "harness/runtimes/kraft": "Clusters, whatever they run in",
     "harness/runtimes/process": "Clusters as child processes",
     "harness/runtimes/distribution": "Kafka, Java and toxiproxy-server, fetched once per user",
     "harness/mirrors": "What replicates over a link",

@@ -73,6 +73,10 @@ class Cluster(Protocol):
     def bootstrap(self) -> str:
         """Bootstrap servers of the CLIENT listeners: the harness' own path, never through a proxy."""
 
+    @property
+    def inner_bootstrap(self) -> str:
+        """Bootstrap servers of the brokers' own listeners, as services of the deployment reach them, never through a proxy."""
+
 
 class Link(Protocol):
     """The proxied path into a cluster: one Toxiproxy server, one proxy per broker of the source.
@@ -152,8 +156,12 @@ class Deployment(Protocol):
     def service(self, name: str, *, main: str, kafka: str, files: Mapping[str, str], arguments: Sequence[str]) -> Service:
         """A JVM that is not started yet: class `main` of release `kafka`, run in a folder that holds `files` (name -> text)."""
 
+    @property
+    def local_address(self) -> str:
+        """The address of this machine that brokers reach: what the harness serves for them listens there."""
+
     def free_port(self) -> int:
-        """A leased loopback port, given back when the deployment ends."""
+        """A leased port of `local_address`, given back when the deployment ends."""
 
     def at_close(self, end: Callable[[], None]) -> None:
         """Has `end` called when the deployment closes, before anything of its own ends: for a mirror's own processes."""

@@ -15,10 +15,10 @@ from harness.model.history import Event
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
 from harness.model.wait import until
 from harness.runtimes import ledger, runtime
+from harness.runtimes.kraft import readiness
+from harness.runtimes.kraft.configuration import BrokerPorts
 from harness.runtimes.leases import Lease
-from harness.runtimes.process import readiness
 from harness.runtimes.process.cluster import ProcessCluster
-from harness.runtimes.process.configuration import BrokerPorts
 from harness.runtimes.process.deployment import ProcessDeployment
 from harness.runtimes.process.installation import install
 

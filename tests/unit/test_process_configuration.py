@@ -8,8 +8,8 @@ import pytest
 from harness.model.errors import InputError, SetupError
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
 from harness.runtimes import RUNTIMES, runtime
-from harness.runtimes.process import storage
-from harness.runtimes.process.configuration import BrokerPorts, paths_into, server_properties
+from harness.runtimes.kraft import storage
+from harness.runtimes.kraft.configuration import BrokerPorts, paths_into, server_properties
 
 
 def chain(*names: str) -> Topology:
@@ -51,7 +51,7 @@ def nodes(count: int) -> dict[int, BrokerPorts]:
     return {
         node: BrokerPorts(
             listens={"INTERNAL": node * 10, "CLIENT": node * 10 + 1, "CONTROLLER": node * 10 + 2, "LINK_B": node * 10 + 3},
-            advertised={"LINK_B": 9000 + node},
+            advertised={"LINK_B": f"127.0.0.1:{9000 + node}"},
         )
         for node in range(1, count + 1)
     }

@@ -1,42 +1,22 @@
-"""A KRaft cluster of child processes, and how one is made: formatted, configured, started, seen to be whole."""
+"""A KRaft cluster of child processes on loopback, and services beside it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
 
-from harness.model.errors import DeadlineExceeded, SetupError
-from harness.model.wait import until
-from harness.runtimes.distribution.java import Java
-from harness.runtimes.distribution.kafka import Kafka
-from harness.runtimes.process import jvm, readiness, storage
-from harness.runtimes.process.broker import ProcessBroker
-from harness.runtimes.process.configuration import CLIENT, BrokerPorts, server_properties
-
-READY_WITHIN: Final = 120.0
-BROKER_MAIN: Final = "kafka.Kafka"
+from harness.runtimes import children
+from harness.runtimes.kraft import jvm
+from harness.runtimes.kraft.cluster import KraftCluster
+from harness.runtimes.kraft.configuration import BrokerPorts
+from harness.runtimes.kraft.installation import Installation
+from harness.runtimes.kraft.running import Spawn
+from harness.runtimes.kraft.service import KafkaService
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Installation:
-    """What a cluster is made from: a Kafka, a Java that runs it, a formatted directory, and the folder of class archives."""
-
-    kafka: Kafka
-    java: Java
-    template: Path
-    archives: Path | None
-
-    def archive_of(self, main: str) -> Path | None:
-        """The class archive for this main class, if there is one."""
-        path = self.archives / main if self.archives else None
-        return path if path and path.is_file() else None
-
-
-class ProcessCluster:
-    """`harness.model.protocols.Cluster`. `launch` and `await_ready` are apart so that clusters start side by side."""
+class ProcessCluster(KraftCluster):
+    """A cluster whose brokers are children of this process."""
 
     def __init__(
         self,
@@ -47,103 +27,24 @@ class ProcessCluster:
         *,
         jvm_options: tuple[str, ...] = (),
     ) -> None:
-        self._name = name
-        self._id = storage.fresh_id()
-        self._installation = installation
-        self._archive = jvm_options or tuple(jvm.use(installation.java, installation.archive_of(BROKER_MAIN)))
-        self._brokers = {node: self._make(node, ports, folder / str(node)) for node in ports}
-        self._launched = 0.0
+        def spawner(node: int, place: Path, command: Sequence[str]) -> Spawn:
+            return partial(children.spawn, command, name=f"broker {name}/{node}", folder=place, output=place / "output.log")
 
-    def _make(self, node: int, ports: Mapping[int, BrokerPorts], folder: Path) -> ProcessBroker:
-        folder = folder.absolute()
-        folder.mkdir(parents=True)
-        storage.format_log_dir(self._installation.template, folder / "data", cluster_id=self._id, node=node)
-        properties = folder / "server.properties"
-        properties.write_text(server_properties(node, ports, folder / "data", {}))
-        command = jvm.command(
-            self._installation.kafka,
-            self._installation.java,
-            main=BROKER_MAIN,
-            arguments=[str(properties)],
-            memory=jvm.BROKER_MEMORY,
-            log=folder / "server.log",
-            archive=self._archive,
-        )
-        address = f"127.0.0.1:{ports[node].listens[CLIENT]}"
-        return ProcessBroker(self._name, node, folder=folder, command=command, client_address=address)
+        super().__init__(name, installation, ports, folder, spawner, jvm_options=jvm_options)
 
-    @property
-    def name(self) -> str:
-        return self._name
 
-    @property
-    def id(self) -> str:
-        return self._id
-
-    @property
-    def kafka(self) -> str:
-        return self._installation.kafka.version
-
-    @property
-    def installation(self) -> Installation:
-        return self._installation
-
-    @property
-    def brokers(self) -> Mapping[int, ProcessBroker]:
-        return self._brokers
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(broker.client_address for broker in self._brokers.values())
-
-    def launch(self) -> None:
-        """Starts every broker's process; does not wait."""
-        self._launched = time.monotonic()
-        for broker in self._brokers.values():
-            broker.launch()
-
-    def await_ready(self) -> float:
-        """Waits until every broker names all brokers, there is a controller, and the release's features are in force.
-
-        Returns the seconds since `launch`. Raises SetupError.
-        """
-        for broker in self._brokers.values():
-            broker.await_up()
-        try:
-            until(self._whole, within=READY_WITHIN, what=f"cluster {self._name} to be whole", state=self._seen, every=0.01)
-            until(self._features_right, within=10, what=f"the features of cluster {self._name}")
-        except DeadlineExceeded as error:
-            raise SetupError(f"{error}; see {next(iter(self._brokers.values())).log}") from error
-        return time.monotonic() - self._launched
-
-    def _whole(self) -> bool:
-        everyone = frozenset(self._brokers)
-        if any(readiness.seen_brokers(broker.client_address) != everyone for broker in self._brokers.values()):
-            return False
-        found = readiness.quorum(next(iter(self._brokers.values())).client_address)
-        return found is not None and found.leader in everyone and found.voters == everyone
-
-    def _seen(self) -> dict[int, list[int]]:
-        return {node: sorted(readiness.seen_brokers(broker.client_address)) for node, broker in self._brokers.items()}
-
-    def _features_right(self) -> bool:
-        wanted = storage.expected_features(self._installation.template)
-        found = readiness.finalized_features(next(iter(self._brokers.values())).client_address)
-        if found is None:
-            return False
-        if wrong := {name: found.get(name) for name, level in wanted.items() if found.get(name) != level}:
-            raise SetupError(
-                f"cluster {self._name} runs Kafka {self.kafka} with features {wrong} where the release starts with "
-                f"{ {name: wanted[name] for name in wrong} }; remove {self._installation.template}, it belongs to another Kafka"
-            )
-        return True
-
-    def kill(self) -> None:
-        """Ends every broker at once: what they hold is not needed any more."""
-        for broker in self._brokers.values():
-            broker.kill()
-
-    def close(self) -> None:
-        """As `kill`, and for good."""
-        for broker in self._brokers.values():
-            broker.close()
+def process_service(
+    name: str,
+    installation: Installation,
+    *,
+    main: str,
+    folder: Path,
+    files: Mapping[str, str],
+    arguments: Sequence[str],
+    jvm_options: tuple[str, ...] = (),
+) -> KafkaService:
+    """A service that is a child of this process; not started."""
+    folder = folder.absolute()
+    command = jvm.service_command(installation, main=main, folder=folder, arguments=arguments, jvm_options=jvm_options)
+    spawn = partial(children.spawn, command, name=name, folder=folder, output=folder / "output.log")
+    return KafkaService(name, folder=folder, files=files, spawn=spawn)

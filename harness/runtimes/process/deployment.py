@@ -1,4 +1,4 @@
-"""A topology as child processes: all clusters and links start side by side, and one `close` ends everything.
+"""A topology as child processes on loopback.
 
 Every port is leased before anything is written or started, because a broker must advertise ports that its links' proxies
 will listen on.
@@ -6,29 +6,18 @@ will listen on.
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType, TracebackType
-from typing import Final, Self
 
-from harness.model.errors import SetupError
-from harness.model.interrupts import held_off
 from harness.model.protocols import Recorder
-from harness.model.side_by_side import side_by_side
 from harness.model.topology import ClusterSpec, Topology
-from harness.runtimes.leases import Lease
-from harness.runtimes.process.cluster import Installation, ProcessCluster
-from harness.runtimes.process.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts, paths_into
+from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from harness.runtimes.kraft.deployment import KraftDeployment, started
+from harness.runtimes.kraft.installation import Installation
+from harness.runtimes.kraft.service import KafkaService
+from harness.runtimes.process.cluster import ProcessCluster, process_service
 from harness.runtimes.process.installation import install
-from harness.runtimes.process.service import ProcessService
 from harness.runtimes.toxiproxy import ToxiproxyLink
-
-_MEGABYTE: Final = 1 << 20
-BROKER_MEMORY: Final = 350 * _MEGABYTE
-LINK_MEMORY: Final = 20 * _MEGABYTE
-SERVICE_MEMORY: Final = 600 * _MEGABYTE
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDeployment:
@@ -36,57 +25,14 @@ def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDe
 
     Raises InputError or SetupError, after ending what was started by then.
     """
-    deployment = ProcessDeployment(topology, folder=folder, recorder=recorder)
-    try:
-        deployment.start()
-    except BaseException:
-        deployment.close()
-        raise
-    return deployment
+    return started(ProcessDeployment(topology, folder=folder, recorder=recorder))
 
 
-class ProcessDeployment:
-    """`harness.model.protocols.Deployment`, and a context manager that closes it."""
+class ProcessDeployment(KraftDeployment):
+    """Brokers, proxies and services are children of this process."""
 
-    def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
-        self._topology = topology
-        self._folder = folder
-        self._recorder = recorder
-        self._lease = Lease()
-        self._installations: dict[str, Installation] = {}
-        self._clusters: dict[str, ProcessCluster] = {}
-        self._links: dict[str, ToxiproxyLink] = {}
-        self._services: list[ProcessService] = []
-        self._ends: list[Callable[[], None]] = []
-        self._closed = False
-        self._lock = threading.Lock()
-
-    @property
-    def topology(self) -> Topology:
-        return self._topology
-
-    @property
-    def clusters(self) -> Mapping[str, ProcessCluster]:
-        return MappingProxyType(self._clusters)
-
-    @property
-    def links(self) -> Mapping[str, ToxiproxyLink]:
-        return MappingProxyType(self._links)
-
-    def start(self) -> None:
-        """See `deploy`."""
-        paths = {cluster.name: paths_into(self._topology, cluster.name) for cluster in self._topology.clusters}
-        for asked in {cluster.kafka for cluster in self._topology.clusters}:
-            self._installations[asked] = install(asked)
-        brokers = sum(cluster.brokers for cluster in self._topology.clusters)
-        self._lease.memory(brokers * BROKER_MEMORY + sum(map(len, paths.values())) * LINK_MEMORY)
-        for cluster in self._topology.clusters:
-            self._prepare(cluster, paths[cluster.name])
-        for started in self._clusters.values():
-            started.launch()
-        side_by_side(link.start for link in self._links.values())
-        side_by_side(self._readiness(started) for started in self._clusters.values())
-        side_by_side(link.prove for link in self._links.values())
+    def _install(self, asked: str) -> Installation:
+        return install(asked)
 
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         """Leases every port of one cluster and its proxies, and makes both; nothing is started."""
@@ -97,7 +43,7 @@ class ProcessDeployment:
             listens = {name: next(ports) for name in (INTERNAL, CLIENT, CONTROLLER, *paths.values())}
             for path, listener in paths.items():
                 proxies[path][node] = (next(ports), f"127.0.0.1:{listens[listener]}")
-            advertised = {listener: proxies[path][node][0] for path, listener in paths.items()}
+            advertised = {listener: f"127.0.0.1:{proxies[path][node][0]}" for path, listener in paths.items()}
             nodes[node] = BrokerPorts(listens=listens, advertised=advertised)
         cluster = ProcessCluster(spec.name, self._installations[spec.kafka], nodes, self._folder / spec.name)
         self._clusters[spec.name] = cluster
@@ -112,68 +58,8 @@ class ProcessDeployment:
                 cluster.bootstrap,
             )
 
-    def _readiness(self, cluster: ProcessCluster) -> Callable[[], None]:
-        def ready() -> None:
-            seconds = cluster.await_ready()
-            self._recorder.event(
-                "cluster-ready", cluster.name, kafka=cluster.kafka, brokers=len(cluster.brokers), seconds=round(seconds, 3)
-            )
-
-        return ready
-
-    def service(self, name: str, *, main: str, kafka: str, files: Mapping[str, str], arguments: Sequence[str]) -> ProcessService:
-        """See the protocol. `kafka` is what a cluster was asked to run or says that it runs, or any other `ClusterSpec.kafka`."""
-        service = ProcessService(
-            name,
-            self._installation(kafka),
-            main=main,
-            folder=self._folder / "services" / name,
-            files=files,
-            arguments=arguments,
-        )
-        with self._lock:
-            if self._closed:
-                raise SetupError(f"service {name} cannot be made: the deployment is closed")
-            self._services.append(service)
-            self._lease.reserve(SERVICE_MEMORY)
-        return service
-
-    def _installation(self, asked: str) -> Installation:
-        for name, installation in self._installations.items():
-            if asked in (name, installation.kafka.version):
-                return installation
-        return install(asked)
-
-    def free_port(self) -> int:
-        return self._lease.ports(1)[0]
-
-    def at_close(self, end: Callable[[], None]) -> None:
-        with self._lock:
-            self._ends.append(end)
-
-    def close(self) -> None:
-        """Ends services, brokers and links for good, in this order, and gives ports and memory back; safe to call twice.
-
-        A thread that is still about to start one of them (a fault's heal, a mirror) gets a SetupError instead.
-        """
-        with held_off():
-            with self._lock:
-                if self._closed:
-                    return
-                self._closed = True
-            with contextlib.ExitStack() as ends:
-                ends.callback(self._lease.release)
-                for link in self._links.values():
-                    ends.callback(link.close)
-                for cluster in self._clusters.values():
-                    ends.callback(cluster.close)
-                for service in self._services:
-                    ends.callback(service.close)
-                for end in self._ends:
-                    ends.callback(end)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def _make_service(
+        self, name: str, *, main: str, installation: Installation, files: Mapping[str, str], arguments: Sequence[str]
+    ) -> KafkaService:
+        folder = self._folder / "services" / name
+        return process_service(name, installation, main=main, folder=folder, files=files, arguments=arguments)

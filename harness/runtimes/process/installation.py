@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from pathlib import Path
 
 from harness.runtimes.distribution import cache
 from harness.runtimes.distribution.java import java_for
 from harness.runtimes.distribution.kafka import kafka
-from harness.runtimes.process import jvm, storage, training
-from harness.runtimes.process.cluster import Installation
+from harness.runtimes.kraft import jvm, storage, training
+from harness.runtimes.kraft.cluster import BROKER_MAIN
+from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from harness.runtimes.kraft.installation import Installation
+from harness.runtimes.leases import Lease
+from harness.runtimes.process.cluster import ProcessCluster, process_service
 
 
 def install(asked: str) -> Installation:
@@ -17,11 +22,33 @@ def install(asked: str) -> Installation:
     found = kafka(asked)
     java = java_for(found.version)
     plain = Installation(kafka=found, java=java, template=storage.template(found, java), archives=None)
-
-    def make(target: Path) -> None:
-        training.train(plain, target)
-        shutil.rmtree(target / "run")  # the training broker's data
-
     doing = f"making class archives of Kafka {found.version} for Java {java.major}, so that its brokers start in 2 s instead of 5"
-    archives = cache.once(jvm.archive_name(found, java), make, doing=doing)
+    archives = cache.once(jvm.archive_name(found, java), lambda target: _train(plain, target), doing=doing)
     return Installation(kafka=found, java=java, template=plain.template, archives=archives)
+
+
+def _train(plain: Installation, target: Path) -> None:
+    """Fills `target` with archives named after main classes. SetupError when the broker cannot be run or writes none."""
+    lease = Lease()
+    run = target / "run"  # the training broker's data
+    try:
+        internal, client, controller = lease.ports(3)
+        ports = {1: BrokerPorts(listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={})}
+        options = tuple(jvm.make(plain.java, target / BROKER_MAIN))
+        cluster = ProcessCluster("training", plain, ports, run, jvm_options=options)
+        worker = process_service(
+            "training mirror",
+            plain,
+            main=training.MIRROR_MAIN,
+            folder=run / "mirror",
+            files=training.mirror_files(cluster.inner_bootstrap),
+            arguments=[training.MIRROR_FILE],
+            jvm_options=tuple(jvm.make(plain.java, run / training.MIRROR_MAIN)),
+        )
+        training.train(cluster, worker if training.mirrors(plain.kafka) else None)
+    finally:
+        lease.release()
+    with contextlib.suppress(FileNotFoundError):
+        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)  # whole, since the worker ended by itself
+    training.found(target, plain)
+    shutil.rmtree(run)

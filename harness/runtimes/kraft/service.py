@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from harness.model.errors import SetupError
-from harness.runtimes import children
-from harness.runtimes.process import jvm
-from harness.runtimes.process.cluster import Installation
+from harness.runtimes.kraft.running import Running, Spawn
 
 STOP_WITHIN: Final = 60.0
 
 
-class ProcessService:
+class KafkaService:
     """`harness.model.protocols.Service`. Not started when made."""
 
-    def __init__(
-        self,
-        name: str,
-        installation: Installation,
-        *,
-        main: str,
-        folder: Path,
-        files: Mapping[str, str],
-        arguments: Sequence[str],
-        jvm_options: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, name: str, *, folder: Path, files: Mapping[str, str], spawn: Spawn) -> None:
         self._name = name
-        self._installation = installation
-        self._main = main
         self._folder = folder.absolute()
-        self._arguments = arguments
-        self._child: children.Child | None = None
+        self._spawn = spawn
+        self._child: Running | None = None
         self._starting = threading.Lock()
         self._closed = False
-        self._archive = jvm_options or tuple(jvm.use(installation.java, installation.archive_of(main)))
         self._folder.mkdir(parents=True, exist_ok=True)
         for file, text in files.items():
             (self._folder / file).write_text(text)
@@ -68,18 +53,7 @@ class ProcessService:
             if self._closed:
                 raise SetupError(f"{self._name} cannot be started: its deployment is closed")
             self.log.touch()
-            self._child = children.spawn(self._command(), name=self._name, folder=self._folder, output=self.output)
-
-    def _command(self) -> list[str]:
-        return jvm.command(
-            self._installation.kafka,
-            self._installation.java,
-            main=self._main,
-            arguments=self._arguments,
-            memory=jvm.SERVICE_MEMORY,
-            log=self.log,
-            archive=self._archive,
-        )
+            self._child = self._spawn()
 
     def stop(self, *, within: float = STOP_WITHIN) -> None:
         """SIGTERM, and waits; DeadlineExceeded when it does not end in time."""

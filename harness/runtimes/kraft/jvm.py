@@ -13,8 +13,9 @@ from typing import Final
 
 from harness.runtimes.distribution.java import Java
 from harness.runtimes.distribution.kafka import Kafka
+from harness.runtimes.kraft.installation import Installation
 
-_CONFIGURATIONS: Final = Path(__file__).parent
+LOGGING: Final = Path(__file__).parent / "logging"
 _FIRST_WITH_AOT: Final = 25
 _QUICK: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError")
 BROKER_MEMORY: Final = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=128m")
@@ -31,14 +32,29 @@ def command(
         *_QUICK,
         *archive,
         f"-Dlinkflap.log={log}",
-        f"-Dlog4j2.configurationFile={_CONFIGURATIONS / 'log4j2.properties'}",
-        f"-Dlog4j.configuration=file:{_CONFIGURATIONS / 'log4j.properties'}",
+        f"-Dlog4j2.configurationFile={LOGGING / 'log4j2.properties'}",
+        f"-Dlog4j.configuration=file:{LOGGING / 'log4j.properties'}",
         "-Djava.net.preferIPv4Stack=true",
         "-cp",
         kafka.classpath,
         main,
         *arguments,
     ]
+
+
+def service_command(
+    installation: Installation, *, main: str, folder: Path, arguments: Sequence[str], jvm_options: Sequence[str] = ()
+) -> list[str]:
+    """The words that start a service in its folder; `jvm_options` stand in for the use of a class archive."""
+    return command(
+        installation.kafka,
+        installation.java,
+        main=main,
+        arguments=arguments,
+        memory=SERVICE_MEMORY,
+        log=folder / "service.log",
+        archive=jvm_options or use(installation.java, installation.archive_of(main)),
+    )
 
 
 def archive_name(kafka: Kafka, java: Java) -> str:

@@ -14,13 +14,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.wait import until
-from harness.runtimes.leases import Lease
-from harness.runtimes.process import jvm
-from harness.runtimes.process.cluster import BROKER_MAIN, Installation, ProcessCluster
-from harness.runtimes.process.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
-from harness.runtimes.process.service import ProcessService
+from harness.runtimes.distribution.kafka import Kafka
+from harness.runtimes.kraft.cluster import BROKER_MAIN, KraftCluster
+from harness.runtimes.kraft.installation import Installation
+from harness.runtimes.kraft.service import KafkaService
 
 MIRROR_MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
+MIRROR_FILE: Final = "mm2.properties"
 _QUIET: Final = {"log_level": 0}  # librdkafka writes to stderr, which is the caller's
 _TOPIC: Final = "training"
 _MIRROR_WITHIN: Final = 120.0
@@ -48,34 +48,38 @@ plugin.discovery=service_load
 """
 
 
-def train(plain: Installation, target: Path) -> None:
-    """Fills `target` with archives named after main classes. SetupError when the broker cannot be run or writes none.
+def train(cluster: KraftCluster, worker: KafkaService | None) -> None:
+    """Runs both, which were told to write archives, and ends them in good order. SetupError when the broker cannot be run.
 
-    MirrorMaker's is a bonus: without it workers start some seconds later, and what ails one shows when it is needed.
+    MirrorMaker's archive is a bonus: without it workers start some seconds later, and what ails one shows when it is needed.
     """
-    lease = Lease()
-    archive = target / BROKER_MAIN
     try:
-        internal, client, controller = lease.ports(3)
-        ports = {1: BrokerPorts(listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={})}
-        options = tuple(jvm.make(plain.java, archive))
-        cluster = ProcessCluster("training", plain, ports, target / "run", jvm_options=options)
-        try:
-            cluster.launch()
-            cluster.await_ready()
-            _exercise(cluster.bootstrap)
-            if any(jar.name.startswith("connect-mirror-") for jar in plain.kafka.jars):
-                with contextlib.suppress(EnvironmentFailure, FileNotFoundError):
-                    _train_mirror(plain, cluster.bootstrap, target)
-            cluster.brokers[1].stop(within=_STOP_WITHIN)
-        finally:
-            cluster.kill()
+        cluster.launch()
+        cluster.await_ready()
+        _exercise(cluster.bootstrap)
+        if worker is not None:
+            with contextlib.suppress(EnvironmentFailure):
+                _train_mirror(worker, cluster.bootstrap)
+        cluster.brokers[1].stop(within=_STOP_WITHIN)
     finally:
-        lease.release()
-    if not archive.is_file():
-        raise SetupError(
-            f"{plain.java.path} wrote no class archive for Kafka {plain.kafka.version}; use another Java (JAVA_HOME)"
-        )
+        cluster.kill()
+
+
+def mirrors(kafka: Kafka) -> bool:
+    """Whether this Kafka comes with MirrorMaker."""
+    return any(jar.name.startswith("connect-mirror-") for jar in kafka.jars)
+
+
+def mirror_files(bootstrap: str) -> dict[str, str]:
+    """The files of the worker to be trained, which mirrors the cluster at `bootstrap` to itself."""
+    return {MIRROR_FILE: _MIRROR.format(bootstrap=bootstrap)}
+
+
+def found(archives: Path, installation: Installation) -> None:
+    """Raises SetupError when the training left no archive for brokers."""
+    if not (archives / BROKER_MAIN).is_file():
+        java, version = installation.java.path, installation.kafka.version
+        raise SetupError(f"{java} wrote no class archive for Kafka {version}; use another Java (JAVA_HOME)")
 
 
 def _exercise(bootstrap: str) -> None:
@@ -90,17 +94,8 @@ def _exercise(bootstrap: str) -> None:
     producer.commit_transaction(60)
 
 
-def _train_mirror(plain: Installation, bootstrap: str, target: Path) -> None:
+def _train_mirror(worker: KafkaService, bootstrap: str) -> None:
     """Runs a worker until it has made the mirrored topic, and ends it in good order."""
-    worker = ProcessService(
-        "training mirror",
-        plain,
-        main=MIRROR_MAIN,
-        folder=target / "run" / "mirror",
-        files={"mm2.properties": _MIRROR.format(bootstrap=bootstrap)},
-        arguments=["mm2.properties"],
-        jvm_options=tuple(jvm.make(plain.java, target / "run" / MIRROR_MAIN)),
-    )
     admin = AdminClient({**_QUIET, "bootstrap.servers": bootstrap})
     try:
         worker.start()
@@ -111,6 +106,5 @@ def _train_mirror(plain: Installation, bootstrap: str, target: Path) -> None:
             every=0.2,
         )
         worker.stop(within=_STOP_WITHIN)
-        (target / "run" / MIRROR_MAIN).replace(target / MIRROR_MAIN)  # whole, since the worker ended by itself
     finally:
         worker.kill()

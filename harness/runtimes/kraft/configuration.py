@@ -60,10 +60,19 @@ socket.receive.buffer.bytes=-1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPorts:
-    """Where one broker listens: listener -> port; and what differs in what it advertises: listener -> the proxy's port."""
+    """Where one broker listens, listener -> port on `host`; and what differs in what it advertises, listener -> host:port."""
 
     listens: Mapping[str, int]
-    advertised: Mapping[str, int]
+    advertised: Mapping[str, str]
+    host: str = "127.0.0.1"
+
+    def at(self, listener: str) -> str:
+        """host:port of a listener itself."""
+        return f"{self.host}:{self.listens[listener]}"
+
+    def told(self, listener: str) -> str:
+        """host:port that clients of a listener are told."""
+        return self.advertised.get(listener, self.at(listener))
 
 
 def link_listener(peer: str) -> str:
@@ -89,16 +98,12 @@ def paths_into(topology: Topology, cluster: str) -> dict[str, str]:
 def server_properties(node: int, nodes: Mapping[int, BrokerPorts], data: Path, own: Mapping[str, str]) -> str:
     """The file of broker `node` among `nodes`. `own` is added at the end and wins."""
     ports = nodes[node]
-    listens = {name: f"{name}://127.0.0.1:{port}" for name, port in ports.listens.items()}
-    advertises = {
-        name: f"{name}://127.0.0.1:{ports.advertised.get(name, port)}"
-        for name, port in ports.listens.items()
-        if name != CONTROLLER
-    }
+    listens = {name: f"{name}://{ports.at(name)}" for name in ports.listens}
+    advertises = {name: f"{name}://{ports.told(name)}" for name in ports.listens if name != CONTROLLER}
     settings = {
         "node.id": str(node),
         "process.roles": "broker,controller",
-        "controller.quorum.voters": ",".join(f"{i}@127.0.0.1:{p.listens[CONTROLLER]}" for i, p in sorted(nodes.items())),
+        "controller.quorum.voters": ",".join(f"{i}@{p.at(CONTROLLER)}" for i, p in sorted(nodes.items())),
         "listeners": ",".join(listens.values()),
         "advertised.listeners": ",".join(advertises.values()),
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listens),

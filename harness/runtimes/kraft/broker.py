@@ -1,32 +1,31 @@
-"""One broker as a child process: KRaft combined mode, on a log directory that outlives every restart."""
+"""One broker: KRaft combined mode, on a log directory that outlives every restart."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from harness.model.errors import DeadlineExceeded, SetupError
 from harness.model.protocols import BrokerState
 from harness.model.wait import until
-from harness.runtimes import children
-from harness.runtimes.process import readiness
+from harness.runtimes.kraft import readiness
+from harness.runtimes.kraft.running import Running, Spawn
 
 UP_WITHIN: Final = 120.0
 STOP_WITHIN: Final = 60.0
 
 
-class ProcessBroker:
-    """`harness.model.protocols.Broker` as a JVM. Not started when made; `folder` holds its data, configuration and logs."""
+class KraftBroker:
+    """`harness.model.protocols.Broker`. Not started when made; `folder` holds its data, configuration and logs."""
 
-    def __init__(self, cluster: str, node: int, *, folder: Path, command: Sequence[str], client_address: str) -> None:
+    def __init__(self, cluster: str, node: int, *, folder: Path, spawn: Spawn, client_address: str) -> None:
         self._cluster = cluster
         self._id = node
         self._folder = folder
-        self._command = command
+        self._spawn = spawn
         self._client_address = client_address
-        self._child: children.Child | None = None
+        self._child: Running | None = None
         self._starting = threading.Lock()
         self._closed = False
 
@@ -84,7 +83,7 @@ class ProcessBroker:
             if self._closed:
                 raise SetupError(f"broker {self.name} cannot be started: its deployment is closed")
             self.log.touch()
-            self._child = children.spawn(self._command, name=f"broker {self.name}", folder=self._folder, output=self.output)
+            self._child = self._spawn()
 
     def await_up(self, *, within: float = UP_WITHIN) -> None:
         """Waits until it answers a metadata request that names itself: it is registered and unfenced."""

@@ -1,0 +1,143 @@
+"""A KRaft cluster: started, and seen to be whole; and what one is made from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.model.errors import DeadlineExceeded, SetupError
+from harness.model.wait import until
+from harness.runtimes.kraft import jvm, readiness, storage
+from harness.runtimes.kraft.broker import KraftBroker
+from harness.runtimes.kraft.configuration import CLIENT, INTERNAL, BrokerPorts, server_properties
+from harness.runtimes.kraft.installation import Installation
+from harness.runtimes.kraft.running import Spawn
+
+READY_WITHIN: Final = 120.0
+BROKER_MAIN: Final = "kafka.Kafka"
+
+
+MakeSpawn = Callable[[int, Path, Sequence[str]], Spawn]
+"""(node, its folder, the command) -> what starts that broker; what it prints goes to `output.log` in the folder."""
+
+
+class KraftCluster:
+    """`harness.model.protocols.Cluster`. `launch` and `await_ready` are apart so that clusters start side by side."""
+
+    def __init__(
+        self,
+        name: str,
+        installation: Installation,
+        ports: Mapping[int, BrokerPorts],
+        folder: Path,
+        spawner: MakeSpawn,
+        *,
+        jvm_options: tuple[str, ...] = (),
+    ) -> None:
+        self._name = name
+        self._id = storage.fresh_id()
+        self._installation = installation
+        self._ports = ports
+        self._archive = jvm_options or tuple(jvm.use(installation.java, installation.archive_of(BROKER_MAIN)))
+        self._brokers = {node: self._make(node, (folder / str(node)).absolute(), spawner) for node in ports}
+        self._launched = 0.0
+
+    def _make(self, node: int, folder: Path, spawner: MakeSpawn) -> KraftBroker:
+        """Formats and configures one broker."""
+        folder.mkdir(parents=True)
+        storage.format_log_dir(self._installation.template, folder / "data", cluster_id=self._id, node=node)
+        properties = folder / "server.properties"
+        properties.write_text(server_properties(node, self._ports, folder / "data", {}))
+        command = jvm.command(
+            self._installation.kafka,
+            self._installation.java,
+            main=BROKER_MAIN,
+            arguments=[str(properties)],
+            memory=jvm.BROKER_MEMORY,
+            log=folder / "server.log",
+            archive=self._archive,
+        )
+        spawn = spawner(node, folder, command)
+        return KraftBroker(self._name, node, folder=folder, spawn=spawn, client_address=self._ports[node].told(CLIENT))
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def kafka(self) -> str:
+        return self._installation.kafka.version
+
+    @property
+    def installation(self) -> Installation:
+        return self._installation
+
+    @property
+    def brokers(self) -> Mapping[int, KraftBroker]:
+        return self._brokers
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.client_address for broker in self._brokers.values())
+
+    @property
+    def inner_bootstrap(self) -> str:
+        return ",".join(ports.told(INTERNAL) for ports in self._ports.values())
+
+    def launch(self) -> None:
+        """Starts every broker's process; does not wait."""
+        self._launched = time.monotonic()
+        for broker in self._brokers.values():
+            broker.launch()
+
+    def await_ready(self) -> float:
+        """Waits until every broker names all brokers, there is a controller, and the release's features are in force.
+
+        Returns the seconds since `launch`. Raises SetupError.
+        """
+        for broker in self._brokers.values():
+            broker.await_up()
+        try:
+            until(self._whole, within=READY_WITHIN, what=f"cluster {self._name} to be whole", state=self._seen, every=0.01)
+            until(self._features_right, within=10, what=f"the features of cluster {self._name}")
+        except DeadlineExceeded as error:
+            raise SetupError(f"{error}; see {next(iter(self._brokers.values())).log}") from error
+        return time.monotonic() - self._launched
+
+    def _whole(self) -> bool:
+        everyone = frozenset(self._brokers)
+        if any(readiness.seen_brokers(broker.client_address) != everyone for broker in self._brokers.values()):
+            return False
+        found = readiness.quorum(next(iter(self._brokers.values())).client_address)
+        return found is not None and found.leader in everyone and found.voters == everyone
+
+    def _seen(self) -> dict[int, list[int]]:
+        return {node: sorted(readiness.seen_brokers(broker.client_address)) for node, broker in self._brokers.items()}
+
+    def _features_right(self) -> bool:
+        wanted = storage.expected_features(self._installation.template)
+        found = readiness.finalized_features(next(iter(self._brokers.values())).client_address)
+        if found is None:
+            return False
+        if wrong := {name: found.get(name) for name, level in wanted.items() if found.get(name) != level}:
+            raise SetupError(
+                f"cluster {self._name} runs Kafka {self.kafka} with features {wrong} where the release starts with "
+                f"{ {name: wanted[name] for name in wrong} }; remove {self._installation.template}, it belongs to another Kafka"
+            )
+        return True
+
+    def kill(self) -> None:
+        """Ends every broker at once: what they hold is not needed any more."""
+        for broker in self._brokers.values():
+            broker.kill()
+
+    def close(self) -> None:
+        """As `kill`, and for good."""
+        for broker in self._brokers.values():
+            broker.close()

@@ -1,0 +1,179 @@
+"""A topology that runs: all clusters and links start side by side, and one `close` ends everything.
+
+Every port is leased before anything is written or started, because a broker must advertise ports that its links' proxies
+will listen on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Final, Self, TypeVar
+
+from harness.model.errors import SetupError
+from harness.model.interrupts import held_off
+from harness.model.protocols import Recorder
+from harness.model.side_by_side import side_by_side
+from harness.model.topology import ClusterSpec, Topology
+from harness.runtimes.kraft.cluster import KraftCluster
+from harness.runtimes.kraft.configuration import paths_into
+from harness.runtimes.kraft.installation import Installation
+from harness.runtimes.kraft.service import KafkaService
+from harness.runtimes.leases import Lease
+from harness.runtimes.toxiproxy import ToxiproxyLink
+
+_MEGABYTE: Final = 1 << 20
+BROKER_MEMORY: Final = 350 * _MEGABYTE
+LINK_MEMORY: Final = 20 * _MEGABYTE
+SERVICE_MEMORY: Final = 600 * _MEGABYTE
+
+
+D = TypeVar("D", bound="KraftDeployment")
+
+
+def started(deployment: D) -> D:
+    """Starts it and returns it when all of it serves and every link is proven.
+
+    Raises InputError or SetupError, after ending what was started by then.
+    """
+    try:
+        deployment.start()
+    except BaseException:
+        deployment.close()
+        raise
+    return deployment
+
+
+class KraftDeployment(ABC):
+    """`harness.model.protocols.Deployment`, and a context manager that closes it. A runtime says what brokers are made of."""
+
+    def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
+        self._topology = topology
+        self._folder = folder
+        self._recorder = recorder
+        self._lease = Lease()
+        self._installations: dict[str, Installation] = {}
+        self._clusters: dict[str, KraftCluster] = {}
+        self._links: dict[str, ToxiproxyLink] = {}
+        self._services: list[KafkaService] = []
+        self._ends: list[Callable[[], None]] = []
+        self._closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def topology(self) -> Topology:
+        return self._topology
+
+    @property
+    def clusters(self) -> Mapping[str, KraftCluster]:
+        return MappingProxyType(self._clusters)
+
+    @property
+    def links(self) -> Mapping[str, ToxiproxyLink]:
+        return MappingProxyType(self._links)
+
+    def start(self) -> None:
+        """See `started`."""
+        paths = {cluster.name: paths_into(self._topology, cluster.name) for cluster in self._topology.clusters}
+        for asked in dict.fromkeys(cluster.kafka for cluster in self._topology.clusters):
+            self._installations[asked] = self._install(asked)
+        brokers = sum(cluster.brokers for cluster in self._topology.clusters)
+        self._lease.memory(brokers * BROKER_MEMORY + sum(map(len, paths.values())) * LINK_MEMORY)
+        for cluster in self._topology.clusters:
+            self._prepare(cluster, paths[cluster.name])
+        self._launch()
+        side_by_side(link.start for link in self._links.values())
+        side_by_side(self._readiness(cluster) for cluster in self._clusters.values())
+        side_by_side(link.prove for link in self._links.values())
+
+    def _launch(self) -> None:
+        """Starts every broker's process; does not wait."""
+        for cluster in self._clusters.values():
+            cluster.launch()
+
+    @abstractmethod
+    def _install(self, asked: str) -> Installation:
+        """What a `ClusterSpec.kafka` needs; made or fetched when it is not there. Raises InputError or SetupError."""
+
+    @abstractmethod
+    def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
+        """Leases every port of one cluster and its proxies (path -> listener), and makes both; nothing is started."""
+
+    @abstractmethod
+    def _make_service(
+        self, name: str, *, main: str, installation: Installation, files: Mapping[str, str], arguments: Sequence[str]
+    ) -> KafkaService:
+        """See `service`."""
+
+    @property
+    def local_address(self) -> str:
+        return "127.0.0.1"
+
+    def _readiness(self, cluster: KraftCluster) -> Callable[[], None]:
+        def ready() -> None:
+            seconds = cluster.await_ready()
+            self._recorder.event(
+                "cluster-ready", cluster.name, kafka=cluster.kafka, brokers=len(cluster.brokers), seconds=round(seconds, 3)
+            )
+
+        return ready
+
+    def service(self, name: str, *, main: str, kafka: str, files: Mapping[str, str], arguments: Sequence[str]) -> KafkaService:
+        """See the protocol. `kafka` is what a cluster was asked to run or says that it runs, or any other `ClusterSpec.kafka`."""
+        installation = self._installation(kafka)
+        service = self._make_service(name, main=main, installation=installation, files=files, arguments=arguments)
+        with self._lock:
+            if self._closed:
+                raise SetupError(f"service {name} cannot be made: the deployment is closed")
+            self._services.append(service)
+            self._lease.reserve(SERVICE_MEMORY)
+        return service
+
+    def _installation(self, asked: str) -> Installation:
+        for name, installation in self._installations.items():
+            if asked in (name, installation.kafka.version):
+                return installation
+        return self._install(asked)
+
+    def free_port(self) -> int:
+        return self._lease.ports(1)[0]
+
+    def at_close(self, end: Callable[[], None]) -> None:
+        with self._lock:
+            self._ends.append(end)
+
+    def close(self) -> None:
+        """Ends services, brokers and links for good, in this order, and gives ports and memory back; safe to call twice.
+
+        A thread that is still about to start one of them (a fault's heal, a mirror) gets a SetupError instead.
+        """
+        with held_off():
+            with self._lock:
+                if self._closed:
+                    return
+                self._closed = True
+            with contextlib.ExitStack() as ends:
+                ends.callback(self._lease.release)
+                ends.callback(self._end_ground)
+                for link in self._links.values():
+                    ends.callback(link.close)
+                for cluster in self._clusters.values():
+                    ends.callback(cluster.close)
+                for service in self._services:
+                    ends.callback(service.close)
+                for end in self._ends:
+                    ends.callback(end)
+
+    def _end_ground(self) -> None:
+        """Ends what brokers and links stood on, when they are gone. Child processes stand on nothing."""
+        return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,24 @@
+"""What a cluster is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.runtimes.distribution.java import Java
+from harness.runtimes.distribution.kafka import Kafka
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What a cluster is made from: a Kafka, a Java that runs it, a formatted directory, and the folder of class archives."""
+
+    kafka: Kafka
+    java: Java
+    template: Path
+    archives: Path | None
+
+    def archive_of(self, main: str) -> Path | None:
+        """The class archive for this main class, if there is one."""
+        path = self.archives / main if self.archives else None
+        return path if path and path.is_file() else None
