@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -30,15 +28,16 @@ from harness.model import interrupts
 from harness.model.clock import now
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError, SetupError
 from harness.model.interrupts import held_off
-from harness.model.protocols import Cluster, Deployment, Mirror
+from harness.model.protocols import Deployment
 from harness.model.scenario import Scenario
 from harness.model.side_by_side import side_by_side
-from harness.model.topology import Topology, is_data_topic, topic_name
+from harness.model.topology import topic_name
 from harness.model.wait import until
 from harness.report.progress import Counters, Progress
 from harness.rundir import FORMAT, Run, RunWriter, Status
+from harness.settling import settle
+from harness.stage import Stage
 from harness.version import VERSION
-from harness.wire.offsets import answered_bounds, quiet
 from harness.workloads.clients import WorkloadClients
 
 LAG_EVERY = 1_000_000_000
@@ -47,32 +46,6 @@ LONGEST_FAULT = 180.0
 """Seconds that the schedule may go on after the duration: heals have deadlines of their own within this."""
 ENDS_WITHIN = 5.0
 """Seconds that faults may take to end when a run breaks off and all brokers are gone."""
-SETTLE = 60.0
-"""Seconds that mirrors and readers may take to reach the end once producers have stopped."""
-ORPHANED = 5.0
-"""Seconds that open transactions may take to end on a cluster that is still mirrored to from a dead one."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Stage:
-    """The World that faults see, and what the run itself needs of it."""
-
-    deployment: Deployment
-    mirrors: dict[str, Mirror]
-    clients: WorkloadClients
-    recorder: RunWriter
-    captures: logs.Captures
-    ending: threading.Event = field(default_factory=threading.Event)
-
-    @property
-    def stopping(self) -> bool:
-        return self.ending.is_set()
-
-    def take_up(self, mirror: Mirror) -> None:
-        self.mirrors[mirror.link.name] = mirror
-
-    def capture(self, moment: str, cluster: str) -> None:
-        self.captures.take(moment, cluster)
 
 
 def check(scenario: Scenario, runtime: str) -> None:
@@ -160,18 +133,18 @@ def _perform(
     _play(scenario, stage, player, watch, progress)
     _phase(writer, progress, "settling")
     clients.stop_producers()
-    _settle(stage, topics, watch)
+    settle(stage, topics, watch)
     clients.stop()
     sampler.stop()
     watch()
-    able = _able_mirrors(stage)
-    for mirror in _running_mirrors(stage):
+    able = stage.able_mirrors
+    for mirror in stage.running_mirrors:
         if mirror in able:
             mirror.stop()
         else:  # what a failover appends, to end what the dead source left open, would belong to no failover of the schedule
             mirror.crash()
     _phase(writer, progress, "capturing logs")
-    for name in living(deployment):
+    for name in stage.living:
         stage.capture("2-end", name)
     if clients.crashes:
         raise EnvironmentFailure(f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}")
@@ -234,88 +207,12 @@ def _work_on(scenario: Scenario, stage: Stage, watch: Ticker) -> None:
         until(
             lambda: (
                 watch()
-                or sum(stage.clients.acknowledged_since(ended, name) for name in living(stage.deployment))
-                >= scenario.minimums.afterwards
+                or sum(stage.clients.acknowledged_since(ended, name) for name in stage.living) >= scenario.minimums.afterwards
             ),
             within=AFTERWARDS,
             what="clients to write after the last fault",
             every=0.1,
         )
-
-
-def _settle(stage: Stage, topics: Mapping[str, int], watch: Ticker) -> None:
-    """Mirrors that still can catch up, then readers read to the end of what there is.
-
-    A deadline that passes here is not an error: what was not read or mirrored is for the verdict to say.
-    """
-    with contextlib.suppress(DeadlineExceeded):
-        until(
-            lambda: watch() or all(mirror.lag() == 0 for mirror in _able_mirrors(stage)),
-            within=SETTLE,
-            what="mirrors to catch up",
-            every=0.1,
-        )
-    topology = stage.deployment.topology
-    with contextlib.suppress(DeadlineExceeded):
-        stage.clients.drain(
-            {
-                name: stable_ends(
-                    stage.deployment.clusters[name],
-                    {t: n for t, n in topics.items() if arrives(topology, t, name)},
-                    within=ORPHANED if _orphaned(stage, name) else SETTLE,
-                )
-                for name in living(stage.deployment)
-            },
-            within=SETTLE,
-        )
-
-
-def arrives(topology: Topology, topic: str, cluster: str) -> bool:
-    """Whether a topic is on a cluster: it is at home there, or a link carries it there."""
-    into = [link for link in topology.links if link.destination == cluster]
-    return any(is_data_topic(topic, homes) for homes in [(cluster,), *map(topology.homes_over, into)])
-
-
-def _orphaned(stage: Stage, cluster: str) -> bool:
-    """Whether a mirror into this cluster goes on without its source: what that left open there, nobody ends."""
-    into = [mirror for mirror in _running_mirrors(stage) if mirror.link.destination == cluster]
-    return any(mirror not in _able_mirrors(stage) for mirror in into)
-
-
-def stable_ends(cluster: Cluster, topics: Mapping[str, int], *, within: float = SETTLE) -> dict[tuple[str, int], int]:
-    """The high watermarks of a cluster's partitions, once no transaction is open below them.
-
-    When that does not come true in time: the last stable offsets, of the partitions whose leaders answer.
-    """
-    admin = AdminClient(quiet(cluster.bootstrap))
-    places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
-
-    def settled() -> dict[tuple[str, int], int] | None:
-        stable = answered_bounds(admin, places, "stable", within=5.0)
-        high = answered_bounds(admin, places, "high", within=5.0)
-        return high if stable == high and len(high) == len(places) else None
-
-    if not places:
-        return {}
-    try:
-        return until(settled, within=within, every=0.1, what=f"open transactions on {cluster.name} to end")
-    except DeadlineExceeded:
-        return answered_bounds(admin, places, "stable", within=5.0)
-
-
-def living(deployment: Deployment) -> list[str]:
-    """Clusters of which some broker runs."""
-    return [name for name, c in deployment.clusters.items() if any(b.state == "running" for b in c.brokers.values())]
-
-
-def _running_mirrors(stage: Stage) -> list[Mirror]:
-    return [mirror for mirror in stage.mirrors.values() if mirror.alive]
-
-
-def _able_mirrors(stage: Stage) -> list[Mirror]:
-    """Mirrors that run between clusters that run."""
-    up = living(stage.deployment)
-    return [m for m in _running_mirrors(stage) if m.link.source in up and m.link.destination in up]
 
 
 class Ticker:

@@ -1,0 +1,49 @@
+"""What a run consists of while it runs: the world that faults see, and who of it lives."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from harness.capture import logs
+from harness.model.protocols import Deployment, Mirror
+from harness.rundir import RunWriter
+from harness.workloads.clients import WorkloadClients
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """The World that faults see, and what the run itself needs of it."""
+
+    deployment: Deployment
+    mirrors: dict[str, Mirror]
+    clients: WorkloadClients
+    recorder: RunWriter
+    captures: logs.Captures
+    ending: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def stopping(self) -> bool:
+        return self.ending.is_set()
+
+    def take_up(self, mirror: Mirror) -> None:
+        self.mirrors[mirror.link.name] = mirror
+
+    def capture(self, moment: str, cluster: str) -> None:
+        self.captures.take(moment, cluster)
+
+    @property
+    def living(self) -> list[str]:
+        """Clusters of which some broker runs."""
+        clusters = self.deployment.clusters
+        return [name for name, c in clusters.items() if any(b.state == "running" for b in c.brokers.values())]
+
+    @property
+    def running_mirrors(self) -> list[Mirror]:
+        return [mirror for mirror in self.mirrors.values() if mirror.alive]
+
+    @property
+    def able_mirrors(self) -> list[Mirror]:
+        """Mirrors that run between clusters that run."""
+        up = self.living
+        return [m for m in self.running_mirrors if m.link.source in up and m.link.destination in up]
