@@ -13,15 +13,17 @@ import logging
 import math
 import os
 import secrets
+import shlex
 import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
+from harness.cli_logs import LogOptions, asked_logs, copied_logs
 from harness.model import interrupts
 from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, InputError, LinkflapError
 from harness.model.scenario import Option, Scenario
@@ -236,15 +238,35 @@ def _judge(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int
 
 
 @linkflap.command()
-@click.argument("folders", metavar="RUNDIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("folders", metavar="[RUNDIR]...", nargs=-1, type=click.Path(path_type=Path))
+@copied_logs
+@click.option("--out", type=click.Path(path_type=Path), help=f"With --logs: the folder to make; by default a new one in {RUNS}/.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (a list when several directories are given).")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
-def verify(folders: tuple[Path, ...], as_json: bool, junit: Path | None) -> int:
-    """Judges run directories again: the same verdict on any machine, at any time."""
-    from harness.rundir import RunReader
+def verify(folders: tuple[Path, ...], out: Path | None, as_json: bool, junit: Path | None, **copied: Unpack[LogOptions]) -> int:
+    """Judges run directories again, or logs that linkflap did not record.
 
+    RUNDIR: the same verdict on any machine, at any time. --logs A=DIR --logs B=DIR --link 'A->B': Kafka log directories, or
+    folders of copied partition folders; what needs a history is not due then. The logs are only read.
+    """
     if junit:
         _check_junit(junit)
+    asked = asked_logs(**copied)
+    if (asked is None) is (not folders):
+        raise InputError("give run directories to judge, or logs (--logs A=DIR --logs B=DIR --link 'A->B'), and not both")
+    if asked is None:
+        return _judge_again(folders, as_json=as_json, junit=junit)
+    folder = out or RUNS / f"logs-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    _check_places(folder, out, junit)
+    from harness.capture.folders import record as link_logs
+
+    link_logs(folder, asked, shlex.join(["linkflap", *sys.argv[1:]]))
+    return _judge([folder], as_json=as_json, junit=junit)
+
+
+def _judge_again(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int:
+    from harness.rundir import RunReader
+
     readable, refused = [], []
     for folder in dict.fromkeys(folders):
         try:

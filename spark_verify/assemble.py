@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from harness.model.history import GroupOffset
 from harness.rundir import Damage
 from spark_verify.disputes import with_parts
-from spark_verify.plan import RunPlan, is_data, plan
+from spark_verify.plan import RunPlan, plan
 from spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
 from spark_verify.view import Batches, PartitionView, Read, Records, Replica, Send, Watermarks
 
@@ -50,7 +50,7 @@ def views(root: Path) -> Iterator[PartitionView]:
         key for table in (batches, history) for key in zip(*(table[n].to_pylist() for n in ("topic", "partition")), strict=True)
     }
     for topic, partition in sorted(keys):
-        if is_data(run.topology, topic):
+        if run.judges(topic):
             yield view(run, topic, partition, _at(batches, topic, partition), _at(history, topic, partition))
 
 
@@ -63,7 +63,7 @@ def damage_of(seen: PartitionView) -> list[Damage]:
     """What is wrong with the captured logs of a partition: a cluster that has none, bytes of a replica that cannot be read."""
     place = f"{seen.topic}-{seen.partition}"
     there = {replica.cluster for replica in seen.replicas}
-    due = dict.fromkeys((seen.topic.partition(".")[0], *(destination for _, destination in seen.hops())))
+    due = dict.fromkeys((seen.home, *(destination for _, destination in seen.hops())))
     absent = [Damage(path="captures", reason=f"no log of {place} on {name} was captured") for name in due if name not in there]
     torn = [
         Damage(path=f"captures/*/{replica.cluster}/{replica.broker}/{place}", reason=reason)

@@ -24,8 +24,8 @@ from spark_verify.view import Origin, Promotion, Window
 
 FOREVER: Final = 2**62
 """The end, in offsets and in time, of what has not ended."""
-KEEP_OFFSETS: Final = frozenset({"shadow"})
-"""Mirrors whose destinations have the source's offsets."""
+KEEP_OFFSETS: Final = frozenset({"shadow", "exact"})
+"""Mirrors whose destinations have the source's offsets; `exact`: one of which that is all that is known (copied logs)."""
 REVERSAL: Final = "mirror-reverse"
 """The fault that makes a given up cluster follow the one that was promoted over its link."""
 
@@ -34,7 +34,7 @@ class Story(Protocol):
     """What of a partition its eras follow from (`spark_verify.view.PartitionView`)."""
 
     @property
-    def topic(self) -> str: ...
+    def home(self) -> str: ...
     @property
     def mirror(self) -> MirrorSpec: ...
     @property
@@ -264,7 +264,7 @@ def history(story: Story) -> History:
         if any(p.cluster == new and p.source == old and p.time <= step.start for p in story.promotions):
             told.turn_back(new, old, step)
             began[old].append(step.end)
-    clusters = dict.fromkeys((home(story.topic), *(d for _, d in hops), *(p.cluster for p in story.promotions)))
+    clusters = dict.fromkeys((story.home, *(d for _, d in hops), *(p.cluster for p in story.promotions)))
     for cluster in clusters:
         told.close(cluster)
     lives = {
@@ -281,14 +281,7 @@ def eras(story: Story, cluster: str) -> Sequence[Era]:
     lives = history(story).lives.get(cluster)
     if lives:
         return lives[-1].eras
-    return (
-        Era(cluster=cluster, owner=home(story.topic), source=home(story.topic), start=0, end=FOREVER, began=0, ended=FOREVER),
-    )
-
-
-def home(topic: str) -> str:
-    """The cluster whose clients wrote this topic first: its name's first part (`harness.model.topology.topic_name`)."""
-    return topic.partition(".")[0]
+    return (Era(cluster=cluster, owner=story.home, source=story.home, start=0, end=FOREVER, began=0, ended=FOREVER),)
 
 
 def touches(window: Window, link: str) -> bool:

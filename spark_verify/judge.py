@@ -23,7 +23,7 @@ from spark_verify.checks.base import Check, Input
 from spark_verify.eras import history
 from spark_verify.explained import eras_of
 from spark_verify.plan import RunPlan, plan
-from spark_verify.recording import in_short, run_checks
+from spark_verify.recording import copied, in_short, run_checks
 
 if TYPE_CHECKING:
     from spark_verify.tables import FindingRow
@@ -41,6 +41,8 @@ PARTS_OF: Final[Mapping[str, Input]] = {
     "poll": "reads",
 }
 """First part of a damaged path, or the name of a kind of rows that is missing altogether -> the input that it feeds."""
+EVERY_BATCH: Final = frozenset({"replica-agreement", "leader-epochs", "byte-equality"})
+"""Checks that have something to examine in any log; what the others examine (transactions, producer ids) not every log has."""
 TIME_BASED: Final = frozenset({"failover", "last-stable-offset"})
 
 
@@ -68,10 +70,16 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check]) -> 
     anomalies: list[Anomaly] = []
     results: list[CheckResult] = []
     for check in checks:
+        if not (reader.run.recorded or check.from_bytes):
+            results.append(_without_history(check))
+            continue
         found = [_anomaly(row, planned) for row in by_check[check.name] if row.finding == "found"]
         results.append(_result(check, by_check[check.name], found, planned, reader.run, events, damage))
         anomalies += found
-    results += run_checks(reader, events, planned.windows, damage, planned.ended)
+    if reader.run.recorded:
+        results += run_checks(reader, events, planned.windows, damage, planned.ended)
+    else:
+        results += copied(planned.replicas, damage)
     failovers = _failovers(by_check["failover"])
     # Checks that were not due prove nothing, and what is proven of the run alone is not enough.
     verdict = worst([worst(r.verdict for r in results[: len(checks)]), *(r.verdict for r in results[len(checks) :])])
@@ -84,6 +92,15 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check]) -> 
         failovers=failovers,
         document=_document(folder, reader.run, verdict, results, anomalies, failovers, eras),
     )
+
+
+def _without_history(check: Check) -> CheckResult:
+    """Of logs alone most checks have nothing to compare."""
+    lacking = ", ".join(sorted(check.inputs & {"sends", "reads", "watermarks", "groups"}))
+    return CheckResult(
+        name=check.name, verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0,
+        reason=f"no {lacking}: no history was recorded",
+    )  # fmt: skip
 
 
 def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
@@ -133,7 +150,7 @@ def _result(
     reasons = [
         *unfounded,
         *_unjudged(rows),
-        *_nothing_seen(check, examined, due),
+        *_nothing_seen(check, examined, due, recorded=run.recorded),
         *_stalls(check, events),
         *(_unmeasured(rows, events) if check.name == "failover" else ()),
     ]
@@ -141,7 +158,7 @@ def _result(
     said = [counted] if proven else []
     nothing = not (due or said or reasons or examined)
     if nothing:
-        said = [f"nothing to examine: of {check.unit}, due are {check.due_where}"]
+        said = [f"nothing to examine: of {check.unit}, due are {check.due_where}"] if run.recorded else ["the logs have none"]
     said += [*_never_synced(examined, due), *_unread(check, examined, planned)]
     return CheckResult(
         name=check.name,
@@ -172,6 +189,8 @@ def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
 
 def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
     """Places where something is due, (cluster, origin) each."""
+    if not (run.recorded or check.name in EVERY_BATCH):
+        return []
     promotions = [p for found in planned.promotions.values() for p in found]
     if check.due_at is not None:
         return sorted(check.due_at(run.scenario, promotions))
@@ -181,8 +200,9 @@ def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
         for link in planned.topology.links:
             if owner in planned.topology.homes_over(link):
                 due[link.destination, "mirrored"] = None
-    due.update({(p.cluster, "native"): None for p in promotions})
-    if "reads" not in check.inputs:
+    if run.recorded:  # else nobody wrote after a promotion for our sake
+        due.update({(p.cluster, "native"): None for p in promotions})
+    if "reads" not in check.inputs and run.recorded:
         due.update({(cluster, "mirrored"): None for cluster in _followers(planned)})
     return [(cluster, origin) for cluster, origin in due if origin in check.due]
 
@@ -205,7 +225,9 @@ def _unread(check: Check, examined: Mapping[tuple[str, str], int], planned: RunP
                 yield f"nobody read what was mirrored to {cluster} when it followed"
 
 
-def _nothing_seen(check: Check, examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]) -> Iterable[str]:
+def _nothing_seen(
+    check: Check, examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]], *, recorded: bool
+) -> Iterable[str]:
     """Places where something was due and nothing was examined."""
     for cluster, origin in due:
         if examined.get((cluster, origin)):
@@ -214,7 +236,7 @@ def _nothing_seen(check: Check, examined: Mapping[tuple[str, str], int], due: Se
             yield f"no committed offset of a group was ever sampled on {cluster}, so what was synced from there is unknown"
         else:
             yield f"no {origin} {check.unit} of {cluster} were there to examine"
-    if not due and check.due_at is None and "native" in check.due:
+    if not due and check.due_at is None and "native" in check.due and recorded:
         yield "nothing was due to be examined: the scenario has no workload"
 
 

@@ -67,6 +67,11 @@ class RunPlan:
     truncations: Mapping[Key, Sequence[Truncation]] = field(default_factory=dict)
     stops: Mapping[Key, Sequence[Stop]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
+    homes: Mapping[str, str] = field(default_factory=dict)
+
+    def judges(self, topic: str) -> bool:
+        """Whether a topic is data: one of those whose home was told, or else one that says itself whose it is."""
+        return topic in self.homes if self.homes else is_data(self.topology, topic)
 
     def story(self, topic: str, partition: int) -> PartitionView:
         """A partition without its rows: all that its eras follow from."""
@@ -74,7 +79,7 @@ class RunPlan:
             run=self.run, topic=topic, partition=partition, topology=self.topology, mirror=self.mirror, replicas=(),
             promotions=tuple(self.promotions.get((topic, partition), ())), sends=(), reads=(), watermarks={},
             windows=tuple(self.windows), ended=self.ended, truncations=tuple(self.truncations.get((topic, partition), ())),
-            stops=tuple(self.stops.get((topic, partition), ())), budgets=self.budgets,
+            stops=tuple(self.stops.get((topic, partition), ())), budgets=self.budgets, at_home=self.homes.get(topic, ""),
         )  # fmt: skip
 
 
@@ -101,6 +106,7 @@ def plan(root: Path) -> RunPlan:
         windows=_windows(events, ended),
         ended=ended,
         damage=damage,
+        homes=reader.run.homes,
     )
 
 
@@ -115,6 +121,7 @@ def _replicas(
 ) -> tuple[list[Captured], list[Captured]]:
     """The replicas of each cluster's last capture; and those that spoke in earlier ones of clusters that were to be cut."""
     times = {(e.subject, str(e.data.get("moment"))): e.time for e in events if e.kind == "captured"}
+    homes = reader.run.homes
     reversed_ = {e.subject.partition("->")[0] for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
     latest: dict[str, tuple[str, list[Bounds]]] = {}
     before: list[tuple[str, list[Bounds]]] = []
@@ -138,7 +145,7 @@ def _replicas(
     def read(moment: str, found: Sequence[Bounds], *, last: bool) -> list[Captured]:
         by_partition: dict[Key, list[Bounds]] = defaultdict(list)
         for bounds in found:
-            if is_data(topology, bounds.topic):
+            if bounds.topic in homes if homes else is_data(topology, bounds.topic):
                 by_partition[bounds.topic, bounds.partition].append(bounds)
         told = [c for _, same in sorted(by_partition.items()) for c in _captured(reader, run, moment, same, gone)]
         return [replace(c, time=times.get((c.bounds.cluster, moment), 0), last=last) for c in told if last or c.canonical]

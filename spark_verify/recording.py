@@ -10,12 +10,14 @@ Neither is ever invalid: a run that did nothing has not violated anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from harness.model.history import Event, Operation, Poll
 from harness.model.scenario import Minimums
 from harness.model.verdict import CheckResult, Verdict
 from harness.rundir import Damage, RunReader
+from spark_verify.plan import Captured
 from spark_verify.view import Window
 
 NAMES: Final = ("recording", "fault-bite")
@@ -38,6 +40,26 @@ def run_checks(
         recording(reader, operations, polls, windows, damage, ended),
         fault_bite([f.id for f in reader.run.scenario.schedule], events),
     )
+
+
+def copied(replicas: Sequence[Captured], damage: Sequence[Damage]) -> tuple[CheckResult, CheckResult]:
+    """The results of both for logs without a history: whether every file could be read whole."""
+    at = {f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_place(c)}": _folder(c) for c in replicas if c.paths}
+    told = [Damage(path=at.get(d.path, d.path), reason=d.reason) for d in damage]
+    nothing = CheckResult(
+        name="fault-bite", verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0, reason="no history was recorded"
+    )
+    counts = {"run/logs": len(replicas), "run/bytes": sum(c.size for c in replicas)}
+    return result("recording", counts, [f"{d.path}: {d.reason}" for d in told]), nothing
+
+
+def _place(captured: Captured) -> str:
+    return f"{captured.bounds.topic}-{captured.bounds.partition}"
+
+
+def _folder(captured: Captured) -> str:
+    """Where its files really are."""
+    return str(Path(captured.paths[0]).resolve().parent)
 
 
 def recording(

@@ -24,7 +24,7 @@ from harness.model.scenario import MirrorSpec
 from harness.model.topology import ClusterSpec, Topology
 from spark_verify.assemble import damage_in, damage_of, view
 from spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
-from spark_verify.plan import Captured, RunPlan, is_data, plan
+from spark_verify.plan import Captured, RunPlan, plan
 from spark_verify.source import BATCHES_FORMAT, HISTORY_FORMAT, batch_pieces, history_pieces
 from spark_verify.view import PartitionView
 
@@ -130,7 +130,7 @@ def partition_judge(
         run, topic, partition = (scalar.as_py() for scalar in key)
         if not topic:
             return _table(_damage(run, d.path, d.reason) for d in damage_in(history))
-        if not is_data(by_run[run].topology, topic):
+        if not by_run[run].judges(topic):
             return _table(())
         try:
             seen = view(by_run[run], topic, partition, batches, history)

@@ -36,7 +36,7 @@ def verify(runs: Sequence[Path], *, spark: SparkSession | None = None) -> list[J
     Spark fails during the job no check was made: all are unknown, and say so.
     """
     chosen = {run: checks_of(run) for run in runs}
-    needed = {check.name: check for checks in chosen.values() for check in checks}
+    needed = {check.name: check for run, checks in chosen.items() for check in checks if made_of(run, check)}
     plans = [plan(run) for run in runs]
     found: dict[str, list[tables.FindingRow]] = defaultdict(list)
     for row in _findings(spark or session.session(), plans, list(needed.values())):
@@ -45,6 +45,11 @@ def verify(runs: Sequence[Path], *, spark: SparkSession | None = None) -> list[J
     for judgement in judgements:
         write_whole(judgement.folder / VERDICT_FILE, msgspec.json.format(msgspec.json.encode(judgement.document), indent=1))
     return judgements
+
+
+def made_of(run: Path, check: Check) -> bool:
+    """Whether a check can be made of what a run directory has: of logs without a history not every one."""
+    return check.from_bytes or RunReader(run).run.recorded
 
 
 def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check]) -> list[tables.FindingRow]:

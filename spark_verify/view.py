@@ -252,6 +252,12 @@ class PartitionView:
     truncations: Sequence[Truncation] = ()
     stops: Sequence[Stop] = ()
     budgets: Budgets = field(default_factory=Budgets)
+    at_home: str = ""
+
+    @property
+    def home(self) -> str:
+        """The cluster whose clients wrote this topic first: `at_home`, or else its name's first part (`topology.topic_name`)."""
+        return self.at_home or self.topic.partition(".")[0]
 
     def canonical(self) -> Mapping[str, Replica]:
         """Per cluster, the replica whose bytes speak for it: the leader where it is known, else the longest."""
@@ -259,7 +265,6 @@ class PartitionView:
 
     def hops(self) -> Iterator[tuple[str, str]]:
         """(source, destination) clusters of every link this topic crosses."""
-        home = self.topic.partition(".")[0]
         for link in self.topology.links:
-            if home in self.topology.homes_over(link):
+            if self.home in self.topology.homes_over(link):
                 yield link.source, link.destination

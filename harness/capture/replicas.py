@@ -79,7 +79,7 @@ def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
     place, broker = replica.place, replica.broker
     leads = known.leaders.get(place) == broker.id
     high, source = _high_watermark(replica, copied, known, leads=leads)
-    checkpoint = _checkpoint(broker.log_dir / "log-start-offset-checkpoint").get(place, 0)
+    checkpoint = offsets_in(broker.log_dir / "log-start-offset-checkpoint").get(place, 0)
     first = min((int(path.stem) for path in copied.glob("*.log")), default=0)
     return Bounds(
         cluster=broker.cluster,
@@ -163,14 +163,14 @@ def _left(replicas: list[Replica], sampled: Watermark | None) -> HighWatermark:
     """The greatest lower bound of the high watermark that samples and checkpoint files give."""
     if replicas[0].topic == METADATA:
         return min(log_end(replica.folder) for replica in replicas), "checkpoint"
-    files = [_checkpoint(replica.broker.log_dir / "replication-offset-checkpoint") for replica in replicas]
+    files = [offsets_in(replica.broker.log_dir / "replication-offset-checkpoint") for replica in replicas]
     checkpoint = max(file.get(replicas[0].place, 0) for file in files)
     if sampled is not None and sampled.high_watermark >= checkpoint:
         return sampled.high_watermark, "sampled"
     return checkpoint, "checkpoint"
 
 
-def _checkpoint(path: Path) -> dict[Partition, int]:
+def offsets_in(path: Path) -> dict[Partition, int]:
     """A broker's offset checkpoint file: version, count, then `topic partition offset` per line."""
     return {(row[0], int(row[1])): int(row[2]) for row in _rows(path) if len(row) == 3}
 

@@ -139,7 +139,8 @@ def _departures(judged: Document) -> Iterator[Text]:
 
 
 def _verdict(judged: Document) -> Text:
-    about = f"  {judged.scenario}, {judged.mirror} on {judged.runtime}, seed {judged.seed}"
+    about = f"  {judged.scenario}, {judged.mirror} on {judged.runtime}"
+    about += f", seed {judged.seed}" if judged.runtime != "files" else ""
     reason = f"\n{judged.reason}" if judged.reason else ""
     return Text.assemble((judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), about, reason)
 

@@ -96,7 +96,8 @@ class Check:
     for people.
 
     `complete` are the inputs of which a row that is missing could make an anomaly out of nothing: where one of them is damaged,
-    what was found is told, but proves nothing. `keeps_clues`: the judge is told of its clues as well as `combine`.
+    what was found is told, but proves nothing.
+    `from_bytes`: it is made of logs alone too. `keeps_clues`: the judge is told of its clues as well as `combine`.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Check:
     due_at: Callable[[Scenario, Sequence[Promotion]], Collection[tuple[str, Origin | Literal["checkpoints"]]]] | None = None
     when: str = ""
     complete: frozenset[Input] = frozenset()
+    from_bytes: bool = False
     keeps_clues: bool = False
 
     @property

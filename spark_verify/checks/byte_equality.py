@@ -153,6 +153,7 @@ CHECK = Check(
         ),
     ),
     kernel=kernel,
+    from_bytes=True,
     unit="batches",
     due_at=_due,
     when="mirrored ones where a link leads, if the mirror keeps offsets",

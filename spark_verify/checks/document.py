@@ -50,7 +50,8 @@ def _check(check: Check) -> Iterator[str]:
     yield f"- Source: {check.source}"
     yield f"- Examines: {check.unit}; due are {check.due_where}"
     whole = f"; proves nothing when {' or '.join(sorted(check.complete))} are damaged" if check.complete else ""
-    yield f"- Reads: {', '.join(sorted(check.inputs))}{whole}\n"
+    alone = "; of logs alone it is made too" if check.from_bytes else ""
+    yield f"- Reads: {', '.join(sorted(check.inputs))}{whole}{alone}\n"
     if check.anomalies:
         yield "| anomaly | meaning | smallest example | judged in torn logs |"
         yield "|---|---|---|---|"

@@ -67,4 +67,5 @@ CHECK = Check(
     ),
     complete=frozenset({"promotions"}),
     kernel=kernel,
+    from_bytes=True,
 )

@@ -132,5 +132,6 @@ CHECK = Check(
         ),
     ),
     kernel=kernel,
+    from_bytes=True,
     unit="batches",
 )

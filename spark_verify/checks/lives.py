@@ -14,7 +14,7 @@ import numpy as np
 
 from spark_verify.checks.base import Examined, Finding, Found
 from spark_verify.checks.logs import Log, read
-from spark_verify.eras import FOREVER, Era, History, Life, history, home
+from spark_verify.eras import FOREVER, Era, History, Life, history
 from spark_verify.view import Bools, Ints, PartitionView, Read, Replica, Send, Watermarks
 
 
@@ -27,7 +27,7 @@ def lives(view: PartitionView) -> Mapping[str, Sequence[Life]]:
 
 
 def _stranger(view: PartitionView, cluster: str) -> Life:
-    owner = home(view.topic)
+    owner = view.home
     era = Era(cluster=cluster, owner=owner, source=owner, start=0, end=FOREVER, began=0, ended=FOREVER)
     return Life(cluster=cluster, number=0, began=0, ended=FOREVER, cut=FOREVER, before="", lost=None, eras=(era,))
 

@@ -137,6 +137,7 @@ CHECK = Check(
         ),
     ),
     kernel=kernel,
+    from_bytes=True,
     unit="transactions",
     due=frozenset({"native"}),
 )

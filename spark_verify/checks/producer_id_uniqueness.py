@@ -219,6 +219,7 @@ CHECK = Check(
     ),
     complete=frozenset({"promotions"}),
     kernel=kernel,
+    from_bytes=True,
     combine=combine,
     unit="batches",
     due=frozenset({"native"}),

@@ -203,5 +203,6 @@ CHECK = Check(
         ),
     ),
     kernel=kernel,
+    from_bytes=True,
     unit="batches",
 )

@@ -104,6 +104,7 @@ CHECK = Check(
         ),
     ),
     kernel=kernel,
+    from_bytes=True,
     unit="batches",
     due=frozenset({"native"}),
 )

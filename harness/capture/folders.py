@@ -1,0 +1,223 @@
+"""Logs that linkflap did not record, made a run directory: Kafka log directories, or copied partition folders, one per cluster.
+
+What such a directory has is bounds, links to the folders (nothing is copied, and nothing is written there), and the promotions
+that were told or that the bytes tell (`harness.capture.turns`). Clients' history there is none, and it says so (`Run.recorded`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from harness.capture.replicas import log_end, offsets_in
+from harness.capture.turns import Given, Place, turns
+from harness.log import batches
+from harness.model.clock import now
+from harness.model.errors import InputError
+from harness.model.history import Bounds, Event
+from harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
+from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.rundir import FORMAT, Run, RunWriter
+from harness.version import VERSION
+
+MOMENT: Final = "1-copied"
+RUNTIME: Final = "files"
+_PARTITION: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249})-(?P<partition>\d{1,9})")
+_IDENTITY: Final = re.compile(r"^(?:node|broker)\.id\s*=\s*(\d+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folder:
+    """One replica of one partition as a folder of segments. `root` is where its broker's checkpoint files would be."""
+
+    cluster: str
+    broker: int
+    topic: str
+    partition: int
+    path: Path
+    root: Path
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition
+
+    @property
+    def segments(self) -> list[Path]:
+        """In offset order."""
+        return sorted(self.path.glob("*.log"))
+
+
+def folders(cluster: str, root: Path) -> list[Folder]:
+    """The partitions of one cluster's logs: those in `root`, or in folders of it, one per broker (named by its id, or anything).
+
+    Topics that Kafka keeps for itself (`__consumer_offsets`) are among them. Raises InputError when there is none.
+    """
+    if not root.is_dir():
+        raise InputError(f"there is no folder {root} to read {cluster}'s logs from")
+    roots = [root, *sorted(path for path in root.iterdir() if path.is_dir() and not _PARTITION.fullmatch(path.name))]
+    holding = [(path, own) for path in roots if (own := _partitions(path))]
+    if not holding:
+        raise InputError(
+            f"{root} has no partition folder (such as orders-0) of {cluster}, nor have the folders in it; "
+            "give a Kafka log directory, or a folder of copied partition folders"
+        )
+    used: set[int] = set()
+    found = []
+    for path, own in holding:
+        broker = _broker(path, used)
+        used.add(broker)
+        for folder, topic, partition in own:
+            found.append(Folder(cluster=cluster, broker=broker, topic=topic, partition=partition, path=folder, root=path))
+    return found
+
+
+def _partitions(root: Path) -> list[tuple[Path, str, int]]:
+    matches = ((path, _PARTITION.fullmatch(path.name)) for path in sorted(root.iterdir()) if path.is_dir())
+    return [(path, match["topic"], int(match["partition"])) for path, match in matches if match]
+
+
+def _broker(root: Path, used: set[int]) -> int:
+    """Its id by meta.properties, or by the folder's name; else the next that is free."""
+    try:
+        said = _IDENTITY.search((root / "meta.properties").read_text(errors="replace"))
+    except OSError:
+        said = None
+    number = int(said[1]) if said else int(root.name) if root.name.isascii() and root.name.isdigit() else 0
+    while number in used:
+        number += 1
+    return number
+
+
+def bounds(found: Iterable[Folder]) -> list[Bounds]:
+    """What is known of where each replica begins and ends. Nobody is known to lead.
+
+    A high watermark is the highest that the replicas' checkpoint files tell; without any, what all of them have.
+    """
+    by_place: dict[tuple[str, Place], list[Folder]] = defaultdict(list)
+    for folder in found:
+        by_place[folder.cluster, folder.place].append(folder)
+    told = []
+    for (_, place), same in by_place.items():
+        checkpoints = [offsets_in(f.root / "replication-offset-checkpoint").get(place, -1) for f in same]
+        ends = {f.path: log_end(f.path) for f in same}
+        known = max(checkpoints) >= 0
+        high = max(checkpoints) if known and len(same) > 1 else min(ends.values())
+        for folder in same:
+            first = min((int(p.stem) for p in folder.segments if p.stem.isascii() and p.stem.isdigit()), default=0)
+            told.append(
+                Bounds(
+                    cluster=folder.cluster, broker=folder.broker, topic=folder.topic, partition=folder.partition,
+                    leader=False, alive=False,
+                    log_start=max(first, offsets_in(folder.root / "log-start-offset-checkpoint").get(place, 0)),
+                    high_watermark=min(high, ends[folder.path]),
+                    high_watermark_from="checkpoint" if known and len(same) > 1 else "recomputed",
+                )
+            )  # fmt: skip
+    return told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a person says of copied logs: where each cluster's are, which link led where, and what was promoted at which offset.
+
+    The first link is the one that was there first: topics are at home on its source. A link in the other direction as well says
+    that the mirror was turned round when its destination had been promoted. `topics`: a regular expression for whole names.
+    """
+
+    logs: Mapping[str, Path]
+    links: Sequence[LinkSpec]
+    promotions: Given
+    options: Mapping[str, Option] = field(default_factory=dict)
+    topics: str = ".*"
+
+
+def record(folder: Path, asked: Asked, command: str) -> None:
+    """Makes the run directory. Raises InputError for what is no log directory, and names that fit nothing."""
+    topology = _topology(asked)
+    every = [f for name, root in asked.logs.items() for f in folders(name, root)]
+    found = _wanted(every, asked.topics)
+    homes = {topic: _home(topic, asked) for topic in sorted({f.topic for f in found})}
+    known = {(f.cluster, *f.place) for f in found}
+    for promotion in asked.promotions:
+        if promotion not in known:
+            raise InputError(f"--promotion names {promotion[0]}:{promotion[1]}-{promotion[2]}, of which there is no log")
+    told = bounds(found)
+    events, ended = turns(_logs(found), asked.links, asked.promotions)
+    scenario = Scenario(
+        name="copied logs", about="Logs that linkflap did not record.", seed=0, topology=topology,
+        mirror=MirrorSpec(kind="exact", options=asked.options), schedule=(),
+        workloads=tuple(WorkloadSpec(kind="unknown", home=home) for home in dict.fromkeys(homes.values())),
+    )  # fmt: skip
+    started = now()
+    writer = RunWriter(
+        folder,
+        Run(
+            format=FORMAT, linkflap=VERSION, command=command, runtime=RUNTIME, status="running", started=started, ended=0,
+            scenario=scenario, recorded=False, homes=homes,
+        ),
+    )  # fmt: skip
+    for event in (*events, *(Event(time=ended, kind="captured", subject=n, data={"moment": MOMENT}) for n in asked.logs)):
+        writer.tell(event)
+    capture = writer.capture_folder(MOMENT)
+    for each in found:
+        place = capture / each.cluster / str(each.broker) / f"{each.topic}-{each.partition}"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(each.path.resolve(), target_is_directory=True)
+    writer.write_bounds(MOMENT, told)
+    writer.close("finished")
+
+
+def _wanted(every: Sequence[Folder], topics: str) -> list[Folder]:
+    """Those of topics that were asked for and are not Kafka's own."""
+    try:
+        pattern = re.compile(topics)
+    except re.error as error:
+        raise InputError(f"--topics {topics!r} is no regular expression: {error}") from None
+    found = [f for f in every if pattern.fullmatch(f.topic) and not f.topic.startswith("__")]
+    if not found:
+        names = ", ".join(sorted({f.topic for f in every})[:5])
+        raise InputError(
+            f"none of the topics there ({names}) is to be looked at: --topics is {topics!r}, and Kafka's own never are"
+        )
+    return found
+
+
+def _topology(asked: Asked) -> Topology:
+    names = list(asked.logs)
+    for link in asked.links:
+        for name in (link.source, link.destination):
+            if name not in names:
+                raise InputError(f"--link {link.name} names {name}, of which there are no logs; add --logs {name}=DIR")
+    if len(names) > 1 and not asked.links:
+        raise InputError(f"which of {', '.join(names)} was mirrored to which? add, for example, --link '{names[0]}->{names[1]}'")
+    return Topology(clusters=tuple(ClusterSpec(name=name, kafka="unknown") for name in names), links=tuple(asked.links))
+
+
+def _home(topic: str, asked: Asked) -> str:
+    """Where a topic was written first: as its name says (`A.orders`), else where the first link begins."""
+    first, dot, _ = topic.partition(".")
+    if dot and first in asked.logs:
+        return first
+    return asked.links[0].source if asked.links else next(iter(asked.logs))
+
+
+def _logs(found: Iterable[Folder]) -> Mapping[Place, Mapping[str, batches.Log]]:
+    """Per partition and cluster the log that reaches furthest, read once."""
+    logs: dict[Place, dict[str, batches.Log]] = defaultdict(dict)
+    for folder in found:
+        log = batches.scan(folder.segments)
+        before = logs[folder.place].get(folder.cluster)
+        if before is None or _reach(log) > _reach(before):
+            logs[folder.place][folder.cluster] = log
+    return logs
+
+
+def _reach(log: batches.Log) -> tuple[int, int]:
+    good = log.headers.crc_ok
+    if not good.any():
+        return -1, -1
+    return int(log.headers.leader_epoch[good].max()), int(log.headers.last_offset[good].max())

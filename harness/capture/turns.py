@@ -1,0 +1,153 @@
+"""Who wrote from which offset on, told by the bytes: promotions of logs of which nobody wrote down a history.
+
+A KIP-1279 mirror that is stopped writes, in every partition, an ABORT marker for each open transaction and then one control
+record MIRROR_PID_RESET, all in a leader epoch of the destination's own: what follows is the destination's. So the first of those
+markers is the promotion's offset. A reset that is on the link's source as well came over the link. Where the mirror was turned
+round (links both ways), the resets are in turn the destination's and the source's; and that it was turned round the bytes say
+too: the cluster that was given up has the new owner's batch at the promotion's offset.
+
+Times are made up, so that they are in order: one round of promotions after the other, each not before its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from harness.log import batches, layout, reference
+from harness.log.codecs import CannotInflate
+from harness.model.history import Event
+from harness.model.topology import LinkSpec
+
+Place = tuple[str, int]
+"""Topic, partition."""
+Logs = Mapping[Place, Mapping[str, batches.Log]]
+"""Per partition, the log of each cluster."""
+Given = Mapping[tuple[str, str, int], Sequence[int]]
+"""Promotions that somebody told: cluster, topic, partition -> offsets."""
+Promoted = tuple[str, int]
+"""Cluster, offset."""
+
+_RESET: Final = 7
+
+
+def turns(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[list[Event], int]:
+    """Events `promotion`, and for each time that a mirror was turned round those of a `mirror-reverse`; and when the logs end."""
+    ended = max((_latest(log) for by_cluster in logs.values() for log in by_cluster.values()), default=0)
+    rounds = {place: _rounds(logs[place], links, given, place) for place in sorted(logs)}
+    events: list[Event] = []
+    time = 0
+    for number in range(max((len(own) for own in rounds.values()), default=0)):
+        now = [(place, *own[number]) for place, own in rounds.items() if number < len(own)]
+        time = max([time + 1, *(_written(logs[place][cluster], offset) for place, cluster, offset in now)])
+        for (topic, partition), cluster, offset in now:
+            data = {"cluster": cluster, "topic": topic, "partition": partition, "offset": offset}
+            events.append(Event(time=time, kind="promotion", subject=_into(links, cluster).name, data=data))
+        turned = {_into(links, cluster): None for place, cluster, offset in now if _follows(logs[place], links, cluster, offset)}
+        for link in turned:
+            events += _reversal(link, number, time + 1)
+            time += 3
+    return events, max(ended, time + 1)
+
+
+def _into(links: Sequence[LinkSpec], cluster: str) -> LinkSpec:
+    return next(link for link in links if link.destination == cluster)
+
+
+def _rounds(logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], given: Given, place: Place) -> list[Promoted]:
+    """The promotions of one partition in their order."""
+    told = [(cluster, o) for (cluster, topic, number), offsets in given.items() if (topic, number) == place for o in offsets]
+    if told:
+        return sorted(told, key=lambda t: t[1])
+    if len(links) == 2 and (links[0].source, links[0].destination) == (links[1].destination, links[1].source):
+        return _alternating(logs, links[0])
+    found = []
+    for link in links:
+        theirs = {begin for begin, _ in _resets(logs.get(link.source))}
+        own = [begin for begin, _ in _resets(logs.get(link.destination)) if begin not in theirs]
+        found += [(link.destination, own[0])] if own else []
+    return sorted(found, key=lambda t: t[1])
+
+
+def _alternating(logs: Mapping[str, batches.Log], link: LinkSpec) -> list[Promoted]:
+    found: list[Promoted] = []
+    turn, other = link.destination, link.source
+    reached = -1
+    while True:
+        following = [begin for begin, reset in _resets(logs.get(turn)) if reset > reached]
+        if not following:
+            return found
+        found.append((turn, following[0]))
+        reached = next(reset for begin, reset in _resets(logs.get(turn)) if begin == following[0])
+        turn, other = other, turn
+
+
+def _follows(logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], cluster: str, offset: int) -> bool:
+    """Whether the cluster that was given up has, where the new owner's part begins, the new owner's batch."""
+    link = _into(links, cluster)
+    if not any((back.source, back.destination) == (link.destination, link.source) for back in links):
+        return False
+    ours, theirs = _batch_at(logs.get(cluster), offset), _batch_at(logs.get(link.source), offset)
+    return ours is not None and ours == theirs
+
+
+def _batch_at(log: batches.Log | None, offset: int) -> tuple[int, int] | None:
+    """(length, CRC) of the batch that begins there."""
+    if log is None:
+        return None
+    at = np.flatnonzero(log.headers.base_offset == offset)
+    return (int(log.headers.length[at[0]]), int(log.headers.crc[at[0]])) if len(at) else None
+
+
+def _reversal(link: LinkSpec, number: int, time: int) -> Iterator[Event]:
+    data = {"id": f"turned-{number + 1}", "fault": "mirror-reverse"}
+    yield Event(time=time, kind="fault-start", subject=link.name, data=data)
+    back = f"{link.destination}->{link.source}"
+    yield Event(time=time + 1, kind="mirror-started", subject=back, data={"mirror": "exact"})
+    yield Event(time=time + 1, kind="fault-end", subject=link.name, data=data)
+
+
+def _resets(log: batches.Log | None) -> list[tuple[int, int]]:
+    """(first offset of the markers that belong to it, its own offset) of every MIRROR_PID_RESET."""
+    if log is None:
+        return []
+    headers = log.headers
+    found = []
+    for i in np.flatnonzero((headers.control == layout.OTHER_CONTROL) & headers.crc_ok).tolist():
+        if _type(log, i) != _RESET:
+            continue
+        begin = i
+        while begin > 0 and _belongs(headers, begin - 1, i):
+            begin -= 1
+        found.append((int(headers.base_offset[begin]), int(headers.base_offset[i])))
+    return found
+
+
+def _belongs(headers: batches.Headers, row: int, reset: int) -> bool:
+    marker, epoch = headers.control[row] == layout.ABORT, headers.leader_epoch[row] == headers.leader_epoch[reset]
+    return bool(marker and epoch and headers.last_offset[row] + 1 == headers.base_offset[row + 1])
+
+
+def _type(log: batches.Log, row: int) -> int:
+    """The type of a control record, -1 where it cannot be read."""
+    begin = int(log.headers.position[row])
+    data = log.segments[int(log.headers.segment[row])].data[begin : begin + int(log.headers.length[row])].tobytes()
+    try:
+        key = reference.records(next(iter(reference.batches(data))))[0].key
+    except (reference.Malformed, CannotInflate, StopIteration, IndexError):
+        return -1
+    return int.from_bytes(key[2:4], "big") if key and len(key) >= 4 else -1
+
+
+def _written(log: batches.Log, offset: int) -> int:
+    """When the batch that holds an offset was written, nanoseconds; the log's end where none does."""
+    at = np.flatnonzero(log.headers.last_offset >= offset)
+    return int(log.headers.max_timestamp[at[0]]) * 1_000_000 if len(at) else _latest(log)
+
+
+def _latest(log: batches.Log) -> int:
+    """The newest sound timestamp of a log, nanoseconds; 0 where there is none."""
+    good = log.headers.max_timestamp[log.headers.crc_ok]
+    return max(0, int(good.max())) * 1_000_000 if len(good) else 0
