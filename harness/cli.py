@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
-from harness.cli_logs import LogOptions, asked_logs, copied_logs
+from harness.cli_logs import LogOptions, asked_logs, copied_logs, forensics
 from harness.model import interrupts
 from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, InputError, LinkflapError
 from harness.model.scenario import Option, Scenario
@@ -280,6 +280,9 @@ def _judge_again(folders: Sequence[Path], *, as_json: bool, junit: Path | None) 
     for reason in refused:
         click.echo(f"linkflap: {reason}", err=True)
     return WRONG_INPUT if refused else code
+
+
+linkflap.add_command(forensics)
 
 
 @linkflap.command("list")

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import click
+import msgspec
 
 from harness.model.errors import InputError
 from harness.model.topology import LinkSpec
 
 if TYPE_CHECKING:
-    from harness.capture.folders import Asked
+    from harness.capture.folders import Asked, Folder
+    from spark_verify.plan import Captured
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _PROMOTION: Final = re.compile(r"(?P<cluster>[^:]+):(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
@@ -89,3 +91,43 @@ def _link(text: str) -> LinkSpec:
     if not arrow or not source or not destination or source == destination or "->" in destination:
         raise InputError(f"--link {text!r} is not one link between two clusters, for example --link 'A->B'")
     return LinkSpec(source=source, destination=destination)
+
+
+@click.command()
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--topics", default=".*", metavar="REGEX", help="Only these topics.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
+    """Looks for what is wrong in any Kafka logs, by their bytes alone.
+
+    DIR is a Kafka log directory, a folder of copied partition folders, or one with such a folder per broker: the logs of one
+    cluster. Exit codes: 0 nothing was found, 1 something was, 2 nothing was but parts could not be read.
+    """
+    from harness.report.evidence import tell
+    from spark_verify.forensics import Report, look
+
+    every = {folder: _replicas(f"{folder.name or folder}", folder, topics) for folder in dict.fromkeys(folders)}
+    report = Report()
+    for folder, replicas in every.items():
+        look(f"{folder.name or folder}", replicas, report)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        tell(report.cases, report.unreadable, report.looked, report.explained)
+    return report.exit_code
+
+
+def _replicas(cluster: str, folder: Path, topics: str) -> list[Captured]:
+    """The logs below a folder. Raises InputError when there is none."""
+    from harness.capture.folders import bounds, chosen, folders
+    from spark_verify.plan import spoken_for
+
+    found = chosen(folders(cluster, folder), topics)
+    same: dict[tuple[str, int], list[Folder]] = defaultdict(list)
+    for each in found:
+        same[each.place].append(each)
+    return [
+        captured
+        for each in same.values()
+        for captured in spoken_for("", str(folder), bounds(each), {f.broker: f.segments for f in each})
+    ]

@@ -163,7 +163,12 @@ def _begun(reader: RunReader, moment: str) -> list[str]:
 
 def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds], gone: Mapping[str, str]) -> list[Captured]:
     """The replicas of one partition of one cluster, one of them canonical."""
-    paths = {bounds.broker: reader.segments(moment, bounds) for bounds in same}
+    found = spoken_for(run, moment, same, {bounds.broker: reader.segments(moment, bounds) for bounds in same})
+    return [replace(c, damage=_missing(reader, moment, c.bounds, gone)) for c in found]
+
+
+def spoken_for(run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int, Sequence[Path]]) -> list[Captured]:
+    """The replicas of one partition of one cluster, their files by broker; one of them speaks for it."""
     leaders = [b for b in same if b.leader]
     speaker = leaders[0] if len(leaders) == 1 else max(leaders or same, key=lambda b: (*_reach(paths[b.broker]), -b.broker))
     return [
@@ -174,7 +179,6 @@ def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds], 
             bounds=bounds,
             paths=tuple(str(path) for path in paths[bounds.broker]),
             size=sum(path.stat().st_size for path in paths[bounds.broker]),
-            damage=_missing(reader, moment, bounds, gone),
         )
         for bounds in sorted(same, key=lambda b: b.broker)
     ]

@@ -139,7 +139,7 @@ def record(folder: Path, asked: Asked, command: str) -> None:
     """Makes the run directory. Raises InputError for what is no log directory, and names that fit nothing."""
     topology = _topology(asked)
     every = [f for name, root in asked.logs.items() for f in folders(name, root)]
-    found = _wanted(every, asked.topics)
+    found = chosen(every, asked.topics)
     homes = {topic: _home(topic, asked) for topic in sorted({f.topic for f in found})}
     known = {(f.cluster, *f.place) for f in found}
     for promotion in asked.promotions:
@@ -171,8 +171,8 @@ def record(folder: Path, asked: Asked, command: str) -> None:
     writer.close("finished")
 
 
-def _wanted(every: Sequence[Folder], topics: str) -> list[Folder]:
-    """Those of topics that were asked for and are not Kafka's own."""
+def chosen(every: Sequence[Folder], topics: str) -> list[Folder]:
+    """Those of topics whose whole name the regular expression fits, and that are not Kafka's own."""
     try:
         pattern = re.compile(topics)
     except re.error as error:
