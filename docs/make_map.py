@@ -18,6 +18,7 @@ PLACES = {
     "harness/runtimes": "What brokers and links run in",
     "harness/runtimes/kraft": "Clusters, whatever they run in",
     "harness/runtimes/process": "Clusters as child processes",
+    "harness/runtimes/docker": "Clusters in containers",
     "harness/runtimes/distribution": "Kafka, Java and toxiproxy-server, fetched once per user",
     "harness/mirrors": "What replicates over a link",
     "harness/mirrors/shadow": "The offset-exact mirror",

@@ -59,7 +59,7 @@ class MirrorMaker:
             self._options,
             self.link,
             source=deployment.links[self.link.name].bootstrap,
-            destination=self._destination.bootstrap,
+            destination=self._destination.inner_bootstrap,
             topics=topic_pattern(self._homes),
             replicas=min(3, len(self._destination.brokers)),
             port=deployment.free_port() if self._options.delivery == "exactly-once" else 0,

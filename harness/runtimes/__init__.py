@@ -15,7 +15,7 @@ from harness.model.protocols import Deployment, Recorder
 from harness.model.topology import Topology
 
 # Modules by name, imported when used: the docker runtime's packages are slow to import and not needed by the other.
-RUNTIMES: Final = {"process": "harness.runtimes.process"}
+RUNTIMES: Final = {"process": "harness.runtimes.process", "docker": "harness.runtimes.docker.deployment"}
 
 
 class Deploy(Protocol):

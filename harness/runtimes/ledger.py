@@ -40,13 +40,17 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What one owner holds. `memory` is bytes, `children` are leaders of their own process groups."""
+    """What one owner holds. `memory` is bytes, `children` are leaders of their own process groups.
+
+    `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with this owner's label may be.
+    """
 
     owner: Identity
     ports: tuple[int, ...] = ()
     memory: int = 0
     children: tuple[Identity, ...] = ()
     folders: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -191,6 +195,14 @@ def end(entry: Entry) -> Iterator[str]:
         if Path(path).exists():
             shutil.rmtree(path, ignore_errors=True)
             yield f"folder {path} of dead harness {entry.owner.pid}"
+    for engine in entry.engines:
+        from harness.runtimes.docker import leftovers  # the docker package is slow to import, and most runs have no engine
+
+        try:
+            yield from leftovers.remove(engine, entry.owner)
+        except OSError as error:
+            yield f"nothing from the Docker engine yet, `linkflap clean` does it when that answers ({error})"
+            return
     _path(entry.owner).unlink(missing_ok=True)
     if entry.ports or entry.memory:
         yield f"lease of dead harness {entry.owner.pid} ({len(entry.ports)} ports, {entry.memory >> 20} MB)"

@@ -21,10 +21,21 @@ Answer = TypeVar("Answer")
 
 
 class LinkMeter:
-    """The measuring half of a link. `proxies`: broker id -> address; `behind`: the source's own listeners."""
+    """The measuring half of a link. `proxies`: broker id -> address; `behind`: the source's own listeners.
 
-    def __init__(self, name: str, proxies: Mapping[int, probe.Address], behind: Sequence[probe.Address]) -> None:
+    `told`: broker id -> the proxy's address as users of the link know it; by default the same.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        proxies: Mapping[int, probe.Address],
+        behind: Sequence[probe.Address],
+        *,
+        told: Mapping[int, probe.Address] | None = None,
+    ) -> None:
         self._name, self.proxies, self._behind = name, dict(proxies), list(behind)
+        self.told = dict(proxies if told is None else told)
 
     def round_trips(self, *, within: float) -> dict[int, float | None]:
         """Per broker, seconds of one ApiVersions round trip, None where there was no answer."""

@@ -52,7 +52,7 @@ def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address
     except probe.Unanswered as error:
         raise SetupError(f"link {name}: broker {broker} does not answer through its proxy: {error}") from error
     for other, found in named.items():
-        wanted = meter.proxies.get(other)
+        wanted = meter.told.get(other)
         if found != wanted:
             mend = f"advertise {_written(wanted)}" if wanted else f"be given a proxy: the link has none for broker {other}"
             raise SetupError(

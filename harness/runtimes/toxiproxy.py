@@ -27,13 +27,13 @@ from harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from harness.runtimes.link_meter import LinkMeter
 from harness.runtimes.link_proof import prove
 from harness.runtimes.toxiproxy_api import Toxic, ToxiproxyApi, Unreachable
-from harness.runtimes.toxiproxy_process import ToxiproxyProcess
+from harness.runtimes.toxiproxy_process import ToxiproxyProcess, ToxiproxyServer
 
 _Answer = TypeVar("_Answer")
 
 
 class ToxiproxyLink:
-    """`harness.model.protocols.Link` on a real toxiproxy-server that listens on loopback."""
+    """`harness.model.protocols.Link` on a real toxiproxy-server that is reached on loopback."""
 
     def __init__(
         self,
@@ -45,18 +45,21 @@ class ToxiproxyLink:
         recorder: Recorder,
         harness_bootstrap: str,
         *,
-        server: Path | None = None,
+        server: ToxiproxyServer | None = None,
+        told: Mapping[int, probe.Address] | None = None,
     ) -> None:
         """`proxies`: broker id -> (port to listen on, upstream host:port). `folder` takes the server's log.
 
         `harness_bootstrap` is the source's own CLIENT listeners, not proxied: where effects are looked for.
-        `server` is the executable; without it the user's cached one is used, built if need be.
+        `server` is what runs it; without it, a child process of the user's cached executable, built if need be. The harness
+        reaches every proxy on loopback; `told` is where users of the link are told that they are, if that is elsewhere.
         """
         self._name, self._source, self._proxies = name, source, dict(proxies)
-        self._process = ToxiproxyProcess(server or toxiproxy_server(), port=api_port, folder=folder)
+        self._process = server or ToxiproxyProcess(toxiproxy_server(), port=api_port, folder=folder)
         self._recorder = recorder
         addresses = {broker: ("127.0.0.1", port) for broker, (port, _) in self._proxies.items()}
-        self._meter = LinkMeter(name, addresses, [probe.parse(address) for address in harness_bootstrap.split(",")])
+        behind = [probe.parse(address) for address in harness_bootstrap.split(",")]
+        self._meter = LinkMeter(name, addresses, behind, told=told)
         self._cuts: set[str] = set()
         self._toxics: dict[str, Toxic] = {}
         self._numbers = itertools.count(1)
@@ -74,7 +77,7 @@ class ToxiproxyLink:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{host}:{port}" for host, port in self._meter.proxies.values())
+        return ",".join(f"{host}:{port}" for host, port in self._meter.told.values())
 
     # Life
 
@@ -101,7 +104,7 @@ class ToxiproxyLink:
     def _make(self, api: ToxiproxyApi, broker: int) -> None:
         """A new proxy with what is wanted of it; toxics first, so that no connection escapes them."""
         port, upstream = self._proxies[broker]
-        api.create(_proxy(broker), listen=f"127.0.0.1:{port}", upstream=upstream, enabled=False)
+        api.create(_proxy(broker), listen=f"{self._process.listens_on}:{port}", upstream=upstream, enabled=False)
         for toxic in self._toxics.values():
             api.add(_proxy(broker), toxic)
         if not self._cuts:

@@ -20,7 +20,7 @@ from platformdirs import user_cache_path
 
 from harness.model.errors import SetupError
 
-_log: Final = logging.getLogger("linkflap")
+LOG: Final = logging.getLogger("linkflap")
 
 
 def folder() -> Path:
@@ -70,7 +70,7 @@ def _held(lock: FileLock, doing: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        _log.info("first use: waiting for another process that is %s", doing)
+        LOG.info("first use: waiting for another process that is %s", doing)
         lock.acquire()
     try:
         yield
@@ -82,7 +82,7 @@ def _fill(final: Path, make: Callable[[Path], None], doing: str) -> None:
     # We hold the lock: whatever lies here was left by a process that was killed.
     for left in final.parent.glob(f".{final.name}.partial-*"):
         shutil.rmtree(left, ignore_errors=True)
-    _log.info("first use: %s", doing)
+    LOG.info("first use: %s", doing)
     partial = Path(tempfile.mkdtemp(prefix=f".{final.name}.partial-", dir=final.parent))
     try:
         make(partial)

@@ -83,6 +83,7 @@ class KraftDeployment(ABC):
             self._installations[asked] = self._install(asked)
         brokers = sum(cluster.brokers for cluster in self._topology.clusters)
         self._lease.memory(brokers * BROKER_MEMORY + sum(map(len, paths.values())) * LINK_MEMORY)
+        self._begin_ground()
         for cluster in self._topology.clusters:
             self._prepare(cluster, paths[cluster.name])
         self._launch()
@@ -168,8 +169,12 @@ class KraftDeployment(ABC):
                 for end in self._ends:
                     ends.callback(end)
 
+    def _begin_ground(self) -> None:
+        """Makes what brokers and links stand on. Child processes stand on nothing."""
+        return
+
     def _end_ground(self) -> None:
-        """Ends what brokers and links stood on, when they are gone. Child processes stand on nothing."""
+        """Ends what brokers and links stood on, when they are gone."""
         return
 
     def __enter__(self) -> Self:

@@ -11,12 +11,16 @@ from harness.runtimes.distribution.kafka import Kafka
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """What a cluster is made from: a Kafka, a Java that runs it, a formatted directory, and the folder of class archives."""
+    """What a cluster is made from: a Kafka, a Java that runs it, a formatted directory, and the folder of class archives.
+
+    `image` is what containers of it are made from; the paths of Kafka and Java are then those inside.
+    """
 
     kafka: Kafka
     java: Java
     template: Path
     archives: Path | None
+    image: str = ""
 
     def archive_of(self, main: str) -> Path | None:
         """The class archive for this main class, if there is one."""

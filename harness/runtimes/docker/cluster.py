@@ -1,0 +1,80 @@
+"""A KRaft cluster in containers, and services beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.runtimes.docker.container import Container
+from harness.runtimes.docker.ground import Ground
+from harness.runtimes.kraft import jvm
+from harness.runtimes.kraft.cluster import KraftCluster
+from harness.runtimes.kraft.configuration import CLIENT, BrokerPorts
+from harness.runtimes.kraft.installation import Installation
+from harness.runtimes.kraft.running import Spawn
+from harness.runtimes.kraft.service import KafkaService
+
+
+class ContainerCluster(KraftCluster):
+    """A cluster whose brokers are containers. `folders`: what they see of this machine beside their own (path -> writable)."""
+
+    def __init__(
+        self,
+        name: str,
+        installation: Installation,
+        ports: Mapping[int, BrokerPorts],
+        folder: Path,
+        ground: Ground,
+        *,
+        folders: Mapping[Path, bool] | None = None,
+        jvm_options: tuple[str, ...] = (),
+    ) -> None:
+        def spawner(node: int, place: Path, command: Sequence[str]) -> Spawn:
+            return Container(
+                host_name(name, node),
+                ground,
+                image=installation.image,
+                command=command,
+                address=ports[node].host,
+                output=place / "output.log",
+                folders={place: True, **_shared(installation), **(folders or {})},
+                published=[ports[node].listens[CLIENT]],
+            ).spawn
+
+        super().__init__(name, installation, ports, folder, spawner, jvm_options=jvm_options)
+
+
+def container_service(
+    name: str,
+    installation: Installation,
+    ground: Ground,
+    *,
+    main: str,
+    folder: Path,
+    files: Mapping[str, str],
+    arguments: Sequence[str],
+    folders: Mapping[Path, bool] | None = None,
+    jvm_options: tuple[str, ...] = (),
+) -> KafkaService:
+    """A service in a container of its own; not started."""
+    folder = folder.absolute()
+    container = Container(
+        name.lower(),
+        ground,
+        image=installation.image,
+        command=jvm.service_command(installation, main=main, folder=folder, arguments=arguments, jvm_options=jvm_options),
+        address=ground.take_address(),
+        output=folder / "output.log",
+        folders={folder: True, **_shared(installation), **(folders or {})},
+    )
+    return KafkaService(name, folder=folder, files=files, spawn=container.spawn)
+
+
+def host_name(cluster: str, node: int) -> str:
+    """A broker's container and its name on the network."""
+    return f"{cluster.lower()}-{node}"
+
+
+def _shared(installation: Installation) -> dict[Path, bool]:
+    """What every JVM reads: how to log, and its class archive."""
+    return {jvm.LOGGING: False, **({installation.archives: False} if installation.archives else {})}

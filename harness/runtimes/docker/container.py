@@ -1,0 +1,168 @@
+"""One container, as something that runs (`harness.runtimes.kraft.running`): made at its first start, kept until its end.
+
+It runs as the harness' user on folders that have the same path inside and outside, so that files name each other the same way
+on both sides, and what a dead container wrote can be read. It has a fixed address: a container that is started again keeps it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from docker.errors import APIError, NotFound
+from docker.types import EndpointConfig, LogConfig
+from testcontainers.core.container import DockerContainer
+
+from harness.model.errors import EnvironmentFailure, SetupError
+from harness.model.wait import until
+from harness.runtimes.docker import engine
+from harness.runtimes.docker.ground import Ground
+
+_API_VERSION: Final = "1.41"
+_WORDS: Final = 200
+_LOG: Final = LogConfig(type="json-file", config={"max-size": "10m", "max-file": "2"})
+
+
+class Container:
+    """A container to be. `spawn` starts it (`harness.runtimes.kraft.running.Spawn`); its words go to `output` when it ends.
+
+    `published`: ports that are the same inside and on this machine's loopback. `folders`: absolute paths -> whether writable.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ground: Ground,
+        *,
+        image: str,
+        command: Sequence[str],
+        address: str,
+        output: Path,
+        folders: Mapping[Path, bool],
+        published: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name, self._ground, self._output = name, ground, output
+        self._made = False
+        self._container = DockerContainer(
+            image, command=None, env=dict(environment or {}), name=f"{ground.id}-{name}"
+        ).with_kwargs(
+            network=ground.name,
+            networking_config={ground.name: EndpointConfig(_API_VERSION, ipv4_address=address, aliases=[name])},
+            hostname=name,
+            labels=ground.labels,
+            user=ground.user,
+            working_dir=str(output.parent),
+            log_config=_LOG,
+        )
+        self._container.with_command(list(command))
+        ports = cast("dict[str, Any]", self._container.ports)  # the package's own with_bind_ports takes no address of the host
+        ports.update({f"{port}/tcp": ("127.0.0.1", port) for port in published})
+        for folder, writable in folders.items():
+            self._container.with_volume_mapping(str(folder), str(folder), "rw" if writable else "ro")
+
+    def spawn(self) -> Run:
+        """Raises SetupError with the engine's reason when it cannot be started."""
+        with engine.asked(f"start container {self.name}", kind=SetupError):
+            if self._made:
+                wrapped = self._container.get_wrapped_container()
+                wrapped.start()
+            else:
+                self._output.parent.mkdir(parents=True, exist_ok=True)
+                self._container.start()
+                self._made = True
+        return Run(self._container.get_wrapped_container(), self.name, self._output)
+
+
+class Run:
+    """One start of a container. See `harness.runtimes.kraft.running.Running`."""
+
+    def __init__(self, container: Any, name: str, output: Path) -> None:  # noqa: ANN401 - the docker package has no types
+        self.name = name
+        self._container, self._output = container, output
+        self._status: int | None = None
+        self._lock = threading.Lock()
+        self._began = str(self._inspect()["StartedAt"])
+
+    def _inspect(self) -> dict[str, Any]:
+        with engine.asked(f"tell the state of container {self.name}"):
+            try:
+                self._container.reload()
+            except NotFound:
+                return {"Running": False, "ExitCode": 137, "StartedAt": "", "Paused": False, "Pid": 0}
+        state: dict[str, Any] = self._container.attrs["State"]
+        return state
+
+    def _state(self) -> dict[str, Any]:
+        """The engine's; notes the end when it has come."""
+        with self._lock:
+            if self._status is not None:
+                return {"Running": False, "Paused": False, "Pid": 0}
+            state = self._inspect()
+            if not state["Running"]:
+                code = int(state["ExitCode"])
+                self._keep_words()
+                self._status = 128 - code if code > 128 else code  # as a child process would have it
+            return state
+
+    def _keep_words(self) -> None:
+        """What it printed since this start: a container that is removed takes its words along."""
+        with contextlib.suppress(EnvironmentFailure, OSError), engine.asked(f"tell what container {self.name} printed"):
+            words = self._container.logs(since=engine.seconds(self._began), tail=_WORDS)
+            with self._output.open("ab") as file:
+                file.write(words)
+
+    @property
+    def pid(self) -> int:
+        return int(self._state()["Pid"])
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal, or None while it runs."""
+        self._state()
+        return self._status
+
+    @property
+    def alive(self) -> bool:
+        return self.poll() is None
+
+    @property
+    def paused(self) -> bool:
+        return bool(self._state()["Paused"])
+
+    def pause(self) -> None:
+        """Freezes every process in it; returns when they stand still."""
+        state = self._state()
+        if state["Running"] and not state["Paused"]:
+            with engine.asked(f"pause container {self.name}"):
+                self._container.pause()
+
+    def resume(self) -> None:
+        if self.paused:
+            with engine.asked(f"resume container {self.name}"):
+                self._container.unpause()
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone."""
+        self._signal("SIGKILL")
+        self._gone(within=60, what="die")
+
+    def stop(self, *, within: float) -> None:
+        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within` seconds, and it runs on."""
+        self._signal("SIGTERM")
+        self._gone(within=within, what="end after SIGTERM")
+
+    def _signal(self, signal: str) -> None:
+        """The engine thaws a paused container once the signal is pending."""
+        if self.alive:
+            with engine.asked(f"send {signal} to container {self.name}"):
+                try:
+                    self._container.kill(signal)
+                except (NotFound, APIError):
+                    if self.alive:
+                        raise
+
+    def _gone(self, *, within: float, what: str) -> None:
+        until(lambda: not self.alive, within=within, what=f"container {self.name} to {what}", every=0.02)

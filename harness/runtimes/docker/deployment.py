@@ -1,0 +1,133 @@
+"""A topology in containers.
+
+Everything that brokers and services tell each other is an address of the deployment's network, which this machine reaches as well
+where the engine runs on it. What this machine's clients are told is 127.0.0.1 and a leased port that the engine publishes: the
+CLIENT listeners, and the proxies of `*->X`. Every proxy and control API is published, for the harness to measure and to steer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.model.errors import SetupError
+from harness.model.protocols import Recorder
+from harness.model.topology import ClusterSpec, Topology
+from harness.runtimes import probe
+from harness.runtimes.distribution import kafka
+from harness.runtimes.docker import image
+from harness.runtimes.docker.cluster import ContainerCluster, container_service
+from harness.runtimes.docker.container import Container
+from harness.runtimes.docker.ground import Ground, lay
+from harness.runtimes.docker.installation import install
+from harness.runtimes.kraft.configuration import ACCESS, CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from harness.runtimes.kraft.deployment import KraftDeployment, started
+from harness.runtimes.kraft.installation import Installation
+from harness.runtimes.kraft.service import KafkaService
+from harness.runtimes.toxiproxy import ToxiproxyLink
+from harness.runtimes.toxiproxy_process import ToxiproxyServer
+
+_INTERNAL_PORT: Final = 9094
+_CONTROLLER_PORT: Final = 9093
+_FIRST_PATH_PORT: Final = 9200
+
+
+def check(topology: Topology) -> None:
+    """Raises InputError for a Kafka that there is not; fetches nothing and asks no engine."""
+    for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
+        kafka.look_for(asked)
+
+
+def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> DockerDeployment:
+    """Starts a topology in `folder` (made when missing) and returns when all of it serves and every link is proven.
+
+    Raises InputError or SetupError, after ending what was started by then.
+    """
+    return started(DockerDeployment(topology, folder=folder, recorder=recorder))
+
+
+class DockerDeployment(KraftDeployment):
+    """Brokers, proxies and services are containers on a network of their own."""
+
+    def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
+        super().__init__(topology, folder=folder.absolute(), recorder=recorder)
+        self._laid: Ground | None = None
+
+    @property
+    def _ground(self) -> Ground:
+        if self._laid is None:
+            raise SetupError("the deployment is not started: it has no network")
+        return self._laid
+
+    @property
+    def local_address(self) -> str:
+        return self._ground.gateway
+
+    def _begin_ground(self) -> None:
+        self._laid = lay()
+
+    def _end_ground(self) -> None:
+        if self._laid is not None:
+            self._laid.close()
+
+    def _install(self, asked: str) -> Installation:
+        return install(asked)
+
+    def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
+        ports = iter(self._lease.ports(spec.brokers * (1 + len(paths)) + len(paths)))
+        servers = {path: self._ground.take_address() for path in paths}
+        proxies: dict[str, dict[int, tuple[int, str]]] = {path: {} for path in paths}
+        nodes: dict[int, BrokerPorts] = {}
+        for node in range(1, spec.brokers + 1):
+            client, address = next(ports), self._ground.take_address()
+            listens = {INTERNAL: _INTERNAL_PORT, CLIENT: client, CONTROLLER: _CONTROLLER_PORT}
+            told = {CLIENT: f"127.0.0.1:{client}"}
+            for number, (path, listener) in enumerate(paths.items(), _FIRST_PATH_PORT):
+                port = next(ports)
+                listens[listener] = number
+                told[listener] = f"{'127.0.0.1' if listener == ACCESS else servers[path]}:{port}"
+                proxies[path][node] = (port, f"{address}:{number}")
+            nodes[node] = BrokerPorts(listens=listens, advertised=told, host=address)
+        installation = self._installations[spec.kafka]
+        cluster = ContainerCluster(spec.name, installation, nodes, self._folder / spec.name, self._ground)
+        self._clusters[spec.name] = cluster
+        for path, listener in paths.items():
+            folder = self._folder / spec.name / listener.lower()
+            api = next(ports)
+            published = [api, *(port for port, _ in proxies[path].values())]
+            server = self._server(f"{spec.name}-{listener}", installation, servers[path], published, folder / "toxiproxy.log")
+            self._links[path] = ToxiproxyLink(
+                path,
+                spec.name,
+                proxies[path],
+                api,
+                folder,
+                self._recorder,
+                cluster.bootstrap,
+                server=server,
+                told={node: probe.parse(ports.told(listener)) for node, ports in nodes.items()},
+            )
+
+    def _server(
+        self, name: str, installation: Installation, address: str, published: Sequence[int], log: Path
+    ) -> ToxiproxyServer:
+        """A toxiproxy-server whose control API is on the first of `published`."""
+        container = Container(
+            name.lower().replace("_", "-"),
+            self._ground,
+            image=installation.image,
+            command=[image.TOXIPROXY, "-host", "0.0.0.0", "-port", str(published[0])],
+            address=address,
+            output=log,
+            folders={log.parent: True},
+            published=published,
+            environment={"LOG_LEVEL": "warn"},
+        )
+        return ToxiproxyServer(container.spawn, port=published[0], log=log, listens_on="0.0.0.0")
+
+    def _make_service(
+        self, name: str, *, main: str, installation: Installation, files: Mapping[str, str], arguments: Sequence[str]
+    ) -> KafkaService:
+        folder = self._folder / "services" / name
+        return container_service(name, installation, self._ground, main=main, folder=folder, files=files, arguments=arguments)

@@ -1,0 +1,89 @@
+"""The Docker engine: one way to speak to it, whose things are whose, and its errors as one sentence.
+
+Everything that linkflap makes there carries labels: `linkflap.owner` names the harness process (pid and when it was born, as
+the ledger has it), `linkflap.deployment` the deployment. Cleanup goes by these alone, so that nobody else's things are touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import os
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import docker
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.docker_client import DockerClient, get_docker_host
+
+from harness.model.errors import EnvironmentFailure, LinkflapError, SetupError
+from harness.runtimes import cleanup, ledger
+from harness.runtimes.docker.leftovers import OWNER, owner_label
+
+ANSWERS_WITHIN: Final = 120
+DEPLOYMENT: Final = "linkflap.deployment"
+
+_clients: dict[int, docker.DockerClient] = {}
+_lock = threading.Lock()
+
+
+def _prepare_testcontainers() -> None:
+    """No reaper unless asked for: it is an image of its own, and what a dead harness left is removed by our watchdog."""
+    if "TESTCONTAINERS_RYUK_DISABLED" not in os.environ:
+        testcontainers_config.ryuk_disabled = True
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("testcontainers"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def client() -> docker.DockerClient:
+    """This process' client, once the engine has answered. Raises SetupError."""
+    with _lock:
+        if os.getpid() not in _clients:
+            _prepare_testcontainers()
+            try:
+                made = DockerClient(timeout=ANSWERS_WITHIN).client
+                made.ping()
+            except (DockerException, RequestException, OSError) as error:
+                raise SetupError(
+                    f"no Docker engine answers ({reason(error)}); start it, let this user talk to it, or set DOCKER_HOST; "
+                    "--runtime process needs none"
+                ) from error
+            _clients[os.getpid()] = made
+        return _clients[os.getpid()]
+
+
+def labels(deployment: str) -> dict[str, str]:
+    """What everything of one deployment carries; from here on the watchdog looks for such things when this process dies."""
+    cleanup.watch_over_me()
+    host = get_docker_host() or ""
+    if host not in ledger.own().engines:
+        ledger.change(lambda entry: replace(entry, engines=(*entry.engines, host)))
+    return {OWNER: owner_label(ledger.own().owner), DEPLOYMENT: deployment}
+
+
+@contextlib.contextmanager
+def asked(what: str, *, kind: type[LinkflapError] = EnvironmentFailure) -> Iterator[None]:
+    """Turns what the engine or the way to it says into one sentence; `what` completes "could not …"."""
+    try:
+        yield
+    except (DockerException, RequestException, OSError) as error:
+        raise kind(f"the Docker engine could not {what} ({reason(error)}); see that it runs and has room: docker info") from error
+
+
+def reason(error: BaseException) -> str:
+    """The part of an error that says most, on one line."""
+    said: Any = getattr(error, "explanation", None) or error
+    return " ".join(str(said).split())[:300]
+
+
+def seconds(time: str) -> float:
+    """A time as the engine writes them (RFC 3339 with nanoseconds), in seconds since 1970; 0 for one that it has not got."""
+    whole = re.sub(r"\.(\d{1,6})\d*", r".\1", time).replace("Z", "+00:00")
+    return datetime.datetime.fromisoformat(whole).timestamp() if whole else 0.0
