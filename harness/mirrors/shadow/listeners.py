@@ -48,7 +48,7 @@ class Listeners:
                 await self._serve(reader, writer, listener)
 
             try:
-                self._servers.append(await asyncio.start_server(serve, "127.0.0.1", config.behind.get(name, port), limit=1 << 20))
+                self._servers.append(await asyncio.start_server(serve, config.host, config.behind.get(name, port), limit=1 << 20))
             except OSError as error:
                 raise EnvironmentFailure(
                     f"port {port}, on which the shadow of {config.link} is to be broker {config.broker_id}, is not free "

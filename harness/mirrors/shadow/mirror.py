@@ -172,6 +172,7 @@ class ShadowMirror:
             listeners={name: self._deployment.free_port() for name in joined},
             control_port=self._port,
             options=self._options,
+            host=self._deployment.local_address,
             takes_over={} if self._reverses is None else self._reverses._left(),
         )
 

@@ -107,7 +107,7 @@ class Config:
     `source` is the link's way in. `listeners` are the destination's listeners that the shadow joins, name -> its port there;
     `followers` is the one that brokers fetch over. `real` is listener -> real broker -> its address there. `takes_over` are
     topics that the destination has already, because they were mirrored from there. `behind` is the port that a listener really
-    has where a proxy stands before it.
+    has where a proxy stands before it. `host` is where the shadow listens and is registered: an address that brokers reach.
     """
 
     link: str
@@ -124,6 +124,7 @@ class Config:
     options: Options
     takes_over: Mapping[str, TakenTopic] = field(default_factory=dict)
     behind: Mapping[str, int] = field(default_factory=dict)
+    host: str = "127.0.0.1"
 
     @property
     def brokers(self) -> Mapping[int, str]:
