@@ -1,4 +1,4 @@
-"""The command line: `linkflap run | verify | list | doctor | clean`.
+"""The command line: `linkflap run | verify | explain | forensics | list | doctor | clean`.
 
 Exit codes are those of `harness.model.errors`. With --json, stdout carries one document and nothing else. Everything slow is
 imported inside the command that needs it, so that --help and Ctrl-C answer at once.
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
-from harness.cli_logs import LogOptions, asked_logs, copied_logs, forensics
+from harness.cli_logs import LogOptions, asked_logs, copied_logs, explain, forensics
 from harness.model import interrupts
 from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, InputError, LinkflapError
 from harness.model.scenario import Option, Scenario
@@ -283,6 +283,7 @@ def _judge_again(folders: Sequence[Path], *, as_json: bool, junit: Path | None) 
 
 
 linkflap.add_command(forensics)
+linkflap.add_command(explain)
 
 
 @linkflap.command("list")

@@ -131,3 +131,23 @@ def _replicas(cluster: str, folder: Path, topics: str) -> list[Captured]:
         for each in same.values()
         for captured in spoken_for("", str(folder), bounds(each), {f.broker: f.segments for f in each})
     ]
+
+
+@click.command()
+@click.argument("folder", metavar="RUNDIR", type=click.Path(path_type=Path))
+@click.argument("anomaly")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def explain(folder: Path, anomaly: str, as_json: bool) -> int:
+    """Shows the evidence for one anomaly of a verdict: batch headers of both sides, records, operations.
+
+    ANOMALY is its number in verdict.json, counted from 1, or check:cluster:topic-partition@offset.
+    """
+    from harness.report.evidence import tell_why
+    from spark_verify.explain import explain as look_closer
+
+    explanation = look_closer(folder, anomaly)
+    if as_json:
+        click.echo(msgspec.json.encode(explanation))
+    else:
+        tell_why(explanation)
+    return 0

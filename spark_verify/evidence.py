@@ -118,7 +118,10 @@ def _decoded(log: batches.Log, row: int) -> list[reference.Record]:
 def holes(log: batches.Log) -> Bools:
     """Per batch, whether offsets right before it, or in it, are not there: compaction, or a mirror of a compacted log."""
     h = log.headers
-    before = np.concatenate(([False], h.base_offset[1:] != h.last_offset[:-1] + 1))
+    if not len(h):
+        return np.zeros(0, np.bool_)
+    named = log.segments[int(h.segment[0])].base_offset
+    before = np.concatenate(([0 <= named < int(h.base_offset[0])], h.base_offset[1:] != h.last_offset[:-1] + 1))
     inside = h.count != h.last_offset - h.base_offset + 1
     return np.asarray(before | inside)
 

@@ -79,7 +79,7 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check]) -> 
     if reader.run.recorded:
         results += run_checks(reader, events, planned.windows, damage, planned.ended)
     else:
-        results += copied(planned.replicas, damage)
+        results += copied(reader, planned.replicas, damage)
     failovers = _failovers(by_check["failover"])
     # Checks that were not due prove nothing, and what is proven of the run alone is not enough.
     verdict = worst([worst(r.verdict for r in results[: len(checks)]), *(r.verdict for r in results[len(checks) :])])

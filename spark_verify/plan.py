@@ -68,6 +68,7 @@ class RunPlan:
     stops: Mapping[Key, Sequence[Stop]] = field(default_factory=dict)
     budgets: Budgets = field(default_factory=Budgets)
     homes: Mapping[str, str] = field(default_factory=dict)
+    recorded: bool = True
 
     def judges(self, topic: str) -> bool:
         """Whether a topic is data: one of those whose home was told, or else one that says itself whose it is."""
@@ -80,6 +81,7 @@ class RunPlan:
             promotions=tuple(self.promotions.get((topic, partition), ())), sends=(), reads=(), watermarks={},
             windows=tuple(self.windows), ended=self.ended, truncations=tuple(self.truncations.get((topic, partition), ())),
             stops=tuple(self.stops.get((topic, partition), ())), budgets=self.budgets, at_home=self.homes.get(topic, ""),
+            recorded=self.recorded,
         )  # fmt: skip
 
 
@@ -107,6 +109,7 @@ def plan(root: Path) -> RunPlan:
         ended=ended,
         damage=damage,
         homes=reader.run.homes,
+        recorded=reader.run.recorded,
     )
 
 

@@ -10,7 +10,6 @@ Neither is ever invalid: a run that did nothing has not violated anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from harness.model.history import Event, Operation, Poll
@@ -42,9 +41,9 @@ def run_checks(
     )
 
 
-def copied(replicas: Sequence[Captured], damage: Sequence[Damage]) -> tuple[CheckResult, CheckResult]:
+def copied(reader: RunReader, replicas: Sequence[Captured], damage: Sequence[Damage]) -> tuple[CheckResult, CheckResult]:
     """The results of both for logs without a history: whether every file could be read whole."""
-    at = {f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_place(c)}": _folder(c) for c in replicas if c.paths}
+    at = {f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_place(c)}": _folder(reader, c) for c in replicas}
     told = [Damage(path=at.get(d.path, d.path), reason=d.reason) for d in damage]
     nothing = CheckResult(
         name="fault-bite", verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0, reason="no history was recorded"
@@ -57,9 +56,9 @@ def _place(captured: Captured) -> str:
     return f"{captured.bounds.topic}-{captured.bounds.partition}"
 
 
-def _folder(captured: Captured) -> str:
+def _folder(reader: RunReader, captured: Captured) -> str:
     """Where its files really are."""
-    return str(Path(captured.paths[0]).resolve().parent)
+    return str(reader.folder(captured.moment, captured.bounds).resolve())
 
 
 def recording(

@@ -231,6 +231,7 @@ class Window:
 class PartitionView:
     """One (run, topic, partition). `groups` are sampled committed offsets of groups, by time.
 
+    `recorded` says that clients' history was written down, and with it that nobody compacted the logs.
     `replicas` are what the clusters had in the end; `earlier` what one that was captured before its log was cut had then, one
     replica per cluster and moment.
     """
@@ -253,6 +254,7 @@ class PartitionView:
     stops: Sequence[Stop] = ()
     budgets: Budgets = field(default_factory=Budgets)
     at_home: str = ""
+    recorded: bool = True
 
     @property
     def home(self) -> str:

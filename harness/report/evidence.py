@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol, TextIO
 
+from harness.model.history import Operation, Poll
 from harness.report.document import in_short
 
 Row = Mapping[str, object]
@@ -34,6 +35,63 @@ class Case(Protocol):
     def batches(self) -> Sequence[Row]: ...
 
 
+class Anomaly(Protocol):
+    """What the verdict says (`spark_verify.explain.Told`)."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def place(self) -> str: ...
+    @property
+    def allowed(self) -> bool: ...
+    @property
+    def evidence(self) -> Mapping[str, object]: ...
+
+
+class Side(Protocol):
+    """One log around the place (`spark_verify.explain.Side`)."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def broker(self) -> int: ...
+    @property
+    def moment(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def batches(self) -> Sequence[Row]: ...
+    @property
+    def records(self) -> Sequence[Row]: ...
+
+
+class Explanation(Protocol):
+    """One anomaly with what shows it (`spark_verify.explain.Explanation`)."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def of(self) -> int: ...
+    @property
+    def anomaly(self) -> Anomaly: ...
+    @property
+    def promised(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def meaning(self) -> str: ...
+    @property
+    def there(self) -> str: ...
+    @property
+    def sides(self) -> Sequence[Side]: ...
+    @property
+    def operations(self) -> Sequence[Operation]: ...
+    @property
+    def polls(self) -> Sequence[Poll]: ...
+    @property
+    def total(self) -> int: ...
+
+
 def tell(
     cases: Sequence[Case], unreadable: Sequence[str], looked: Mapping[str, int], explained: int, stream: TextIO | None = None
 ) -> None:
@@ -52,6 +110,41 @@ def tell(
         stream.write(f"{explained} sequence breaks are where offsets are missing (compaction): not counted\n")
     counted = ", ".join(f"{count:,} {name}" for name, count in looked.items())
     stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
+
+
+def tell_why(told: Explanation, stream: TextIO | None = None) -> None:
+    """Writes what was promised, what is there, and what shows it."""
+    stream = sys.stdout if stream is None else stream
+    anomaly = told.anomaly
+    allowed = ", which the mirror's guarantee allows" if anomaly.allowed else ""
+    stream.write(f"{anomaly.kind}  {anomaly.place}  (anomaly {told.number} of {told.of}{allowed})\n\n")
+    stream.write(f"promised  {told.promised}\n          {told.source}\n")
+    stream.write(f"found     {told.meaning}\n")
+    stream.write(f"there     {told.there or 'no log of that partition was captured'}\n")
+    for name, value in anomaly.evidence.items():
+        stream.write(f"          {name}: {in_short(value, 200)}\n")
+    for side in told.sides:
+        stream.write(f"\nbatches of {side.cluster}/{side.broker} in capture {side.moment} around offset {side.offset}\n")
+        stream.writelines(f"  {line}\n" for line in headers(side.batches, at=side.offset))
+        if side.records:
+            stream.write("  records there\n")
+            stream.writelines(f"    {line}\n" for line in records(side.records, at=side.offset))
+    _history(told, stream)
+
+
+def _history(told: Explanation, stream: TextIO) -> None:
+    """The operations and polls, one line each."""
+    if not told.total:
+        stream.write("\nno operation of the history touches it\n")
+        return
+    stream.write(f"\noperations that touch it{'' if told.total == len(told.operations) + len(told.polls) else ', the first'}\n")
+    for row in told.operations:
+        sends = ", ".join(f"uids {g.first_uid}+{g.count} to {g.topic}-{g.partition} acks {list(g.acks)}" for g in row.sends)
+        said = row.outcome if row.phase == "return" else "asked"
+        stream.write(f"  {moment(row.time // 1_000_000)}  {row.client} #{row.number} {row.kind} on {row.cluster}, ")
+        stream.write(f"{row.ending} {said}: {sends}{' ' + row.error if row.error else ''}\n")
+    for poll in told.polls:
+        stream.write(f"  {moment(poll.time // 1_000_000)}  {poll.reader} polled {poll.cluster} {poll.isolation}: got it\n")
 
 
 def headers(rows: Sequence[Row], *, at: int = -1) -> list[str]:

@@ -48,7 +48,7 @@ def show(document: Mapping[str, object], folder: Path, stream: TextIO | None = N
     for line in (*(() if wide else _reasons(judged)), *_failovers(judged), *_violations(judged), *_departures(judged)):
         console.print(line)
     console.print(_verdict(judged))
-    for label, text in _where(folder):
+    for label, text in _where(folder, explainable=bool(judged.anomalies)):
         console.print(Text.assemble((f"{label:<10}", "dim"), text), soft_wrap=True)
 
 
@@ -109,8 +109,10 @@ def _failovers(judged: Document) -> Iterator[Text]:
 
 
 def _violations(judged: Document) -> Iterator[Text]:
-    for anomaly in judged.violations[:_SHOWN]:
-        yield Text.assemble((anomaly.kind, "red bold"), f"  {anomaly.place}  ", (_evidence(anomaly), "dim"))
+    for number, anomaly in enumerate(judged.violations[:_SHOWN], start=1):
+        yield Text.assemble(
+            (f"{number}. ", "dim"), (anomaly.kind, "red bold"), f"  {anomaly.place}  ", (_evidence(anomaly), "dim")
+        )
     more = sum(check.anomalies for check in judged.checks) - min(_SHOWN, len(judged.violations))
     if more > 0:
         yield Text(f"and {more:,} more anomalies: see the report", style="red")
@@ -145,9 +147,11 @@ def _verdict(judged: Document) -> Text:
     return Text.assemble((judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), about, reason)
 
 
-def _where(folder: Path) -> Iterator[tuple[str, str]]:
+def _where(folder: Path, *, explainable: bool) -> Iterator[tuple[str, str]]:
     yield "run", str(folder)
     yield "report", str(folder / "report.html")
+    if explainable:
+        yield "explain", f"linkflap explain {quote(str(folder))} 1    (or the number of any other anomaly)"
     yield "judge", f"linkflap verify {quote(str(folder))}"
     again = _command(folder)
     if again:

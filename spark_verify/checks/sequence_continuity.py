@@ -2,7 +2,8 @@
 
 Per (producer id, epoch) in file order: the first batch begins at 0, every next one where the last ended plus one, modulo 2^31;
 epochs of an id never go down. Brokers check this on append; bytes that break it were appended without asking, changed, or lost. A
-log whose start was deleted may begin anywhere, and so may one after a reset of the partition's producer state (KIP-1279).
+log whose start was deleted may begin anywhere, and so may one after a reset of the partition's producer state (KIP-1279). Of logs
+that linkflap did not record nobody knows whether they were compacted: there a break where offsets are missing is not judged.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.lives import examined, judged, owners_of
 from spark_verify.checks.logs import Log
 from spark_verify.eras import Life
-from spark_verify.view import DATA, OTHER_CONTROL, Batches, Ints, PartitionView, Replica
+from spark_verify.view import DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
 
 WRAP = 2**31
 
@@ -26,13 +27,13 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     def judge(life: Life, log: Log) -> Sequence[Finding]:
         batches = log.replica.batches
         chosen = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA))
-        found = _judge(life, log.replica, chosen) if len(chosen) else []
+        found = _judge(life, log.replica, chosen, recorded=view.recorded) if len(chosen) else []
         return [*examined(life, batches.base_offset[chosen]), *found]
 
     return list(judged(view, judge))
 
 
-def _judge(life: Life, replica: Replica, chosen: Ints) -> Sequence[Finding]:
+def _judge(life: Life, replica: Replica, chosen: Ints, *, recorded: bool) -> Sequence[Finding]:
     batches = replica.batches
     resets = np.cumsum(batches.control == OTHER_CONTROL)
     # Two clusters may hand out one id: each has a sequence of its own (that they did is producer-id-uniqueness' to tell).
@@ -48,6 +49,8 @@ def _judge(life: Life, replica: Replica, chosen: Ints) -> Sequence[Finding]:
     # An id's first batch in a log that lost its beginning may be anywhere in its sequence.
     anywhere = ~follows & ((replica.log_start > 0) | (resets[order] > 0))
     wrong = (first != expected) & ~anywhere & ~(follows & (epoch < before))
+    explained = np.zeros(len(order), np.bool_) if recorded else wrong & _missing(replica, order, follows)
+    wrong &= ~explained
     behind = (expected - first) % WRAP
     kinds = (
         ("epoch-regression", follows & (epoch < before)),
@@ -55,6 +58,25 @@ def _judge(life: Life, replica: Replica, chosen: Ints) -> Sequence[Finding]:
         ("sequence-repeat", wrong & same & (behind < WRAP // 2)),
         ("sequence-gap", wrong & same & (behind >= WRAP // 2)),
     )
+    reason = f"{int(explained.sum())} sequences of {replica.cluster} break where offsets are missing: compaction, or loss"
+    return [
+        *([Unjudged(reason=reason)] if explained.any() else ()),
+        *_breaks(replica, batches, kinds, order, expected, before),
+    ]
+
+
+def _missing(replica: Replica, order: Ints, follows: Bools) -> Bools:
+    """Per batch, whether offsets are missing since the one before of its producer id, or, before its first, since the start."""
+    b = replica.batches
+    start = np.concatenate(([replica.log_start], b.last_offset[:-1] + 1))
+    holes = np.cumsum((b.base_offset > start) | (b.count != b.last_offset - b.base_offset + 1))
+    earlier = np.where(follows, np.concatenate(([0], holes[order][:-1])), 0)
+    return np.asarray(holes[order] > earlier)
+
+
+def _breaks(
+    replica: Replica, batches: Batches, kinds: Sequence[tuple[str, Bools]], order: Ints, expected: Ints, before: Ints
+) -> Sequence[Finding]:
     return [
         _found(replica, batches, kind, int(order[i]), int(expected[i]), int(before[i]))
         for kind, mask in kinds

@@ -1,0 +1,206 @@
+"""One anomaly, as a Kafka engineer wants it: what was promised, what is there, and the bytes and operations that show it.
+
+From the run directory and its verdict.json alone, without Spark. An anomaly is named by its number in the document (from 1), or
+by its place: `check:cluster:topic-partition@offset`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harness.log import batches
+from harness.model.errors import InputError
+from harness.model.history import Operation, Poll
+from harness.rundir import RunReader
+from spark_verify import evidence
+from spark_verify.checks import REGISTRY
+from spark_verify.evidence import Shown
+from spark_verify.plan import Captured, RunPlan, plan
+
+MOST: Final = 20
+"""Operations and polls that are shown."""
+_PLACE: Final = re.compile(r"(?P<check>[a-z-]+):(?P<cluster>[^:]*):(?P<topic>.+)-(?P<partition>-?\d+)@(?P<offset>-?\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An anomaly of a verdict.json."""
+
+    check: str
+    kind: str
+    cluster: str = ""
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+    allowed: bool = False
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def place(self) -> str:
+        """How it is named on the command line."""
+        return f"{self.check}:{self.cluster}:{self.topic}-{self.partition}@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One log around the place: the batches there, and the records of the one that holds the offset."""
+
+    cluster: str
+    broker: int
+    moment: str
+    offset: int
+    there: str
+    batches: Sequence[Shown]
+    records: Sequence[Shown]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything about one anomaly. `total` operations touch it, of which the first are told."""
+
+    number: int
+    of: int
+    anomaly: Told
+    promised: str
+    source: str
+    meaning: str
+    there: str
+    sides: Sequence[Side]
+    operations: Sequence[Operation]
+    polls: Sequence[Poll]
+    total: int
+
+
+def explain(root: Path, name: str) -> Explanation:
+    """The explanation. Raises InputError when the folder was not judged, or has no such anomaly."""
+    anomalies = _anomalies(root)
+    number = _number(anomalies, name, root)
+    told = anomalies[number]
+    check = REGISTRY.get(told.check)
+    planned = plan(root)
+    sides = [_side(c, offset) for c, offset in _places(planned, told)]
+    uids = _uids(told, sides)
+    reader = RunReader(root)
+    operations = _operations(reader, told, uids)
+    polls = _polls(reader, told, uids)
+    meaning = next((k.meaning for k in check.anomalies if k.name == told.kind), "") if check else ""
+    return Explanation(
+        number=number + 1, of=len(anomalies), anomaly=told, promised=check.guarantee if check else "",
+        source=check.source if check else "", meaning=meaning, there="; ".join(side.there for side in sides),
+        sides=sides, operations=operations[:MOST], polls=polls[:MOST], total=len(operations) + len(polls),
+    )  # fmt: skip
+
+
+def _anomalies(root: Path) -> list[Told]:
+    class Document(msgspec.Struct):
+        anomalies: list[Told] = []
+
+    try:
+        return msgspec.json.decode((root / "verdict.json").read_bytes(), type=Document).anomalies
+    except OSError:
+        raise InputError(f"{root} has no verdict.json; judge it first: linkflap verify {root}") from None
+    except msgspec.DecodeError as error:
+        raise InputError(f"{root}/verdict.json cannot be read ({error}); judge it again: linkflap verify {root}") from None
+
+
+def _number(anomalies: Sequence[Told], name: str, root: Path) -> int:
+    if not anomalies:
+        raise InputError(f"the verdict on {root} has no anomaly to explain")
+    if name.isascii() and name.isdigit():
+        if not 1 <= int(name) <= len(anomalies):
+            raise InputError(f"there is no anomaly {name}: the verdict on {root} has {len(anomalies)}, counted from 1")
+        return int(name) - 1
+    if not _PLACE.fullmatch(name):
+        raise InputError(f"{name!r} names no anomaly; give its number, or check:cluster:topic-partition@offset")
+    for number, anomaly in enumerate(anomalies):
+        if anomaly.place == name:
+            return number
+    raise InputError(f"the verdict on {root} has no anomaly {name}; it has, for example, {anomalies[0].place}")
+
+
+def _places(planned: RunPlan, told: Told) -> Iterator[tuple[Captured, int]]:
+    """The logs that speak, its cluster's first, and where to look in each."""
+    mine = [
+        c for c in (*planned.replicas, *planned.earlier) if (c.bounds.topic, c.bounds.partition) == (told.topic, told.partition)
+    ]
+    brokers = told.evidence.get("brokers")
+    wanted = brokers if isinstance(brokers, list) else [told.evidence.get("broker")]
+    capture = told.evidence.get("capture")
+    elsewhere = told.evidence.get("source_offset")
+    for captured in sorted(mine, key=lambda c: (c.bounds.cluster != told.cluster, c.bounds.cluster, c.moment, c.bounds.broker)):
+        here = captured.bounds.cluster == told.cluster
+        speaks = captured.canonical and (captured.last or (here and captured.moment == capture))
+        if speaks or (here and captured.last and captured.bounds.broker in wanted):
+            there = elsewhere if isinstance(elsewhere, int) and not here else told.offset
+            yield captured, there
+
+
+def _side(captured: Captured, offset: int) -> Side:
+    log = evidence.log_of(captured)
+    bounds = captured.bounds
+    of = f"{bounds.cluster}/{bounds.broker}" + ("" if captured.last else f" {captured.moment}")
+    rows = evidence.once([*evidence.nearby(log, offset), *evidence.of_producer(log, offset)])
+    at = evidence.holding(log, offset)
+    return Side(
+        cluster=bounds.cluster, broker=bounds.broker, moment=captured.moment, offset=offset,
+        there=f"{of} has {_said(log, at, offset)}",
+        batches=[evidence.header(log, row, of) for row in rows],
+        records=evidence.records(log, at, near=offset) if at is not None else (),
+    )  # fmt: skip
+
+
+def _said(log: batches.Log, row: int | None, offset: int) -> str:
+    if row is None:
+        end = int(log.headers.last_offset[-1]) + 1 if len(log.headers) else 0
+        return f"nothing at offset {offset}, and ends at {end}" if offset >= 0 else f"no such record, and ends at {end}"
+    shown = evidence.header(log, row)
+    span = f"{shown['base_offset']}-{shown['last_offset']}" if shown["base_offset"] != shown["last_offset"] else f"{offset}"
+    whose = f" of producer {shown['producer_id']} epoch {shown['producer_epoch']}" if shown["producer_id"] != -1 else ""
+    wrong = "" if shown["crc_ok"] else ", which is wrong"
+    return f"{shown['kind']}{whose} at {span} (leader epoch {shown['leader_epoch']}, CRC {shown['crc']}{wrong})"
+
+
+def _uids(told: Told, sides: Iterable[Side]) -> set[int]:
+    """Our payload ids that the anomaly is about: those it names, and those at its offset."""
+    found: set[object] = {record["uid"] for side in sides for record in side.records if record["offset"] == side.offset}
+    found.add(told.evidence.get("uid"))
+    several = told.evidence.get("uids")
+    found |= set(several) if isinstance(several, list) else set()
+    return {uid for uid in found if isinstance(uid, int) and uid >= 0}
+
+
+def _operations(reader: RunReader, told: Told, uids: set[int]) -> list[Operation]:
+    """Both rows of every operation that sent one of the payloads, was acknowledged the offset, or is named by the evidence."""
+    named = {told.evidence.get("operation")}
+    several = told.evidence.get("operations")
+    named |= set(several) if isinstance(several, list) else set()
+    rows, _ = reader.operations()
+    numbers = {row.number for row in rows if row.number in named or _sent(row, told, uids)}
+    return sorted((row for row in rows if row.number in numbers), key=lambda row: row.time)
+
+
+def _sent(row: Operation, told: Told, uids: set[int]) -> bool:
+    for group in row.sends:
+        if any(group.first_uid <= uid < group.first_uid + group.count for uid in uids):
+            return True
+        here = row.cluster == told.cluster and (group.topic, group.partition) == (told.topic, told.partition)
+        if here and any(offset <= told.offset < offset + count for _, count, offset in group.acks):
+            return True
+    return False
+
+
+def _polls(reader: RunReader, told: Told, uids: set[int]) -> list[Poll]:
+    """Polls that returned one of the payloads, without what else they returned."""
+    rows, _ = reader.polls()
+    found = []
+    for row in rows:
+        here = [f for f in row.fetched if (f.topic, f.partition) == (told.topic, told.partition)]
+        if any(first <= uid < first + count for f in here for first, _, count in f.runs for uid in uids):
+            found.append(row)
+    return sorted(found, key=lambda row: row.time)

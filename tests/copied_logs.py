@@ -1,0 +1,132 @@
+"""Logs without a history, judged without Spark: the same plan, kernels and judge; and what can be wrong with a log's files."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from crc32c import crc32c
+
+from harness.capture.folders import Asked, record
+from harness.model.topology import LinkSpec
+from spark_verify import tables
+from spark_verify.assemble import damage_of, views
+from spark_verify.checks import REGISTRY
+from spark_verify.judge import Judgement, judge
+from tests.kafka_log import ABORT, COMMIT, batch, batches_in, changed, marker, ours, rewrite, segment
+from tests.kafka_log import record as plain
+
+KIP_1279 = Path(__file__).parent / "data" / "logs" / "kip-1279"
+
+
+def asked(logs: Mapping[str, Path], *links: str, promotions: Mapping[tuple[str, str, int], Sequence[int]] | None = None) -> Asked:
+    """Links as `A->B`."""
+    pairs = [link.split("->") for link in links]
+    return Asked(logs=logs, links=[LinkSpec(source=s, destination=d) for s, d in pairs], promotions=promotions or {})
+
+
+def judged(folder: Path, wanted: Asked) -> Judgement:
+    """Makes the run directory and judges it."""
+    record(folder, wanted, "linkflap verify --logs")
+    rows: list[tables.FindingRow] = []
+    for view in views(folder):
+        rows += [
+            tables.FindingRow(
+                run=view.run, topic="", partition=-1, check="", finding="damage", data={"path": d.path, "reason": d.reason}
+            )
+            for d in damage_of(view)
+        ]
+        rows += [row for check in REGISTRY.values() if check.from_bytes for row in tables.examine(check, view)]
+    return judge(folder, rows, list(REGISTRY.values()))
+
+
+def sound(folder: Path, *, base: int = 0) -> Path:
+    """A small log: plain, idempotent, a committed and an aborted transaction. Ten offsets in six batches."""
+    return segment(
+        folder,
+        [
+            batch(base, [plain(b"one"), plain(b"two")]),
+            batch(base + 2, [plain(b"three"), plain(b"four")], pid=7, epoch=0, seq=0),
+            batch(base + 4, [ours(1), ours(2)], pid=8, epoch=0, seq=0, transactional=True),
+            marker(base + 6, COMMIT, pid=8, epoch=0),
+            batch(base + 7, [ours(3), ours(4)], pid=8, epoch=0, seq=2, transactional=True, codec="gzip"),
+            marker(base + 9, ABORT, pid=8, epoch=0),
+        ],
+        base_offset=base,
+    )
+
+
+def torn_tail(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def corrupt_batch(path: Path) -> None:
+    whole = bytearray(path.read_bytes())
+    position = batches_in(path)[1][0]
+    whole[position + 70] ^= 0xFF
+    path.write_bytes(bytes(whole))
+
+
+def unknown_magic(path: Path) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[batches_in(path)[2][0] + 16] = 9
+    path.write_bytes(bytes(whole))
+
+
+def _old_message(offset: int, magic: int) -> bytes:
+    """One message of format 0 or 1 (before Kafka 0.11): CRC, magic, attributes, [timestamp,] key, value."""
+    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", 1_400_000_000_000) if magic else b"")
+    body += struct.pack(">i", -1) + struct.pack(">i", 5) + b"value"
+    return struct.pack(">qiI", offset, len(body) + 4, crc32c(body)) + body
+
+
+def format_0(path: Path) -> None:
+    path.write_bytes(b"".join(_old_message(offset, 0) for offset in range(10)))
+
+
+def format_1(path: Path) -> None:
+    path.write_bytes(b"".join(_old_message(offset, 1) for offset in range(10)))
+
+
+def unknown_compression(path: Path) -> None:
+    whole = [data for _, data in batches_in(path)]
+    rewrite(path, [whole[0], changed(whole[1], attributes=6), *whole[2:]])
+
+
+def segment_of_another_topic(path: Path) -> None:
+    other = batch(2000, [plain(b"stranger")])
+    segment(path.parent, [other, batch(2001, [plain(b"more")])], base_offset=3000)
+
+
+def overlapping_segments(path: Path) -> None:
+    segment(path.parent, [data for _, data in batches_in(path)][4:], base_offset=7)
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"this is no log, and nobody said it was. " * 20)
+
+
+def no_segment(path: Path) -> None:
+    path.unlink()
+
+
+def unreadable(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+BAD: Mapping[str, tuple[Callable[[Path], None], str]] = {
+    "torn-tail": (torn_tail, "torn-tail"),
+    "corrupt-batch": (corrupt_batch, "corrupt-batch"),
+    "unknown-magic": (unknown_magic, "unknown-magic"),
+    "format-0": (format_0, "messages of magic 0"),
+    "format-1": (format_1, "messages of magic 1"),
+    "unknown-compression": (unknown_compression, "compression codec 6 is unknown"),
+    "another-topic": (segment_of_another_topic, "misplaced-segment"),
+    "overlapping": (overlapping_segments, "overlap"),
+    "garbage": (garbage, "at byte 0"),
+    "no-segment": (no_segment, "no segment file"),
+    "unreadable": (unreadable, "unreadable-file"),
+}
+"""What can be wrong with files: how to make it so, and what is said of it."""

@@ -1,0 +1,153 @@
+"""Logs that linkflap did not record: what is found in folders, and what the bytes tell of promotions."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.capture.folders import bounds, folders
+from harness.capture.turns import turns
+from harness.log import batches
+from harness.model.errors import InputError
+from harness.model.topology import LinkSpec
+from harness.rundir import RunReader
+from spark_verify.plan import plan
+from tests.copied_logs import KIP_1279, asked, judged, sound
+from tests.kafka_log import ABORT, batch, marker, mirror_pid_reset, record, segment
+
+THERE, BACK = LinkSpec(source="A", destination="B"), LinkSpec(source="B", destination="A")
+
+
+def places(found):
+    return [(f.broker, f.topic, f.partition) for f in found]
+
+
+def test_a_log_directory_and_a_folder_of_brokers_are_both_read(tmp_path):
+    sound(tmp_path / "one" / "orders-0")
+    sound(tmp_path / "one" / "orders-10")
+    (tmp_path / "one" / "meta.properties").write_text("version=1\nnode.id=4\n")
+    for broker in ("1", "2", "spare"):
+        sound(tmp_path / "two" / broker / "a.b-c-7")
+    assert places(folders("A", tmp_path / "one")) == [(4, "orders", 0), (4, "orders", 10)]
+    assert places(folders("A", tmp_path / "two")) == [(1, "a.b-c", 7), (2, "a.b-c", 7), (0, "a.b-c", 7)]
+
+
+def test_two_disks_of_one_broker_are_told_apart(tmp_path):
+    for disk in ("d1", "d2"):
+        sound(tmp_path / disk / "orders-0")
+        (tmp_path / disk / "meta.properties").write_text("node.id=1\n")
+    assert places(folders("A", tmp_path)) == [(1, "orders", 0), (2, "orders", 0)]
+
+
+def test_folders_without_partitions_are_refused(tmp_path):
+    (tmp_path / "orders-0.3f1a-delete").mkdir()
+    with pytest.raises(InputError, match="no partition folder"):
+        folders("A", tmp_path)
+    with pytest.raises(InputError, match="there is no folder"):
+        folders("A", tmp_path / "nowhere")
+
+
+def test_bounds_come_from_checkpoints_and_else_from_what_all_replicas_have(tmp_path):
+    for broker in ("1", "2"):
+        sound(tmp_path / broker / "orders-0")
+    segment(tmp_path / "2" / "orders-0", [batch(0, [record(b"one"), record(b"two")])])
+    told = bounds(folders("A", tmp_path))
+    assert [(b.broker, b.high_watermark, b.high_watermark_from) for b in told] == [(1, 2, "recomputed"), (2, 2, "recomputed")]
+    (tmp_path / "1" / "replication-offset-checkpoint").write_text("0\n1\norders 0 6\n")
+    (tmp_path / "1" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 4\n")
+    told = bounds(folders("A", tmp_path))
+    assert [(b.high_watermark, b.high_watermark_from, b.log_start) for b in told] == [(6, "checkpoint", 4), (2, "checkpoint", 0)]
+
+
+def logs(tmp_path, **by_cluster):
+    return {("t", 0): {name: batches.scan([segment(tmp_path / name, data)]) for name, data in by_cluster.items()}}
+
+
+def told(events):
+    return [(e.subject, e.data["cluster"], e.data["offset"]) for e in events if e.kind == "promotion"]
+
+
+DATA = batch(0, [record(b"one"), record(b"two")])
+STOPPED = [DATA, marker(2, ABORT, pid=1, epoch=0, leader_epoch=5), mirror_pid_reset(3, leader_epoch=5)]
+
+
+def test_a_reset_and_the_markers_of_its_epoch_begin_what_is_the_destinations_own(tmp_path):
+    events, _ = turns(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {})
+    assert told(events) == [("A->B", "B", 2)]
+
+
+def test_a_marker_of_an_earlier_epoch_was_mirrored(tmp_path):
+    own = [DATA, marker(2, ABORT, pid=1, epoch=0, leader_epoch=4), mirror_pid_reset(3, leader_epoch=5)]
+    events, _ = turns(logs(tmp_path, A=own[:2], B=own), [THERE], {})
+    assert told(events) == [("A->B", "B", 3)]
+
+
+def test_a_reset_that_the_source_has_too_came_over_the_link(tmp_path):
+    events, _ = turns(logs(tmp_path, A=STOPPED, B=STOPPED), [THERE], {})
+    assert events == []
+
+
+def test_a_control_record_of_another_type_is_no_promotion(tmp_path):
+    strange = mirror_pid_reset(3, leader_epoch=5)
+    from tests.kafka_log import with_marker_kind
+
+    events, _ = turns(logs(tmp_path, A=[DATA], B=[DATA, with_marker_kind(strange, 6)]), [THERE], {})
+    assert events == []
+
+
+def test_links_both_ways_take_turns_and_the_turning_round_is_told_by_the_bytes(tmp_path):
+    again = [*STOPPED, batch(4, [record(b"three")], leader_epoch=5), mirror_pid_reset(5, leader_epoch=9)]
+    events, ended = turns(logs(tmp_path, A=again, B=again[:4]), [THERE, BACK], {})
+    assert told(events) == [("A->B", "B", 2), ("B->A", "A", 5)]
+    assert [e.kind for e in events] == ["promotion", "fault-start", "mirror-started", "fault-end", "promotion"]
+    times = [e.time for e in events]
+    assert times == sorted(times)
+    assert ended >= times[-1]
+
+
+def test_a_cluster_that_was_given_up_and_does_not_follow_was_not_turned_round(tmp_path):
+    own = [DATA, batch(2, [record(b"tail")])]
+    events, _ = turns(logs(tmp_path, A=own, B=STOPPED), [THERE, BACK], {})
+    assert [e.kind for e in events] == ["promotion"]
+
+
+def test_what_somebody_says_goes_before_what_the_bytes_tell(tmp_path):
+    events, _ = turns(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {("B", "t", 0): [4]})
+    assert told(events) == [("A->B", "B", 4)]
+
+
+def test_a_run_directory_of_links_touches_no_log(tmp_path):
+    source = sound(tmp_path / "A" / "orders-0")
+    sound(tmp_path / "B" / "orders-0")
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
+    judged(tmp_path / "run", asked({"A": tmp_path / "A", "B": tmp_path / "B"}, "A->B"))
+    assert {p: p.stat().st_mtime_ns for p in before if p != tmp_path} == {p: t for p, t in before.items() if p != tmp_path}
+    link = tmp_path / "run" / "captures" / "1-copied" / "A" / "0" / "orders-0"
+    assert link.is_symlink()
+    assert (link / source.name).samefile(source)
+
+
+def test_a_plan_of_copied_logs_has_homes_and_no_damage(tmp_path):
+    for cluster in "AB":
+        for topic in ("orders-0", "B.own-0", "__consumer_offsets-3"):
+            sound(tmp_path / cluster / topic)
+    wanted = asked({"A": tmp_path / "A", "B": tmp_path / "B"}, "A->B", promotions={("B", "orders", 0): [6]})
+    judged(tmp_path / "run", wanted)
+    planned = plan(tmp_path / "run")
+    assert planned.homes == {"orders": "A", "B.own": "B"}
+    assert {(c.bounds.cluster, c.bounds.topic) for c in planned.replicas} == {(c, t) for c in "AB" for t in ("orders", "B.own")}
+    assert [(p.cluster, p.offset, p.kind) for p in planned.promotions["orders", 0]] == [("B", 6, "forced")]
+    assert planned.story("orders", 0).home == "A"
+    assert planned.damage == []
+    assert not RunReader(tmp_path / "run").run.recorded
+
+
+def test_names_that_fit_nothing_are_refused(tmp_path):
+    where = {name: KIP_1279 / "1-before-stop" / name for name in "AB"}
+    for wanted, said in (
+        (asked(where), "which of A, B was mirrored"),
+        (asked(where, "A->C"), "names C"),
+        (asked(where, "A->B", promotions={("B", "tx", 9): [1]}), "of which there is no log"),
+    ):
+        with pytest.raises(InputError, match=said):
+            judged(tmp_path / "run", wanted)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,157 @@
+"""Forensics: every kind of fault is found by the bytes alone, sound logs have none, and exit codes say which it was."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from harness.cli import linkflap
+from tests.copied_logs import BAD, KIP_1279, sound
+from tests.kafka_log import COMMIT, batch, batches_in, changed, marker, record, rewrite, segment
+
+
+def look(*folders, code):
+    """The document, and its exit code checked."""
+    result = CliRunner().invoke(linkflap, ["forensics", "--json", *map(str, folders)], standalone_mode=False)
+    assert result.exception is None, result.output
+    assert result.return_value == code, result.output
+    return json.loads(result.stdout)
+
+
+def found(document):
+    return [(c["kind"], c["topic"], c["partition"], c["offset"]) for c in document["cases"]]
+
+
+ONE, TWO = [record(b"one")], [record(b"two"), record(b"three")]
+
+
+def test_nothing_is_found_in_sound_logs(tmp_path):
+    for partition in range(3):
+        sound(tmp_path / f"orders-{partition}")
+    document = look(tmp_path, code=0)
+    assert document["cases"] == document["unreadable"] == []
+    assert document["looked"]["partitions"] == 3
+    assert document["looked"]["batches"] == 18
+
+
+FAULTS = {
+    "sequence-gap": ([batch(0, ONE, pid=1, epoch=0, seq=0), batch(1, ONE, pid=1, epoch=0, seq=2)], 1),
+    "sequence-start": ([batch(0, ONE), batch(1, ONE, pid=1, epoch=0, seq=3)], 1),
+    "sequence-repeat": ([batch(0, TWO, pid=1, epoch=0, seq=0), batch(2, ONE, pid=1, epoch=0, seq=1)], 2),
+    "epoch-regression": ([batch(0, ONE, pid=1, epoch=4, seq=0), batch(1, ONE, pid=1, epoch=3, seq=0)], 1),
+    "leader-epoch-regression": ([batch(0, ONE, leader_epoch=3), batch(1, ONE, leader_epoch=2)], 1),
+    "producer-id-shared": ([batch(0, TWO, pid=1, epoch=0, seq=0), batch(2, ONE, pid=1, epoch=0, seq=0)], 2),
+    "open-transaction": ([batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), batch(1, TWO)], 0),
+    "marker-epoch": ([batch(0, ONE, pid=1, epoch=2, seq=0, transactional=True), marker(1, COMMIT, pid=1, epoch=1)], 1),
+    "stale-data": (
+        [
+            batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), marker(1, COMMIT, pid=1, epoch=1),
+            batch(2, ONE, pid=1, epoch=0, seq=1, transactional=True), marker(3, COMMIT, pid=1, epoch=2),
+        ],
+        2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_fault_is_found_with_the_batches_that_show_it(tmp_path, kind):
+    data, offset = FAULTS[kind]
+    segment(tmp_path / "orders-0", data)
+    sound(tmp_path / "fine-0")
+    document = look(tmp_path, code=1)
+    assert found(document) == [(kind, "orders", 0, offset)]
+    (case,) = document["cases"]
+    assert case["meaning"]
+    rows = case["batches"]
+    assert {r["base_offset"] for r in rows} >= {offset}
+    assert all(r["file"] == "orders-0/00000000000000000000.log" for r in rows)
+    assert [r["position"] for r in rows] == [p for p, _ in batches_in(tmp_path / rows[0]["file"])][: len(rows)]
+
+
+def test_an_id_that_is_transactional_in_one_partition_and_not_in_another_has_two_owners(tmp_path):
+    segment(tmp_path / "t-0", [batch(0, ONE, pid=5, epoch=0, seq=0)])
+    segment(tmp_path / "t-1", [batch(0, ONE, pid=5, epoch=0, seq=0, transactional=True), marker(1, COMMIT, pid=5, epoch=0)])
+    document = look(tmp_path, code=1)
+    assert found(document) == [("producer-id-shared", "t", 0, 0)]
+    assert document["cases"][0]["evidence"]["transactional_at"] == "t-1@0"
+    assert len(document["cases"][0]["batches"]) == 2
+
+
+def test_the_age_of_an_open_transaction_is_up_to_the_newest_record_of_the_cluster(tmp_path):
+    segment(tmp_path / "t-0", [batch(0, [record(b"a", timestamp=1_000_000)], pid=5, epoch=0, seq=0, transactional=True)])
+    segment(tmp_path / "t-1", [batch(0, [record(b"b", timestamp=1_090_500)])])
+    document = look(tmp_path, code=1)
+    assert document["cases"][0]["evidence"]["open_seconds"] == 90.5
+
+
+def test_sequences_that_break_where_compaction_took_batches_are_counted_and_not_told(tmp_path):
+    segment(
+        tmp_path / "t-0",
+        [
+            batch(3, ONE, pid=1, epoch=0, seq=3), batch(4, ONE, pid=1, epoch=0, seq=4),
+            batch(9, ONE, pid=1, epoch=0, seq=9), batch(12, ONE, pid=2, epoch=0, seq=2),
+        ],
+    )  # fmt: skip
+    document = look(tmp_path, code=0)
+    assert document["explained"] >= 2
+
+
+def test_replicas_that_differ_are_shown_side_by_side(tmp_path):
+    for broker in ("1", "2", "3"):
+        path = sound(tmp_path / broker / "orders-0")
+    data = [each for _, each in batches_in(path)]
+    rewrite(path, [data[0], changed(data[1], pid=9), *data[2:]])
+    document = look(tmp_path, code=1)
+    kinds = {kind for kind, *_ in found(document)}
+    assert "replica-disagreement" in kinds
+    case = next(c for c in document["cases"] if c["kind"] == "replica-disagreement")
+    assert {r["log"].rpartition("/")[2] for r in case["batches"]} >= {"3"}
+    assert len({r["log"] for r in case["batches"]}) == 2
+    assert {r["producer_id"] for r in case["batches"] if r["base_offset"] == 2} == {7, 9}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_files_never_count_as_nothing(tmp_path, what):
+    sound(tmp_path / "fine-0")
+    spoil, said = BAD[what]
+    spoil(sound(tmp_path / "orders-0"))
+    wrong = {"corrupt-batch": 1, "overlapping": 1}.get(what, 2)
+    document = look(tmp_path, code=wrong)
+    assert document["looked"]["partitions"] == 2
+    if wrong == 1:
+        assert {c["topic"] for c in document["cases"]} == {"orders"}
+    else:
+        assert any(said in line and "orders-0" in line for line in document["unreadable"])
+
+
+def test_the_real_logs_have_what_their_readme_says(tmp_path):
+    before = look(KIP_1279 / "1-before-stop" / "A", KIP_1279 / "1-before-stop" / "B", code=1)
+    assert [(c["cluster"], *rest) for c, rest in zip(before["cases"], found(before), strict=True)] == [
+        (cluster, "open-transaction", "tx", partition, offset) for cluster in "AB" for partition, offset in ((0, 16), (1, 6))
+    ]
+    for moment in ("2-after-stop", "3-diverged"):
+        assert found(look(KIP_1279 / moment / "B", code=0)) == []
+    assert found(look(KIP_1279 / "3-diverged" / "A", code=0)) == []
+    for moment in ("4-after-failback", "5-a-stopped"):
+        assert found(look(KIP_1279 / moment / "A", KIP_1279 / moment / "B", code=0)) == []
+
+
+def test_the_plain_text_has_one_section_for_each(tmp_path):
+    segment(tmp_path / "orders-0", FAULTS["sequence-gap"][0])
+    result = CliRunner().invoke(linkflap, ["forensics", str(tmp_path)], standalone_mode=False)
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("1. sequence-gap  ")
+    assert lines[0].endswith("orders-0 @ 1")
+    assert any(line.strip().startswith(">") and "orders-0/00000000000000000000.log" in line for line in lines)
+    assert lines[-1].startswith("1 things found, 0 parts unreadable, in 1 partitions")
+
+
+def test_topics_can_be_chosen(tmp_path):
+    segment(tmp_path / "orders-0", FAULTS["sequence-gap"][0])
+    sound(tmp_path / "fine-0")
+    result = CliRunner().invoke(linkflap, ["forensics", "--topics", "fi.*", str(tmp_path)], standalone_mode=False)
+    assert result.return_value == 0
+    refused = CliRunner().invoke(linkflap, ["forensics", "--topics", "(", str(tmp_path)], standalone_mode=False)
+    assert "no regular expression" in str(refused.exception)

@@ -1,0 +1,129 @@
+"""Logs of a real offset-exact mirror, without a history: for each moment the verdict says what the README beside them says."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from harness.model.verdict import Verdict
+from spark_verify.plan import plan
+from tests.copied_logs import KIP_1279, asked, judged
+
+BOTH = ("A->B", "B->A")
+
+
+def at(moment, folder, *links, **rest):
+    wanted = asked({name: KIP_1279 / moment / name for name in "AB"}, *links, **rest)
+    return judged(folder, wanted)
+
+
+def eras(judgement, cluster, partition=0):
+    rows = judgement.document["eras"]
+    mine = [e for e in rows if (e["cluster"], e["partition"]) == (cluster, partition) and not e["cut"]]
+    return [(e["origin"], e["owner"], e["start"], e["end"], e["compared"].get("batches")) for e in mine]
+
+
+def promotions(judgement):
+    return {key: [(p.cluster, p.offset) for p in found] for key, found in plan(judgement.folder).promotions.items()}
+
+
+def verdicts(judgement):
+    return {c.name: c.verdict for c in judgement.checks}
+
+
+def test_before_the_stop_both_logs_are_the_same(tmp_path):
+    judgement = at("1-before-stop", tmp_path / "run", "A->B")
+    assert judgement.verdict is Verdict.VALID
+    assert promotions(judgement) == {}
+    assert eras(judgement, "B") == [("mirrored", "A", 0, None, 8)]
+    assert eras(judgement, "B", 1) == [("mirrored", "A", 0, None, 5)]
+
+
+def test_what_needs_a_history_is_not_due_and_says_so(tmp_path):
+    judgement = at("1-before-stop", tmp_path / "run", "A->B")
+    said = {c.name: c.reason for c in judgement.checks if c.verdict is Verdict.NOT_DUE}
+    assert said["ghost-ack"] == "no sends: no history was recorded"
+    assert {"lost-write", "last-stable-offset", "group-offsets", "failover", "fault-bite"} <= said.keys()
+    made = {name for name, verdict in verdicts(judgement).items() if verdict is Verdict.VALID}
+    assert made == {
+        "producer-id-uniqueness", "sequence-continuity", "marker-pairing", "replica-agreement", "leader-epochs", "byte-equality",
+        "recording",
+    }  # fmt: skip
+
+
+def test_the_stop_made_b_its_own_where_the_abort_and_the_reset_are(tmp_path):
+    judgement = at("2-after-stop", tmp_path / "run", "A->B")
+    assert judgement.verdict is Verdict.VALID
+    assert promotions(judgement) == {("tx", 0): [("B", 21)], ("tx", 1): [("B", 8)]}
+    assert eras(judgement, "B") == [("mirrored", "A", 0, 21, 8), ("native", "B", 21, None, 2)]
+    assert eras(judgement, "B", 1) == [("mirrored", "A", 0, 8, 5), ("native", "B", 8, None, 2)]
+
+
+def test_diverged_logs_are_the_same_up_to_the_promotion(tmp_path):
+    judgement = at("3-diverged", tmp_path / "run", "A->B")
+    assert judgement.verdict is Verdict.VALID
+    assert eras(judgement, "A") == [("native", "A", 0, None, 10)]
+    assert eras(judgement, "B") == [("mirrored", "A", 0, 21, 8), ("native", "B", 21, None, 5)]
+
+
+def test_diverged_logs_are_no_mirror_of_each_other_in_the_other_direction(tmp_path):
+    judgement = at("3-diverged", tmp_path / "run", "B->A")
+    assert judgement.verdict is Verdict.INVALID
+    found = {(a.kind, a.partition, a.offset) for a in judgement.anomalies}
+    assert found == {("byte-divergence", 0, 21), ("byte-divergence", 0, 22), ("byte-divergence", 1, 8)}
+
+
+def test_diverged_logs_are_invalid_where_nobody_was_promoted(tmp_path):
+    beyond = {("B", "tx", 0): [30], ("B", "tx", 1): [30]}
+    judgement = at("3-diverged", tmp_path / "run", "A->B", promotions=beyond)
+    assert verdicts(judgement)["byte-equality"] is Verdict.INVALID
+    assert min(a.offset for a in judgement.anomalies if a.partition == 0) == 21
+
+
+@pytest.mark.parametrize("links", [("A->B",), ("B->A",), BOTH])
+def test_after_the_failback_both_logs_are_the_same_whichever_way_one_looks(tmp_path, links):
+    assert at("4-after-failback", tmp_path / "run", *links).verdict is Verdict.VALID
+
+
+def test_after_the_failback_a_has_what_b_wrote(tmp_path):
+    judgement = at("4-after-failback", tmp_path / "run", *BOTH)
+    assert eras(judgement, "A") == [("native", "A", 0, 21, 8), ("mirrored", "B", 21, None, 5)]
+    assert eras(judgement, "A", 1) == [("native", "A", 0, 8, 5), ("mirrored", "B", 8, None, 2)]
+    assert eras(judgement, "B") == [("mirrored", "A", 0, 21, 8), ("native", "B", 21, None, 5)]
+
+
+def test_after_the_second_stop_a_is_its_own_again_and_old_sessions_go_on(tmp_path):
+    judgement = at("5-a-stopped", tmp_path / "run", *BOTH)
+    assert judgement.verdict is Verdict.VALID
+    assert promotions(judgement) == {("tx", 0): [("B", 21), ("A", 29)], ("tx", 1): [("B", 8), ("A", 10)]}
+    assert eras(judgement, "A") == [("native", "A", 0, 21, 8), ("mirrored", "B", 21, 29, 6), ("native", "A", 29, None, 5)]
+    assert verdicts(judgement)["sequence-continuity"] is Verdict.VALID  # 31 begins at sequence 2, 33 at 5: after a reset
+
+
+@pytest.mark.parametrize(
+    ("moment", "cluster", "position"), [("1-before-stop", "B", 600), ("4-after-failback", "A", 930), ("5-a-stopped", "A", 1000)]
+)
+def test_one_changed_byte_of_what_was_mirrored_is_seen(tmp_path, moment, cluster, position):
+    shutil.copytree(KIP_1279 / moment, tmp_path / "logs")
+    path = tmp_path / "logs" / cluster / "tx-0" / "00000000000000000000.log"
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(bytes(data))
+    judgement = judged(tmp_path / "run", asked({n: tmp_path / "logs" / n for n in "AB"}, *BOTH))
+    assert judgement.verdict is Verdict.INVALID
+    assert {a.kind for a in judgement.anomalies} == {"corrupt-batch"}
+    assert verdicts(judgement)["byte-equality"] is Verdict.UNKNOWN
+    assert "00000000000000000000.log at byte" in next(c.reason for c in judgement.checks if c.name == "recording")
+
+
+def test_a_lost_reset_in_one_log_shows_as_a_stranger_or_a_hole(tmp_path):
+    """Without B's reset nobody can tell that B was promoted: its own batches are strangers."""
+    from tests.kafka_log import batches_in, rewrite
+
+    shutil.copytree(KIP_1279 / "3-diverged", tmp_path / "logs")
+    path = tmp_path / "logs" / "B" / "tx-0" / "00000000000000000000.log"
+    rewrite(path, [data for _, data in batches_in(path)][:9] + [data for _, data in batches_in(path)][10:])
+    judgement = judged(tmp_path / "run", asked({n: tmp_path / "logs" / n for n in "AB"}, "A->B"))
+    assert judgement.verdict is Verdict.INVALID
+    assert {(a.check, a.partition) for a in judgement.anomalies} >= {("byte-equality", 0)}

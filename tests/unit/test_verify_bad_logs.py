@@ -1,0 +1,96 @@
+"""Bad input: whatever is wrong with files is named with its file and place, the rest is verified, and nothing is ever valid."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.model.verdict import Verdict
+from tests.copied_logs import BAD, asked, judged, overlapping_segments, segment_of_another_topic, sound
+
+
+def logs(tmp_path):
+    """Two topics on two clusters; the path of the second one's on B."""
+    for cluster in "AB":
+        sound(tmp_path / cluster / "fine-0")
+        path = sound(tmp_path / cluster / "orders-0")
+    return asked({name: tmp_path / name for name in "AB"}, "A->B"), path
+
+
+def reason(judgement, name):
+    return next(c.reason for c in judgement.checks if c.name == name)
+
+
+def test_sound_logs_are_valid(tmp_path):
+    wanted, _ = logs(tmp_path)
+    judgement = judged(tmp_path / "run", wanted)
+    assert judgement.verdict is Verdict.VALID
+    assert judgement.anomalies == []
+
+
+@pytest.mark.parametrize("cluster", ["A", "B"])
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_wrong_is_named_and_the_rest_is_verified(tmp_path, what, cluster):
+    wanted, _ = logs(tmp_path)
+    spoil, said = BAD[what]
+    path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
+    spoil(path)
+    judgement = judged(tmp_path / "run", wanted)
+    assert judgement.verdict in (Verdict.UNKNOWN, Verdict.INVALID)
+    told = reason(judgement, "recording")
+    assert said in told
+    assert str(path.parent) in told
+    assert {a.topic for a in judgement.anomalies} <= {"orders"}
+    fine = [e for e in judgement.document["eras"] if e["topic"] == "fine" and e["cluster"] == "B"]
+    assert [e["compared"]["batches"] for e in fine] == [6]
+    assert fine[0]["verdict"] == "valid"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "place"),
+    [
+        (segment_of_another_topic, "00000000000000003000.log at byte 0"),
+        (overlapping_segments, "00000000000000000007.log at byte 0"),
+    ],
+)
+def test_the_file_is_named_and_not_the_first_one(tmp_path, spoil, place):
+    wanted, path = logs(tmp_path)
+    spoil(path)
+    assert place in reason(judged(tmp_path / "run", wanted), "recording")
+
+
+def test_a_topic_that_one_side_does_not_have_is_unknown(tmp_path):
+    wanted, _ = logs(tmp_path)
+    sound(tmp_path / "A" / "forgotten-0")
+    judgement = judged(tmp_path / "run", wanted)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert "no log of forgotten-0 on B" in reason(judgement, "recording")
+
+
+def test_replicas_that_differ_are_invalid(tmp_path):
+    wanted, _ = logs(tmp_path)
+    for broker in ("1", "2"):
+        for topic in ("fine-0", "orders-0"):
+            sound(tmp_path / "A2" / broker / topic)
+    path = tmp_path / "A2" / "2" / "orders-0" / "00000000000000000000.log"
+    from tests.kafka_log import batches_in, changed, rewrite
+
+    data = [each for _, each in batches_in(path)]
+    rewrite(path, [data[0], changed(data[1], pid=9), *data[2:]])
+    judgement = judged(tmp_path / "run", asked({"A": tmp_path / "A2", "B": tmp_path / "B"}, "A->B"))
+    assert judgement.verdict is Verdict.INVALID
+    assert ("replica-disagreement", "A", 2) in {(a.kind, a.cluster, a.offset) for a in judgement.anomalies}
+    del wanted
+
+
+def test_sequences_of_a_log_that_may_have_been_compacted_are_unknown_where_offsets_are_missing(tmp_path):
+    from tests.kafka_log import batches_in, rewrite
+
+    wanted, _ = logs(tmp_path)
+    for cluster in "AB":
+        path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
+        data = [each for _, each in batches_in(path)]
+        rewrite(path, [*data[:2], *data[4:]])
+    judgement = judged(tmp_path / "run", wanted)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert judgement.anomalies == []
+    assert "1 sequences of A break where offsets are missing" in reason(judgement, "sequence-continuity")
