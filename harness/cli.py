@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
+from harness.cli_images import images
 from harness.cli_logs import LogOptions, asked_logs, copied_logs, explain, forensics
 from harness.model import interrupts
 from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, InputError, LinkflapError
@@ -283,6 +284,7 @@ def _judge_again(folders: Sequence[Path], *, as_json: bool, junit: Path | None) 
 
 
 linkflap.add_command(forensics)
+linkflap.add_command(images)
 linkflap.add_command(explain)
 
 

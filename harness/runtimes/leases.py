@@ -99,7 +99,7 @@ class _Headroom:
 
 def _in_use(entry: ledger.Entry) -> int:
     used = 0
-    for child in entry.children:
+    for child in (*entry.children, *entry.contained):
         try:
             used += int(psutil.Process(child.pid).memory_info().rss)
         except psutil.Error:

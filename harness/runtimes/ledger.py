@@ -42,7 +42,8 @@ class Identity:
 class Entry:
     """What one owner holds. `memory` is bytes, `children` are leaders of their own process groups.
 
-    `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with this owner's label may be.
+    `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with this owner's label may be, one
+    for each deployment. `contained` are processes in containers, whose memory is the owner's and whose life is the engine's.
     """
 
     owner: Identity
@@ -51,6 +52,7 @@ class Entry:
     children: tuple[Identity, ...] = ()
     folders: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
+    contained: tuple[Identity, ...] = ()
 
 
 @dataclass(slots=True)
@@ -170,6 +172,32 @@ def add_child(child: Identity) -> None:
 
 def remove_child(child: Identity) -> None:
     change(lambda entry: replace(entry, children=tuple(c for c in entry.children if c != child)))
+
+
+def add_contained(process: Identity) -> None:
+    """A process in a container on this machine: its memory counts as this owner's."""
+    change(lambda entry: replace(entry, contained=(*entry.contained, process)))
+
+
+def remove_contained(process: Identity) -> None:
+    change(lambda entry: replace(entry, contained=tuple(c for c in entry.contained if c != process)))
+
+
+def add_engine(engine: str) -> None:
+    """Where things with this owner's label are going to be: noted before the first of them is made."""
+    change(lambda entry: replace(entry, engines=(*entry.engines, engine)))
+
+
+def remove_engine(engine: str) -> None:
+    """Forgets one `add_engine`."""
+
+    def without(entry: Entry) -> Entry:
+        left = list(entry.engines)
+        if engine in left:
+            left.remove(engine)
+        return replace(entry, engines=tuple(left))
+
+    change(without)
 
 
 def add_folder(path: Path) -> None:

@@ -18,6 +18,7 @@ from testcontainers.core.container import DockerContainer
 
 from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.wait import until
+from harness.runtimes import ledger
 from harness.runtimes.docker import engine
 from harness.runtimes.docker.ground import Ground
 
@@ -85,7 +86,11 @@ class Run:
         self._container, self._output = container, output
         self._status: int | None = None
         self._lock = threading.Lock()
-        self._began = str(self._inspect()["StartedAt"])
+        state = self._inspect()
+        self._began = str(state["StartedAt"])
+        self._process = _on_this_machine(int(state["Pid"]), str(container.id))
+        if self._process is not None:
+            ledger.add_contained(self._process)
 
     def _inspect(self) -> dict[str, Any]:
         with engine.asked(f"tell the state of container {self.name}"):
@@ -105,6 +110,8 @@ class Run:
             if not state["Running"]:
                 code = int(state["ExitCode"])
                 self._keep_words()
+                if self._process is not None:
+                    ledger.remove_contained(self._process)
                 self._status = 128 - code if code > 128 else code  # as a child process would have it
             return state
 
@@ -166,3 +173,12 @@ class Run:
 
     def _gone(self, *, within: float, what: str) -> None:
         until(lambda: not self.alive, within=within, what=f"container {self.name} to {what}", every=0.02)
+
+
+def _on_this_machine(pid: int, container: str) -> ledger.Identity | None:
+    """The container's process, where the engine runs on this machine: one in a virtual machine has a pid of that machine."""
+    try:
+        ours = container in Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return None
+    return ledger.identify(pid) if ours else None

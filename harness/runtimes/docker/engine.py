@@ -13,7 +13,6 @@ import os
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 import docker
@@ -27,6 +26,7 @@ from harness.runtimes import cleanup, ledger
 from harness.runtimes.docker.leftovers import OWNER, owner_label
 
 ANSWERS_WITHIN: Final = 120
+_MEND: Final = "see that it runs and has room: docker info"
 DEPLOYMENT: Final = "linkflap.deployment"
 
 _clients: dict[int, docker.DockerClient] = {}
@@ -59,22 +59,34 @@ def client() -> docker.DockerClient:
         return _clients[os.getpid()]
 
 
-def labels(deployment: str) -> dict[str, str]:
-    """What everything of one deployment carries; from here on the watchdog looks for such things when this process dies."""
+@contextlib.contextmanager
+def claimed(deployment: str) -> Iterator[dict[str, str]]:
+    """`claim` for the length of a block that leaves nothing."""
+    try:
+        yield claim(deployment)
+    finally:
+        release()
+
+
+def claim(deployment: str) -> dict[str, str]:
+    """The labels of everything of one deployment. Until `release` the watchdog looks for such things when this process dies."""
     cleanup.watch_over_me()
-    host = get_docker_host() or ""
-    if host not in ledger.own().engines:
-        ledger.change(lambda entry: replace(entry, engines=(*entry.engines, host)))
+    ledger.add_engine(get_docker_host() or "")
     return {OWNER: owner_label(ledger.own().owner), DEPLOYMENT: deployment}
 
 
+def release() -> None:
+    """Nothing of one deployment is left."""
+    ledger.remove_engine(get_docker_host() or "")
+
+
 @contextlib.contextmanager
-def asked(what: str, *, kind: type[LinkflapError] = EnvironmentFailure) -> Iterator[None]:
+def asked(what: str, *, kind: type[LinkflapError] = EnvironmentFailure, mend: str = _MEND) -> Iterator[None]:
     """Turns what the engine or the way to it says into one sentence; `what` completes "could not …"."""
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
-        raise kind(f"the Docker engine could not {what} ({reason(error)}); see that it runs and has room: docker info") from error
+        raise kind(f"the Docker engine could not {what} ({reason(error)}); {mend}") from error
 
 
 def reason(error: BaseException) -> str:

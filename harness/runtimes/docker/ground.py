@@ -18,7 +18,7 @@ from docker.errors import APIError, NotFound
 from docker.types import IPAMConfig, IPAMPool
 from testcontainers.core.network import Network
 
-from harness.model.errors import EnvironmentFailure, SetupError
+from harness.model.errors import SetupError
 from harness.model.side_by_side import side_by_side
 from harness.runtimes.docker import engine
 
@@ -37,6 +37,7 @@ class Ground:
         hosts = (str(host) for host in ipaddress.ip_network(config["Subnet"]).hosts())
         self._free: Iterator[str] = (host for host in hosts if host != self.gateway)
         self._lock = threading.Lock()
+        self._closed = False
 
     def take_address(self) -> str:
         """An address of the network that no container has. Raises SetupError when there is none left."""
@@ -55,6 +56,10 @@ class Ground:
         with engine.asked(f"remove network {self.name}"):
             for network in engine.client().networks.list(filters=mine):
                 _remove(network)
+        with self._lock:
+            closed, self._closed = self._closed, True
+        if not closed:
+            engine.release()
 
 
 def _removal(container: Any) -> Callable[[], None]:  # noqa: ANN401 - the docker package has no types
@@ -79,14 +84,19 @@ def lay() -> Ground:
     """A new network. Raises SetupError when the engine does not answer or has no subnet left."""
     client = engine.client()
     id = f"linkflap-{os.getpid()}-{secrets.token_hex(3)}"
-    labels = engine.labels(id)
-    with engine.asked("make a network", kind=SetupError):
-        rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or ())
-        for _ in range(_ATTEMPTS):
-            network = _network(client, id, labels)
-            if network is not None:
-                return Ground(network, id, labels, "0:0" if rootless else f"{os.getuid()}:{os.getgid()}")
-    raise SetupError("the Docker engine gave no subnet that stayed free; end what makes networks there, or remove unused ones")
+    labels = engine.claim(id)
+    try:
+        with engine.asked("make a network", kind=SetupError):
+            rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or ())
+            user = "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
+            for _ in range(_ATTEMPTS):
+                network = _network(client, id, labels)
+                if network is not None:
+                    return Ground(network, id, labels, user)
+        raise SetupError("the Docker engine gave no subnet that stayed free; end what makes networks there, then run again")
+    except BaseException:
+        engine.release()
+        raise
 
 
 def _network(client: docker.DockerClient, id: str, labels: dict[str, str]) -> Network | None:
@@ -95,7 +105,7 @@ def _network(client: docker.DockerClient, id: str, labels: dict[str, str]) -> Ne
         draft = client.networks.create(f"{id}-draft", labels=labels)
     except APIError as error:
         if "non-overlapping" in str(error):
-            raise EnvironmentFailure(
+            raise SetupError(
                 "the Docker engine has no subnet left; remove unused networks (docker network prune) or give it larger "
                 "default-address-pools"
             ) from error

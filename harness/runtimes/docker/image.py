@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import platform
 import re
 import tarfile
@@ -21,9 +22,11 @@ from filelock import FileLock
 from harness.model.errors import SetupError
 from harness.runtimes.distribution import cache, toxiproxy_server
 from harness.runtimes.distribution.java import java_for
-from harness.runtimes.distribution.kafka import Kafka
+from harness.runtimes.distribution.kafka import Kafka, cached, look_for
+from harness.runtimes.distribution.kafka import kafka as fetched
 from harness.runtimes.docker import base, engine
 
+BASE_VARIABLE: Final = "LINKFLAP_BASE"
 LIBS: Final = Path("/opt/kafka/libs")
 TOXIPROXY: Final = "/usr/local/bin/toxiproxy-server"
 _DOCKERFILE: Final = Path(__file__).parent / "image" / "Dockerfile"
@@ -50,14 +53,26 @@ def tag(kafka: Kafka, base_image: str) -> str:
 
 
 def found(kafka: Kafka, base_image: str | None = None) -> Image | None:
-    """The image, if it was built. Raises SetupError when the engine does not answer."""
-    name = tag(kafka, base_image or base.name(java_for(kafka.version)))
+    """The image, if it was built. Raises SetupError when the engine does not answer.
+
+    `base_image` is by default the one of $LINKFLAP_BASE, else the one made from this machine's Java.
+    """
+    name = tag(kafka, base_image or os.environ.get(BASE_VARIABLE) or base.name(java_for(kafka.version)))
     with engine.asked(f"look for image {name}", kind=SetupError):
         try:
             image = engine.client().images.get(name)
         except ImageNotFound:
             return None
     return Image(tag=name, id=str(image.id).removeprefix("sha256:"), java=int(image.labels[_JAVA]))
+
+
+def there(asked: str, base_image: str | None = None) -> Image | None:
+    """The image of a `ClusterSpec.kafka`, if it was built; fetches nothing. Raises InputError and SetupError."""
+    local = look_for(asked)
+    engine.client()
+    if local is None and cached(asked) is None:
+        return None
+    return found(local or fetched(asked), base_image)
 
 
 def ready(kafka: Kafka, base_image: str | None = None) -> Image:
@@ -98,6 +113,7 @@ def _base(kafka: Kafka, asked: str | None) -> str:
     """The name of a base that is in the engine. Raises SetupError."""
     client = engine.client()
     own = base.name(java_for(kafka.version))
+    asked = asked or os.environ.get(BASE_VARIABLE)
     name = asked or own
     with engine.asked(f"look for image {name}", kind=SetupError):
         try:
@@ -126,10 +142,10 @@ def _check_architecture(about: dict[str, Any]) -> None:
 
 def _java_in(name: str) -> int:
     """The feature release of the Java on an image's PATH."""
-    with engine.asked(f"run java in {name}", kind=SetupError):
+    with engine.claimed("base") as labels, engine.asked(f"run java in {name}", kind=SetupError):
         try:
             said = engine.client().containers.run(
-                name, ["java", "-version"], remove=True, stderr=True, network_mode="none", labels=engine.labels("base")
+                name, ["java", "-version"], remove=True, stderr=True, network_mode="none", labels=labels
             )
         except ContainerError as error:
             raise SetupError(f"java in image {name} failed ({engine.reason(error)}); name another with --base") from error

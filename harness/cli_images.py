@@ -1,0 +1,54 @@
+"""Command line for the images of the docker runtime: `images build`, `images check`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from harness.model.errors import FAILED
+from harness.model.topology import DEFAULT_KAFKA
+
+_kafka = click.option(
+    "--kafka", "asked", multiple=True, default=(DEFAULT_KAFKA,), show_default=True, help="Version, or directory of jars."
+)
+_base = click.option(
+    "--base", envvar="LINKFLAP_BASE", help="Image with Java 17 or later on its PATH; by default one is made from this Java."
+)
+
+
+@click.group()
+def images() -> None:
+    """Images of the docker runtime: real Kafka and Toxiproxy, from what was fetched on this machine."""
+
+
+@images.command()
+@_kafka
+@_base
+def build(asked: Sequence[str], base: str | None) -> int:
+    """Builds the image of each Kafka that has none yet. Runs build what they lack by themselves."""
+    from harness.runtimes.distribution.kafka import kafka
+    from harness.runtimes.docker.image import ready
+
+    for one in asked:
+        image = ready(kafka(one), base)
+        click.echo(f"{image.tag} with Java {image.java}")
+    if base:
+        click.echo(f"runs take it while LINKFLAP_BASE={base} is set", err=True)
+    return 0
+
+
+@images.command()
+@_kafka
+@_base
+def check(asked: Sequence[str], base: str | None) -> int:
+    """Tells which images are there; builds and fetches none. Exit code 255 when one is missing."""
+    from harness.runtimes.docker.image import there
+
+    missing = False
+    for one in asked:
+        image = there(one, base)
+        missing |= image is None
+        mend = f"Kafka {one} has no image yet; make it: linkflap images build --kafka {one}"
+        click.echo(f"{image.tag} with Java {image.java}" if image else mend)
+    return FAILED if missing else 0
