@@ -10,6 +10,7 @@ from crc32c import crc32c
 
 from harness.capture.folders import Asked, record
 from harness.model.topology import LinkSpec
+from harness.rundir import RunReader
 from spark_verify import tables
 from spark_verify.assemble import damage_of, views
 from spark_verify.checks import REGISTRY
@@ -29,6 +30,12 @@ def asked(logs: Mapping[str, Path], *links: str, promotions: Mapping[tuple[str, 
 def judged(folder: Path, wanted: Asked) -> Judgement:
     """Makes the run directory and judges it."""
     record(folder, wanted, "linkflap verify --logs")
+    return judged_again(folder)
+
+
+def judged_again(folder: Path) -> Judgement:
+    """Judges a run directory, of a recorded run too, but for what takes several partitions to see."""
+    recorded = RunReader(folder).run.recorded
     rows: list[tables.FindingRow] = []
     for view in views(folder):
         rows += [
@@ -37,7 +44,7 @@ def judged(folder: Path, wanted: Asked) -> Judgement:
             )
             for d in damage_of(view)
         ]
-        rows += [row for check in REGISTRY.values() if check.from_bytes for row in tables.examine(check, view)]
+        rows += [row for check in REGISTRY.values() if recorded or check.from_bytes for row in tables.examine(check, view)]
     return judge(folder, rows, list(REGISTRY.values()))
 
 

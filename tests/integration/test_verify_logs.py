@@ -1,0 +1,79 @@
+"""Logs without a history through Spark and the command line: one job for all moments of the real logs, and for bad ones."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from harness.capture.folders import record
+from harness.cli import linkflap
+from harness.model.verdict import Verdict
+from spark_verify.verify import verify
+from tests.copied_logs import BAD, KIP_1279, asked, judged_again, sound
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+MOMENTS = ("1-before-stop", "2-after-stop", "3-diverged", "4-after-failback", "5-a-stopped")
+
+
+@pytest.fixture(scope="module")
+def judgements(spark, tmp_path_factory):
+    """By name: every moment in the direction of the mirror, one against it, and a run for each kind of bad file."""
+    root = tmp_path_factory.mktemp("logs")
+    wanted = {m: asked({n: KIP_1279 / m / n for n in "AB"}, "A->B", "B->A") for m in MOMENTS}
+    wanted["against"] = asked({n: KIP_1279 / "3-diverged" / n for n in "AB"}, "B->A")
+    for what, (spoil, _) in BAD.items():
+        folder = root / f"{what}-logs"
+        for cluster in "AB":
+            sound(folder / cluster / "fine-0")
+            path = sound(folder / cluster / "orders-0")
+        spoil(path)
+        wanted[what] = asked({n: folder / n for n in "AB"}, "A->B")
+    for name, each in wanted.items():
+        record(root / name, each, "linkflap verify --logs")
+    found = verify([root / name for name in wanted], spark=spark)
+    return dict(zip(wanted, found, strict=True))
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_every_moment_of_a_sound_mirror_is_valid(judgements, moment):
+    judgement = judgements[moment]
+    assert judgement.verdict is Verdict.VALID, judgement.document["reason"]
+    assert json.loads((judgement.folder / "verdict.json").read_bytes())["verdict"] == "valid"
+
+
+def test_diverged_logs_are_invalid_where_they_part(judgements):
+    found = {(a.kind, a.partition, a.offset) for a in judgements["against"].anomalies}
+    assert found == {("byte-divergence", 0, 21), ("byte-divergence", 0, 22), ("byte-divergence", 1, 8)}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_files_are_named_and_never_valid(judgements, what):
+    judgement = judgements[what]
+    assert judgement.verdict in (Verdict.UNKNOWN, Verdict.INVALID)
+    reason = next(c.reason for c in judgement.checks if c.name == "recording")
+    assert BAD[what][1] in reason
+    assert {a.topic for a in judgement.anomalies} <= {"orders"}
+    assert next(c for c in judgement.checks if c.name == "byte-equality").examined["B/mirrored"] >= 6
+
+
+def test_spark_says_what_the_kernels_say(judgements):
+    for name, judgement in judgements.items():
+        assert judged_again(judgement.folder).document == judgement.document, name
+
+
+def test_the_command_makes_a_folder_with_verdict_and_report(tmp_path, spark):
+    out = tmp_path / "judged"
+    logs = [text for name in "AB" for text in ("--logs", f"{name}={KIP_1279 / '3-diverged' / name}")]
+    arguments = ["verify", *logs, "--link", "B->A", "--out", str(out), "--json"]
+    result = CliRunner().invoke(linkflap, arguments, standalone_mode=False)
+    assert result.exception is None, result.output
+    assert result.return_value == 1
+    document = json.loads(result.stdout)
+    assert (document["verdict"], document["runtime"], document["mirror"]) == ("invalid", "files", "exact")
+    assert "byte-divergence" in (out / "report.html").read_text()
+    assert json.loads((out / "verdict.json").read_bytes()) == document
+    again = CliRunner().invoke(linkflap, ["verify", str(out)], standalone_mode=False)
+    assert again.return_value == 1
+    assert f"linkflap explain {out} 1" in again.stdout

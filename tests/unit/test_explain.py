@@ -1,0 +1,117 @@
+"""Explaining: one anomaly, with the bytes of both sides and the operations that touch it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from harness.cli import linkflap
+from harness.model.errors import InputError
+from spark_verify.explain import explain
+from tests.copied_logs import KIP_1279, asked, judged, judged_again
+from tests.kafka_log import ABORT, batches_in, field_of, rewrite, with_marker_kind
+from tests.synthetic import DIED, TOPIC, write_run
+
+
+def written(judgement):
+    """The folder with its verdict, as `linkflap verify` leaves it."""
+    (judgement.folder / "verdict.json").write_bytes(msgspec.json.encode(judgement.document))
+    return judgement.folder
+
+
+@pytest.fixture
+def diverged(tmp_path) -> Path:
+    return written(judged(tmp_path / "run", asked({n: KIP_1279 / "3-diverged" / n for n in "AB"}, "B->A")))
+
+
+@pytest.fixture
+def aborted(tmp_path) -> tuple[Path, int]:
+    """A recorded run in whose log of A the second transaction ends in ABORT, although its commit returned ok."""
+    root = write_run(tmp_path / "run")
+    path = root / "captures" / DIED / "A" / "1" / f"{TOPIC}-0" / f"{0:020}.log"
+    data = [each for _, each in batches_in(path)]
+    data[3] = with_marker_kind(data[3], ABORT)
+    rewrite(path, data)
+    return written(judged_again(root)), field_of(data[3], "base_offset")
+
+
+def test_both_sides_are_shown_around_the_place(diverged):
+    told = explain(diverged, "byte-equality:A:tx-0@22")
+    assert told.promised.startswith("Where a mirror keeps offsets")
+    assert told.meaning.startswith("A batch at the same offset has another")
+    assert told.there == (
+        "A/0 has data at 22-23 (leader epoch 2, CRC 28cfd9f8); B/0 has MIRROR_PID_RESET at 22 (leader epoch 13, CRC 8a0e3187)"
+    )
+    ours, theirs = told.sides
+    assert [(b["base_offset"], b["kind"]) for b in ours.batches] == [(18, "data"), (21, "COMMIT"), (22, "data")]
+    assert [(b["base_offset"], b["kind"]) for b in theirs.batches] == [
+        (18, "data"), (21, "ABORT"), (22, "MIRROR_PID_RESET"), (23, "data"), (26, "transactional"),
+    ]  # fmt: skip
+    assert [(r["offset"], r["value_bytes"]) for r in ours.records] == [(22, 6), (23, 6)]
+    assert told.total == 0
+
+
+def test_a_number_and_a_place_name_the_same(diverged):
+    first = explain(diverged, "1")
+    assert first.of == 3
+    assert explain(diverged, first.anomaly.place) == first
+
+
+def test_the_operations_and_polls_that_touch_it_are_shown(aborted):
+    root, offset = aborted
+    told = explain(root, f"commit-aborted:A:{TOPIC}-0@{offset}")
+    assert told.anomaly.kind == "commit-aborted"
+    assert {(row.phase, row.number) for row in told.operations} == {("invoke", (1 << 40) + 1), ("return", (1 << 40) + 1)}
+    (side,) = (s for s in told.sides if s.cluster == "A")
+    assert f"A/1 has ABORT of producer 0 epoch 0 at {offset}" in told.there
+    assert [b["kind"] for b in side.batches if b["base_offset"] == offset] == ["ABORT"]
+
+
+def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(aborted):
+    root, _ = aborted
+    verdict = json.loads((root / "verdict.json").read_bytes())
+    number = next(n for n, a in enumerate(verdict["anomalies"], start=1) if a["check"] == "lost-write")
+    told = explain(root, str(number))
+    uid = told.anomaly.evidence["uid"]
+    assert any(g.first_uid <= uid < g.first_uid + g.count for row in told.operations for g in row.sends)
+    assert {poll.reader for poll in told.polls} == {"r1"}
+    shown = [r for side in told.sides for r in side.records if r["uid"] == uid]
+    assert shown
+    assert {r["operation"] for r in shown} == {told.operations[0].number}
+
+
+def test_what_names_nothing_is_refused(diverged, tmp_path):
+    for name, said in (("0", "has 3"), ("4", "has 3"), ("x", "names no anomaly"), ("lost-write:A:tx-0@1", "has no anomaly")):
+        with pytest.raises(InputError, match=said):
+            explain(diverged, name)
+    with pytest.raises(InputError, match="no verdict"):
+        explain(tmp_path, "1")
+    (diverged / "verdict.json").write_text("{")
+    with pytest.raises(InputError, match="cannot be read"):
+        explain(diverged, "1")
+    (diverged / "verdict.json").write_text("{}")
+    with pytest.raises(InputError, match="has no anomaly to explain"):
+        explain(diverged, "1")
+
+
+def test_the_command_prints_text_or_one_document(diverged):
+    text = CliRunner().invoke(linkflap, ["explain", str(diverged), "2"], standalone_mode=False).stdout
+    assert text.startswith("byte-divergence  byte-equality:A:tx-0@22  (anomaly 2 of 3)")
+    assert "no operation of the history touches it" in text
+    result = CliRunner().invoke(linkflap, ["explain", "--json", str(diverged), "2"], standalone_mode=False)
+    document = json.loads(result.stdout)
+    assert document["anomaly"]["offset"] == 22
+    assert [side["cluster"] for side in document["sides"]] == ["A", "B"]
+
+
+def test_operations_are_told_in_words(aborted):
+    root, offset = aborted
+    text = (
+        CliRunner().invoke(linkflap, ["explain", str(root), f"commit-aborted:A:{TOPIC}-0@{offset}"], standalone_mode=False).stdout
+    )
+    assert "p1 #1099511627777 transaction on A, commit asked" in text
+    assert "p1 #1099511627777 transaction on A, commit ok" in text
