@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from docker.errors import BuildError, ContainerError, ImageNotFound
+from docker.errors import BuildError, ImageNotFound
 from filelock import FileLock
 
 from harness.model.errors import SetupError
@@ -34,6 +34,8 @@ _REPOSITORY: Final = "linkflap-kafka"
 _JAVA: Final = "linkflap.java"
 # Of every file in the image: a class archive remembers its jars' times.
 _TIME: Final = 1_700_000_000
+_OTHER_BASE: Final = f"name another with --base or ${BASE_VARIABLE}"
+_JAVA_WITHIN: Final = 60
 _SAME_ARCHITECTURE: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -122,9 +124,10 @@ def _base(kafka: Kafka, asked: str | None) -> str:
         except ImageNotFound:
             pass
     if asked and asked != own:
-        with engine.asked(
-            f"pull the base image {asked}; leave --base away to make one from this machine's Java", kind=SetupError
-        ):
+        mend = (
+            f"leave --base (${BASE_VARIABLE}) away to make one from this machine's Java, or see that its registry can be reached"
+        )
+        with engine.asked(f"pull the base image {asked}", kind=SetupError, mend=mend):
             client.images.pull(asked)
         return asked
     _check_architecture(client.info())
@@ -142,16 +145,17 @@ def _check_architecture(about: dict[str, Any]) -> None:
 
 def _java_in(name: str) -> int:
     """The feature release of the Java on an image's PATH."""
-    with engine.claimed("base") as labels, engine.asked(f"run java in {name}", kind=SetupError):
+    with engine.claimed("base") as labels, engine.asked(f"run java in {name}", kind=SetupError, mend=_OTHER_BASE):
+        container = engine.client().containers.create(name, ["java", "-version"], network_mode="none", labels=labels)
         try:
-            said = engine.client().containers.run(
-                name, ["java", "-version"], remove=True, stderr=True, network_mode="none", labels=labels
-            )
-        except ContainerError as error:
-            raise SetupError(f"java in image {name} failed ({engine.reason(error)}); name another with --base") from error
+            container.start()
+            container.wait(timeout=_JAVA_WITHIN)
+            said = container.logs()
+        finally:
+            container.remove(force=True, v=True)
     release = re.search(r'version "(\d+)', said.decode(errors="replace"))
     if release is None or int(release[1]) < 17:
-        raise SetupError(f"the Java of image {name} is not 17 or later; name another with --base")
+        raise SetupError(f"the Java of image {name} is not 17 or later; {_OTHER_BASE}")
     return int(release[1])
 
 

@@ -1,0 +1,221 @@
+"""What is the docker runtime's own: images, whose containers are whose, what is left when the harness dies, what it says."""
+
+import json
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from harness.model.errors import EnvironmentFailure, SetupError
+from harness.model.topology import DEFAULT_KAFKA, ClusterSpec
+from harness.model.wait import until
+from harness.runtimes import cleanup, ledger, runtime
+from harness.runtimes.distribution.kafka import kafka
+from tests.on_runtimes import Events, skip_without, topology
+
+pytestmark = pytest.mark.integration
+
+HARNESS = """
+import json, sys
+from harness.runtimes import cleanup, runtime
+from tests.on_runtimes import Events, topology
+from harness.model.topology import ClusterSpec
+
+with cleanup.temporary_folder() as folder:
+    with runtime("docker")(topology(ClusterSpec(name="A")), folder=folder, recorder=Events()) as deployment:
+        deployment.clusters["A"].brokers[1].pause()
+        print(json.dumps(str(folder)), flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """The engine's client, with the image built."""
+    skip_without("docker")
+    from harness.runtimes.docker import engine, image
+
+    image.ready(kafka(DEFAULT_KAFKA))
+    return engine.client()
+
+
+@pytest.fixture
+def bystanders(engine):
+    """A container, a network and a volume of somebody else: nobody may touch them."""
+    from harness.runtimes.docker import image
+
+    name = f"not-linkflaps-{os.getpid()}"
+    container = engine.containers.create(image.ready(kafka(DEFAULT_KAFKA)).id, ["java", "-version"], name=name)
+    network = engine.networks.create(name)
+    volume = engine.volumes.create(name)
+    try:
+        yield
+        container.reload()
+        network.reload()
+        volume.reload()
+    finally:
+        container.remove(force=True)
+        network.remove()
+        volume.remove()
+
+
+def of(engine, owner: ledger.Identity) -> list[str]:
+    """The containers and networks that one process made."""
+    from harness.runtimes.docker import leftovers
+
+    mine = {"label": f"{leftovers.OWNER}={leftovers.owner_label(owner)}"}
+    containers = engine.containers.list(all=True, filters=mine, ignore_removed=True)
+    return [thing.name for thing in (*containers, *engine.networks.list(filters=mine))]
+
+
+def volumes(engine) -> set[str]:
+    return {volume.name for volume in engine.volumes.list()}
+
+
+@pytest.fixture
+def harness(engine, tmp_path, monkeypatch):
+    """A harness process with a ledger of its own and a broker that is paused; its identity and its children."""
+    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
+    process = subprocess.Popen(
+        [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert json.loads(process.stdout.readline())
+        owner = ledger.identify(process.pid)
+        assert len(of(engine, owner)) == 3, "a broker, a toxiproxy-server, a network"
+        yield process, owner
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_after_a_normal_end_nothing_is_left_and_nothing_else_was_touched(engine, bystanders, tmp_path):
+    before = volumes(engine)
+    me = ledger.own().owner
+    with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
+        assert len(of(engine, me)) == 3
+        assert ledger.own().engines
+        assert len(ledger.own().contained) == 2, "the memory of a broker and a toxiproxy-server"
+    assert of(engine, me) == []
+    assert volumes(engine) == before
+    assert not ledger.own().engines
+    assert not ledger.own().contained
+    assert not ledger.own().ports
+    broker = deployment.clusters["A"].brokers[1]
+    assert broker.log.read_text(), "what it logged outlives its container"
+    deployment.close()
+
+
+def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(engine, bystanders, harness):
+    process, owner = harness
+    before = volumes(engine)
+    process.kill()
+    process.wait()
+    until(lambda: not of(engine, owner), within=60, what="its things to be gone", every=0.2, state=lambda: of(engine, owner))
+    until(lambda: not ledger.entries(), within=60, what="its entry to be gone", state=ledger.entries)
+    assert volumes(engine) <= before
+
+
+def test_clean_does_what_a_dead_watchdog_cannot(engine, bystanders, harness):
+    process, owner = harness
+    for child in psutil.Process(process.pid).children(recursive=True):
+        if "harness.runtimes.cleanup" in child.cmdline():
+            child.kill()
+    assert cleanup.clean() == [], "what a living harness holds is not touched"
+    process.kill()
+    process.wait()
+    left = of(engine, owner)
+    assert left
+    removed = cleanup.clean()
+    assert all(any(name in line for line in removed) for name in left)
+    assert of(engine, owner) == []
+    assert ledger.entries() == []
+
+
+def test_what_cannot_be_removed_now_is_not_forgotten(engine, harness, monkeypatch):
+    """The engine is down when the harness is cleaned up after."""
+    process, owner = harness
+    for child in psutil.Process(process.pid).children(recursive=True):
+        if "harness.runtimes.cleanup" in child.cmdline():
+            child.kill()
+    process.kill()
+    process.wait()
+    with monkeypatch.context() as without:
+        without.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+        assert any("linkflap clean" in line for line in cleanup.clean())
+    assert of(engine, owner)
+    cleanup.clean()
+    assert of(engine, owner) == []
+
+
+def test_a_container_that_somebody_removed_is_a_dead_broker(engine, tmp_path):
+    with runtime("docker")(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
+        broker = deployment.clusters["A"].brokers[1]
+        mine = {"label": "linkflap.deployment", "name": "a-1"}
+        (container,) = [c for c in engine.containers.list(filters=mine) if c.name in of(engine, ledger.own().owner)]
+        container.remove(force=True)
+        assert broker.state == "stopped"
+        with pytest.raises(SetupError, match="could not start container a-1"):
+            broker.start()
+
+
+def test_no_engine_is_one_sentence():
+    """In a process of its own: this one has a client already."""
+    program = "from harness.runtimes.docker import engine; engine.client()"
+    environment = {**os.environ, "DOCKER_HOST": "tcp://127.0.0.1:1"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("harness.model.errors.SetupError: no Docker engine answers")
+    assert "--runtime process needs none" in last
+
+
+def test_a_base_that_cannot_be_pulled_is_named_with_the_mend(engine):
+    from harness.runtimes.docker import image
+
+    with pytest.raises(SetupError, match=r"could not pull the base image 127\.0\.0\.1:1/none:1 .* leave --base"):
+        image.ready(kafka(DEFAULT_KAFKA), "127.0.0.1:1/none:1")
+
+
+def test_a_base_without_a_java_is_refused(engine):
+    """The base is whatever the user names: it is asked before anything is built on it."""
+    import io
+    import tarfile
+
+    from harness.runtimes.docker import image
+
+    empty = io.BytesIO()
+    tarfile.open(fileobj=empty, mode="w").close()
+    name = f"linkflap-test:no-java-{os.getpid()}"
+    repository, _, tag = name.partition(":")
+    engine.api.import_image_from_data(empty.getvalue(), repository=repository, tag=tag)
+    try:
+        with pytest.raises(SetupError, match="run java in linkflap-test"):
+            image.ready(kafka(DEFAULT_KAFKA), name)
+    finally:
+        engine.images.remove(name)
+    assert of(engine, ledger.own().owner) == []
+
+
+def test_errors_of_the_engine_are_of_the_environment(engine):
+    from docker.errors import APIError
+
+    from harness.runtimes.docker.engine import asked
+
+    with pytest.raises(EnvironmentFailure, match="could not fill the glass"), asked("fill the glass"):
+        raise APIError("no water")
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.usefixtures("engine")
+class TestTheMainJob:
+    @pytest.mark.linkflap(scenario="link-flap", runtime="docker", seed=1279)
+    def test_with_the_shadow(self, linkflap_run):
+        assert linkflap_run.verdict == "valid", linkflap_run.why
+
+    @pytest.mark.linkflap(scenario="link-flap", runtime="docker", mirror="mm2", seed=1279)
+    def test_with_mirrormaker(self, linkflap_run):
+        assert linkflap_run.verdict == "valid", linkflap_run.why

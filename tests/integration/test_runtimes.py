@@ -1,0 +1,253 @@
+"""What every runtime promises, on real clusters of the released Kafka: started, broken, restarted, mixed, side by side."""
+
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+from confluent_kafka import KafkaException
+
+from harness.capture.logs import copy_segments
+from harness.model.errors import SetupError
+from harness.model.topology import ClusterSpec
+from harness.model.wait import until
+from harness.runtimes import ledger, runtime
+from harness.runtimes.kraft import readiness
+from tests.on_runtimes import EVERY, Events, create, in_sync, produce, skip_without, topology, values
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def on(request):
+    """The name of a runtime that this machine has."""
+    skip_without(request.param)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def pair(on, tmp_path_factory):
+    """Two single-broker clusters and a link."""
+    events = Events()
+    asked = topology(ClusterSpec(name="A"), ClusterSpec(name="B"), links=("A->B",))
+    with runtime(on)(asked, folder=tmp_path_factory.mktemp("pair"), recorder=events) as deployment:
+        yield deployment, events
+
+
+def test_a_pair_is_up_and_its_links_are_proven(pair):
+    deployment, events = pair
+    assert set(deployment.links) == {"A->B", "B->A", "*->A", "*->B"}
+    assert events.of("link-proven") == set(deployment.links)
+    assert events.of("cluster-ready") == {"A", "B"}
+    for cluster in deployment.clusters.values():
+        assert cluster.kafka == "4.3.1"
+        assert [broker.state for broker in cluster.brokers.values()] == ["running"]
+    assert len({cluster.id for cluster in deployment.clusters.values()}) == 2
+
+
+def test_the_release_runs_with_the_features_it_defaults_to(pair):
+    deployment, _ = pair
+    features = readiness.finalized_features(deployment.clusters["A"].bootstrap)
+    assert features is not None
+    assert features["transaction.version"] == 2
+    assert features["group.version"] == 1
+    assert features["eligible.leader.replicas.version"] == 1
+
+
+@pytest.mark.parametrize("link", ["A->B", "*->A"])
+def test_records_go_through_a_link_and_a_cut_link_refuses_only_its_own_path(pair, link):
+    deployment, _ = pair
+    topic = f"through-{uuid.uuid4().hex}"
+    create(deployment.clusters["A"], topic)
+    produce(deployment.links[link].bootstrap, topic, b"proxied")
+    deployment.links[link].cut()
+    try:
+        with pytest.raises(KafkaException):
+            produce(deployment.links[link].bootstrap, topic, b"never", within=2)
+        produce(deployment.clusters["A"].bootstrap, topic, b"direct")
+    finally:
+        deployment.links[link].restore()
+    assert values(deployment.links[link].bootstrap, topic, 2) == [b"proxied", b"direct"]
+
+
+def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair):
+    link = pair[0].links["A->B"]
+    plain = link.round_trip(within=10)
+    link.add_toxic("latency", "responses", {"latency": 200}, owner="one")
+    assert link.round_trip(within=10) > plain + 0.15
+    link.cut(owner="two")
+    assert link.round_trip(within=2) is None
+    link.restore(owner="two")
+    assert link.enabled
+    link.clear(owner="one")
+    assert not link.toxics()
+    assert link.round_trip(within=10) < 0.15
+    assert link.transfer(size=1 << 18, within=30) > 1 << 16
+    assert link.delivers_requests(within=30)
+
+
+def test_kill_start_stop_start_keep_the_data(pair, tmp_path):
+    deployment, _ = pair
+    cluster = deployment.clusters["B"]
+    broker = cluster.brokers[1]
+    create(cluster, "kept")
+    produce(cluster.bootstrap, "kept", b"1")
+    pid, address = broker.pid, broker.client_address
+    broker.kill()
+    assert broker.state == "stopped"
+    assert not psutil.pid_exists(pid)
+    assert list(broker.log_dir.glob("kept-0/*.log")), "the log must be readable when the broker is dead"
+    copy_segments(broker.log_dir / "kept-0", tmp_path / "kept-0")
+    assert sum(path.stat().st_size for path in (tmp_path / "kept-0").glob("*.log"))
+    broker.start()
+    assert broker.client_address == address
+    produce(cluster.bootstrap, "kept", b"2")
+    broker.stop()
+    assert broker.state == "stopped"
+    broker.start()
+    produce(cluster.bootstrap, "kept", b"3")
+    assert values(cluster.bootstrap, "kept", 3) == [b"1", b"2", b"3"]
+    assert "shut down" in broker.log.read_text()
+
+
+def test_a_paused_broker_answers_nothing_until_it_is_resumed(pair):
+    deployment, _ = pair
+    broker = deployment.clusters["B"].brokers[1]
+    broker.pause()
+    try:
+        assert broker.state == "paused"
+        assert readiness.seen_brokers(broker.client_address) == frozenset()
+    finally:
+        broker.resume()
+    assert broker.state == "running"
+    until(lambda: readiness.seen_brokers(broker.client_address), within=60, what="the broker to answer")
+
+
+def test_a_paused_broker_can_be_killed(pair):
+    broker = pair[0].clusters["B"].brokers[1]
+    broker.pause()
+    broker.kill()
+    assert broker.state == "stopped"
+    broker.start()
+
+
+def test_a_service_runs_in_its_folder_and_leaves_a_log(pair):
+    deployment, _ = pair
+    # Any main class will do; this one reads a file and stays until it is told to end.
+    service = deployment.service(
+        "perf",
+        main="org.apache.kafka.tools.ProducerPerformance",
+        kafka="4.3.1",
+        files={"producer.properties": f"bootstrap.servers={deployment.clusters['A'].inner_bootstrap}\n"},
+        arguments=[
+            "--topic",
+            "none",
+            "--num-records",
+            "1",
+            "--record-size",
+            "1",
+            "--throughput",
+            "-1",
+            "--producer.config",
+            "producer.properties",
+        ],
+    )
+    assert not service.alive
+    service.start()
+    until(lambda: "none" in service.log.read_text(), within=60, what="the service to complain of its topic")
+    service.pause()
+    service.resume()
+    assert service.alive
+    service.stop()
+    assert not service.alive
+    service.start()
+    service.kill()
+    assert not service.alive
+
+
+def test_leased_ports_differ_and_are_given_back(pair):
+    deployment, _ = pair
+    ports = {deployment.free_port() for _ in range(5)}
+    assert len(ports) == 5
+    assert ports <= set(ledger.own().ports)
+
+
+def test_a_broker_that_dies_at_start_says_its_last_words(tmp_path, on):
+    with runtime(on)(topology(ClusterSpec(name="A")), folder=tmp_path, recorder=Events()) as deployment:
+        broker = deployment.clusters["A"].brokers[1]
+        broker.stop()
+        properties = tmp_path / "A" / "1" / "server.properties"
+        properties.write_text(properties.read_text() + "num.io.threads=none\n")
+        with pytest.raises(SetupError, match=r"broker A/1 ended with status 1 while starting; .*num\.io\.threads") as raised:
+            broker.start()
+        assert str(tmp_path / "A" / "1") in str(raised.value)
+        assert "\n" not in str(raised.value)
+    assert broker.state == "stopped"
+    with pytest.raises(SetupError, match="its deployment is closed"):
+        broker.start()
+
+
+def test_three_brokers_survive_kill_9_of_one(tmp_path, on):
+    asked = topology(ClusterSpec(name="A", brokers=3))
+    with runtime(on)(asked, folder=tmp_path, recorder=Events()) as deployment:
+        cluster = deployment.clusters["A"]
+        assert readiness.seen_brokers(cluster.brokers[1].client_address) == {1, 2, 3}
+        create(cluster, "replicated", replicas=3)
+        produce(cluster.bootstrap, "replicated", b"before")
+        victim = cluster.brokers[in_sync(cluster, "replicated").pop()]
+        victim.kill()
+        produce(cluster.bootstrap, "replicated", b"without")
+        until(lambda: in_sync(cluster, "replicated") == {1, 2, 3} - {victim.id}, within=60, what="the ISR to shrink")
+        victim.start()
+        until(lambda: in_sync(cluster, "replicated") == {1, 2, 3}, within=60, what="the ISR to be full again")
+        produce(cluster.bootstrap, "replicated", b"after")
+        assert values(cluster.bootstrap, "replicated", 3) == [b"before", b"without", b"after"]
+        pids = [broker.pid for broker in cluster.brokers.values()]
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_two_deployments_at_once_share_nothing(tmp_path, on):
+    met = threading.Barrier(2)
+
+    def run(name: str) -> tuple[set[int], str]:
+        with runtime(on)(topology(ClusterSpec(name="A")), folder=tmp_path / name, recorder=Events()) as deployment:
+            cluster = deployment.clusters["A"]
+            met.wait(120)
+            create(cluster, name)
+            assert produce(deployment.links["*->A"].bootstrap, name, b"x") == 0
+            met.wait(120)
+            return {int(address.rpartition(":")[2]) for address in cluster.bootstrap.split(",")}, cluster.id
+
+    with ThreadPoolExecutor(2) as pool:
+        (ports_1, id_1), (ports_2, id_2) = pool.map(run, ["one", "two"])
+    assert not ports_1 & ports_2
+    assert id_1 != id_2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("version", ["4.1.2", "3.9.2"])
+def test_versions_mix_in_one_topology(tmp_path, version, on):
+    asked = topology(ClusterSpec(name="A", kafka=version), ClusterSpec(name="B"), links=("A->B",))
+    with runtime(on)(asked, folder=tmp_path, recorder=Events()) as deployment:
+        assert {name: cluster.kafka for name, cluster in deployment.clusters.items()} == {"A": version, "B": "4.3.1"}
+        for cluster in deployment.clusters.values():
+            create(cluster, "mixed")
+            assert produce(cluster.bootstrap, "mixed", b"x") == 0
+
+
+@pytest.mark.nightly
+def test_a_directory_of_jars_runs(tmp_path, monkeypatch, on):
+    """A KIP author's own build: here the released jars, in a place that nobody pinned."""
+    from harness.runtimes.distribution.kafka import kafka
+
+    mine = tmp_path / "mine" / "libs"
+    mine.mkdir(parents=True)
+    for jar in kafka("4.3.1").jars:
+        (mine / jar.name).symlink_to(jar)
+    monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "cache"))
+    with runtime(on)(
+        topology(ClusterSpec(name="A", kafka=str(mine.parent))), folder=tmp_path / "run", recorder=Events()
+    ) as deployment:
+        create(deployment.clusters["A"], "own")
+        assert produce(deployment.clusters["A"].bootstrap, "own", b"x") == 0

@@ -1,0 +1,97 @@
+"""Clusters to try runtimes on, and the smallest clients: what tests of all runtimes share."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.model.clock import now
+from harness.model.errors import SetupError
+from harness.model.history import Event
+from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.model.wait import until
+from harness.runtimes import RUNTIMES
+
+QUIET = {"log_level": 0}
+EVERY = sorted(RUNTIMES)
+
+
+def skip_without(name: str) -> None:
+    """Skips the test, with the reason, where this machine has nothing that the runtime runs in."""
+    if name == "docker":
+        from harness.runtimes.docker import engine
+
+        try:
+            engine.client()
+        except SetupError as error:
+            pytest.skip(f"runtime docker is not tested here: {error}")
+
+
+class Events:
+    def __init__(self):
+        self.all: list[Event] = []
+
+    def event(self, kind, subject, **data):
+        self.all.append(Event(time=now(), kind=kind, subject=subject, data=data))
+        return self.all[-1]
+
+    def of(self, kind) -> set[str]:
+        return {event.subject for event in self.all if event.kind == kind}
+
+
+def topology(*clusters: ClusterSpec, links: tuple[str, ...] = ()) -> Topology:
+    specs = tuple(LinkSpec(source=link[0], destination=link[-1]) for link in links)
+    return Topology(clusters=clusters, links=specs)
+
+
+def create(cluster, topic: str, replicas: int = 1):
+    admin = AdminClient({**QUIET, "bootstrap.servers": cluster.bootstrap})
+    for future in admin.create_topics([NewTopic(topic, 1, replicas)], request_timeout=60).values():
+        future.result()
+
+
+def produce(bootstrap: str, topic: str, value: bytes, *, within: float = 60) -> int:
+    """The offset at which `value` was acknowledged by all."""
+    reports = []
+    producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": int(within * 1000)})
+    producer.produce(topic, value, on_delivery=lambda error, message: reports.append((error, message.offset())))
+    producer.flush(within + 5)
+    (error, offset), *rest = reports
+    assert not rest
+    if error is not None:
+        raise KafkaException(error)
+    return offset
+
+
+def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {
+            **QUIET,
+            "bootstrap.servers": bootstrap,
+            "group.id": uuid.uuid4().hex,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+
+    def enough() -> bool:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+        return len(found) >= count
+
+    try:
+        until(enough, within=60, what=f"{count} records", state=lambda: found)
+    finally:
+        consumer.close()
+    return found
+
+
+def in_sync(cluster, topic: str) -> set[int]:
+    admin = AdminClient({**QUIET, "bootstrap.servers": cluster.bootstrap})
+    return set(admin.list_topics(topic, timeout=10).topics[topic].partitions[0].isrs)
