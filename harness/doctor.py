@@ -37,6 +37,7 @@ from harness.runtimes.distribution import cache, java, kafka, toxiproxy_server
 _GIB: Final = 1 << 30
 _LOOK_WITHIN: Final = 10.0
 _DOCKER_WITHIN: Final = 3
+_IMAGES: Final = "linkflap-kafka"
 _PLENTY_OF_PORTS: Final = 300
 
 
@@ -314,7 +315,7 @@ def _look_at_docker() -> Finding:
     mend = "start the Docker engine, let this user talk to it, or set DOCKER_HOST"
     try:
         with contextlib.closing(docker.from_env(timeout=_DOCKER_WITHIN)) as client:
-            about = client.info()
+            about, images = client.info(), client.images.list(name=_IMAGES)
     except (DockerException, RequestException, OSError) as error:
         reason = " ".join(str(error).split())
         return Finding(name="docker", ok=False, says=f"no engine answers: {reason[:160]}", mend=mend, needed_by=needed)
@@ -324,9 +325,13 @@ def _look_at_docker() -> Finding:
         f"engine {about.get('ServerVersion', 'of unknown version')}, {theirs}, {int(about.get('MemTotal', 0)) / _GIB:.1f} GiB"
     )
     if same.get(theirs, theirs) != same.get(ours, ours):
-        emulated = f"the engine is {theirs} and this machine {ours}: images of one may be emulated on the other, and slow"
-        return Finding(name="docker", ok=None, says=version, mend=emulated, needed_by=needed)
-    return Finding(name="docker", ok=True, says=version, needed_by=needed)
+        other = f"this machine is {ours} and its Java no base there; name one: linkflap images build --base IMAGE"
+        return Finding(name="docker", ok=None, says=version, mend=other, needed_by=needed)
+    kept = sorted({tag.partition(":")[2].rpartition("-")[0] for image in images for tag in image.tags})
+    if DEFAULT_KAFKA not in kept:
+        first = "images are built on first use, or by: linkflap images build"
+        return Finding(name="docker", ok=None, says=f"{version}; no image of Kafka {DEFAULT_KAFKA}", mend=first, needed_by=needed)
+    return Finding(name="docker", ok=True, says=f"{version}; images of Kafka {', '.join(kept)}", needed_by=needed)
 
 
 LOOKS: Final[Sequence[Callable[[], Finding]]] = (

@@ -1,0 +1,69 @@
+"""Every registered runtime is what the registry promises, and what it makes has every method of the protocols, and no fewer."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+
+import pytest
+
+from harness.model import protocols
+from harness.model.errors import InputError
+from harness.model.topology import ClusterSpec, Topology
+from harness.runtimes import RUNTIMES, check, runtime
+from harness.runtimes.kraft.broker import KraftBroker
+from harness.runtimes.kraft.cluster import KraftCluster
+from harness.runtimes.kraft.deployment import KraftDeployment
+from harness.runtimes.kraft.running import Running
+from harness.runtimes.kraft.service import KafkaService
+from harness.runtimes.toxiproxy import ToxiproxyLink
+
+PROMISED = {
+    KraftBroker: protocols.Broker,
+    KraftCluster: protocols.Cluster,
+    KafkaService: protocols.Service,
+    KraftDeployment: protocols.Deployment,
+    ToxiproxyLink: protocols.Link,
+}
+
+
+def public(kind: type) -> dict[str, object]:
+    return {name: member for name, member in inspect.getmembers_static(kind) if not name.startswith("_")}
+
+
+def parameters(member: object) -> list[str]:
+    return list(inspect.signature(member).parameters) if inspect.isfunction(member) else ["a property"]
+
+
+def obeys(kind: type, protocol: type) -> None:
+    for name, member in public(protocol).items():
+        assert name in public(kind), f"{kind.__name__} has no {name}"
+        wanted, found = parameters(member), parameters(public(kind)[name])
+        assert found[: len(wanted)] == wanted, f"{kind.__name__}.{name}"
+
+
+@pytest.mark.parametrize("kind", PROMISED)
+def test_what_runtimes_make_obeys_its_protocol(kind):
+    obeys(kind, PROMISED[kind])
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_a_runtime_has_one_way_to_deploy(name):
+    assert list(inspect.signature(runtime(name)).parameters) == ["topology", "folder", "recorder"]
+    made = inspect.signature(runtime(name), eval_str=True).return_annotation
+    assert issubclass(made, KraftDeployment)
+    assert not inspect.isabstract(made)
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+@pytest.mark.parametrize("asked", ["9.9.9", "/nonexistent/libs"])
+def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name, asked):
+    with pytest.raises(InputError):
+        check(name, Topology(clusters=(ClusterSpec(name="A", kafka=asked),), links=()))
+
+
+@pytest.mark.parametrize(
+    ("module", "kind"), [("harness.runtimes.children", "Child"), ("harness.runtimes.docker.container", "Run")]
+)
+def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind):
+    obeys(getattr(import_module(module), kind), Running)
