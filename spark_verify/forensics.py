@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from harness.log import batches, layout
+from harness.model.payload import FOREIGN
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import ClusterSpec, Topology
 from spark_verify import evidence
@@ -29,7 +29,7 @@ from spark_verify.checks.logs import NOWHERE, read
 from spark_verify.evidence import Shown
 from spark_verify.plan import Captured, Key, RunPlan
 from spark_verify.rows import BATCHES, HISTORY, batch_rows
-from spark_verify.tables import FindingRow, combined, examine
+from spark_verify.tables import FindingRow, examine
 from spark_verify.view import Ints, PartitionView, Replica
 
 MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies} | {
@@ -37,7 +37,7 @@ MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for ki
     "record of these logs.",
     "producer-id-shared": "A producer id was used by two producers in one epoch, or its state was lost in between.",
 }
-CHECKS: Final = ("replica-agreement", "leader-epochs", "sequence-continuity", "marker-pairing", "producer-id-uniqueness")
+CHECKS: Final = ("replica-agreement", "leader-epochs", "sequence-continuity", "marker-pairing")
 _BREAKS: Final = frozenset({"sequence-gap", "sequence-repeat", "sequence-start"})
 
 
@@ -64,7 +64,6 @@ class Uses:
     """How producer ids were used in all partitions seen so far: (id, epoch) -> whether transactional -> a place."""
 
     seen: dict[tuple[int, int], dict[bool, Case]] = field(default_factory=lambda: defaultdict(dict))
-    clues: list[FindingRow] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,9 +95,6 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
         age = {"open_seconds": round((newest - began) / 1000, 1)}
         report.cases.append(_with(case, age))
     report.cases += _both_kinds(uses)
-    check = REGISTRY["producer-id-uniqueness"]
-    for row in combined(check, "", uses.clues):
-        report.cases.append(_case(row))
 
 
 def _partition(
@@ -110,6 +106,7 @@ def _partition(
         replicas=same, promotions={}, windows=(), ended=0, damage=(), homes={place[0]: cluster},
     )  # fmt: skip
     seen = view(planned, *place, pa.Table.from_batches(batch_rows(same), BATCHES), pa.Table.from_batches([], HISTORY))
+    seen = replace(seen, replicas=[_anonymous(replica) for replica in seen.replicas])
     logs = {(c.bounds.cluster, c.bounds.broker): evidence.log_of(c) for c in same}
     report.looked["partitions"] += 1
     for replica in seen.replicas:
@@ -120,21 +117,25 @@ def _partition(
     report.looked["bytes"] += sum(c.size for c in same)
     for canonical in (r for r in seen.replicas if r.canonical):
         log = logs[canonical.cluster, canonical.broker]
-        report.cases += _judged(seen, canonical, logs, report, uses)
+        report.cases += _judged(seen, canonical, logs, report)
         open_ones += list(_open(seen, canonical, log))
         _note_uses(seen, log, uses)
         return int(log.headers.max_timestamp[log.headers.crc_ok].max(initial=0))
     return 0
 
 
-def _judged(seen: PartitionView, replica: Replica, logs: Logs, report: Report, uses: Uses) -> Iterator[Case]:
+def _anonymous(replica: Replica) -> Replica:
+    """Without linkflap's own payload ids: whoever relays records (MirrorMaker 2) writes several clients' with one producer id."""
+    nobody = np.full(len(replica.records), FOREIGN, np.int64)
+    return replace(replica, records=replace(replica.records, uid=nobody, operation=nobody))
+
+
+def _judged(seen: PartitionView, replica: Replica, logs: Logs, report: Report) -> Iterator[Case]:
     log = logs[replica.cluster, replica.broker]
     gaps = np.cumsum(evidence.holes(log)).astype(np.int64)
     for name in CHECKS:
         for row in examine(REGISTRY[name], seen):
-            if row.finding == "clue":
-                uses.clues.append(row)
-            elif row.finding == "crashed":
+            if row.finding == "crashed":
                 report.unreadable.append(f"{seen.topic}-{seen.partition}: {name} failed: {row.data.get('reason')}")
             elif row.finding == "found" and row.kind in _BREAKS and _compacted(log, gaps, row.offset):
                 report.explained += 1
@@ -225,7 +226,7 @@ def _with(case: Case, more: Mapping[str, object]) -> Case:
     return replace(case, evidence={**case.evidence, **more})
 
 
-def _case(row: FindingRow, logs: Logs = MappingProxyType({})) -> Case:
+def _case(row: FindingRow, logs: Logs) -> Case:
     shown = [s for (cluster, broker), log in sorted(logs.items()) for s in _shown(log, row.offset, of=f"{cluster}/{broker}")]
     return Case(
         kind=row.kind, cluster=row.cluster, topic=row.topic, partition=row.partition, offset=row.offset,

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from harness.cli import linkflap
 from tests.copied_logs import BAD, KIP_1279, sound
-from tests.kafka_log import COMMIT, batch, batches_in, changed, marker, record, rewrite, segment
+from tests.kafka_log import COMMIT, batch, batches_in, changed, marker, ours, record, rewrite, segment
 
 
 def look(*folders, code):
@@ -155,3 +155,14 @@ def test_topics_can_be_chosen(tmp_path):
     assert result.return_value == 0
     refused = CliRunner().invoke(linkflap, ["forensics", "--topics", "(", str(tmp_path)], standalone_mode=False)
     assert "no regular expression" in str(refused.exception)
+
+
+def test_a_relay_that_writes_several_clients_records_with_one_id_is_sound(tmp_path):
+    """MirrorMaker 2: one transaction of its own holds many of the clients' operations."""
+    relayed = [
+        batch(0, [ours(1 << 40, 1), ours(2 << 40, 2)], pid=3, epoch=0, seq=0, transactional=True),
+        batch(2, [ours(3 << 40, 3)], pid=3, epoch=0, seq=2, transactional=True),
+        marker(3, COMMIT, pid=3, epoch=0),
+    ]
+    segment(tmp_path / "orders-0", relayed)
+    assert look(tmp_path, code=0)["cases"] == []
