@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
@@ -106,10 +106,12 @@ def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
     from harness.report.evidence import tell
     from spark_verify.forensics import Report, look
 
-    every = {folder: _replicas(f"{folder.name or folder}", folder, topics) for folder in dict.fromkeys(folders)}
+    last = Counter(folder.name for folder in folders)
+    names = {folder: folder.name if folder.name and last[folder.name] == 1 else str(folder) for folder in folders}
+    every = {name: _replicas(name, folder, topics) for folder, name in names.items()}
     report = Report()
-    for folder, replicas in every.items():
-        look(f"{folder.name or folder}", replicas, report)
+    for name, replicas in every.items():
+        look(name, replicas, report)
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:

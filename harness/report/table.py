@@ -109,7 +109,8 @@ def _failovers(judged: Document) -> Iterator[Text]:
 
 
 def _violations(judged: Document) -> Iterator[Text]:
-    for number, anomaly in enumerate(judged.violations[:_SHOWN], start=1):
+    numbered = [(n, anomaly) for n, anomaly in enumerate(judged.anomalies, start=1) if not anomaly.allowed]
+    for number, anomaly in numbered[:_SHOWN]:
         yield Text.assemble(
             (f"{number}. ", "dim"), (anomaly.kind, "red bold"), f"  {anomaly.place}  ", (_evidence(anomaly), "dim")
         )

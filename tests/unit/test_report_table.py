@@ -44,6 +44,16 @@ def test_invalid_names_the_place_and_the_evidence(folder: Path) -> None:
     assert "2 acknowledged records are nowhere" in text
 
 
+def test_anomalies_are_numbered_as_explain_counts_them(folder: Path) -> None:
+    told = document(folder, "invalid")
+    anomalies = documents.read(told).anomalies
+    number = next(n for n, a in enumerate(anomalies, start=1) if a.kind == "lost-write")
+    text = shown(told, folder)
+    assert f"{number}. lost-write  B A.orders-0 @ 1201" in text
+    assert f"linkflap explain '{folder}' 1" in text
+    assert "linkflap explain" not in shown(document(folder, "valid") | {"anomalies": []}, folder)
+
+
 def test_what_was_capped_is_counted(folder: Path) -> None:
     capped = document(folder, "invalid")
     checks = capped["checks"]
