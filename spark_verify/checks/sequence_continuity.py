@@ -26,7 +26,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
     def judge(life: Life, log: Log) -> Sequence[Finding]:
         batches = log.replica.batches
-        chosen = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA))
+        # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is replica-agreement's to tell.
+        chosen = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok)
         found = _judge(life, log.replica, chosen, recorded=view.recorded) if len(chosen) else []
         return [*examined(life, batches.base_offset[chosen]), *found]
 

@@ -157,6 +157,15 @@ def test_topics_can_be_chosen(tmp_path):
     assert "no regular expression" in str(refused.exception)
 
 
+def test_what_a_corrupt_batch_says_of_itself_proves_nothing(tmp_path):
+    """The changed byte is in its sequence number: the batches around it are innocent."""
+    path = segment(tmp_path / "orders-0", [batch(n, ONE, pid=1, epoch=0, seq=n) for n in range(4)])
+    data = bytearray(path.read_bytes())
+    data[batches_in(path)[1][0] + 53] ^= 1
+    path.write_bytes(bytes(data))
+    assert found(look(tmp_path, code=1)) == [("corrupt-batch", "orders", 0, 1)]
+
+
 def test_a_relay_that_writes_several_clients_records_with_one_id_is_sound(tmp_path):
     """MirrorMaker 2: one transaction of its own holds many of the clients' operations."""
     relayed = [
