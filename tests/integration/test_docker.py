@@ -1,9 +1,12 @@
 """What is the docker runtime's own: images, whose containers are whose, what is left when the harness dies, what it says."""
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 
 import psutil
 import pytest
@@ -13,6 +16,7 @@ from harness.model.topology import DEFAULT_KAFKA, ClusterSpec
 from harness.model.wait import until
 from harness.runtimes import cleanup, ledger, runtime
 from harness.runtimes.distribution.kafka import kafka
+from harness.runtimes.leases import Lease
 from tests.on_runtimes import Events, skip_without, topology
 
 pytestmark = pytest.mark.integration
@@ -27,7 +31,7 @@ with cleanup.temporary_folder() as folder:
     with runtime("docker")(topology(ClusterSpec(name="A")), folder=folder, recorder=Events()) as deployment:
         deployment.clusters["A"].brokers[1].pause()
         print(json.dumps(str(folder)), flush=True)
-        sys.stdin.read()
+        sys.stdin.readline()
 """
 
 
@@ -205,6 +209,74 @@ def test_errors_of_the_engine_are_of_the_environment(engine):
 
     with pytest.raises(EnvironmentFailure, match="could not fill the glass"), asked("fill the glass"):
         raise APIError("no water")
+
+
+class Relay:
+    """A way to the engine that can be ended: the engine itself is everybody's."""
+
+    def __init__(self, port: int):
+        self.port = port
+        self._server = socket.create_server(("127.0.0.1", port))
+        self._ends: list[socket.socket] = [self._server]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                far = socket.socket(socket.AF_UNIX)
+                far.connect("/var/run/docker.sock")
+                self._ends += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _pump(one, other):
+        with contextlib.suppress(OSError):
+            while content := one.recv(1 << 16):
+                other.sendall(content)
+            other.shutdown(socket.SHUT_WR)
+
+    def close(self):
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it_is_back(engine, tmp_path, monkeypatch):
+    if not os.path.exists("/var/run/docker.sock") or os.environ.get("DOCKER_HOST"):
+        pytest.skip("the engine is not at its usual place, where this test can stand between")
+    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
+    lease = Lease()
+    (port,) = lease.ports(1)
+    relay = Relay(port)
+    monkeypatch.setenv("DOCKER_HOST", f"tcp://127.0.0.1:{port}")
+    process = subprocess.Popen(
+        [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert json.loads(process.stdout.readline())
+        owner = ledger.identify(process.pid)
+        assert len(of(engine, owner)) == 3
+        relay.close()
+        _, said = process.communicate("go on\n", timeout=120)
+        last = said.strip().splitlines()[-1]
+        assert last.startswith("harness.model.errors.EnvironmentFailure: the Docker engine could not")
+        assert "Connection refused" in last
+        assert len(of(engine, owner)) == 3, "the engine was away when they were to be removed"
+        relay = Relay(port)
+
+        def gone() -> bool:
+            cleanup.clean()
+            return not of(engine, owner)
+
+        until(gone, within=60, what="its things to be gone", state=lambda: of(engine, owner))
+    finally:
+        process.kill()
+        process.communicate()
+        relay.close()
+        lease.release()
 
 
 @pytest.mark.nightly

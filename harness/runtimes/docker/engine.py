@@ -92,7 +92,10 @@ def asked(what: str, *, kind: type[LinkflapError] = EnvironmentFailure, mend: st
 def reason(error: BaseException) -> str:
     """The part of an error that says most, on one line."""
     said: Any = getattr(error, "explanation", None) or error
-    return " ".join(str(said).split())[:300]
+    text = " ".join(str(said).split())
+    # requests tells of its pools and retries first, and last, deep inside, of what happened.
+    inner = re.search(r"""(?:\[Errno \d+\] |Error\(\d+, ')([^'")]+)""", text)
+    return inner[1] if inner and not getattr(error, "explanation", None) else text[:300]
 
 
 def seconds(time: str) -> float:
