@@ -26,7 +26,7 @@ import click
 from harness.cli_images import images
 from harness.cli_logs import LogOptions, asked_logs, copied_logs, explain, forensics
 from harness.model import interrupts
-from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, InputError, LinkflapError
+from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, EnvironmentFailure, InputError, LinkflapError
 from harness.model.scenario import Option, Scenario
 
 if TYPE_CHECKING:
@@ -78,13 +78,23 @@ def option_value(text: str) -> tuple[str, Option]:
     """`name=value` as an option, numbers and true/false as such; InputError when it has no `=`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise InputError(f"--set {text!r} is not of the form name=value, for example --set delivery=exactly-once")
+        raise InputError(f"--set {text!r} is not of the form name=value, for example --set producer_ids=keep")
     if value in ("true", "false"):
         return name, value == "true"
     for number in (int, float):
         with contextlib.suppress(ValueError):
             return name, number(value)
     return name, value
+
+
+def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
+    """All of `--set`; InputError for a name that is given twice."""
+    given: dict[str, Option] = {}
+    for name, value in map(option_value, texts):
+        if name in given:
+            raise InputError(f"--set {name} is given twice, as {given[name]} and as {value}; give it once")
+        given[name] = value
+    return given
 
 
 @linkflap.command()
@@ -94,9 +104,7 @@ def option_value(text: str) -> tuple[str, Option]:
 )
 @click.option("--runtime", default="process", show_default=True, help="What brokers run in.")
 @click.option("--mirror", help="What replicates over the links (linkflap list).")
-@click.option(
-    "--set", "options", multiple=True, metavar="NAME=VALUE", help="An option of the mirror, e.g. delivery=exactly-once."
-)
+@click.option("--set", "options", multiple=True, metavar="NAME=VALUE", help="An option of the mirror, e.g. producer_ids=keep.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives the schedule and the payloads; by default a new one.")
 @click.option("--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload.")
 @click.option("--out", type=click.Path(path_type=Path), help=f"The run directory to make; by default a new one in {RUNS}/.")
@@ -122,6 +130,7 @@ def run(
 ) -> int:
     """Runs SCENARIO and judges what it left behind."""
     from chaos.scenarios import Wish, scenario
+    from harness.rundir import RunReader
     from topologies import parse
 
     if duration is not None and math.isnan(duration):  # which no range excludes
@@ -130,7 +139,7 @@ def run(
         seed=secrets.randbits(32) if seed is None else seed,
         topology=parse(topology) if topology is not None else None,
         mirror=mirror,
-        mirror_options=dict(option_value(text) for text in options),
+        mirror_options=mirror_options(options),
         duration=duration,
     )
     chosen = scenario(scenario_name, wish)
@@ -143,6 +152,9 @@ def run(
         click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)
         if as_json:
             click.echo(json.dumps({"verdict": None, "run": str(folder), "seed": chosen.seed, "scenario": chosen.name}))
+        ended = RunReader(folder).run
+        if ended.status != "finished":
+            raise EnvironmentFailure(f"the run failed, and what it left is in {folder}: {ended.error}")
         return 0
     return _judge([folder], as_json=as_json, junit=junit)
 

@@ -3,7 +3,7 @@
     @pytest.mark.linkflap(topology="A->B")
     def test_something(linkflap_deployment): ...             clusters and links, started and proven
 
-    @pytest.mark.linkflap(scenario="link-flap", seed=7, delivery="exactly-once")
+    @pytest.mark.linkflap(scenario="link-flap", seed=7, producer_ids="jump")
     def test_failover(linkflap_run):
         assert linkflap_run.verdict == "valid", linkflap_run.why
 

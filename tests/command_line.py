@@ -20,9 +20,18 @@ _LAUNCH = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);
 _COMMAND = (sys.executable, "-c", _LAUNCH, sys.executable, "-m", "harness.cli")
 
 
+def ledger_of_its_own(folder: Path) -> dict[str, str]:
+    """What makes a harness write down its leases in `folder`, away from everybody else's, and lease other ports than they.
+
+    Leases that cannot be seen would collide: the port of a proxy that is cut is free to bind while it is held.
+    """
+    first = 10000 + 500 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return {"LINKFLAP_RUNTIME_DIR": str(folder), "LINKFLAP_PORTS": f"{first}-{first + 499}"}
+
+
 def environment(folder: Path, **own: str) -> dict[str, str]:
-    """The environment of a command whose leases and children are written down in `folder`, away from everybody else's."""
-    return {**os.environ, "LINKFLAP_RUNTIME_DIR": str(folder), **own}
+    """The environment of a command with a ledger of its own."""
+    return {**os.environ, **ledger_of_its_own(folder), **own}
 
 
 def linkflap(*arguments: str, env: Mapping[str, str], cwd: Path, within: float = 120) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ Both write down the promotion offset of every mirrored partition before a client
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Final, Literal
@@ -35,6 +36,7 @@ from harness.wire.offsets import bounds, quiet
 
 DRAINS_WITHIN: Final = 90.0
 WRITES_WITHIN: Final = 30.0
+OPENS_WITHIN: Final = 20.0
 ANSWERS_WITHIN: Final = 1.0
 _ASK_SECONDS: Final = 5.0
 
@@ -148,7 +150,9 @@ class FailoverForced(_Failover):
         self._open_transactions = 0
 
     def inject(self) -> None:
-        self._open_transactions = self._world.clients.open_transactions(self._source.name)
+        # The one that the trigger saw may have ended since.
+        with contextlib.suppress(DeadlineExceeded):
+            until(self._some_open, within=OPENS_WITHIN, every=0.005, what=f"a transaction to be open on {self._source.name}")
         died = now()
         brokers = list(self._source.brokers.values())
         # At once: brokers that outlive the first would fence it, elect, and end transactions.
@@ -161,6 +165,10 @@ class FailoverForced(_Failover):
         self._move(drained=False)
         # The dead do not change: clients need not wait for the copy.
         self._world.capture(f"1-{self._spec.id}", self._source.name)
+
+    def _some_open(self) -> bool:
+        self._open_transactions = self._world.clients.open_transactions(self._source.name)
+        return self._open_transactions > 0 or self._world.stopping
 
     def bite(self) -> Bite:
         expected = {"answering": [], "open_transactions": "at least 1"}

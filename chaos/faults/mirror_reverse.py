@@ -53,6 +53,12 @@ class MirrorReverse:
 
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
+        source, _, destination = target.partition("->")
+        ways = {(link.source, link.destination) for link in topology.links}
+        if {(source, destination), (destination, source)} <= ways:
+            return (
+                f"a mirror of its own runs from {destination} to {source}; {target} can be reversed where there is no such link"
+            )
         return mirrored_way(target, topology)
 
     def inject(self) -> None:

@@ -39,11 +39,11 @@ REVERSIBLE: Final = frozenset({"shadow"})
 
 def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
     """Raises InputError for an unknown kind, option or value, and for a kind that cannot be reversed where that is needed."""
+    if spec.kind not in MIRRORS:
+        raise InputError(f"there is no mirror {spec.kind!r}; there is {', '.join(MIRRORS)}")
     if reversible and spec.kind not in REVERSIBLE:
         able = ", ".join(sorted(REVERSIBLE))
         raise InputError(f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is {able}")
-    if spec.kind not in MIRRORS:
-        raise InputError(f"there is no mirror {spec.kind!r}; there is {', '.join(MIRRORS)}")
     OPTIONS[spec.kind](spec.options)
 
 

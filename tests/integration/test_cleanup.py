@@ -13,6 +13,7 @@ import pytest
 
 from harness.model.wait import until
 from harness.runtimes import cleanup, ledger
+from tests.command_line import ledger_of_its_own
 
 pytestmark = pytest.mark.integration
 
@@ -46,7 +47,8 @@ with cleanup.temporary_folder() as folder:
 @pytest.fixture
 def harness(tmp_path, monkeypatch):
     """A harness process with a ledger of its own, what it said that it holds, and every process that it started."""
-    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
+    for name, value in ledger_of_its_own(tmp_path / "runtime").items():
+        monkeypatch.setenv(name, value)
     process = subprocess.Popen(
         [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -121,7 +123,8 @@ def test_clean_does_what_a_dead_watchdog_cannot(harness):
 
 def test_the_watchdog_ends_a_child_that_its_parents_death_did_not(tmp_path, monkeypatch):
     """A child that dropped its death signal, as a set-user-id program or a grandchild would have."""
-    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
+    for name, value in ledger_of_its_own(tmp_path / "runtime").items():
+        monkeypatch.setenv(name, value)
     keep = "import ctypes, time; ctypes.CDLL(None).prctl(1, 0); print('deaf', flush=True); time.sleep(300)"
     owner = f"""
 import pathlib, sys

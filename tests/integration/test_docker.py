@@ -17,6 +17,7 @@ from harness.model.wait import until
 from harness.runtimes import cleanup, ledger, runtime
 from harness.runtimes.distribution.kafka import kafka
 from harness.runtimes.leases import Lease
+from tests.command_line import ledger_of_its_own
 from tests.on_runtimes import Events, skip_without, topology
 
 pytestmark = pytest.mark.integration
@@ -81,7 +82,8 @@ def volumes(engine) -> set[str]:
 @pytest.fixture
 def harness(engine, tmp_path, monkeypatch):
     """A harness process with a ledger of its own and a broker that is paused; its identity and its children."""
-    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
+    for name, value in ledger_of_its_own(tmp_path / "runtime").items():
+        monkeypatch.setenv(name, value)
     process = subprocess.Popen(
         [sys.executable, "-c", HARNESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -247,7 +249,8 @@ class Relay:
 def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it_is_back(engine, tmp_path, monkeypatch):
     if not os.path.exists("/var/run/docker.sock") or os.environ.get("DOCKER_HOST"):
         pytest.skip("the engine is not at its usual place, where this test can stand between")
-    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "runtime"))
+    for name, value in ledger_of_its_own(tmp_path / "runtime").items():
+        monkeypatch.setenv(name, value)
     lease = Lease()
     (port,) = lease.ports(1)
     relay = Relay(port)

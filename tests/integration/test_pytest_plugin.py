@@ -7,6 +7,7 @@ import pytest
 
 from harness.model.wait import until
 from harness.runtimes import ledger
+from tests.command_line import ledger_of_its_own
 
 pytestmark = pytest.mark.integration
 pytest_plugins = ["pytester"]
@@ -15,7 +16,8 @@ pytest_plugins = ["pytester"]
 @pytest.fixture
 def project(pytester, monkeypatch):
     """Somebody's project: linkflap is installed, and nothing else is known of it."""
-    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(pytester.path / "ledger"))
+    for name, value in ledger_of_its_own(pytester.path / "ledger").items():
+        monkeypatch.setenv(name, value)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     pytester.makeini("[pytest]\naddopts = --strict-markers\nfilterwarnings = error\n")
     return pytester

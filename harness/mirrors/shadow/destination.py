@@ -173,10 +173,13 @@ class Destination:
         _check(answer, f"broker {broker} could not be unregistered")
 
     async def stable(self, address: str, ends: Mapping[Place, int]) -> dict[Place, int]:
-        """Last stable offsets as the follower at `address` has worked them out, given its log ends; without those it refused."""
+        """Last stable offsets as the follower at `address` has worked them out, of the logs that end there.
+
+        Without those it refused, and those whose high watermark it has not been told yet: a marker behind it ends nothing so far.
+        """
         ids = {name: topic.id for name, topic in (await self.picture({topic for topic, _ in ends})).topics.items()}
         told = await follower_bounds(self._broker(address), ids, ends)
-        return {place: stable for place, (_, stable) in told.items()}
+        return {place: stable for place, (mark, stable) in told.items() if mark >= ends[place]}
 
     async def producers(self, address: str, place: Place) -> list[Message]:
         """Producer states of a partition as the broker at `address` has them, follower or not (KIP-664)."""

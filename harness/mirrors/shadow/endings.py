@@ -132,7 +132,9 @@ async def _stable(failover: Settling, mirrored: MirroredLog, destination: Destin
     for broker, ends in by_broker.items():
         found |= await destination.stable(mirrored.config.brokers[broker], ends)
     if missing := mirrored.partitions.keys() - found.keys():
-        raise EnvironmentFailure(f"no last stable offset is known of {sorted(missing)[:5]}; are their brokers alive?")
+        raise EnvironmentFailure(
+            f"no last stable offset of the whole log is known of {sorted(missing)[:5]}; are their brokers alive?"
+        )
     return found
 
 
