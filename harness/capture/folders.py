@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -145,6 +145,8 @@ def record(folder: Path, asked: Asked, command: str) -> None:
     for promotion in asked.promotions:
         if promotion not in known:
             raise InputError(f"--promotion names {promotion[0]}:{promotion[1]}-{promotion[2]}, of which there is no log")
+        if promotion[0] not in {link.destination for link in asked.links}:
+            raise InputError(f"--promotion names {promotion[0]}, to which no link leads; add --link with what was mirrored there")
     told = bounds(found)
     events, ended = turns(_logs(found), asked.links, asked.promotions)
     scenario = Scenario(
@@ -205,15 +207,19 @@ def _home(topic: str, asked: Asked) -> str:
     return asked.links[0].source if asked.links else next(iter(asked.logs))
 
 
-def _logs(found: Iterable[Folder]) -> Mapping[Place, Mapping[str, batches.Log]]:
-    """Per partition and cluster the log that reaches furthest, read once."""
-    logs: dict[Place, dict[str, batches.Log]] = defaultdict(dict)
+def _logs(found: Iterable[Folder]) -> Iterator[tuple[Place, Mapping[str, batches.Log]]]:
+    """Per partition and cluster the log that reaches furthest, read once, one partition after the other."""
+    by_place: dict[Place, list[Folder]] = defaultdict(list)
     for folder in found:
-        log = batches.scan(folder.segments)
-        before = logs[folder.place].get(folder.cluster)
-        if before is None or _reach(log) > _reach(before):
-            logs[folder.place][folder.cluster] = log
-    return logs
+        by_place[folder.place].append(folder)
+    for place, same in sorted(by_place.items()):
+        logs: dict[str, batches.Log] = {}
+        for folder in same:
+            log = batches.scan(folder.segments)
+            before = logs.get(folder.cluster)
+            if before is None or _reach(log) > _reach(before):
+                logs[folder.cluster] = log
+        yield place, logs
 
 
 def _reach(log: batches.Log) -> tuple[int, int]:

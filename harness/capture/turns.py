@@ -11,7 +11,8 @@ Times are made up, so that they are in order: one round of promotions after the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from harness.model.topology import LinkSpec
 
 Place = tuple[str, int]
 """Topic, partition."""
-Logs = Mapping[Place, Mapping[str, batches.Log]]
+Logs = Iterable[tuple[Place, Mapping[str, batches.Log]]]
 """Per partition, the log of each cluster."""
 Given = Mapping[tuple[str, str, int], Sequence[int]]
 """Promotions that somebody told: cluster, topic, partition -> offsets."""
@@ -33,20 +34,41 @@ Promoted = tuple[str, int]
 _RESET: Final = 7
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Turn:
+    """One promotion of one partition: when its bytes were written (nanoseconds), and whether the one given up has them too."""
+
+    cluster: str
+    offset: int
+    written: int
+    followed: bool
+
+
 def turns(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[list[Event], int]:
-    """Events `promotion`, and for each time that a mirror was turned round those of a `mirror-reverse`; and when the logs end."""
-    ended = max((_latest(log) for by_cluster in logs.values() for log in by_cluster.values()), default=0)
-    rounds = {place: _rounds(logs[place], links, given, place) for place in sorted(logs)}
+    """Events `promotion`, and for each time that a mirror was turned round those of a `mirror-reverse`; and when the logs end.
+
+    Of the logs, one partition's are held at a time.
+    """
+    rounds: dict[Place, list[_Turn]] = {}
+    ended = 0
+    for place, by_cluster in logs:
+        ended = max([ended, *map(_latest, by_cluster.values())])
+        rounds[place] = [
+            _Turn(
+                cluster=cluster, offset=offset, written=_written(by_cluster[cluster], offset),
+                followed=_follows(by_cluster, links, cluster, offset),
+            )
+            for cluster, offset in _rounds(by_cluster, links, given, place)
+        ]  # fmt: skip
     events: list[Event] = []
     time = 0
     for number in range(max((len(own) for own in rounds.values()), default=0)):
-        now = [(place, *own[number]) for place, own in rounds.items() if number < len(own)]
-        time = max([time + 1, *(_written(logs[place][cluster], offset) for place, cluster, offset in now)])
-        for (topic, partition), cluster, offset in now:
-            data = {"cluster": cluster, "topic": topic, "partition": partition, "offset": offset}
-            events.append(Event(time=time, kind="promotion", subject=_into(links, cluster).name, data=data))
-        turned = {_into(links, cluster): None for place, cluster, offset in now if _follows(logs[place], links, cluster, offset)}
-        for link in turned:
+        now = [(place, own[number]) for place, own in sorted(rounds.items()) if number < len(own)]
+        time = max([time + 1, *(turn.written for _, turn in now)])
+        for (topic, partition), turn in now:
+            data = {"cluster": turn.cluster, "topic": topic, "partition": partition, "offset": turn.offset}
+            events.append(Event(time=time, kind="promotion", subject=_into(links, turn.cluster).name, data=data))
+        for link in dict.fromkeys(_into(links, turn.cluster) for _, turn in now if turn.followed):
             events += _reversal(link, number, time + 1)
             time += 3
     return events, max(ended, time + 1)

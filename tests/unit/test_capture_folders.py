@@ -59,7 +59,7 @@ def test_bounds_come_from_checkpoints_and_else_from_what_all_replicas_have(tmp_p
 
 
 def logs(tmp_path, **by_cluster):
-    return {("t", 0): {name: batches.scan([segment(tmp_path / name, data)]) for name, data in by_cluster.items()}}
+    return [(("t", 0), {name: batches.scan([segment(tmp_path / name, data)]) for name, data in by_cluster.items()})]
 
 
 def told(events):
@@ -147,6 +147,7 @@ def test_names_that_fit_nothing_are_refused(tmp_path):
         (asked(where), "which of A, B was mirrored"),
         (asked(where, "A->C"), "names C"),
         (asked(where, "A->B", promotions={("B", "tx", 9): [1]}), "of which there is no log"),
+        (asked(where, "A->B", promotions={("A", "tx", 0): [1]}), "to which no link leads"),
     ):
         with pytest.raises(InputError, match=said):
             judged(tmp_path / "run", wanted)
