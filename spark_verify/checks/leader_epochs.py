@@ -2,8 +2,13 @@
 
 Within a log the leader epoch of batches never falls with the offset. Over all replicas of a cluster, and over all captures of
 it, batches with the same (epoch, base offset) are the same bytes: else followers and consumers take a log that was cut and
-written again for the one they know. And where a mirror keeps the source's epochs, the destination's leader epoch is never below
-those in the bytes it serves (KIP-1279: DLE >= SLE), or consumers wait for ever for an epoch that they have read of.
+written again for the one they know. A leader's epoch is never below those in the bytes it serves (KIP-1279: DLE >= SLE), or
+consumers wait for ever for an epoch that they have read of. And what clients write after a promotion has a higher epoch than all
+that was mirrored, since the hand-over raised it: else one epoch has two writers.
+
+A sample's epoch is the leader's, and not that of the last batch (ListOffsets answers with `Partition.leaderEpoch`). It is held
+against what was below its high watermark. The last sample of a log speaks for all of that; earlier ones only where epochs are
+kept, since what they saw may have been cut (KIP-101: an unclean election) and written again in a higher epoch.
 """
 
 from __future__ import annotations
@@ -13,9 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import every, examined, log_of, marks_in
-from spark_verify.eras import KEEP_OFFSETS
-from spark_verify.view import PartitionView, Replica
+from spark_verify.checks.lives import every, examined, log_of, marks_in, own
+from spark_verify.eras import KEEP_OFFSETS, Life
+from spark_verify.view import Ints, PartitionView, Replica, Watermarks
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -29,8 +34,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         log = log_of(view, life)
         if log is not None:
             findings += examined(life, log.replica.batches.base_offset)
-    if view.mirror.kind in KEEP_OFFSETS and view.mirror.options.get("leader_epochs") == "keep":
-        findings += _behind(view)
+            if view.mirror.kind == "shadow":
+                findings += own(life, log.replica, _not_raised(life, log.replica))
+    findings += _behind(view, kept=view.mirror.kind in KEEP_OFFSETS and view.mirror.options.get("leader_epochs") == "keep")
     return findings
 
 
@@ -81,7 +87,7 @@ def _reuse(replicas: Sequence[Replica]) -> Sequence[Finding]:
     return found
 
 
-def _behind(view: PartitionView) -> Sequence[Finding]:
+def _behind(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
     """Samples whose leader epoch is below that of a batch under their high watermark; the first of each life."""
     findings: list[Finding] = []
     for life in every(view):
@@ -90,8 +96,10 @@ def _behind(view: PartitionView) -> Sequence[Finding]:
             continue
         batches = log.replica.batches
         highest = np.concatenate(([-1], np.maximum.accumulate(batches.leader_epoch)))
-        served = highest[np.searchsorted(batches.last_offset, marks.high_watermark)]
-        low = np.flatnonzero((marks.leader_epoch >= 0) & (marks.leader_epoch < served))
+        said = np.flatnonzero((marks.leader_epoch >= 0) & (marks.high_watermark >= 0))
+        said = said if kept else said[-1:]
+        served = highest[np.searchsorted(batches.last_offset, _uncut(view, life, marks)[said])]
+        low = said[marks.leader_epoch[said] < served]
         if len(low):
             row = int(low[0])
             place = int(np.argmax(batches.leader_epoch > marks.leader_epoch[row]))
@@ -103,6 +111,37 @@ def _behind(view: PartitionView) -> Sequence[Finding]:
             }
             offset = int(batches.base_offset[place])
             findings.append(Found(kind="epoch-behind", cluster=life.cluster, offset=offset, evidence=evidence))
+    return findings
+
+
+def _uncut(view: PartitionView, life: Life, marks: Watermarks) -> Ints:
+    """Per sample up to where the log is still what it saw: a mirror that ends may cut open transactions off."""
+    ends = marks.high_watermark
+    for stop in view.stops:
+        if stop.cluster == life.cluster and stop.truncated:
+            lowest = min(offset for _, offset in stop.truncated)
+            ends = np.where(marks.time <= stop.time, np.minimum(ends, lowest), ends)
+    return ends
+
+
+def _not_raised(life: Life, replica: Replica) -> Sequence[Finding]:
+    """Own eras, after something mirrored, that have a batch whose epoch is not above all that was mirrored before."""
+    batches, findings = replica.batches, []
+    for before, era in zip(life.eras, life.eras[1:], strict=False):
+        mirrored = batches.leader_epoch[batches.base_offset < era.start]
+        if era.origin != "native" or before.origin != "mirrored" or not len(mirrored):
+            continue
+        inside = (batches.base_offset >= era.start) & (batches.base_offset < era.end)
+        low = np.flatnonzero(inside & (batches.leader_epoch <= mirrored.max()))
+        if len(low):
+            evidence = {
+                "epoch": int(batches.leader_epoch[low[0]]),
+                "before": int(mirrored.max()),
+                "batches": len(low),
+                "promoted": era.start,
+            }
+            offset = int(batches.base_offset[low[0]])
+            findings.append(Found(kind="epoch-not-raised", cluster=life.cluster, offset=offset, evidence=evidence))
     return findings
 
 
@@ -126,11 +165,17 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="epoch-behind",
-            meaning="A leader that serves kept epochs told a leader epoch below that of a batch under its high watermark.",
+            meaning="A leader told a leader epoch below that of a batch under its high watermark.",
             smallest="B has 1 in epoch 5, a sample says high watermark 1, leader epoch 3: at the offset of 1.",
             despite_torn=True,
         ),
+        AnomalyKind(
+            name="epoch-not-raised",
+            meaning="A batch that clients wrote after a promotion has an epoch that is not above that of what was mirrored.",
+            smallest="B has 1 in epoch 2, is promoted, and has 2 in epoch 2: at the offset of 2.",
+        ),
     ),
+    complete=frozenset({"promotions"}),
     kernel=kernel,
     from_bytes=True,
     unit="batches",

@@ -2,13 +2,16 @@
 
 An operation's row is written before its first record is sent (`harness.model.history.Operation`, phase invoke), so a payload id
 that no row covers was never handed to a client: the broker has a record that nobody sent, or the history is not that of this log.
+So it is with a record without a payload id: nobody but the run's clients writes to its topics.
 Where there is no row at all of a partition, there is no history to hold it against.
-Mirrored records are held to their source by order-equality. Records without a payload id are not ours: counted, never judged.
+Mirrored records are held to their source by order-equality. What a record holds beside its payload id is not compared with what
+was sent: a value that was changed alike on every cluster is not seen here, nor by any other check.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +21,9 @@ from spark_verify.checks.lives import examined, judged, native
 from spark_verify.checks.logs import Log, runs
 from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView, Send
+
+NAMELESS: Final = 2**62
+"""What puts numbers of records that have no payload id below all payload ids."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -33,11 +39,13 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _judge(view: PartitionView, log: Log, rows: Ints) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     uids = records.uid[rows]
-    strange = rows[(uids != FOREIGN) & ~planned(uids, [s for s in view.sends if s.cluster == cluster])]
+    strange = rows[(uids == FOREIGN) | ~planned(uids, [s for s in view.sends if s.cluster == cluster])]
     if len(strange) and not view.sends:
         return [Unjudged(reason=f"nothing is written down of what clients sent to {view.topic}-{view.partition}")]
     found: list[Finding] = []
-    for start, end in runs(strange, records.uid[strange]):
+    ours = records.uid[strange] != FOREIGN
+    # Neighbours that say nothing of themselves belong together too, and to nobody who does.
+    for start, end in runs(strange, np.where(ours, records.uid[strange], strange - NAMELESS)):
         first = strange[start]
         evidence: dict[str, object] = {
             "records": end - start,
@@ -68,7 +76,7 @@ CHECK = Check(
     anomalies=(
         AnomalyKind(
             name="stranger",
-            meaning="A record with a payload id of this run that no client was about to send there.",
+            meaning="A record that no client was about to send there: its payload id is of no such operation, or it has none.",
             smallest="clients sent 1 to A, A has 1 9: at the offset of 9 on A.",
             despite_torn=True,
         ),

@@ -1,16 +1,36 @@
 """leader-epochs: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, examined, places, samples, view
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, examined, places, promoted, samples, view
 from round_trip import before, on_b, trip
+
+from spark_verify.view import Stop
 
 NAME = "leader-epochs"
 KEEP = {"leader_epochs": "keep"}
 
 
-def sampled(epoch, *, options=KEEP):
+REWRITE = {"leader_epochs": "rewrite"}
+
+
+def sampled(*epochs, options=KEEP, high_watermark=1, **rest):
     log = Log("B").data(1, leader_epoch=5)
-    return view([log], mirror_kind="shadow", mirror=options, watermarks={"B": samples((1, 1), epochs=[epoch])})
+    marks = samples(*((high_watermark, high_watermark) for _ in epochs), epochs=epochs)
+    return view([log], **({"mirror_kind": "shadow", "mirror": options, "watermarks": {"B": marks}} | rest))
+
+
+def promoted_in(epoch, **rest):
+    """1 was mirrored in epoch 2; 2 was written to B once it was promoted."""
+    log = Log("B").data(1, leader_epoch=2).data(2, leader_epoch=epoch)
+    return view([log], **({"mirror_kind": "shadow", "promotions": [promoted(1)]} | rest))
+
+
+def cut_off(*, told):
+    """B had an open transaction at offset 0 in epoch 3, which the mirror cut off when it ended."""
+    stop = Stop(
+        link="A->B", cluster="B", time=5 * SECOND, mirrored=1, promoted=0, truncated=[(1, 0)] if told else [], appended=[]
+    )
+    return sampled(3, stops=[stop])
 
 
 ACCEPTED = {
@@ -18,7 +38,13 @@ ACCEPTED = {
     "replicas agree": (view([Log("A").data(1), Log("A", broker=2, canonical=False).data(1)]), {"A/native": 1}),
     "cut and written in a later epoch": (trip(), {"A/native": 4, "A/mirrored": 2, "B/mirrored": 2, "B/native": 2}),
     "a leader of the batches' epoch": (sampled(5), {"B/mirrored": 1}),
-    "a mirror that writes epochs of its own": (sampled(3, options={"leader_epochs": "rewrite"}), {"B/mirrored": 1}),
+    "a leader of the batches' epoch, rewritten": (sampled(5, options=REWRITE), {"B/mirrored": 1}),
+    "cut and written again between samples": (sampled(3, 5, options=REWRITE), {"B/mirrored": 1}),
+    "written after the last sample": (sampled(3, options=REWRITE, high_watermark=0), {"B/mirrored": 1}),
+    "the last sample knows no epoch": (sampled(5, -1, options=REWRITE), {"B/mirrored": 1}),
+    "what a sample saw was cut off when the mirror ended": (cut_off(told=True), {"B/mirrored": 1}),
+    "a hand-over that raised the epoch": (promoted_in(3), {"B/mirrored": 1, "B/native": 1}),
+    "MirrorMaker writes in the epochs of the leader": (promoted_in(2, mirror_kind="mm2"), {"B/mirrored": 1, "B/native": 1}),
 }
 AGAIN = Log("A").data(1).data(2).data(4, crc=44).data(5, crc=55, leader_epoch=3)
 REJECTS = {
@@ -26,7 +52,14 @@ REJECTS = {
         view=view([Log("A").data(1, leader_epoch=2).data(2, leader_epoch=1)]), cluster="A", offset=1
     ),
     "epoch-reuse": Rejected(view=trip(logs=[AGAIN, on_b()]), cluster="A", offset=2),
-    "epoch-behind": Rejected(view=sampled(3), cluster="B", offset=0),
+    "epoch-behind": Rejected(view=sampled(3, options=REWRITE), cluster="B", offset=0),
+    "epoch-not-raised": Rejected(view=promoted_in(2), cluster="B", offset=1),
+}
+BEHIND = {
+    "kept, in a sample that is not the last": sampled(3, 5),
+    "of a mirror that is none of ours": sampled(3, mirror_kind="mm2", options={}),
+    "before a last sample without an answer": sampled(3, -1, options=REWRITE),
+    "and nothing was cut": cut_off(told=False),
 }
 
 
@@ -39,6 +72,11 @@ def test_accepts(case):
 @pytest.mark.parametrize("kind", REJECTS)
 def test_rejects(kind):
     assert_rejected(NAME, kind, REJECTS[kind])
+
+
+@pytest.mark.parametrize("case", BEHIND)
+def test_no_leader_is_behind_what_it_serves(case):
+    assert places(NAME, BEHIND[case]) == [("epoch-behind", "B", 0)]
 
 
 def test_an_earlier_capture_is_looked_at_too():

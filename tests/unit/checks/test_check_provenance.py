@@ -1,7 +1,20 @@
 """provenance: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, places, promoted, send, view
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    findings,
+    places,
+    promoted,
+    reversed_,
+    send,
+    view,
+)
 
 from spark_verify.checks import REGISTRY
 from spark_verify.checks.base import Unjudged
@@ -11,8 +24,7 @@ ACCEPTED = {
     "sent": (view([Log("A").data(1, 2)], sends=[send(1, 2, acked=0)]), {"A/native": 2}),
     "sent, nobody knows": (view([Log("A").txn(1, pid=7, end=None)], sends=[commit(1, outcome="info")]), {"A/native": 1}),
     "in any order": (view([Log("A").data(8, 9).data(1)], sends=[send(1), send(8, 9)]), {"A/native": 3}),
-    "not ours": (view([Log("A").data(-1, -1)]), {"A/native": 2}),
-    "mirrored": (view([Log("A"), Log("B").data(9)]), {}),
+    "mirrored": (view([Log("A"), Log("B").data(9).data(-1)]), {}),
     "native on B": (
         view([Log("B").data(1).data(8)], sends=[send(8, cluster="B")], promotions=[promoted(1)]),
         {"B/native": 1},
@@ -43,6 +55,21 @@ def test_without_any_history_there_is_nothing_to_hold_a_log_against():
 def test_before_between_and_after_what_was_sent_neighbours_together():
     seen = view([Log("A").data(1, 2, 3, 4, 5, 6, 7)], sends=[send(3), send(5)])
     assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(0, 2), (3, 1), (5, 2)]
+
+
+def test_nobody_sent_a_record_without_a_payload_id():
+    seen = view([Log("A").data(1, -1, -1).data(2).data(-1)], sends=[send(1), send(2)])
+    assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(1, 2), (4, 1)]
+
+
+def test_a_record_without_a_payload_id_on_a_cluster_that_was_left():
+    away, home = promoted(1), promoted(3, source="B", cluster="A", at=700 * SECOND)
+    seen = view(
+        [Log("A").data(1).data(2, 3), Log("B").data(1).data(2, 3).data(-1)],
+        sends=[send(1), send(2, 3, cluster="B")], promotions=[away, home], mirror_kind="shadow",
+        windows=[reversed_("A->B", at=600)],
+    )  # fmt: skip
+    assert places(NAME, seen) == [("stranger", "B", 3)]
 
 
 def test_sent_to_another_cluster():
