@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.model.side_by_side import side_by_side
 from harness.runtimes.docker.container import Container
 from harness.runtimes.docker.ground import Ground
 from harness.runtimes.kraft import jvm
@@ -42,6 +43,9 @@ class ContainerCluster(KraftCluster):
             ).spawn
 
         super().__init__(name, installation, ports, folder, spawner, jvm_options=jvm_options)
+
+    def _launch_all(self) -> None:
+        side_by_side(broker.launch for broker in self.brokers.values())
 
 
 def container_service(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
@@ -24,6 +25,7 @@ from harness.runtimes.docker.ground import Ground
 
 _API_VERSION: Final = "1.41"
 _WORDS: Final = 200
+_FRESH: Final = 0.1  # whoever waits asks every few milliseconds, and each answer costs the engine about three
 _LOG: Final = LogConfig(type="json-file", config={"max-size": "10m", "max-file": "2"})
 
 
@@ -86,7 +88,8 @@ class Run:
         self._container, self._output = container, output
         self._status: int | None = None
         self._lock = threading.Lock()
-        state = self._inspect()
+        state = self._known = self._inspect()
+        self._asked = time.monotonic()
         self._began = str(state["StartedAt"])
         self._process = _on_this_machine(int(state["Pid"]), str(container.id))
         if self._process is not None:
@@ -101,12 +104,16 @@ class Run:
         state: dict[str, Any] = self._container.attrs["State"]
         return state
 
-    def _state(self) -> dict[str, Any]:
-        """The engine's; notes the end when it has come."""
+    def _state(self, *, newer_than: float = _FRESH) -> dict[str, Any]:
+        """The engine's, at most so many seconds old; notes the end when it has come."""
         with self._lock:
             if self._status is not None:
                 return {"Running": False, "Paused": False, "Pid": 0}
-            state = self._inspect()
+            now = time.monotonic()
+            if now - self._asked < newer_than:
+                return self._known
+            state = self._known = self._inspect()
+            self._asked = now
             if not state["Running"]:
                 code = int(state["ExitCode"])
                 self._keep_words()
@@ -141,15 +148,17 @@ class Run:
 
     def pause(self) -> None:
         """Freezes every process in it; returns when they stand still."""
-        state = self._state()
+        state = self._state(newer_than=0)
         if state["Running"] and not state["Paused"]:
             with engine.asked(f"pause container {self.name}"):
                 self._container.pause()
+            self._state(newer_than=0)
 
     def resume(self) -> None:
-        if self.paused:
+        if self._state(newer_than=0)["Paused"]:
             with engine.asked(f"resume container {self.name}"):
                 self._container.unpause()
+            self._state(newer_than=0)
 
     def kill(self) -> None:
         """SIGKILL; returns when it is gone."""
@@ -163,16 +172,18 @@ class Run:
 
     def _signal(self, signal: str) -> None:
         """The engine thaws a paused container once the signal is pending."""
-        if self.alive:
+        if self._state(newer_than=0)["Running"]:
             with engine.asked(f"send {signal} to container {self.name}"):
                 try:
                     self._container.kill(signal)
                 except (NotFound, APIError):
-                    if self.alive:
+                    if self._state(newer_than=0)["Running"]:
                         raise
 
     def _gone(self, *, within: float, what: str) -> None:
-        until(lambda: not self.alive, within=within, what=f"container {self.name} to {what}", every=0.02)
+        until(
+            lambda: not self._state(newer_than=0)["Running"], within=within, what=f"container {self.name} to {what}", every=0.02
+        )
 
 
 def _on_this_machine(pid: int, container: str) -> ledger.Identity | None:

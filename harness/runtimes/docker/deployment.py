@@ -13,6 +13,7 @@ from typing import Final
 
 from harness.model.errors import SetupError
 from harness.model.protocols import Recorder
+from harness.model.side_by_side import side_by_side
 from harness.model.topology import ClusterSpec, Topology
 from harness.runtimes import probe
 from harness.runtimes.distribution import kafka
@@ -70,6 +71,9 @@ class DockerDeployment(KraftDeployment):
     def _end_ground(self) -> None:
         if self._laid is not None:
             self._laid.close()
+
+    def _launch(self) -> None:
+        side_by_side(cluster.launch for cluster in self._clusters.values())
 
     def _install(self, asked: str) -> Installation:
         return install(asked)

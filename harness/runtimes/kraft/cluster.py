@@ -93,6 +93,9 @@ class KraftCluster:
     def launch(self) -> None:
         """Starts every broker's process; does not wait."""
         self._launched = time.monotonic()
+        self._launch_all()
+
+    def _launch_all(self) -> None:
         for broker in self._brokers.values():
             broker.launch()
 
