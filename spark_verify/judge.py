@@ -9,7 +9,7 @@ of the run itself (`spark_verify.recording`) are merged in, and the worst verdic
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -23,6 +23,7 @@ from spark_verify.checks.base import Check, Input
 from spark_verify.eras import history
 from spark_verify.explained import eras_of
 from spark_verify.plan import RunPlan, plan
+from spark_verify.promised import rests_on_a_capture
 from spark_verify.recording import copied, in_short, run_checks
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ def _result(
     allowed = sum(1 for a in found if a.allowed)
     broken = Counter(a.kind for a in found if not a.allowed)
     counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
-    unfounded = [f"{path} is damaged, so it may be none: {counted}" for path in _unfounded(check, damage)] if broken else []
+    doubts = _unfounded(check, broken.keys(), damage) if broken else ()
+    unfounded = [f"{path} is damaged, so it may be none: {counted}" for path in doubts]
     due = _due(check, planned, run)
     reasons = [
         *unfounded,
@@ -170,11 +172,12 @@ def _result(
     )
 
 
-def _unfounded(check: Check, damage: Sequence[Damage]) -> Iterable[str]:
-    """Damaged parts of the directory without which this check's anomalies prove nothing; damaged logs are the kernels' to see."""
+def _unfounded(check: Check, broken: Collection[str], damage: Sequence[Damage]) -> Iterable[str]:
+    """Damaged parts of the directory without which this check's anomalies prove nothing; torn logs are the kernels' to see."""
+    sound = any(kind.despite_torn for kind in check.anomalies if kind.name in broken)
     for each in damage:
         part = each.path.partition("/")[0].partition(".")[0]
-        if PARTS_OF.get(part, part) in check.complete:
+        if PARTS_OF.get(part, part) in check.complete or (rests_on_a_capture(each) and not sound):
             yield each.path
 
 

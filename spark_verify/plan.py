@@ -20,6 +20,7 @@ from harness.model.scenario import Budgets, MirrorSpec
 from harness.model.topology import Topology
 from harness.rundir import Damage, RunReader
 from spark_verify.eras import REVERSAL
+from spark_verify.promised import absent_captures, absent_promotions
 from spark_verify.view import PartitionView, Promotion, Stop, Truncation, Window
 
 INTERNAL_SUFFIX: Final = ".internal"
@@ -95,6 +96,9 @@ def plan(root: Path) -> RunPlan:
     ended = reader.run.ended or max((e.time for e in events), default=reader.run.started)
     topology = reader.run.scenario.topology
     replicas, earlier = _replicas(reader, run, topology, events, damage)
+    homes = reader.run.homes
+    if reader.run.recorded:
+        damage.extend(absent_promotions(events, lambda topic: topic in homes if homes else is_data(topology, topic)))
     return RunPlan(
         run=run,
         topology=topology,
@@ -128,6 +132,8 @@ def _replicas(
     reversed_ = {e.subject.partition("->")[0] for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
     latest: dict[str, tuple[str, list[Bounds]]] = {}
     before: list[tuple[str, list[Bounds]]] = []
+    absent = absent_captures(reader, events)
+    damage.extend(absent.values())
     moments = sorted(reader.moments(), key=lambda m: (max((t for (_, named), t in times.items() if named == m), default=0), m))
     if not moments:
         damage.append(Damage(path="captures", reason="missing: no log was captured"))
@@ -137,10 +143,14 @@ def _replicas(
         for cluster in _begun(reader, moment) if wrong else ():
             # What an older capture has of it is not what the cluster had in the end.
             latest.pop(cluster, None)
-        for cluster in {b.cluster for b in found}:
+        for cluster in {b.cluster for b in found if (b.cluster, moment) not in absent}:
             if cluster in latest and cluster in reversed_:
                 before.append(latest[cluster])
             latest[cluster] = moment, [b for b in found if b.cluster == cluster]
+    newest = {cluster: moment for (cluster, moment), _ in sorted(times.items(), key=lambda t: t[1])}
+    for cluster in [c for c in latest if (c, newest.get(c, "")) in absent]:
+        # It shows what was there before, and nobody knows what was there in the end.
+        before.append(latest.pop(cluster))
     missing = [c.name for c in topology.clusters if c.name not in latest]
     damage.extend(Damage(path="captures", reason=f"cluster {name} is in no finished capture") for name in missing)
     gone = {d.path: d.reason for d in damage}

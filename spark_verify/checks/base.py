@@ -96,7 +96,8 @@ class Check:
     for people.
 
     `complete` are the inputs of which a row that is missing could make an anomaly out of nothing: where one of them is damaged,
-    what was found is told, but proves nothing.
+    what was found is told, but proves nothing. So it is with all checks where a whole capture is missing, but for kinds
+    that are proven `despite_torn`.
     `from_bytes`: it is made of logs alone too. `keeps_clues`: the judge is told of its clues as well as `combine`.
     """
 

@@ -316,6 +316,7 @@ def test_a_mirror_that_stood_still_to_the_end_is_unknown(recorded, drained, fail
 
 
 def test_a_mirror_whose_source_was_given_up_need_not_catch_up(recorded):
+    recorded.event("promotion", "A->C", cluster="C", topic="A.t", partition=0, offset=3)
     recorded.event("failover", "A->C", kind="forced")
     recorded.event("mirror-stopped", LINK, drained=False)
     folder = recorded.close()

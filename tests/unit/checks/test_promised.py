@@ -1,0 +1,128 @@
+"""What the events vouch for and the directory does not have is damage, and what rests on it is not proven."""
+
+import shutil
+
+import pytest
+from test_judge import LINK, Recorded, looked, result, row
+
+from harness.model.clock import now
+from harness.model.verdict import Verdict
+from spark_verify.checks import REGISTRY
+from spark_verify.judge import judge
+from spark_verify.plan import plan
+
+BACK = "B->A"
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    return Recorded(tmp_path / "run")
+
+
+def captured(run, *places, moment="end"):
+    for cluster in places:
+        folder = run.folder / "captures" / moment / cluster / "1" / "A.t-0"
+        folder.mkdir(parents=True)
+        (folder / "0.log").write_bytes(b"")
+        run.event("captured", cluster, moment=moment, replicas=1)
+
+
+def stopped(run, *places, link=LINK):
+    rows = [{"topic": topic, "partition": partition, "mirrored": 3, "promoted": 3} for topic, partition in places]
+    run.event("mirror-stopped", link, drained=True, partitions=rows)
+
+
+def failed_over(run, *partitions, link=LINK, journal=None):
+    if journal is not None:
+        stopped(run, *journal, link=link)
+    for partition in partitions:
+        run.event("promotion", link, cluster=link[-1], topic="A.t", partition=partition, offset=3)
+    run.event("failover", link, kind="planned", fault_time=now())
+
+
+def told(folder):
+    """What is wrong with a directory, but for its files."""
+    return [(d.path, d.reason) for d in plan(folder).damage if (folder / d.path).is_dir() or not (folder / d.path).exists()]
+
+
+def promises(folder):
+    return [d.reason for d in plan(folder).damage if d.path == "events.jsonl"]
+
+
+def test_what_was_captured_is_there(recorded):
+    captured(recorded, "A", "B")
+    assert plan(recorded.close()).damage == []
+
+
+@pytest.mark.parametrize("bounds", [True, False])
+def test_a_capture_that_was_taken_and_is_not_there(recorded, bounds):
+    captured(recorded, "A", moment="1-away")
+    captured(recorded, "A", "B")
+    if bounds:
+        recorded.writer.write_bounds("1-away", [recorded._bounds("A")])
+    folder = recorded.close()
+    shutil.rmtree(folder / "captures" / ("1-away/A" if bounds else "1-away"))
+    (folder / "manifest.json").unlink()
+    lacking = "none is there" if bounds else "nothing says where they began"
+    assert ("captures/1-away/A", f"missing: its logs were captured, and {lacking}") in told(folder)
+    assert {c.bounds.cluster for c in plan(folder).replicas} == {"A", "B"}
+
+
+def test_an_older_capture_does_not_stand_in_for_the_last(recorded):
+    captured(recorded, "A", moment="1-away")
+    recorded.writer.write_bounds("1-away", [recorded._bounds("A")])
+    captured(recorded, "A", "B")
+    folder = recorded.close()
+    shutil.rmtree(folder / "captures/end/A")
+    planned = plan(folder)
+    assert {c.bounds.cluster for c in planned.replicas} == {"B"}
+    assert [(c.bounds.cluster, c.moment) for c in planned.earlier] == [("A", "1-away")]
+
+
+@pytest.mark.parametrize(
+    ("check", "kind", "verdict"),
+    [
+        ("lost-write", "lost-write", Verdict.UNKNOWN),
+        ("read-committed-visibility", "phantom-read", Verdict.UNKNOWN),
+        ("replica-agreement", "corrupt-batch", Verdict.INVALID),
+    ],
+)
+def test_what_rests_on_a_capture_that_is_gone_is_not_proven(recorded, check, kind, verdict):
+    captured(recorded, "A", "B")
+    folder = recorded.close()
+    rows = [*looked(folder, check), row(folder, check, "found", cluster="A", kind=kind, offset=4)]
+    assert result(judge(folder, rows, [REGISTRY[check]]), check).verdict is Verdict.INVALID
+    shutil.rmtree(folder / "captures/end/A")
+    shown = result(judge(folder, rows, [REGISTRY[check]]), check)
+    assert (shown.verdict, "captures/end/A" in shown.reason) == (verdict, verdict is Verdict.UNKNOWN)
+
+
+def test_every_failover_promoted_what_its_mirror_names(recorded):
+    failed_over(recorded, 0, 1, journal=[("A.linkflap-canary", 0), ("A.t", 0), ("A.t", 1), ("heartbeats", 0)])
+    failed_over(recorded, 0, link=BACK)
+    stopped(recorded, ("A.t", 2))
+    assert promises(recorded.close()) == []
+
+
+def test_a_failover_without_any_promotion(recorded):
+    failed_over(recorded, 0)
+    failed_over(recorded)
+    failed_over(recorded, link=BACK, journal=[("A.t", 0)])
+    assert promises(recorded.close()) == [
+        "the failover over A->B has no promotion of any partition",
+        "the failover over B->A has no promotion of any partition",
+    ]
+
+
+def test_a_partition_that_the_mirror_names_and_nobody_promoted(recorded):
+    failed_over(recorded, 0, journal=[("A.t", 0), ("A.t", 1)])
+    said = "the mirror of A->B says that it promoted A.t-1, and no promotion of it is there"
+    assert said in promises(recorded.close())
+
+
+def test_what_rests_on_a_promotion_that_is_gone_is_not_proven(recorded):
+    failed_over(recorded)
+    folder = recorded.close()
+    rows = [*looked(folder, "provenance"), row(folder, "provenance", "found", cluster="A", kind="stranger", offset=4)]
+    shown = result(judge(folder, rows, [REGISTRY["provenance"]]), "provenance")
+    assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (Verdict.UNKNOWN, True)
