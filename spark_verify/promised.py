@@ -41,20 +41,23 @@ def rests_on_a_capture(damage: Damage) -> bool:
 
 def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool]) -> Iterator[Damage]:
     """Failovers that promoted nothing, or not all that the mirror's journal names. Events in time order."""
-    since: dict[str, int] = {}
-    for failover in (e for e in events if e.kind == "failover"):
-        link, begin = failover.subject, since.get(failover.subject, -1)
-        since[link] = failover.time
-        mine = [e for e in events if e.subject == link and begin < e.time <= failover.time]
-        promoted = {_place(e.data) for e in mine if e.kind == "promotion"}
-        if not promoted:
-            yield Damage(path="events.jsonl", reason=f"the failover over {link} has no promotion of any partition")
-            continue
-        journals = [e for e in mine if e.kind == "mirror-stopped"]
-        named = _named(journals[-1], judges) if journals else ()
-        for topic, partition in sorted(set(named) - promoted):
-            reason = f"the mirror of {link} says that it promoted {topic}-{partition}, and no promotion of it is there"
-            yield Damage(path="events.jsonl", reason=reason)
+    for link in dict.fromkeys(e.subject for e in events if e.kind == "failover"):
+        told = [e for e in events if e.subject == link]
+        failovers = [e.time for e in told if e.kind == "failover"]
+        for before, time in zip([-1, *failovers], failovers, strict=False):
+            # As where promotions are read (`spark_verify.plan`): each is of the failover of its link that is nearest in time.
+            near = [e for e in told if e.kind == "promotion" and min(failovers, key=lambda t: abs(t - e.time)) == time]
+            journals = [e for e in told if e.kind == "mirror-stopped" and before < e.time <= time]
+            yield from _unpromoted(link, {_place(e.data) for e in near}, set(_named(journals[-1], judges)) if journals else set())
+
+
+def _unpromoted(link: str, promoted: set[Place], named: set[Place]) -> Iterator[Damage]:
+    if not promoted:
+        yield Damage(path="events.jsonl", reason=f"the failover over {link} has no promotion of any partition")
+        return
+    for topic, partition in sorted(named - promoted):
+        reason = f"the mirror of {link} says that it promoted {topic}-{partition}, and no promotion of it is there"
+        yield Damage(path="events.jsonl", reason=reason)
 
 
 def _named(journal: Event, judges: Callable[[str], bool]) -> Iterator[Place]:
