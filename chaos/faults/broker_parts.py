@@ -1,7 +1,7 @@
 """A broker as one fault has it, and what all broker faults share: how it answered before, how it is taken down, the heal.
 
 Promises: healed means that the broker's process runs, its own listener answers, and it is back in the ISR of every partition
-that it holds a replica of, as its cluster's metadata says. Other brokers of the cluster may be broken by other faults.
+that it holds a replica of and its cluster leads, as the metadata says. Other brokers of it may be broken by other faults.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class BrokerParts:
             held = self._whole()
         except LinkflapError as error:
             raise FaultError(f"broker {self._target} was not healed: {error}; see {self.broker.log}") from error
-        return [f"process of {self._target} runs", "its listener answers", f"in the ISR of all {held} partitions it holds"]
+        whole = f"in the ISR of all {held} partitions that it holds and its cluster leads"
+        return [f"process of {self._target} runs", "its listener answers", whole]
 
     def _whole(self) -> int:
         """How many partitions it holds, once it is in the ISR of all of them. Raises DeadlineExceeded."""
@@ -100,11 +101,12 @@ class BrokerParts:
         return held
 
     def _missing(self, admin: AdminClient) -> tuple[list[str], int]:
+        # Where a mirror alone is in the ISR, a broker that follows it is in none, whole or not: its bytes are for the checks.
         mine = [
             (f"{name}-{number}", partition.isrs)
             for name, topic in admin.list_topics(timeout=5).topics.items()
             for number, partition in topic.partitions.items()
-            if self.broker.id in partition.replicas
+            if self.broker.id in partition.replicas and (not partition.isrs or self.cluster.brokers.keys() & set(partition.isrs))
         ]
         return [name for name, isr in mine if self.broker.id not in isr], len(mine)
 

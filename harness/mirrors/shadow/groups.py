@@ -40,7 +40,7 @@ class Coordinators:
         """Group -> state, of consumers' groups on these brokers. Raises Unanswered when one does not answer."""
         body = messages.request("list_groups", 4).ListGroupsRequest()
         found: dict[str, str] = {}
-        for address in brokers:
+        for address in list(brokers):  # its owner changes it while we wait for answers
             answer = await self._node(address).call("list_groups", 4, body, within=3)
             if answer.error_code != Error.none:
                 raise Unanswered(f"{address} did not list its groups: {answer.error_code.name}")
