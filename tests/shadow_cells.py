@@ -33,9 +33,9 @@ FAILING_OVER: tuple[Step, ...] = STEPS[STEPS.index("settling") :]
 
 
 class Sides:
-    """Toxiproxy between a shadow and B: its controllers, its brokers, and the followers' and clients' way to the shadow."""
+    """Toxiproxy between a shadow and its destination: controllers, brokers, and the followers' and clients' way to the shadow."""
 
-    def __init__(self, deployment: Deployment, plain: Config, folder: Path) -> None:
+    def __init__(self, deployment: Deployment, plain: Config, folder: Path, destination: str = "B") -> None:
         self._proxies: dict[int, tuple[int, str]] = {}
 
         def through(address: str) -> str:
@@ -50,8 +50,8 @@ class Sides:
             "behind": behind,
             "listeners": {name: int(through(f"127.0.0.1:{port}").rpartition(":")[2]) for name, port in behind.items()},
         }
-        b = deployment.clusters["B"].bootstrap
-        self._link = ToxiproxyLink("sides", "B", self._proxies, deployment.free_port(), folder, Events(), b)
+        direct = deployment.clusters[destination].bootstrap
+        self._link = ToxiproxyLink("sides", destination, self._proxies, deployment.free_port(), folder, Events(), direct)
         self._link.start()
         deployment.at_close(self._link.close)
 
@@ -269,10 +269,10 @@ def _level(cluster: Cluster) -> bool:
     )
 
 
-def forgotten(cluster: Cluster) -> Callable[[], bool]:
+def forgotten(cluster: Cluster, broker: int = FIRST_BROKER_ID) -> Callable[[], bool]:
     """Whether the shadow's session has ended: it leads nothing any more."""
     admin = AdminClient(quiet(cluster.bootstrap))
-    return lambda: FIRST_BROKER_ID not in admin.list_topics(timeout=10).brokers
+    return lambda: broker not in admin.list_topics(timeout=10).brokers
 
 
 Break = Callable[[Deployment, Shadowed, Callable[[], None]], None]

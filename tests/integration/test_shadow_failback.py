@@ -16,7 +16,7 @@ from harness.model.side_by_side import side_by_side
 from harness.model.wait import until
 from harness.wire.offsets import quiet
 from tests.integration.test_shadow import PLACES, SAME, TOPIC, Writer, drained, ends, headers, own_write, shadowed
-from tests.shadow_cells import Shadowed
+from tests.shadow_cells import Shadowed, Sides, forgotten
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
@@ -174,6 +174,55 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, mo
             assert not isinstance(own_write(a.bootstrap, **{"message.timeout.ms": 2000}), int)
     monkeypatch.delenv(PAUSE_AT)
     back.restart()
+    assert {place: where for place, (where, _) in cuts(events, "B->A").items()} == promoted
+    Writer(b.bootstrap).write(2)
+    drained(back)
+    same_everywhere(linkflap_deployment)
+    back.stop()
+    led_by_its_own(a)
+    same_everywhere(linkflap_deployment)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", ["stall", "disconnect"])
+@pytest.mark.parametrize("step", TAKING_OVER)
+def test_a_takeover_that_is_stopped_at_a_step_goes_on(linkflap_deployment, monkeypatch, tmp_path, step, how):
+    """Past the end of its session: when it comes back, A has taken back what the shadow did not lead alone."""
+    a, b = (linkflap_deployment.clusters[name] for name in "AB")
+    mirror, events = shadowed(linkflap_deployment)
+    mirror.start()
+    Writer(a.bootstrap).write(4)
+    away(linkflap_deployment, mirror)
+    revived(a)
+    tail, promoted = ends(a.bootstrap), mirror.promotion()
+    back = mirror.reversed()
+    back.__class__ = Shadowed
+    plain = back.plain()
+    back.sides = Sides(linkflap_deployment, plain, tmp_path, destination="A")
+    back_to_b = linkflap_deployment.links["B->A"]
+    monkeypatch.setenv(PAUSE_AT, step)
+    with ThreadPoolExecutor(1) as pool:
+        started = pool.submit(back.start)
+        until(lambda: back.step() == step, within=60, every=0.05, what=f"the takeover to stand at {step}")
+        if how == "stall":
+            back.pause()
+        else:
+            back.sides.cut()
+            back_to_b.cut()
+        until(forgotten(a, plain.broker_id), within=30, every=0.1, what="its session to end")
+        if step in TAKING_OVER[: TAKING_OVER.index("alone")]:
+            until(lambda: _ends_or_none(a), within=60, every=0.2, what="A to lead again")
+            assert all(ends(a.bootstrap)[place] >= tail[place] for place in PLACES)
+        else:
+            assert not isinstance(own_write(a.bootstrap, **{"message.timeout.ms": 2000}), int)
+        monkeypatch.delenv(PAUSE_AT)
+        if how == "stall":
+            back.resume()
+        else:
+            back.sides.restore()
+            back_to_b.restore()
+        back.go_on()
+        started.result(120)
     assert {place: where for place, (where, _) in cuts(events, "B->A").items()} == promoted
     Writer(b.bootstrap).write(2)
     drained(back)
