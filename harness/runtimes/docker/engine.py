@@ -11,6 +11,7 @@ import datetime
 import logging
 import os
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any, Final
@@ -28,6 +29,8 @@ from harness.runtimes.docker.leftovers import OWNER, owner_label
 ANSWERS_WITHIN: Final = 120
 _MEND: Final = "see that it runs and has room: docker info"
 DEPLOYMENT: Final = "linkflap.deployment"
+_UNIX: Final = "unix://"
+_USUAL: Final = "unix:///var/run/docker.sock"
 
 _clients: dict[int, docker.DockerClient] = {}
 _lock = threading.Lock()
@@ -48,6 +51,7 @@ def client() -> docker.DockerClient:
         if os.getpid() not in _clients:
             _prepare_testcontainers()
             try:
+                _knock(get_docker_host() or _USUAL)
                 made = DockerClient(timeout=ANSWERS_WITHIN).client
                 made.ping()
             except (DockerException, RequestException, OSError) as error:
@@ -57,6 +61,13 @@ def client() -> docker.DockerClient:
                 ) from error
             _clients[os.getpid()] = made
         return _clients[os.getpid()]
+
+
+def _knock(host: str) -> None:
+    """Raises OSError when nobody listens on the engine's Unix socket: the docker package would leave its own one open then."""
+    if host.startswith(_UNIX):
+        with socket.socket(socket.AF_UNIX) as door:
+            door.connect(host.removeprefix(_UNIX))
 
 
 @contextlib.contextmanager
