@@ -51,14 +51,17 @@ class BrokerParts:
             raise InputError(f"fault {spec.id!r} targets {spec.target!r}, which is no broker of this deployment") from None
         self._world, self._target = world, spec.target
         self.before: float | None = None
+        self._holds = 0
 
     def answers(self, *, within: float) -> float | None:
         """Seconds of a round trip on the broker's own CLIENT listener."""
         return probe.round_trip(probe.parse(self.broker.client_address), within=within)
 
     def look(self) -> None:
-        """Measures the round trip before the fault."""
+        """Measures the round trip before the fault, and looks what the broker holds."""
         self.before = self.answers(within=ANSWERS_WITHIN)
+        with contextlib.suppress(KafkaException):
+            self._holds = len(self._held(AdminClient(quiet(self.cluster.bootstrap))))
 
     def bite(self, observable: str, expected: object, measure: Measure) -> Bite:
         """As `bites.watch`; a broker that did not answer before cannot be seen to be bitten."""
@@ -101,14 +104,21 @@ class BrokerParts:
         return held
 
     def _missing(self, admin: AdminClient) -> tuple[list[str], int]:
+        held = self._held(admin)
+        if len(held) < self._holds:  # a broker that has just come back may tell of an empty cluster
+            return ["metadata"], 0
         # Where a mirror alone is in the ISR, a broker that follows it is in none, whole or not: its bytes are for the checks.
-        mine = [
-            (f"{name}-{number}", partition.isrs)
+        mine = {name: isr for name, isr in held.items() if not isr or self.cluster.brokers.keys() & isr}
+        return [name for name, isr in mine.items() if self.broker.id not in isr], len(mine)
+
+    def _held(self, admin: AdminClient) -> dict[str, set[int]]:
+        """The partitions that have this broker among their replicas, each with its ISR. Raises KafkaException."""
+        return {
+            f"{name}-{number}": set(partition.isrs)
             for name, topic in admin.list_topics(timeout=5).topics.items()
             for number, partition in topic.partitions.items()
-            if self.broker.id in partition.replicas and (not partition.isrs or self.cluster.brokers.keys() & set(partition.isrs))
-        ]
-        return [name for name, isr in mine if self.broker.id not in isr], len(mine)
+            if self.broker.id in partition.replicas
+        }
 
 
 class BrokerFault(ABC):

@@ -23,10 +23,12 @@ class Groups:
     """What is committed on a cluster."""
 
     def __init__(self, bootstrap: str) -> None:
-        self._admin = AdminClient(quiet(bootstrap))
+        self._bootstrap, self._admin = bootstrap, AdminClient(quiet(bootstrap))
 
     def names(self) -> set[str]:
-        return {group.group_id for group in self._admin.list_consumer_groups(request_timeout=20).result(20).valid}
+        # A client that has known the shadow waits for it for a while after it has left: a new one asks who is there now.
+        admin = AdminClient(quiet(self._bootstrap))
+        return {group.group_id for group in admin.list_consumer_groups(request_timeout=30).result(40).valid}
 
     def offset(self, group: str, partition: int = 0) -> int | None:
         asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=20)[group]

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import Producer
 
 from harness.mirrors.shadow.journal import Journal
+from harness.model.wait import until
 from harness.wire.offsets import quiet
 from tests.shadows import PLACES, TOPIC, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
 
@@ -61,6 +62,8 @@ def test_what_was_open_is_aborted_once_by_the_new_leader_also_when_the_shadow_di
     assert {place: mirror.notes().partitions[place[0]][place[1]].appended for place in PLACES} == noted
     assert ends(up, "B") == end
     own.commit_transaction(60)  # nobody took it for one of the source's
+    after = {place: offset + 1 for place, offset in end.items()}  # markers are written after the commit was acknowledged
+    until(lambda: ends(up, "B", "stable") == after, within=30, every=0.1, what="own to have its markers")
     assert own_write(b) == end[PLACES[0]] + 1
     assert mirror.notes().phase == "handed-over"
     del left
