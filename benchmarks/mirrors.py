@@ -139,7 +139,7 @@ def mirrored(kind: str, partitions: int) -> Iterator[tuple[Deployment, Callable[
 def cost(kind: str, size: int, megabytes: int, partitions: int) -> Cost:
     """One mirror, one size of record."""
     with mirrored(kind, partitions) as (deployment, arrived):
-        mirror, broker = child(MARKS[kind]), child(str(deployment.clusters["B"].brokers[1].log.parent))
+        mirror, broker = child(MARKS[kind]), child(str(deployment.clusters["B"].brokers[1].log.parent / "server.properties"))
         link = deployment.links["A->B"]
         writer = Writer(deployment.clusters["A"].bootstrap, partitions, size)
 
