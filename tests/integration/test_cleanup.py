@@ -125,7 +125,7 @@ def test_the_watchdog_ends_a_child_that_its_parents_death_did_not(tmp_path, monk
     """A child that dropped its death signal, as a set-user-id program or a grandchild would have."""
     for name, value in ledger_of_its_own(tmp_path / "runtime").items():
         monkeypatch.setenv(name, value)
-    keep = "import ctypes, time; ctypes.CDLL(None).prctl(1, 0); print('deaf', flush=True); time.sleep(300)"
+    keep = "import ctypes, signal; ctypes.CDLL(None).prctl(1, 0); print('deaf', flush=True); signal.pause()"
     owner = f"""
 import pathlib, sys
 from harness.runtimes import children

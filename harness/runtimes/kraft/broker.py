@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Final
 
@@ -10,24 +9,18 @@ from harness.model.errors import DeadlineExceeded, SetupError
 from harness.model.protocols import BrokerState
 from harness.model.wait import until
 from harness.runtimes.kraft import readiness
-from harness.runtimes.kraft.running import Running, Spawn
+from harness.runtimes.kraft.program import Program
+from harness.runtimes.kraft.running import Spawn
 
 UP_WITHIN: Final = 120.0
-STOP_WITHIN: Final = 60.0
 
 
-class KraftBroker:
+class KraftBroker(Program):
     """`harness.model.protocols.Broker`. Not started when made; `folder` holds its data, configuration and logs."""
 
     def __init__(self, cluster: str, node: int, *, folder: Path, spawn: Spawn, client_address: str) -> None:
-        self._cluster = cluster
-        self._id = node
-        self._folder = folder
-        self._spawn = spawn
-        self._client_address = client_address
-        self._child: Running | None = None
-        self._starting = threading.Lock()
-        self._closed = False
+        super().__init__(f"broker {cluster}/{node}", folder=folder, log="server.log", spawn=spawn)
+        self._cluster, self._id, self._client_address = cluster, node, client_address
 
     @property
     def name(self) -> str:
@@ -61,29 +54,10 @@ class KraftBroker:
     def log_dir(self) -> Path:
         return self._folder / "data"
 
-    @property
-    def log(self) -> Path:
-        return self._folder / "server.log"
-
-    @property
-    def output(self) -> Path:
-        """What the JVM printed beside its log: its last words when it could not even start."""
-        return self._folder / "output.log"
-
     def start(self) -> None:
         """Starts it and waits until it serves. SetupError with its last words when it dies or does not serve in time."""
         self.launch()
         self.await_up()
-
-    def launch(self) -> None:
-        """Starts the process only; nothing when it runs already."""
-        with self._starting:
-            if self.state != "stopped":
-                return
-            if self._closed:
-                raise SetupError(f"broker {self.name} cannot be started: its deployment is closed")
-            self.log.touch()
-            self._child = self._spawn()
 
     def await_up(self, *, within: float = UP_WITHIN) -> None:
         """Waits until it answers a metadata request that names itself: it is registered and unfenced."""
@@ -101,29 +75,6 @@ class KraftBroker:
     def _last_words(self) -> str:
         lines = [line for path in (self.output, self.log) for line in _tail(path)]
         return f"see {self._folder}, whose logs end with: {' | '.join(lines)}" if lines else f"it left no word in {self._folder}"
-
-    def stop(self, *, within: float = STOP_WITHIN) -> None:
-        """SIGTERM, and waits; DeadlineExceeded when it does not end in time."""
-        if self._child is not None:
-            self._child.stop(within=within)
-
-    def kill(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-
-    def close(self) -> None:
-        """As `kill`, and it cannot be started again: nothing of a closed deployment may come up behind its back."""
-        self._closed = True
-        with self._starting:
-            self.kill()
-
-    def pause(self) -> None:
-        if self._child is not None:
-            self._child.pause()
-
-    def resume(self) -> None:
-        if self._child is not None:
-            self._child.resume()
 
 
 def _tail(path: Path, *, lines: int = 4) -> list[str]:

@@ -1,0 +1,68 @@
+"""A program with a folder of its own that can be started again and again, until it is closed for good."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Final
+
+from harness.model.errors import SetupError
+from harness.runtimes.kraft.running import Running, Spawn
+
+STOP_WITHIN: Final = 60.0
+
+
+class Program:
+    """Not started when made; `folder` holds what it reads and writes, `log` its log's file there."""
+
+    def __init__(self, name: str, *, folder: Path, log: str, spawn: Spawn) -> None:
+        self._name, self._folder, self._log, self._spawn = name, folder, log, spawn
+        self._child: Running | None = None
+        self._starting = threading.Lock()
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        return self._child is not None and self._child.alive
+
+    @property
+    def log(self) -> Path:
+        return self._folder / self._log
+
+    @property
+    def output(self) -> Path:
+        """What the JVM printed beside its log: its last words when it could not even start."""
+        return self._folder / "output.log"
+
+    def launch(self) -> None:
+        """Starts it only; nothing when it runs already. SetupError once it is closed."""
+        with self._starting:
+            if self.alive:
+                return
+            if self._closed:
+                raise SetupError(f"{self._name} cannot be started: its deployment is closed")
+            self.log.touch()
+            self._child = self._spawn()
+
+    def stop(self, *, within: float = STOP_WITHIN) -> None:
+        """SIGTERM, and waits; DeadlineExceeded when it does not end in time."""
+        if self._child is not None:
+            self._child.stop(within=within)
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def close(self) -> None:
+        """As `kill`, and it cannot be started again: nothing of a closed deployment may come up behind its back."""
+        self._closed = True
+        with self._starting:
+            self.kill()
+
+    def pause(self) -> None:
+        if self._child is not None:
+            self._child.pause()
+
+    def resume(self) -> None:
+        if self._child is not None:
+            self._child.resume()
