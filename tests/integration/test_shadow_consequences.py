@@ -230,7 +230,7 @@ def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lo
     for anomaly in seen.of_kind("producer-id-collision"):
         batch = seen.batch("B", anomaly.partition, anomaly.offset)
         assert batch["producer_id"] == anomaly.evidence["producer_id"]
-        # It goes on where the mirrored producer had ended; or the client, refused, has raised its epoch and begins again (KIP-360).
+        # It goes on where the mirrored producer had ended; or the client, refused, has begun again in the next epoch (KIP-360).
         assert (batch["producer_epoch"], batch["base_sequence"]) > (0, 0)
     assert seen.kinds() == {"ghost-ack", "lost-write", "producer-id-collision", "sequence-start"}
 
