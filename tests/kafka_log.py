@@ -1,5 +1,8 @@
 """Writes Kafka logs for tests, and changes captured ones: batches from plain values, markers, CRC repair.
 
+From the protocol guide (record batch, message format v2) alone: nothing here is `harness.log`'s, which is tested with it, and the
+codecs are other libraries' (zlib and Arrow's; there cramjam and zstandard).
+
 records    [Plain(uid=…), …]  or  record(b"value", key=b"k", headers=[("h", b"v")])
 batch      one v2 batch as bytes;  marker  one COMMIT or ABORT batch
 segment    writes batches to <folder>/00000000000000000000.log
@@ -14,16 +17,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import cramjam
-import zstandard
+import pyarrow as pa
 from crc32c import crc32c
 
-from harness.log import codecs, layout
 from harness.model.payload import HEADER, encode
 
 ABORT, COMMIT, MIRROR_PID_RESET = 0, 1, 7
-CODECS = {name: number for number, name in codecs.NAMES.items()} | {"xerial": codecs.SNAPPY}
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "xerial": 2}
 """Names for `codec=`; `snappy` is librdkafka's framing, `xerial` Java's."""
+MAGIC = 2
+LENGTH_AT, LENGTH_ENDS, CRC_AT, CRC_FROM, HEADER_SIZE = 8, 12, 17, 21, 61
+"""Where the length is and what it does not count; where the CRC is and where it begins to cover; where records begin."""
+LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,17 +77,29 @@ def _record(plain: Plain, delta: int, base_timestamp: int) -> bytes:
 
 
 def _xerial(data: bytes) -> bytes:
-    blocks = [cramjam.snappy.compress_raw(data[i : i + 32768]) for i in range(0, len(data), 32768)]
-    return codecs.XERIAL + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(b)) + bytes(b) for b in blocks)
+    blocks = [_arrow("snappy", data[i : i + 32768]) for i in range(0, len(data), 32768)]
+    return b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + b"".join(struct.pack(">i", len(b)) + b for b in blocks)
+
+
+def _arrow(codec: str, data: bytes) -> bytes:
+    return bytes(pa.compress(data, codec=codec, asbytes=True))
+
+
+def _zstd(data: bytes) -> bytes:
+    """As Java's clients write it: a stream, whose frame does not say how long it is."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 _DEFLATE: dict[str, Callable[[bytes], bytes]] = {
     "none": bytes,
     "gzip": lambda data: zlib.compress(data, wbits=31),
-    "snappy": lambda data: bytes(cramjam.snappy.compress_raw(data)),
+    "snappy": lambda data: _arrow("snappy", data),
     "xerial": _xerial,
-    "lz4": lambda data: bytes(cramjam.lz4.compress(data)),
-    "zstd": lambda data: zstandard.ZstdCompressor(write_content_size=False).compress(data),
+    "lz4": lambda data: _arrow("lz4", data),
+    "zstd": _zstd,
 }
 
 
@@ -110,14 +127,14 @@ def batch(
         delta = delta + 1 if plain.delta < 0 else plain.delta
         body += _record(plain, delta, base_timestamp)
     flags = CODECS[codec] | attributes
-    flags |= layout.TRANSACTIONAL if transactional else 0
-    flags |= layout.CONTROL if control else 0
-    flags |= layout.LOG_APPEND_TIME if log_append_time is not None else 0
+    flags |= TRANSACTIONAL if transactional else 0
+    flags |= CONTROL if control else 0
+    flags |= LOG_APPEND_TIME if log_append_time is not None else 0
     covered = struct.pack(
         ">hiqqqhii", flags, delta if last_delta is None else last_delta, base_timestamp, latest, pid, epoch, seq,
         len(records) if count is None else count,
     ) + _DEFLATE[codec](body)  # fmt: skip
-    head = struct.pack(">qiibI", base_offset, len(covered) + 9, leader_epoch, layout.MAGIC, crc32c(covered))
+    head = struct.pack(">qiibI", base_offset, len(covered) + 9, leader_epoch, MAGIC, crc32c(covered))
     return head + covered
 
 
@@ -151,7 +168,7 @@ def batches_in(path: Path) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     position = 0
     while position < written:
-        end = position + layout.LENGTH_ENDS + int(struct.unpack_from(">i", whole, position + layout.LENGTH_AT)[0])
+        end = position + LENGTH_ENDS + int(struct.unpack_from(">i", whole, position + LENGTH_AT)[0])
         found.append((position, whole[position:end]))
         position = end
     return found
@@ -164,8 +181,8 @@ def rewrite(path: Path, batches: Sequence[bytes]) -> None:
 
 def recrc(data: bytes) -> bytes:
     """The batch with its length and CRC set to what its bytes are."""
-    head = data[: layout.LENGTH_AT] + struct.pack(">i", len(data) - layout.LENGTH_ENDS) + data[layout.LENGTH_ENDS : layout.CRC_AT]
-    return head + struct.pack(">I", crc32c(data[layout.CRC_FROM :])) + data[layout.CRC_FROM :]
+    head = data[:LENGTH_AT] + struct.pack(">i", len(data) - LENGTH_ENDS) + data[LENGTH_ENDS:CRC_AT]
+    return head + struct.pack(">I", crc32c(data[CRC_FROM:])) + data[CRC_FROM:]
 
 
 _PLACES = {
@@ -200,6 +217,6 @@ def field_of(data: bytes, name: str) -> int:
 def with_marker_kind(data: bytes, kind: int) -> bytes:
     """A control batch turned to another kind (its key's type), CRC repaired."""
     # The key is behind: length, attributes, timestamp delta, offset delta, key length: one byte each.
-    key = layout.HEADER_SIZE + 5
+    key = HEADER_SIZE + 5
     assert data[key - 1 : key + 2] == varint(4) + struct.pack(">h", 0), "not a control record as brokers write them"
     return recrc(data[: key + 2] + struct.pack(">h", kind) + data[key + 4 :])
