@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -20,7 +21,7 @@ from harness.model.scenario import Budgets, MirrorSpec
 from harness.model.topology import Topology
 from harness.rundir import Damage, RunReader
 from spark_verify.eras import REVERSAL
-from spark_verify.promised import absent_captures, absent_promotions
+from spark_verify.promised import absent_captures, absent_promotions, absent_steps
 from spark_verify.view import PartitionView, Promotion, Stop, Truncation, Window
 
 INTERNAL_SUFFIX: Final = ".internal"
@@ -98,7 +99,10 @@ def plan(root: Path) -> RunPlan:
     replicas, earlier = _replicas(reader, run, topology, events, damage)
     homes = reader.run.homes
     if reader.run.recorded:
-        damage.extend(absent_promotions(events, lambda topic: topic in homes if homes else is_data(topology, topic)))
+        damage.extend(absent_steps(reader.run, events))
+        kind = reader.run.scenario.mirror.kind
+        named = partial(_judged, topology, homes)
+        damage.extend(absent_promotions(events, named, mirror=kind))
     return RunPlan(
         run=run,
         topology=topology,
@@ -115,6 +119,10 @@ def plan(root: Path) -> RunPlan:
         homes=reader.run.homes,
         recorded=reader.run.recorded,
     )
+
+
+def _judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
+    return topic in homes if homes else is_data(topology, topic)
 
 
 def is_data(topology: Topology, topic: str) -> bool:
@@ -158,7 +166,7 @@ def _replicas(
     def read(moment: str, found: Sequence[Bounds], *, last: bool) -> list[Captured]:
         by_partition: dict[Key, list[Bounds]] = defaultdict(list)
         for bounds in found:
-            if bounds.topic in homes if homes else is_data(topology, bounds.topic):
+            if _judged(topology, homes, bounds.topic):
                 by_partition[bounds.topic, bounds.partition].append(bounds)
         told = [c for _, same in sorted(by_partition.items()) for c in _captured(reader, run, moment, same, gone)]
         return [replace(c, time=times.get((c.bounds.cluster, moment), 0), last=last) for c in told if last or c.canonical]

@@ -1,17 +1,23 @@
-"""What a run's events promise of its directory, and the directory does not have: captures that were taken, promotions.
+"""What a run's events promise of its directory, and the directory does not have: captures, failovers, reversals, promotions.
 
-A manifest knows files. It does not know that a whole capture was left out of a copy, or a line out of the events, before
-somebody sealed it again; but one event vouches for another, and for files.
+A manifest knows files. It does not know that a whole capture was left out of a copy, or lines out of the events, before
+somebody sealed it again; but one event vouches for another, and for files, and a schedule for events. So a failover is missed
+when all that its mirror said of it is gone: its fault was seen to bite, clients moved, or the run finished and nothing says why
+the schedule was not kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from harness.model.history import Event
+from harness.model.scenario import FaultSpec
 from harness.model.topology import CANARY
-from harness.rundir import Damage, RunReader
+from harness.rundir import Damage, Run, RunReader
+from spark_verify.eras import KEEP_OFFSETS, REVERSAL
 
+EVENTS: Final = "events.jsonl"
 Place = tuple[str, str]
 """Topic and partition, as they were written down."""
 
@@ -39,8 +45,54 @@ def rests_on_a_capture(damage: Damage) -> bool:
     return damage.path.startswith("captures/") and "*" not in damage.path and damage.path.count("/") == 2
 
 
-def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool]) -> Iterator[Damage]:
-    """Failovers that promoted nothing, or not all that the mirror's journal names. Events in time order."""
+def absent_steps(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
+    """Failovers and reversals that something vouches for, and that no event tells of. Events in time order."""
+    for fault in run.scenario.schedule:
+        if fault.fault.startswith("failover-") or fault.fault == REVERSAL:
+            yield from _unplayed(run, fault, [e for e in events if e.data.get("id") == fault.id], events)
+    for link, moves in _moves(events).items():
+        told = [e.time for e in events if e.kind == "failover" and e.subject == link]
+        if any(sum(time <= move for time in told) < number for number, move in enumerate(moves, start=1)):
+            yield Damage(path=EVENTS, reason=f"clients were moved along {link}, and no failover over it is there")
+    reverse = {link.destination + "->" + link.source: link.name for link in run.scenario.topology.links}
+    begun = {e.subject for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
+    for link in dict.fromkeys(e.subject for e in events if e.kind == "mirror-started"):
+        if link in reverse and link not in reverse.values() and not begun & {reverse[link], link}:
+            yield Damage(path=EVENTS, reason=f"a mirror of {link} ran, and no {REVERSAL} of {reverse[link]} is there")
+
+
+def _unplayed(run: Run, fault: FaultSpec, told: Sequence[Event], events: Sequence[Event]) -> Iterator[Damage]:
+    """What is missing of one fault that made a cluster stand by itself, or follow again; `told` is what has its id."""
+    name = f"fault {fault.id} ({fault.fault} on {fault.target})"
+    bites = [e for e in told if e.kind == "fault-bite"]
+    over = [e for e in told if (e.kind, e.data.get("bit", e.data.get("healed"))) in (("fault-bite", True), ("fault-heal", True))]
+    if not bites and run.status == "finished":
+        yield Damage(path=EVENTS, reason=f"the run finished, and nothing says whether {name} took effect")
+    if not over:
+        return  # it may have been given up before it came to anything
+    began = next((e.time for e in told if e.kind == "fault-start"), None)
+    if began is None:
+        yield Damage(path=EVENTS, reason=f"{name} took effect, and nothing says when it began")
+    link, kinds = fault.target, ["failover"]
+    if fault.fault == REVERSAL:
+        link, kinds = "->".join(reversed(fault.target.split("->"))), ["mirror-started"]
+    signs = [e for e in events if e.kind in kinds and e.subject == link and (began or 0) <= e.time <= over[-1].time]
+    if not signs:
+        yield Damage(path=EVENTS, reason=f"{name} took effect, and no {kinds[0]} of {link} is there")
+
+
+def _moves(events: Sequence[Event]) -> Mapping[str, Sequence[int]]:
+    """When clients moved from a cluster to another, by the link between them."""
+    found: dict[str, list[int]] = {}
+    for event in events:
+        if event.kind == "clients-moved":
+            found.setdefault(f"{event.subject}->{event.data.get('to')}", []).append(event.time)
+    return found
+
+
+def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *, mirror: str = "") -> Iterator[Damage]:
+    """Failovers that promoted nothing, or not all that the mirror's journal names; and without one, if this kind of mirror
+    keeps it. Events in time order."""
     for link in dict.fromkeys(e.subject for e in events if e.kind == "failover"):
         told = [e for e in events if e.subject == link]
         failovers = [e.time for e in told if e.kind == "failover"]
@@ -49,15 +101,17 @@ def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool]) ->
             near = [e for e in told if e.kind == "promotion" and min(failovers, key=lambda t: abs(t - e.time)) == time]
             journals = [e for e in told if e.kind == "mirror-stopped" and before < e.time <= time]
             yield from _unpromoted(link, {_place(e.data) for e in near}, set(_named(journals[-1], judges)) if journals else set())
+            if mirror in KEEP_OFFSETS and not journals:
+                yield Damage(path=EVENTS, reason=f"the failover over {link} has no journal of its mirror (mirror-stopped)")
 
 
 def _unpromoted(link: str, promoted: set[Place], named: set[Place]) -> Iterator[Damage]:
     if not promoted:
-        yield Damage(path="events.jsonl", reason=f"the failover over {link} has no promotion of any partition")
+        yield Damage(path=EVENTS, reason=f"the failover over {link} has no promotion of any partition")
         return
     for topic, partition in sorted(named - promoted):
         reason = f"the mirror of {link} says that it promoted {topic}-{partition}, and no promotion of it is there"
-        yield Damage(path="events.jsonl", reason=reason)
+        yield Damage(path=EVENTS, reason=reason)
 
 
 def _named(journal: Event, judges: Callable[[str], bool]) -> Iterator[Place]:

@@ -6,6 +6,7 @@ import pytest
 from test_judge import LINK, Recorded, looked, result, row
 
 from harness.model.clock import now
+from harness.model.scenario import FaultSpec, MirrorSpec
 from harness.model.verdict import Verdict
 from spark_verify.checks import REGISTRY
 from spark_verify.judge import judge
@@ -118,6 +119,85 @@ def test_a_partition_that_the_mirror_names_and_nobody_promoted(recorded):
     failed_over(recorded, 0, journal=[("A.t", 0), ("A.t", 1)])
     said = "the mirror of A->B says that it promoted A.t-1, and no promotion of it is there"
     assert said in promises(recorded.close())
+
+
+AWAY = FaultSpec(id="away", fault="failover-forced", target=LINK, at=1.0, duration=0.0)
+HOME = FaultSpec(id="home", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0, when="after:away")
+
+
+def played(run, *, lacks=(), bit=True):
+    """The failover and the reversal, as a run writes them down, without the events of these kinds."""
+
+    def event(kind, subject, **data):
+        if f"{data.get('id', subject)} {kind}" not in lacks and kind not in lacks:
+            run.event(kind, subject, **data)
+
+    for spec in (AWAY, HOME):
+        event("fault-start", LINK, id=spec.id, fault=spec.fault)
+        if spec is HOME:
+            event("mirror-started", BACK, mirror="shadow")
+        elif "failover" not in lacks:
+            failed_over(run, 0, journal=None if "mirror-stopped" in lacks else [("A.t", 0)])
+        if spec is AWAY:
+            event("clients-moved", "A", to="B")
+        event("fault-bite", LINK, id=spec.id, bit=bit)
+        event("fault-heal", LINK, id=spec.id, healed=bit)
+        event("fault-end", LINK, id=spec.id)
+
+
+@pytest.fixture
+def scheduled(tmp_path):
+    return Recorded(tmp_path / "scheduled", schedule=(AWAY, HOME), mirror=MirrorSpec(kind="shadow"))
+
+
+def test_a_schedule_that_was_played_is_all_there(scheduled):
+    played(scheduled)
+    assert promises(scheduled.close()) == []
+
+
+def test_faults_that_were_given_up_promise_nothing(scheduled):
+    for spec in (AWAY, HOME):
+        scheduled.event("fault-bite", LINK, id=spec.id, bit=False, observable=spec.when)
+    assert promises(scheduled.close()) == []
+
+
+def test_a_run_that_broke_off_promises_no_fault(scheduled):
+    assert promises(scheduled.close(status="failed")) == []
+
+
+ALL_OF_AWAY = ("failover", "clients-moved", *(f"away fault-{kind}" for kind in ("start", "bite", "heal", "end")))
+ALL_OF_HOME = ("mirror-started", *(f"home fault-{kind}" for kind in ("start", "bite", "heal", "end")))
+TOOK_EFFECT = "fault away (failover-forced on A->B) took effect, and no failover of A->B is there"
+MOVED = "clients were moved along A->B, and no failover over it is there"
+
+
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        (("failover",), [TOOK_EFFECT, MOVED]),
+        (("failover", "clients-moved"), [TOOK_EFFECT]),
+        (("failover", "away fault-bite", "away fault-heal"), [MOVED]),
+        (("mirror-stopped",), ["the failover over A->B has no journal of its mirror (mirror-stopped)"]),
+        (ALL_OF_AWAY, ["nothing says whether fault away (failover-forced on A->B) took effect"]),
+        (("away fault-start",), ["fault away (failover-forced on A->B) took effect, and nothing says when it began"]),
+        (("mirror-started",), ["fault home (mirror-reverse on A->B) took effect, and no mirror-started of B->A is there"]),
+        (("home fault-start",), ["nothing says when it began", "a mirror of B->A ran, and no mirror-reverse of A->B is there"]),
+        (ALL_OF_HOME, ["nothing says whether fault home (mirror-reverse on A->B) took effect"]),
+    ],
+)
+def test_what_a_failover_and_a_reversal_left_behind_betrays_that_the_rest_is_gone(scheduled, lacks, says):
+    played(scheduled, lacks=lacks)
+    found = promises(scheduled.close())
+    assert all(any(sentence in reason for reason in found) for sentence in says), found
+
+
+def test_a_failover_that_is_gone_makes_no_violation_of_what_clients_then_wrote(scheduled):
+    played(scheduled, lacks=ALL_OF_AWAY)
+    folder = scheduled.close()
+    name, (kind, *_) = "standby-isolation", REGISTRY["standby-isolation"].anomalies
+    rows = [*looked(folder, name), row(folder, name, "found", cluster="B", kind=kind.name, offset=4)]
+    shown = result(judge(folder, rows, [REGISTRY[name]]), name)
+    assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (Verdict.UNKNOWN, True)
 
 
 def test_what_rests_on_a_promotion_that_is_gone_is_not_proven(recorded):
