@@ -1,0 +1,83 @@
+"""send-order: what one producer incarnation sent to a partition is in every log in the order of sending (Jepsen nonmonotonic-send).
+
+A payload id numbers the records of an incarnation (`harness.model.payload`), so that along a log those of one incarnation only
+rise: inside an operation and from one operation to the next (KIP-98). What others wrote in between does not matter.
+In mirrored eras what a read_committed reader gets is judged, and of every payload its first copy: at-least-once permits
+repeats, and no mirror permits another order. Repeats are duplicate's to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.model.payload import PROCESS_SHIFT
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.lives import examined, judged, native
+from spark_verify.checks.logs import Log, copies, runs
+from spark_verify.eras import Life
+from spark_verify.view import Ints, PartitionView
+
+BETWEEN, INSIDE = "send-inversion", "internal-inversion"
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Follows every producer incarnation through every log."""
+
+    def judge(life: Life, log: Log) -> Sequence[Finding]:
+        records = log.replica.records
+        rows = np.flatnonzero((records.uid >= 0) & (native(life, records.offset) | log.visible))
+        rows = rows[copies(records.uid[rows])[1] == 0]
+        return [*examined(life, records.offset[rows]), *_late(log, rows)]
+
+    return list(judged(view, judge))
+
+
+def _late(log: Log, rows: Ints) -> Sequence[Finding]:
+    """Records behind one that was sent after them; neighbours are one anomaly."""
+    records, cluster = log.replica.records, log.replica.cluster
+    rows = rows[np.argsort(records.uid[rows] >> PROCESS_SHIFT, kind="stable")]
+    # The number of the incarnation leads the id: one running maximum serves them all.
+    place = np.arange(len(rows))
+    reached = np.maximum.accumulate(records.uid[rows]) if len(rows) else rows
+    holder = np.maximum.accumulate(np.where(records.uid[rows] == reached, place, 0)) if len(rows) else place
+    late = np.flatnonzero(records.uid[rows] < reached)
+    found: list[Finding] = []
+    for start, end in runs(rows[late], records.uid[rows[late]], holder[late] + np.arange(len(late))):
+        row, after = int(rows[late[start]]), int(rows[holder[late[start]]])
+        same = records.operation[row] == records.operation[after]
+        evidence = {
+            "records": end - start,
+            "uid": int(records.uid[row]),
+            "operation": int(records.operation[row]),
+            "after_uid": int(records.uid[after]),
+            "after_operation": int(records.operation[after]),
+            "after_offset": int(records.offset[after]),
+        }
+        kind = INSIDE if same else BETWEEN
+        found.append(Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence))
+    return found
+
+
+CHECK = Check(
+    name="send-order",
+    guarantee="What one producer sent to a partition is there in the order in which it was sent, on every cluster.",
+    source="KIP-98 (idempotent producers keep the order of a partition); Jepsen kafka workload, nonmonotonic-send and int-send",
+    inputs=frozenset({"batches", "records", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name=BETWEEN,
+            meaning="A record is behind one that the same producer incarnation sent in a later operation.",
+            smallest="a producer sent 1, then 2, A has 2 1: at the offset of 1.",
+        ),
+        AnomalyKind(
+            name=INSIDE,
+            meaning="A record is behind one that was sent after it in the same operation.",
+            smallest="a producer sent 1 2 in one transaction, A has 2 1: at the offset of 1.",
+        ),
+    ),
+    complete=frozenset({"promotions"}),
+    kernel=kernel,
+    from_bytes=True,
+)

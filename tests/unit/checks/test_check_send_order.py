@@ -1,0 +1,61 @@
+"""send-order: the smallest histories."""
+
+import pytest
+from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, uid, view
+from round_trip import on_b, trip
+
+NAME = "send-order"
+ACCEPTED = {
+    "in turn": (view([Log("A").data(1).data(2)]), {"A/native": 2}),
+    "two producers, interleaved": (view([Log("A").data(uid(2, 1)).data(uid(1, 1)).data(uid(2, 2))]), {"A/native": 3}),
+    "aborted, and then the next": (view([Log("A").txn(1, pid=7, end="abort").txn(2, pid=7)]), {"A/native": 2}),
+    "mirrored again": (view([Log("A").data(1, 2), Log("B").data(1, 2).data(1, 2)]), {"A/native": 2, "B/mirrored": 2}),
+    "aborted by the mirror, and again": (
+        view([Log("B").txn(2, 3, pid=7, end="abort").txn(1, 2, pid=7)]),
+        {"B/mirrored": 2},
+    ),
+    "not ours": (view([Log("A").data(-1, -1)]), {}),
+    "there and back": (trip(), {"A/native": 4, "A/mirrored": 2, "B/mirrored": 2, "B/native": 2}),
+}
+REJECTS = {
+    "send-inversion": Rejected(view=view([Log("A").data(2).data(1)]), cluster="A", offset=1),
+    "internal-inversion": Rejected(view=view([Log("A").txn(2, 1, pid=7)]), cluster="A", offset=1),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_a_mirror_that_turned_two_transactions_round():
+    seen = view([Log("A").data(1).data(2), Log("B").data(2).data(1)])
+    assert places(NAME, seen) == [("send-inversion", "B", 1)]
+
+
+def test_a_native_order_counts_aborted_records_too():
+    seen = view([Log("A").txn(2, pid=7, end="abort").txn(1, pid=7)])
+    assert places(NAME, seen) == [("send-inversion", "A", 2)]
+
+
+def test_neighbours_are_one_anomaly_and_say_what_they_are_behind():
+    (found,) = findings(NAME, view([Log("A").data(4, 5).data(1, 2).data(6)]))
+    assert (found.offset, found.evidence["records"], found.evidence["uid"]) == (2, 2, 1)
+    assert (found.evidence["after_uid"], found.evidence["after_offset"]) == (5, 1)
+
+
+def test_an_order_that_was_lost_before_the_cut_is_named_with_its_capture():
+    turned = Log("A").data(1).data(2).data(uid(1, 9)).data(uid(1, 8)).taken("1-away", at=510)
+    (found,) = findings(NAME, trip(earlier=[turned]))
+    assert (found.kind, found.offset, found.evidence["capture"]) == ("send-inversion", 3, "1-away")
+
+
+def test_another_cluster_s_records_have_an_order_of_their_own():
+    seen = view([Log("A").data(5), on_b()], mirror_kind="shadow", promotions=[promoted(2)])
+    assert places(NAME, seen) == []
