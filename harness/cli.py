@@ -23,14 +23,15 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
-from harness.cli_images import images
-from harness.cli_logs import LogOptions, asked_logs, copied_logs, explain, forensics
+from harness.cli_images import images, runtime_option, usual_runtime
+from harness.cli_logs import LogOptions, asked_live, asked_logs, copied_logs, explain, forensics
 from harness.model import interrupts
 from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, EnvironmentFailure, InputError, LinkflapError
 from harness.model.scenario import Option, Scenario
 
 if TYPE_CHECKING:
     from chaos.scenarios import Wish
+    from harness.capture.live.record import LiveAsked
     from harness.report.progress import Progress
     from spark_verify.judge import Judgement
 
@@ -102,7 +103,7 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
 @click.option(
     "--topology", metavar="ARROWS", help="Other clusters and links than the scenario's, e.g. 'A:3->B:3' or 'A@3.9.2->B'."
 )
-@click.option("--runtime", default="process", show_default=True, help="What brokers run in.")
+@runtime_option
 @click.option("--mirror", help="What replicates over the links (linkflap list).")
 @click.option("--set", "options", multiple=True, metavar="NAME=VALUE", help="An option of the mirror, e.g. producer_ids=keep.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives the schedule and the payloads; by default a new one.")
@@ -116,7 +117,7 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
 def run(
     scenario_name: str,
     topology: str | None,
-    runtime: str,
+    runtime: str | None,
     mirror: str | None,
     options: Sequence[str],
     seed: int | None,
@@ -143,6 +144,7 @@ def run(
         duration=duration,
     )
     chosen = scenario(scenario_name, wish)
+    runtime = runtime or usual_runtime(chosen.topology)
     if dry_run:
         return _dry_run(chosen, runtime, as_json=as_json)
     folder = out or RUNS / f"{chosen.name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
@@ -253,28 +255,46 @@ def _judge(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int
 @linkflap.command()
 @click.argument("folders", metavar="[RUNDIR]...", nargs=-1, type=click.Path(path_type=Path))
 @copied_logs
-@click.option("--out", type=click.Path(path_type=Path), help=f"With --logs: the folder to make; by default a new one in {RUNS}/.")
+@click.option("--out", type=click.Path(path_type=Path), help=f"Of logs: the folder to make; by default a new one in {RUNS}/.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (a list when several directories are given).")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
 def verify(folders: tuple[Path, ...], out: Path | None, as_json: bool, junit: Path | None, **copied: Unpack[LogOptions]) -> int:
     """Judges run directories again, or logs that linkflap did not record.
 
     RUNDIR: the same verdict on any machine, at any time. --logs A=DIR --logs B=DIR --link 'A->B': Kafka log directories, or
-    folders of copied partition folders; what needs a history is not due then. The logs are only read.
+    folders of copied partition folders; what needs a history is not due then. The logs are only read. --bootstrap A=HOST:PORT
+    --bootstrap B=HOST:PORT --topics REGEX --link 'A->B': live clusters, from which all that is fetched as a consumer fetches.
     """
     if junit:
         _check_junit(junit)
-    asked = asked_logs(**copied)
-    if (asked is None) is (not folders):
-        raise InputError("give run directories to judge, or logs (--logs A=DIR --logs B=DIR --link 'A->B'), and not both")
-    if asked is None:
+    asked, live = asked_logs(**copied), asked_live(**copied)
+    if (asked is None and live is None) is (not folders):
+        raise InputError(
+            "give run directories to judge, or logs (--logs A=DIR --logs B=DIR --link 'A->B'), or live clusters "
+            "(--bootstrap A=HOST:PORT), and not both"
+        )
+    if asked is None and live is None:
         return _judge_again(folders, as_json=as_json, junit=junit)
     folder = out or RUNS / f"logs-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     _check_places(folder, out, junit)
-    from harness.capture.folders import record as link_logs
+    command = shlex.join(["linkflap", *sys.argv[1:]])
+    if live:
+        _fetch(folder, live, command)
+    elif asked:
+        from harness.capture.folders import record as link_logs
 
-    link_logs(folder, asked, shlex.join(["linkflap", *sys.argv[1:]]))
+        link_logs(folder, asked, command)
     return _judge([folder], as_json=as_json, junit=junit)
+
+
+def _fetch(folder: Path, live: LiveAsked, command: str) -> None:
+    from harness.capture.live.record import record
+    from harness.report.progress import Progress
+    from spark_verify import session
+
+    with Progress() as progress, NOTES.through(progress):
+        session.warm()
+        record(folder, live, command, progress)
 
 
 def _judge_again(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int:

@@ -1,4 +1,4 @@
-"""Command line for the images of the docker runtime: `images build`, `images check`."""
+"""Command line for runtimes: which one a run takes, and the images of docker (`images build`, `images check`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from harness.model.errors import FAILED
-from harness.model.topology import DEFAULT_KAFKA
+from harness.model.topology import DEFAULT_KAFKA, Topology
 
 _kafka = click.option(
     "--kafka", "asked", multiple=True, default=(DEFAULT_KAFKA,), show_default=True, help="Version, or directory of jars."
@@ -15,6 +15,20 @@ _kafka = click.option(
 _base = click.option(
     "--base", envvar="LINKFLAP_BASE", help="Image with Java 17 or later on its PATH; by default one is made from this Java."
 )
+runtime_option = click.option(
+    "--runtime",
+    envvar="LINKFLAP_RUNTIME",
+    help="What brokers run in, process or docker; by default docker where an engine answers and has the images.",
+)
+
+
+def usual_runtime(topology: Topology) -> str:
+    """What brokers run in where the user does not say; told in one line. Raises InputError for a Kafka that there is not."""
+    from harness import runtimes
+
+    name, why = runtimes.usual(topology)
+    click.echo(f"runtime {name}: {why}; --runtime names another", err=True)
+    return name
 
 
 @click.group()
@@ -26,12 +40,14 @@ def images() -> None:
 @_kafka
 @_base
 def build(asked: Sequence[str], base: str | None) -> int:
-    """Builds the image of each Kafka that has none yet. Runs build what they lack by themselves."""
+    """Builds the image of each Kafka that has none yet, and tries it in containers. Runs do both by themselves."""
     from harness.runtimes.distribution.kafka import kafka
     from harness.runtimes.docker.image import ready
+    from harness.runtimes.docker.installation import install
 
     for one in asked:
         image = ready(kafka(one), base)
+        install(one, base)
         click.echo(f"{image.tag} with Java {image.java}")
     if base:
         click.echo(f"runs take it while LINKFLAP_BASE={base} is set", err=True)

@@ -35,6 +35,14 @@ def check(name: str, topology: Topology) -> None:
     _module(name).check(topology)
 
 
+def usual(topology: Topology) -> tuple[str, str]:
+    """The runtime of a run that names none, and why that one, in a few words. Raises InputError for a Kafka that there is not."""
+    from harness.runtimes.docker import choice
+
+    against = choice.reason_against(topology)
+    return ("docker", "an engine answers and has the images") if against is None else ("process", against)
+
+
 def _module(name: str) -> ModuleType:
     if name not in RUNTIMES:
         raise InputError(f"there is no runtime {name!r}; there is {', '.join(RUNTIMES)}")

@@ -20,10 +20,13 @@ from harness.runtimes.kraft.installation import Installation
 from harness.runtimes.leases import Lease
 
 
-def install(asked: str) -> Installation:
-    """What a `ClusterSpec.kafka` needs; quick when it was made before. Raises InputError or SetupError."""
+def install(asked: str, base_image: str | None = None) -> Installation:
+    """What a `ClusterSpec.kafka` needs; quick when it was made before. Raises InputError or SetupError.
+
+    `base_image` as of `image.ready`.
+    """
     found = kafka(asked)
-    made = image.ready(found)
+    made = image.ready(found, base_image)
     plain = Installation(
         kafka=Kafka(version=found.version, jars=tuple(image.LIBS / jar.name for jar in found.jars), key=found.key),
         java=Java(path=Path("java"), major=made.java),
