@@ -1,4 +1,4 @@
-"""send-order: what one producer incarnation sent to a partition is in every log in the order of sending (Jepsen nonmonotonic-send).
+"""send-order: what one producer incarnation sent to a partition is in every log in that order (Jepsen, nonmonotonic sends).
 
 A payload id numbers the records of an incarnation (`harness.model.payload`), so that along a log those of one incarnation only
 rise: inside an operation and from one operation to the next (KIP-98). What others wrote in between does not matter.

@@ -1,0 +1,110 @@
+"""inconsistent-offset: the smallest histories."""
+
+import pytest
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    findings,
+    places,
+    poll,
+    promoted,
+    send,
+    unjudged,
+    view,
+)
+from round_trip import before, trip
+
+from spark_verify.view import Stop
+
+NAME = "inconsistent-offset"
+A = Log("A").data(1)
+ACCEPTED = {
+    "log, client and readers": (
+        view([A], sends=[send(1, acked=0)], reads=[poll((0, 1)), poll((0, 1), reader="s", isolation="read_uncommitted")]),
+        {"A/native": 1},
+    ),
+    "no log": (view([], sends=[send(1, acked=0)], reads=[poll((0, 1))]), {"A/native": 1}),
+    "one observer sees nothing twice": (view([A]), {}),
+    "twice the same": (view([], reads=[poll((0, 1)), poll((0, 1), at=200 * SECOND)]), {}),
+    "another cluster's": (
+        view([A, Log("B").data(2)], reads=[poll((0, 1)), poll((0, 2), cluster="B")]),
+        {"A/native": 1, "B/mirrored": 1},
+    ),
+    "not ours, twice": (view([Log("A").data(-1)], reads=[poll((0, -1))]), {"A/native": 1}),
+    "behind a cut": (
+        trip(reads=[poll((2, 3), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]),
+        {"A/native": 4, "A/mirrored": 1, "B/native": 2},
+    ),
+}  # fmt: skip
+REJECTS = {
+    "inconsistent-offset": Rejected(view=view([], reads=[poll((0, 1)), poll((0, 2), reader="s")]), cluster="A", offset=0),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        view([A], reads=[poll((0, 2))]),
+        view([A], reads=[poll((0, 2), isolation="read_uncommitted")]),
+        view([A], sends=[commit(2, acked=0, ending="abort")]),
+        view([], sends=[send(1, acked=0), send(2, acked=0)]),
+        view([], sends=[send(1, acked=0)], reads=[poll((0, 2))]),
+        view([], reads=[poll((0, 1)), poll((0, 2), at=200 * SECOND)]),
+        view([], reads=[poll((0, 1)), poll((0, -1), reader="s")]),
+    ],
+    ids=["log and reader", "log and uncommitted", "log and client", "clients", "client and reader", "one reader", "not ours"],
+)
+def test_whoever_the_two_are(seen):
+    assert places(NAME, seen) == [("inconsistent-offset", "A", 0)]
+
+
+def test_neighbours_are_one_anomaly_and_everybody_is_named():
+    seen = view([Log("A").data(1, 2)], sends=[send(1, 2, acked=0)], reads=[poll((0, 8), (1, 9))])
+    (found,) = findings(NAME, seen)
+    assert found.evidence == {"records": 2, "seen": [{"uid": 1, "by": ["log", "client"]}, {"uid": 8, "by": ["r"]}]}
+
+
+def test_what_was_seen_below_a_cut_still_holds():
+    assert places(NAME, trip(reads=[poll((1, 9), at=400 * SECOND)])) == [("inconsistent-offset", "A", 1)]
+
+
+def test_what_was_seen_in_the_tail_is_held_against_the_tail():
+    (found,) = findings(NAME, trip(reads=[poll((2, 4), at=400 * SECOND)]))
+    assert (found.cluster, found.offset, found.evidence["capture"]) == ("A", 2, "1-away")
+
+
+def test_a_reader_that_goes_on_getting_the_tail_after_the_cut():
+    assert places(NAME, trip(reads=[poll((2, 3), at=650 * SECOND)])) == [("inconsistent-offset", "A", 2)]
+
+
+def test_a_tail_that_was_not_captured_is_still_held_against_its_clients():
+    assert places(NAME, trip(earlier=[], reads=[poll((2, 4), at=400 * SECOND)])) == [("inconsistent-offset", "A", 2)]
+    assert places(NAME, trip(earlier=[before()])) == []
+
+
+@pytest.mark.parametrize(("truncated", "found"), [([(2, 1)], []), ([(2, 2)], [("inconsistent-offset", "B", 1)])])
+def test_what_a_mirror_says_it_cut_at_the_promotion_was_another_era(truncated, found):
+    stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=1, truncated=truncated, appended=())
+    b = Log("B").data(1).data(8)
+    got = [poll((1, 2), cluster="B", isolation="read_uncommitted"), poll((1, 8), cluster="B", at=600 * SECOND)]
+    seen = view([Log("A").data(1, 2), b], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got)
+    assert places(NAME, seen) == found
+
+
+def test_nothing_is_left_open_by_a_torn_log():
+    assert unjudged(NAME, view([Log("A").data(1).torn()], reads=[poll((0, 1))])) == []
