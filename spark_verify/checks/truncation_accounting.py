@@ -6,13 +6,15 @@ was, byte for byte; of the tail nothing is left; and no client had been promised
 before has lost already, and counts (`failover`). A planned one leaves nothing.
 
 A failover ends open transactions: between the last mirrored offset and the promoted one lie the markers that the mirror wrote
-down, at the offsets that it wrote down, and nothing else.
+down, at the offsets that it wrote down, and nothing else; or the log was cut, and then the cuts that it wrote down lead from the
+one to the other. Where a mirror says that it cut a log, at a failover or because its source was cut, a batch begins there, in
+a later leader epoch than all before it (KIP-101: else an epoch and an offset name two batches).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -35,12 +37,13 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for _, mine in sorted(lives(view).items()):
         for life, following in pairwise(mine):
             findings += _cut(view, life, following)
-    logs = view.canonical()
     for stop in view.stops:
         promotion = next((p for p in view.promotions if p.link == stop.link and p.time >= stop.time), None)
-        if promotion is not None and stop.cluster in logs:
-            number = number_at(lives(view)[stop.cluster], stop.time)
-            findings += _ended(logs[stop.cluster], stop, promotion, number)
+        mine = lives(view).get(stop.cluster, ())
+        number = number_at(mine, stop.time)
+        replica = replica_of(view, mine[number]) if mine else None
+        if promotion is not None and replica is not None:
+            findings += _ended(replica, stop, promotion, number)
     return findings
 
 
@@ -121,7 +124,8 @@ def _ended(replica: Replica, stop: Stop, promotion: Promotion, life: int) -> Ite
     batches = replica.batches
     if stop.promoted < 0:
         return
-    yield Examined(cluster=stop.cluster, origin="native", count=1 + len(stop.appended), life=life, start=promotion.offset)
+    count = 1 + len(stop.appended) + len(stop.truncated)
+    yield Examined(cluster=stop.cluster, origin="native", count=count, life=life, start=promotion.offset)
     about = {"link": stop.link, "mirrored": stop.mirrored, "promoted": stop.promoted}
     if promotion.offset != min(stop.promoted, stop.mirrored):
         yield Found(kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about)
@@ -130,12 +134,54 @@ def _ended(replica: Replica, stop: Stop, promotion: Promotion, life: int) -> Ite
         if len(rows) != 1 or not _is(batches, int(rows[0]), what):
             evidence = about | {"said": what, "holds": [_named(batches, int(row)) for row in rows]}
             yield Found(kind="marker-not-appended", cluster=stop.cluster, offset=offset, evidence=evidence)
-    between = np.flatnonzero((batches.last_offset >= stop.mirrored) & (batches.base_offset < stop.promoted))
     said = {offset for offset, _ in stop.appended}
-    for row in between.tolist():
-        if int(batches.base_offset[row]) not in said:
-            evidence = about | {"holds": _named(batches, row)}
-            yield Found(kind="marker-unannounced", cluster=stop.cluster, offset=int(batches.base_offset[row]), evidence=evidence)
+    between = np.flatnonzero((batches.last_offset >= stop.mirrored) & (batches.base_offset < stop.promoted)).tolist()
+    silent = [row for row in between if int(batches.base_offset[row]) not in said]
+    for row in silent:
+        evidence = about | {"holds": _named(batches, row)}
+        yield Found(kind="marker-unannounced", cluster=stop.cluster, offset=int(batches.base_offset[row]), evidence=evidence)
+    if not silent and not _adds_up(stop):
+        evidence = about | {"truncated": [list(one) for one in stop.truncated], "appended": [list(one) for one in stop.appended]}
+        yield Found(kind="promotion-unaccounted", cluster=stop.cluster, offset=stop.promoted, evidence=evidence)
+    yield from _uncut(replica, stop, about)
+
+
+def _adds_up(stop: Stop) -> bool:
+    """Whether the cuts of the failover lead from the last mirrored offset to where its markers begin.
+
+    Cuts that came before, because the source was cut, are written down in the same list. A failover that was killed in the
+    middle cuts again: what it began with may come twice.
+    """
+    # Markers of the brokers that lead afterwards (WriteTxnMarkers) are behind the promoted offset.
+    wanted = stop.promoted - sum(offset < stop.promoted for offset, _ in stop.appended)
+    if wanted == stop.mirrored:
+        return True
+    for first in range(len(stop.truncated)):
+        ends = {stop.mirrored}
+        for end, at in stop.truncated[first:]:
+            if end not in ends or at > end:
+                break
+            ends.add(at)
+        else:
+            return stop.truncated[-1][1] == wanted
+    return False
+
+
+def _uncut(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:
+    """Cuts that the bytes do not show; those that a later and deeper one hides are left out."""
+    batches = replica.batches
+    for place, (end, at) in enumerate(stop.truncated):
+        if at >= end or any(later < at for _, later in stop.truncated[place + 1 :]):
+            continue
+        below, behind = batches.base_offset < at, batches.last_offset >= at
+        rows = np.flatnonzero(behind)
+        if not len(rows) or not below.any():
+            continue
+        row, newest = int(rows[0]), int(batches.leader_epoch[below].max())
+        if below[row] or int(batches.leader_epoch[row]) <= newest:
+            holds = {"base": int(batches.base_offset[row]), "leader_epoch": int(batches.leader_epoch[row])}
+            evidence = {**about, "end": end, "cut": at, "before": newest, "holds": holds}
+            yield Found(kind="cut-not-made", cluster=stop.cluster, offset=at, evidence=evidence)
 
 
 def _is(batches: Batches, row: int, what: str) -> bool:
@@ -213,6 +259,17 @@ CHECK = Check(
             meaning="The promotion that was recorded is not where the mirror says that its own part ends.",
             smallest="the mirror says mirrored 2 and promoted 2, the promotion is at 1: at offset 1.",
             despite_torn=True,
+        ),
+        AnomalyKind(
+            name="promotion-unaccounted",
+            meaning="The cuts and markers that a mirror wrote down do not lead from its last mirrored offset to the promoted.",
+            smallest="the mirror says mirrored 2, promoted 1, and of no cut: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="cut-not-made",
+            meaning="Where a mirror says that it cut the log, a batch lies across, or goes on in the leader epoch before.",
+            smallest="the mirror of A->B says that it cut B from 2 to 1, B has 1 2 in one leader epoch: at offset 1.",
         ),
     ),
     complete=frozenset({"promotions", "sends"}),

@@ -3,16 +3,27 @@
 from dataclasses import replace
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, promoted, send, unjudged, view
-from round_trip import AWAY, TOLD, before, cut, home_again, on_a, on_b, trip
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, promoted, reversed_, send, unjudged, view
+from round_trip import AWAY, BACK, TOLD, before, cut, home_again, on_a, on_b, trip
 
 from spark_verify.view import Stop
 
 NAME = "truncation-accounting"
 
 
-def stop(mirrored, at, *appended):
-    return Stop(link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=at, truncated=(), appended=appended)
+def stop(mirrored, at, *appended, truncated=()):
+    return Stop(
+        link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=at, truncated=truncated, appended=appended
+    )  # fmt: skip
+
+
+def shortened(*truncated, mirrored=3, promoted_at=1, log=None, appended=()):
+    """B had 1 2 3 of A, was cut down to `promoted_at`, and goes on in leader epoch 1."""
+    log = log or Log("B").data(1).data(8, leader_epoch=1).data(9, leader_epoch=1)
+    return view(
+        [Log("A").data(1).data(2).data(3), log], mirror_kind="shadow", promotions=[promoted(promoted_at)],
+        stops=[stop(mirrored, promoted_at, *appended, truncated=truncated)],
+    )  # fmt: skip
 
 
 def ended(told, *, offset=1):
@@ -25,6 +36,17 @@ def ended(told, *, offset=1):
 SAID = (1, "ABORT of producer 7, epoch 0")
 LOST = Log("A").data(2, at=1).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3).data(6, leader_epoch=4)
 KEPT = Log("A").data(1).data(2).data(3).data(5, crc=55, leader_epoch=3).data(6, leader_epoch=4)
+
+
+def on_b_then(cluster):
+    """What B had written, on either."""
+    return Log(cluster).data(1).data(2).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
+
+
+def cut_again():
+    return replace(cut(offset=4, end=5), time=800 * SECOND + 1)
+
+
 WHOLE = Log("A").data(1).data(2).taken("1-reverse-600", at=605)
 PLANNED = [replace(AWAY, kind="planned"), home_again()]
 ACCEPTED = {
@@ -35,6 +57,22 @@ ACCEPTED = {
     "nothing to end": (
         view([Log("A").data(1), Log("B").data(1)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop(1, 1)]),
         {"B/native": 1},
+    ),
+    "cut once": (shortened((3, 1)), {"B/native": 2}),
+    "cut twice": (shortened((3, 2), (2, 1)), {"B/native": 3}),
+    "cut again after a kill": (shortened((3, 2), (2, 1), (2, 1)), {"B/native": 4}),
+    "nothing was open, nothing was cut": (
+        shortened((1, 1), mirrored=1, log=Log("B").data(1).data(8, leader_epoch=1)), {"B/native": 2},
+    ),
+    "cut because the source was, and then failed over": (
+        shortened((9, 1), log=Log("B").data(1).data(2, leader_epoch=1).data(3, leader_epoch=1), promoted_at=3), {"B/native": 2},
+    ),
+    "cut because the source was, and deeper at the failover": (
+        shortened((9, 2), (3, 1), log=Log("B").data(1).data(8, 9, leader_epoch=1)), {"B/native": 3},
+    ),
+    "markers of the brokers that lead afterwards": (
+        shortened(mirrored=1, appended=[(1, "ABORT of producer 7, epoch 0")], log=Log("B").txn(1, pid=7, end="abort")),
+        {"B/native": 2},
     ),
     "a mirror that was never failed over": (view([Log("A"), Log("B")], mirror_kind="shadow", stops=[stop(-1, -1)]), {}),
 }  # fmt: skip
@@ -52,6 +90,8 @@ REJECTS = {
         cluster="B", offset=1,
     ),
     "marker-unannounced": Rejected(view=ended(stop(1, 2)), cluster="B", offset=1),
+    "promotion-unaccounted": Rejected(view=shortened(), cluster="B", offset=1),
+    "cut-not-made": Rejected(view=shortened((3, 1), log=Log("B").data(1).data(2).data(3)), cluster="B", offset=1),
     "promotion-mismatch": Rejected(view=ended(stop(1, 2, SAID), offset=0), cluster="B", offset=0),
 }  # fmt: skip
 
@@ -80,6 +120,37 @@ def test_what_was_written_after_the_failover_was_lost_by_the_cut():
 def test_a_marker_of_another_producer():
     seen = ended(stop(1, 2, (1, "ABORT of producer 8, epoch 0")))
     assert places(NAME, seen) == [("marker-not-appended", "B", 1)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "where"),
+    [
+        (shortened((3, 2)), [("promotion-unaccounted", "B", 1), ("cut-not-made", "B", 2)]),
+        (shortened((4, 1)), [("promotion-unaccounted", "B", 1)]),
+        (shortened((3, 1), promoted_at=3, log=Log("B").data(1).data(2).data(3)), [("cut-not-made", "B", 1)]),
+        (shortened((3, 1), log=Log("B").data(1, 2, 3)), [("cut-not-made", "B", 1)]),
+    ],
+    ids=["not so deep", "from elsewhere", "and promoted as if it had not been", "in the middle of a batch"],
+)
+def test_cuts_that_do_not_lead_to_the_promotion(seen, where):
+    assert places(NAME, seen) == where
+
+
+def test_the_end_of_a_mirror_is_judged_by_the_life_that_it_began():
+    """What A's failover back had appended at 4 was cut when A followed B again, and B has other things there now."""
+    home = Stop(
+        link="B->A", cluster="A", time=700 * SECOND, mirrored=4, promoted=5, truncated=(),
+        appended=((4, "ABORT of producer 7, epoch 0"),),
+    )  # fmt: skip
+    first = on_b_then("A").marker("abort", pid=7)
+    again = [reversed_("A->B", at=800)]
+    away = promoted(4, source="A", cluster="B", at=750 * SECOND)
+    told = trip(
+        logs=[on_b_then("A").data(9, crc=99, leader_epoch=6), on_b_then("B").data(9, crc=99, leader_epoch=6)],
+        promotions=[AWAY, home_again(), away], windows=[BACK, *again], stops=[home],
+        earlier=[before(), first.taken("1-reverse-800", at=790)], truncations=[cut(), cut_again()], sends=[],
+    )  # fmt: skip
+    assert places(NAME, told) == []
 
 
 def test_without_a_capture_from_before_the_cut_it_cannot_be_told():
