@@ -18,10 +18,10 @@ from typing import Final
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import every, examined, lives, log_of, own, reads_in, replica_of, sends_of
+from spark_verify.checks.lives import every, examined, kept_since, lives, log_of, own, reads_in, replica_of, sends_of
 from spark_verify.checks.logs import runs
 from spark_verify.eras import FOREVER, Life
-from spark_verify.view import Bools, Ints, PartitionView, Read
+from spark_verify.view import Bools, Ints, PartitionView
 
 KIND = "inconsistent-offset"
 LOG: Final = "log"
@@ -63,14 +63,8 @@ def _observations(view: PartitionView, life: Life) -> Iterator[tuple[str, Ints, 
             yield send.client, send.offsets[acked], send.first_uid + np.flatnonzero(acked)
         for read in reads_in(view, before):
             if read.kind == "poll" and len(read.uids):
-                kept = (read.offsets < end) & ~_cut_since(view, life.cluster, read)
+                kept = read.offsets < min(end, kept_since(view, read))
                 yield read.reader, read.offsets[kept], read.uids[kept]
-
-
-def _cut_since(view: PartitionView, cluster: str, read: Read) -> Bools:
-    """Per record of a poll, whether a mirror says that it cut it off when it ended, after the poll had begun."""
-    cuts = [at for stop in view.stops if stop.cluster == cluster and read.time <= stop.time for _, at in stop.truncated]
-    return np.asarray(read.offsets >= min(cuts, default=FOREVER))
 
 
 def _together(observations: Sequence[tuple[str, Ints, Ints]]) -> Seen:

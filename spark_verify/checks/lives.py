@@ -86,9 +86,19 @@ def own(life: Life, replica: Replica | None, findings: Sequence[Finding]) -> Ite
             yield replace(finding, evidence={**finding.evidence, "capture": moment})
 
 
-def examined(life: Life, offsets: Ints) -> Sequence[Examined]:
-    """One count per era that holds any of these offsets; of a life that was cut, of what is behind the cut."""
-    floor = 0 if life.last else life.cut
+def of_readers(life: Life, replica: Replica | None, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """As `own`; but what readers got in a life that was cut nobody else has to answer for, wherever in the log it was."""
+    for finding in findings:
+        if life.last or not isinstance(finding, Found) or 0 <= finding.offset < life.cut:
+            yield finding
+        else:
+            moment = replica.moment if replica is not None else ""
+            yield replace(finding, evidence={**finding.evidence, "capture": moment})
+
+
+def examined(life: Life, offsets: Ints, *, whole: bool = False) -> Sequence[Examined]:
+    """One count per era that holds any of these offsets; of a life that was cut, of what is behind the cut, or `whole`."""
+    floor = 0 if life.last or whole else life.cut
     found = []
     for era in life.eras:
         count = int(np.count_nonzero((offsets >= max(era.start, floor)) & (offsets < era.end)))
@@ -132,6 +142,15 @@ def reads_in(view: PartitionView, life: Life) -> list[Read]:
     """What readers of a cluster did in one of its lives; while it was being cut they may have got either's records."""
     mine = (r for r in view.reads if r.cluster == life.cluster)
     return [r for r in mine if (life.number == 0 or r.time >= life.began) and r.returned <= life.ended]
+
+
+def kept_since(view: PartitionView, read: Read) -> int:
+    """The offset below which what a poll saw is still there when a mirror, ending after that, cut its destination and said so.
+
+    What lies above was of another era, which no life of the log shows.
+    """
+    cuts = [at for stop in view.stops if stop.cluster == read.cluster and read.time <= stop.time for _, at in stop.truncated]
+    return min(cuts, default=FOREVER)
 
 
 def marks_in(view: PartitionView, life: Life) -> Watermarks | None:

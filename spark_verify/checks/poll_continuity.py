@@ -1,0 +1,154 @@
+"""poll-continuity: a consumer that is left alone goes on where it was (Jepsen's Kafka workload, poll-skip and nonmonotonic-poll).
+
+Between a record and the next that one consumer gets of a partition, in the same poll or in the one after it, lies nothing that
+its isolation level can see, and the next is not behind the first. What it can see is counted in the bytes (a dense index):
+markers and, when it reads committed, aborted records are no skips. Assignments, revocations, resets, a new consumer, and a log
+that is cut begin anew; a poll during which a rebalance came says nothing, neither of itself nor of its neighbours.
+
+A reader of a group that gets less than another member is not judged by read-committed-visibility, nor is anybody who reads
+uncommitted; here everyone is by himself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+
+import numpy as np
+
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from spark_verify.checks.lives import every, examined, kept_since, log_of, of_readers, reads_in
+from spark_verify.checks.logs import Log
+from spark_verify.view import Bools, Ints, PartitionView, Read
+
+ANEW = frozenset({"assign", "revoke"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """What one consumer got one after the other: per record its offset, payload id and poll, an index into `polls`."""
+
+    polls: Sequence[Read]
+    offset: Ints
+    uid: Ints
+    poll: Ints
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Follows every consumer through every life of a log."""
+    findings: list[Finding] = []
+    for life in every(view):
+        chains = list(_chains(view, reads_in(view, life)))
+        if not chains:
+            continue
+        log = log_of(view, life)
+        firsts = np.array([poll.offsets[0] for chain in chains for poll in chain.polls], np.int64)
+        findings += examined(life, firsts, whole=True)
+        if log is None:
+            findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
+        broken = [found for chain in chains for found in _judge(life.cluster, log, chain)]
+        findings += of_readers(life, None if log is None else log.replica, broken)
+    return findings
+
+
+def _chains(view: PartitionView, reads: Sequence[Read]) -> Iterator[Chain]:
+    """Polls of one consumer without anything in between that may have moved it; its rows are in the order of their return."""
+    for _, rows in groupby(sorted(reads, key=attrgetter("reader", "process", "returned")), attrgetter("reader", "process")):
+        polls: list[Read] = []
+        moved, anew = -1, False
+        for row in rows:
+            if row.kind in ANEW:
+                moved, anew = row.returned, True
+            elif row.kind == "poll" and len(row.uids):
+                if anew:
+                    yield from _chain(polls)
+                    polls = []
+                kept = row.offsets < kept_since(view, row)
+                # A rebalance that came inside of this poll: what it returned may be of before and of after it.
+                anew = row.time <= moved or not bool(kept.all())
+                if row.time > moved and kept.any():
+                    polls.append(replace(row, uids=row.uids[kept], offsets=row.offsets[kept]))
+        yield from _chain(polls)
+
+
+def _chain(polls: Sequence[Read]) -> Iterator[Chain]:
+    if polls:
+        sizes = [len(poll.uids) for poll in polls]
+        yield Chain(
+            polls=tuple(polls),
+            offset=np.concatenate([poll.offsets for poll in polls]),
+            uid=np.concatenate([poll.uids for poll in polls]),
+            poll=np.repeat(np.arange(len(polls), dtype=np.int64), sizes),
+        )
+
+
+def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
+    before, after = chain.offset[:-1], chain.offset[1:]
+    back = after <= before
+    there = _seen(log, chain.polls[0].isolation)
+    first = np.searchsorted(there, before, side="right")
+    skipped = np.where(back, 0, np.searchsorted(there, after, side="left") - first)
+    inside: Bools = chain.poll[:-1] == chain.poll[1:]
+    for i in np.flatnonzero(back).tolist():
+        yield _found(cluster, chain, i, "internal-regression" if inside[i] else "poll-regression", int(after[i]), 1)
+    for i in np.flatnonzero(skipped).tolist():
+        kind = "internal-skip" if inside[i] else "poll-skip"
+        yield _found(cluster, chain, i, kind, int(there[first[i]]), int(skipped[i]))
+
+
+def _seen(log: Log | None, isolation: str) -> Ints:
+    """The offsets of what such a consumer gets, in order."""
+    if log is None:
+        return np.empty(0, np.int64)
+    offsets = log.replica.records.offset
+    return np.sort(offsets[log.visible] if isolation == "read_committed" else offsets)
+
+
+def _found(cluster: str, chain: Chain, at: int, kind: str, offset: int, records: int) -> Found:
+    poll = chain.polls[int(chain.poll[at + 1])]
+    evidence = {
+        "records": records,
+        "reader": poll.reader,
+        "isolation": poll.isolation,
+        "returned": poll.returned,
+        "before": {"offset": int(chain.offset[at]), "uid": int(chain.uid[at])},
+        "then": {"offset": int(chain.offset[at + 1]), "uid": int(chain.uid[at + 1])},
+    }
+    return Found(kind=kind, cluster=cluster, offset=offset, evidence=evidence)
+
+
+CHECK = Check(
+    name="poll-continuity",
+    guarantee="A consumer that nothing moved gets what it can see of a partition without a gap and without going back.",
+    source="Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip, int-nonmonotonic-poll; KIP-98 (isolation.level)",
+    inputs=frozenset({"batches", "records", "reads", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="poll-skip",
+            meaning="Between the last record of a poll and the first of the next lies one that the consumer can see.",
+            smallest="A has 1 2 3, a consumer got 1, in its next poll 3: at the offset of 2.",
+        ),
+        AnomalyKind(
+            name="poll-regression",
+            meaning="A poll begins at or before the last record of the poll before, and nothing had moved the consumer.",
+            smallest="A has 1 2, a consumer got 2, in its next poll 1: at the offset of 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="internal-skip",
+            meaning="Between two records of one poll lies one that the consumer can see.",
+            smallest="A has 1 2 3, one poll returned 1 3: at the offset of 2.",
+        ),
+        AnomalyKind(
+            name="internal-regression",
+            meaning="A poll returned a record at or before the one before it.",
+            smallest="A has 1 2, one poll returned 2 1: at the offset of 1.",
+            despite_torn=True,
+        ),
+    ),
+    complete=frozenset({"reads", "promotions"}),
+    kernel=kernel,
+    unit="polls",
+)

@@ -1,0 +1,118 @@
+"""poll-continuity: the smallest histories."""
+
+from dataclasses import replace
+
+import pytest
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, poll, promoted, unjudged, view
+from round_trip import trip
+
+from spark_verify.view import Stop
+
+NAME = "poll-continuity"
+A = Log("A").data(1, 2, 3)
+GAPS = Log("A").txn(1, pid=7).txn(2, pid=7, end="abort").txn(3, pid=7)
+"""1 at offset 0, its marker, 2 aborted at 2, its marker, 3 at 4."""
+
+
+def later(*pairs, at=200, **rest):
+    return poll(*pairs, at=at * SECOND, **rest)
+
+
+ACCEPTED = {
+    "poll after poll": (view([A], reads=[poll((0, 1)), later((1, 2), (2, 3))]), {"A/native": 2}),
+    "over markers and what was aborted": (view([GAPS], reads=[poll((0, 1)), later((4, 3))]), {"A/native": 2}),
+    "over markers in one poll": (view([GAPS], reads=[poll((0, 1), (4, 3))]), {"A/native": 1}),
+    "uncommitted, over markers": (
+        view([GAPS], reads=[poll((0, 1), (2, 2), (4, 3), isolation="read_uncommitted")]),
+        {"A/native": 1},
+    ),
+    "an empty poll in between": (view([A], reads=[poll((0, 1)), later(at=150, position=1), later((1, 2))]), {"A/native": 2}),
+    "a commit in between": (
+        view([A], reads=[poll((0, 1)), later(kind="commit", position=1, at=150), later((1, 2))]),
+        {"A/native": 2},
+    ),
+    "assigned elsewhere": (
+        view([A], reads=[poll((2, 3)), later(kind="assign", position=0, at=150), later((0, 1))]),
+        {"A/native": 2},
+    ),
+    "a new consumer of that name": (view([A], reads=[poll((2, 3)), replace(later((0, 1)), process=9)]), {"A/native": 2}),
+    "two consumers": (view([A], reads=[poll((0, 1)), later((2, 3), reader="s")]), {"A/native": 2}),
+    "two clusters": (
+        view([A, Log("B").data(1, 2, 3)], reads=[poll((2, 3)), later((0, 1), cluster="B")]),
+        {"A/native": 1, "B/mirrored": 1},
+    ),
+    "a log that was cut": (
+        trip(reads=[poll((2, 3), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]),
+        {"A/native": 1, "A/mirrored": 1},
+    ),
+    "what retention deleted since": (view([Log("A", start=2).data(3)], reads=[poll((0, 1)), later((2, 3))]), {"A/native": 2}),
+}
+REJECTS = {
+    "poll-skip": Rejected(view=view([A], reads=[poll((0, 1)), later((2, 3))]), cluster="A", offset=1),
+    "poll-regression": Rejected(view=view([A], reads=[poll((1, 2)), later((0, 1))]), cluster="A", offset=0),
+    "internal-skip": Rejected(view=view([A], reads=[poll((0, 1), (2, 3))]), cluster="A", offset=1),
+    "internal-regression": Rejected(view=view([A], reads=[poll((1, 2), (0, 1))]), cluster="A", offset=0),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_the_same_record_again():
+    assert places(NAME, view([A], reads=[poll((0, 1)), later((0, 1))])) == [("poll-regression", "A", 0)]
+
+
+def test_who_reads_uncommitted_sees_what_was_aborted():
+    seen = view([GAPS], reads=[poll((0, 1), isolation="read_uncommitted"), later((4, 3), isolation="read_uncommitted")])
+    assert places(NAME, seen) == [("poll-skip", "A", 2)]
+
+
+def test_an_open_transaction_is_seen_by_those_alone_who_read_uncommitted():
+    log = Log("A").data(1).txn(2, pid=7, end=None).data(3)
+    for isolation, skips in (("read_committed", []), ("read_uncommitted", [("poll-skip", "A", 1)])):
+        seen = view([log], reads=[poll((0, 1), isolation=isolation), later((2, 3), isolation=isolation)])
+        assert places(NAME, seen) == skips
+
+
+def test_a_poll_in_which_a_rebalance_came_says_nothing():
+    # The consumer's row of it, and the one of the rebalance, which the poll served: it was begun before that.
+    assigned = later(kind="assign", position=0, at=150)
+    around = replace(poll((2, 3), (0, 1)), time=149 * SECOND, returned=151 * SECOND)
+    seen = view([A], reads=[poll((0, 1)), assigned, around, later((2, 3))])
+    assert places(NAME, seen) == []
+
+
+def test_records_that_were_skipped_are_one_anomaly():
+    (found,) = findings(NAME, view([Log("A").data(1, 2, 3, 4)], reads=[poll((0, 1)), later((3, 4))]))
+    assert (found.offset, found.evidence["records"]) == (1, 2)
+    assert (found.evidence["before"], found.evidence["then"]) == ({"offset": 0, "uid": 1}, {"offset": 3, "uid": 4})
+
+
+def test_before_a_cut_it_is_judged_by_the_log_of_that_time():
+    assert places(NAME, trip(reads=[poll((0, 1), (2, 3), at=400 * SECOND)])) == [("internal-skip", "A", 1)]
+    (found,) = findings(NAME, trip(reads=[poll((2, 3), at=400 * SECOND), poll((2, 3), at=401 * SECOND)]))
+    assert (found.kind, found.offset, found.evidence["capture"]) == ("poll-regression", 2, "1-away")
+
+
+@pytest.mark.parametrize(("truncated", "found"), [([(3, 1)], []), ([(3, 3)], [("poll-skip", "B", 1)])])
+def test_what_a_mirror_says_it_cut_at_the_promotion_was_another_era(truncated, found):
+    stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=truncated, appended=())
+    got = [poll((0, 1), cluster="B"), later((2, 3), cluster="B"), poll((1, 8), cluster="B", at=600 * SECOND)]
+    seen = view(
+        [A, Log("B").data(1, 8)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got[: 3 - len(found)]
+    )
+    assert places(NAME, seen) == found
+
+
+def test_without_a_log_only_going_back_can_be_told():
+    seen = view([], reads=[poll((0, 1), (2, 3)), later((0, 1))])
+    assert places(NAME, seen) == [("poll-regression", "A", 0)]
+    assert unjudged(NAME, seen) == ["no log of A was captured for A.t-0"]
