@@ -34,7 +34,7 @@ def environment(folder: Path, **own: str) -> dict[str, str]:
     return {**os.environ, **ledger_of_its_own(folder), **own}
 
 
-def linkflap(*arguments: str, env: Mapping[str, str], cwd: Path, within: float = 120) -> subprocess.CompletedProcess[str]:
+def linkflap(*arguments: str, env: Mapping[str, str], cwd: Path, within: float = 600) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
     return subprocess.run([*_COMMAND, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=within, check=False)
 
@@ -57,7 +57,7 @@ class Running:
         self._reader = threading.Thread(target=lines, daemon=True)
         self._reader.start()
 
-    def says(self, text: str, *, within: float = 120) -> None:
+    def says(self, text: str, *, within: float = 300) -> None:
         """Waits until standard error has a line with `text` in it."""
         until(
             lambda: any(text in line for line in list(self.said)) or self.process.poll() is not None,
@@ -75,7 +75,7 @@ class Running:
         """To the process alone, as `kill` does, or to its whole group, as a terminal does."""
         (os.killpg if to_group else os.kill)(self.process.pid, number)
 
-    def ends(self, *, within: float = 60) -> int:
+    def ends(self, *, within: float = 180) -> int:
         """Its exit status."""
         status = self.process.wait(within)
         if self._reader:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.model.errors import SetupError
+from harness.model.errors import DeadlineExceeded, SetupError
 from harness.model.protocols import Link, Recorder
+from harness.model.wait import until
 from harness.runtimes import probe
 from harness.runtimes.link_meter import LinkMeter
 
@@ -47,10 +48,7 @@ def prove(link: Link, meter: LinkMeter, recorder: Recorder) -> None:
 
 
 def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address) -> None:
-    try:
-        named = probe.advertised(address, within=ANSWERS_WITHIN)
-    except probe.Unanswered as error:
-        raise SetupError(f"link {name}: broker {broker} does not answer through its proxy: {error}") from error
+    named = _asked(name, broker, address)
     for other, found in named.items():
         wanted = meter.told.get(other)
         if found != wanted:
@@ -59,6 +57,23 @@ def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address
                 f"link {name}: broker {other} is advertised at {_written(found)}, which is not proxied; its listener for this "
                 f"link must {mend}"
             )
+
+
+def _asked(name: str, broker: int, address: probe.Address) -> dict[int, probe.Address]:
+    """What a broker answers at its proxy. On a machine that is short of everything the first connections may be ended."""
+    refusals: list[probe.Unanswered] = []
+
+    def answer() -> dict[int, probe.Address] | None:
+        try:
+            return probe.advertised(address, within=ANSWERS_WITHIN)
+        except probe.Unanswered as error:
+            refusals.append(error)
+            return None
+
+    try:
+        return until(answer, within=ANSWERS_WITHIN, what="an answer")
+    except DeadlineExceeded:
+        raise SetupError(f"link {name}: broker {broker} does not answer through its proxy: {refusals[-1]}") from refusals[-1]
 
 
 def _round_trips(name: str, meter: LinkMeter) -> dict[int, float]:

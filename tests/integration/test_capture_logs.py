@@ -81,7 +81,7 @@ def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer):
     a = linkflap_deployment.clusters["A"]
     make_topics(a.bootstrap, 3)
     write_transactions(a.bootstrap, 50, "first")
-    before = bounds(AdminClient(quiet(a.bootstrap)), PLACES, "high", within=30)
+    before = bounds(AdminClient(quiet(a.bootstrap)), PLACES, "high", within=120)
     stop = threading.Event()
 
     def write_on() -> None:
@@ -114,8 +114,8 @@ def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment
     make_topics(b.bootstrap, 1)
     write_transactions(a.bootstrap, 30)
     admin = AdminClient(quiet(a.bootstrap))
-    leaders = until(lambda: leaders_of(admin), within=30, what="leaders of A")
-    highs = bounds(admin, PLACES, "high", within=30)
+    leaders = until(lambda: leaders_of(admin), within=120, what="leaders of A")
+    highs = bounds(admin, PLACES, "high", within=120)
     for broker in a.brokers.values():
         broker.kill()
     last = {place: watermark(place, leaders[place], high - 1) for place, high in highs.items()}

@@ -67,7 +67,7 @@ def bindable(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def assert_nothing_left(said, started, *, within: float = 30) -> None:
+def assert_nothing_left(said, started, *, within: float = 120) -> None:
     until(
         lambda: not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in started),
         within=within,
@@ -113,7 +113,7 @@ def test_clean_does_what_a_dead_watchdog_cannot(harness):
     assert all(broker.is_running() for broker in of_brokers(started, said))
     process.kill()
     process.wait()
-    until(lambda: not any(broker.is_running() for broker in of_brokers(started, said)), within=30, what="the brokers to die")
+    until(lambda: not any(broker.is_running() for broker in of_brokers(started, said)), within=120, what="the brokers to die")
     assert Path(said["folder"]).exists()
     removed = cleanup.clean()
     assert any(said["folder"] in line for line in removed)
@@ -141,8 +141,8 @@ sys.stdin.read()
     finally:
         process.kill()
         process.communicate()
-    until(lambda: not child.is_running(), within=30, what="the watchdog to end it")
-    until(lambda: not ledger.entries(), within=30, what="the entry to be gone")
+    until(lambda: not child.is_running(), within=120, what="the watchdog to end it")
+    until(lambda: not ledger.entries(), within=120, what="the entry to be gone")
 
 
 def test_ctrl_c_reaches_the_harness_alone_and_it_ends_everything_in_order(harness):
@@ -150,6 +150,6 @@ def test_ctrl_c_reaches_the_harness_alone_and_it_ends_everything_in_order(harnes
     os.killpg(process.pid, signal.SIGINT)  # what a terminal does: to every process of the foreground group
     states = json.loads(process.stdout.readline())
     assert states == ["running", "paused"]
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 130
     assert_nothing_left(said, started)

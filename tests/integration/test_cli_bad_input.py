@@ -49,7 +49,7 @@ def fails(work, env, code, says, *arguments):
     ledger = Path(env["LINKFLAP_RUNTIME_DIR"])
     until(
         lambda: not list(ledger.glob("*.json")),
-        within=30,
+        within=120,
         what="the ledger to be empty",
         state=lambda: list(ledger.glob("*.json")),
     )

@@ -264,7 +264,7 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
         owner = ledger.identify(process.pid)
         assert len(of(engine, owner)) == 3
         relay.close()
-        _, said = process.communicate("go on\n", timeout=120)
+        _, said = process.communicate("go on\n", timeout=600)
         last = said.strip().splitlines()[-1]
         assert last.startswith("harness.model.errors.EnvironmentFailure: the Docker engine could not")
         assert "Connection refused" in last

@@ -109,7 +109,7 @@ def spec(kind: str) -> FaultSpec:
 
 
 def ends(stage: Stage, cluster: str, which="high") -> dict:
-    return bounds(AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)), PLACES, which, within=20)
+    return bounds(AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)), PLACES, which, within=120)
 
 
 def test_planned_drains_even_what_an_open_transaction_hid(stage):

@@ -36,7 +36,7 @@ def ours(project) -> list[psutil.Process]:
 
 
 def assert_nothing_left(project):
-    until(lambda: not ours(project), within=30, what="everything that pytest started to be gone", state=lambda: ours(project))
+    until(lambda: not ours(project), within=120, what="everything that pytest started to be gone", state=lambda: ours(project))
     assert ledger.entries() == []
 
 
@@ -51,7 +51,7 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project):
             bootstraps = " ".join(cluster.bootstrap for cluster in up.clusters.values())
             (here / f"{name}.partial").write_text(bootstraps)
             (here / f"{name}.partial").rename(here / f"{name}.up")
-            until(lambda: len(list(here.glob("*.up"))) == 2, within=120, what="the other test to have its clusters as well")
+            until(lambda: len(list(here.glob("*.up"))) == 2, within=300, what="the other test to have its clusters as well")
             both = [set(path.read_text().split()) for path in here.glob("*.up")]
             assert not both[0] & both[1]
 
@@ -64,7 +64,7 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project):
             meet("other", linkflap_deployment, request)
         """
     )
-    done = project.runpytest_subprocess("-n", "2", timeout=300)
+    done = project.runpytest_subprocess("-n", "2", timeout=900)
     done.assert_outcomes(passed=2)
     assert_nothing_left(project)
 
@@ -83,7 +83,7 @@ def test_a_run_is_judged_what_it_lacks_fails_the_test_and_spark_ends_with_pytest
             assert linkflap_run.verdict == "valid", linkflap_run.why
         """
     )
-    done = project.runpytest_subprocess("-n", "1", timeout=300)
+    done = project.runpytest_subprocess("-n", "1", timeout=900)
     done.assert_outcomes(failed=1)
     done.stdout.re_match_lines([".*recording: unknown: only .* the scenario asks for", ".*run directory: .*test_run.run"])
     assert_nothing_left(project)
@@ -107,7 +107,7 @@ def test_what_fails_before_the_test_is_an_error_of_one_sentence(project, monkeyp
             pass
         """
     )
-    done = project.runpytest_subprocess(timeout=120)
+    done = project.runpytest_subprocess(timeout=600)
     done.assert_outcomes(errors=3)
     done.stdout.re_match_lines(
         [
@@ -134,7 +134,7 @@ def test_a_project_with_folders_of_our_names_is_not_disturbed_and_told_when_it_u
             pass
         """
     )
-    done = project.runpytest_subprocess(timeout=60)
+    done = project.runpytest_subprocess(timeout=300)
     done.assert_outcomes(passed=1, errors=1)
     done.stdout.re_match_lines(["linkflap's package 'harness' is shadowed by .*harness; rename that, .*"])
     done.stdout.no_fnmatch_line("*Traceback*")

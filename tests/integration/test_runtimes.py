@@ -75,7 +75,7 @@ def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair):
     link = pair[0].links["A->B"]
     assert link.round_trip(within=10) is not None
     link.add_toxic("latency", "responses", {"latency": 2000}, owner="one")
-    assert link.round_trip(within=20) > 1.8
+    assert link.round_trip(within=120) > 1.8
     link.cut(owner="two")
     assert link.round_trip(within=2) is None
     link.restore(owner="two")
@@ -83,8 +83,8 @@ def test_toxics_and_cuts_show_on_the_measured_path_and_heal(pair):
     link.clear(owner="one")
     assert not link.toxics()
     assert link.round_trip(within=10) < 1.8
-    assert link.transfer(size=1 << 16, within=30) is not None
-    assert link.delivers_requests(within=30)
+    assert link.transfer(size=1 << 16, within=120) is not None
+    assert link.delivers_requests(within=120)
 
 
 def test_kill_start_stop_start_keep_the_data(pair, tmp_path):

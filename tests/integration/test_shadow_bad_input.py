@@ -83,7 +83,7 @@ def test_a_topic_with_data_of_its_own_is_left_alone(pair, mirror):
     assert [headers(b.brokers[1], place) for place in PLACES] == before
     producer.produce(TOPIC, b"B's own", partition=0)
     assert producer.flush(30) == 0
-    ends = bounds(admin, PLACES, "high", within=20)
+    ends = bounds(admin, PLACES, "high", within=120)
     assert ends == {PLACES[0]: 6, PLACES[1]: 5}
 
 
@@ -157,7 +157,7 @@ def test_a_second_process_on_the_same_journal(pair, mirror):
     pid, first = mirror.pid, mirror._child
     mirror._start_process()
     second, mirror._child = mirror._child, first
-    until(lambda: not second.alive, within=30, what="the second process to end")
+    until(lambda: not second.alive, within=120, what="the second process to end")
     assert second.poll() == SetupError.exit_code
     assert "is not free" in mirror.log.read_text()
     assert mirror.pid == pid

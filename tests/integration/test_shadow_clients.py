@@ -24,7 +24,7 @@ def java(main: str, *arguments: str, stdin: str = "") -> subprocess.CompletedPro
     """Runs one of Kafka's own tools, as a user would."""
     light = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
     command = [java_for(DEFAULT_KAFKA).path, *light, "-cp", kafka(DEFAULT_KAFKA).classpath, main, *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=600, check=False)
 
 
 def consumed(bootstrap: str, isolation: str, *, most: int, idle: int = 60) -> list[str]:
@@ -105,7 +105,7 @@ def beside_a_mirror(up) -> None:
     names = [f"own{n}" for n in range(4)]
     for future in admin.create_topics([NewTopic(name, 5, replicas) for name in names]).values():
         future.result(60)
-    until(lambda: not stray(up, "B"), within=30, every=0.2, what="the shadow to be left", state=lambda: stray(up, "B"))
+    until(lambda: not stray(up, "B"), within=120, every=0.2, what="the shadow to be left", state=lambda: stray(up, "B"))
     cordons = not up.clusters["B"].kafka.startswith(("3.", "4.1"))
     assert ("not mirrored, and not the shadow's" in mirror.log.read_text()) == (not cordons)
     told: list[object] = []

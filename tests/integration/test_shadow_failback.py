@@ -64,7 +64,7 @@ def away(deployment, mirror, *, dead: bool = True, first: int = 0):
     tail = ends(here.bootstrap)
     if first:
         here.brokers[first].kill()
-        until(lambda: not _in_sync(here, first), within=30, every=0.2, what=f"broker {first} to be out of every ISR")
+        until(lambda: not _in_sync(here, first), within=120, every=0.2, what=f"broker {first} to be out of every ISR")
     if dead:
         side_by_side(broker.kill for broker in here.brokers.values())
     mirror.stop()
@@ -209,7 +209,7 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(linkflap_deployment, monke
         else:
             back.sides.cut()
             back_to_b.cut()
-        until(forgotten(a, plain.broker_id), within=30, every=0.1, what="its session to end")
+        until(forgotten(a, plain.broker_id), within=120, every=0.1, what="its session to end")
         if step in TAKING_OVER[: TAKING_OVER.index("alone")]:
             until(lambda: _ends_or_none(a), within=60, every=0.2, what="A to lead again")
             assert all(ends(a.bootstrap)[place] >= tail[place] for place in PLACES)
@@ -331,9 +331,9 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     revived(a)
     admin = AdminClient(quiet(a.bootstrap))
     admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=30, what="the topic to be gone")
+    until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=120, what="the topic to be gone")
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(20)
-    until(lambda: own_write(a.bootstrap) == 0, within=30, what="the topic that was made again")
+    until(lambda: own_write(a.bootstrap) == 0, within=120, what="the topic that was made again")
     back = mirror.reversed()
     with pytest.raises(InputError, match=f"topic {TOPIC} exists on the destination of B->A but is not the one that was mirrored"):
         back.start()
@@ -341,7 +341,7 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     led_by_its_own(a)
     assert own_write(a.bootstrap) == 1
     admin.delete_topics([TOPIC])[TOPIC].result(20)
-    until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=30, what="the topic to be gone")
+    until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=120, what="the topic to be gone")
     back.restart()  # as the sentence says: it is copied whole
     drained(back)
     same_everywhere(linkflap_deployment)

@@ -88,7 +88,7 @@ def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment)
     admin = AdminClient(quiet(a.bootstrap))
     admin.create_partitions([NewPartitions(TOPIC, 6)])[TOPIC].result(30)
     for number in range(6):
-        until(lambda n=number: isinstance(own_write(a.bootstrap, TOPIC, n), int), within=30, what=f"partition {number} of A")
+        until(lambda n=number: isinstance(own_write(a.bootstrap, TOPIC, n), int), within=120, what=f"partition {number} of A")
     drained(mirror)
     places = [(TOPIC, number) for number in range(6)]
     assert_equal(up, "A", "B", places)
@@ -127,7 +127,7 @@ def test_the_log_start_of_the_source_is_followed_while_mirroring_also_past_what_
         place = TopicPartition(TOPIC, 0, offset)
         admin.delete_records([place])[place].result(20)
         wanted = {(TOPIC, 0): offset}
-        until(lambda: ends(up, of, "start", [(TOPIC, 0)]) == wanted, within=30, every=0.1, what=f"{of} to begin at {offset}")
+        until(lambda: ends(up, of, "start", [(TOPIC, 0)]) == wanted, within=120, every=0.1, what=f"{of} to begin at {offset}")
 
     begins_at(20)
     end = ends(up, "A")[TOPIC, 0]

@@ -63,7 +63,7 @@ def test_what_was_open_is_aborted_once_by_the_new_leader_also_when_the_shadow_di
     assert ends(up, "B") == end
     own.commit_transaction(60)  # nobody took it for one of the source's
     after = {place: offset + 1 for place, offset in end.items()}  # markers are written after the commit was acknowledged
-    until(lambda: ends(up, "B", "stable") == after, within=30, every=0.1, what="own to have its markers")
+    until(lambda: ends(up, "B", "stable") == after, within=120, every=0.1, what="own to have its markers")
     assert own_write(b) == end[PLACES[0]] + 1
     assert mirror.notes().phase == "handed-over"
     del left

@@ -249,7 +249,7 @@ def test_the_command_prints_one_document_and_exits_with_unknown(torn):
 
 def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("linkflap")
-    return subprocess.run([program, *words], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([program, *words], capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"\xff\xfe", b'{"format": 1}', b'{"format": 99}', b"[]"])

@@ -121,7 +121,7 @@ def stalled(port: int) -> Iterator[socket.socket]:
             queued = here
             return unchanged >= 25
 
-        until(full, within=30, what="the flood to fill every buffer")
+        until(full, within=120, what="the flood to fill every buffer")
         yield connection
 
 

@@ -46,7 +46,7 @@ def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path):
         env=kept | without,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stdout) == (errors.FAILED, ""), done.stderr
@@ -71,7 +71,7 @@ def test_when_spark_is_killed_during_the_checks_the_verdict_is_unknown(tmp_path,
         [sys.executable, "-c", PROGRAM.format(victim=victim), "verify", run, "--json"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
         cwd=Path(__file__).parents[2],
     )

@@ -205,7 +205,7 @@ def test_a_history_says_what_the_log_has(rig: Rig) -> None:
         what="some of everything",
         state=clients.progress,
     )
-    until(lambda: clients.open_transactions("A"), within=30, what="an open transaction")
+    until(lambda: clients.open_transactions("A"), within=120, what="an open transaction")
     assert clients.open_transactions("B") == 0
     since = clients.acknowledged_since(0, "A")
     assert 0 < since <= clients.progress().acknowledged
@@ -213,7 +213,7 @@ def test_a_history_says_what_the_log_has(rig: Rig) -> None:
     clients.stop_producers()
     everything, committed = rig.log("A"), rig.log("A", "read_committed")
     ends = rig.ends("A")
-    clients.drain({"A": ends}, within=30)
+    clients.drain({"A": ends}, within=120)
     sampler.stop()
     reader = rig.finish()
     operations, polls = reader.operations()[0], reader.polls()[0]
@@ -287,7 +287,7 @@ def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> Non
     broker = rig.deployment.clusters["A"].brokers[1]
     broker.pause()  # so that commits and sends are in flight, unanswered, when it dies
     frozen = clients.progress().acknowledged
-    until(lambda: clients.acknowledged_since(now() - int(5e8), "A") == 0, within=30, what="nothing to be acknowledged any more")
+    until(lambda: clients.acknowledged_since(now() - int(5e8), "A") == 0, within=120, what="nothing to be acknowledged any more")
     broker.kill()
     assert clients.open_transactions("A") >= 1
     started = now()
@@ -301,7 +301,7 @@ def test_clients_leave_a_dead_cluster_and_say_what_nobody_knows(rig: Rig) -> Non
     )
     clients.stop_producers()
     on_b, committed_b = rig.log("B"), rig.log("B", "read_committed")
-    clients.drain({"B": rig.ends("B")}, within=30)
+    clients.drain({"B": rig.ends("B")}, within=120)
     reader = rig.finish()
     broker.start()
     operations, polls = reader.operations()[0], reader.polls()[0]
