@@ -30,6 +30,7 @@ from spark_verify.checks import (
     standby_isolation,
     torn_transaction,
     truncation_accounting,
+    uncommitted_read,
 )
 from spark_verify.checks.base import Check
 
@@ -48,6 +49,7 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
             torn_transaction.CHECK,
             read_committed_visibility.CHECK,
             aborted_read.CHECK,
+            uncommitted_read.CHECK,
             poll_continuity.CHECK,
             last_stable_offset.CHECK,
             producer_id_uniqueness.CHECK,

@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import every, examined, log_of, own, reads_in
+from spark_verify.checks.lives import every, examined, log_of, of_readers, reads_in
 from spark_verify.checks.logs import Log, among, locate, runs
 from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView, Read
@@ -27,7 +27,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             continue
         log = log_of(view, life)
         if log is not None:
-            findings += own(life, log.replica, _judge(life, log, audience))
+            findings += of_readers(life, log.replica, _judge(life, log, audience))
         else:
             findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
     return findings
@@ -74,7 +74,7 @@ def _covered(reads: Sequence[Read], offsets: Ints) -> Bools:
 def _judge(life: Life, log: Log, audience: Mapping[str, Sequence[Read]]) -> Sequence[Finding]:
     got = {name: _got(reads) for name, reads in audience.items()}
     everything = np.concatenate([offsets for offsets, _ in got.values()])
-    findings: list[Finding] = list(examined(life, everything))
+    findings: list[Finding] = list(examined(life, everything, whole=True))
     for name, reads in audience.items():
         offsets, uids = got[name]
         findings += _phantoms(log, name, offsets, uids)

@@ -1,7 +1,8 @@
 """read-committed-visibility: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, poll, unjudged, view
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, poll, unjudged, view
+from round_trip import trip
 
 NAME = "read-committed-visibility"
 A = Log("A").txn(1, pid=7).txn(9, pid=7, end="abort").txn(2, pid=7)
@@ -76,3 +77,9 @@ def test_a_torn_log_cannot_show_what_was_read():
 def test_a_step_back_begins_anew():
     seen = view([Log("A").data(1, 2)], reads=[poll((0, 1), (1, 2)), poll((1, 2), at=101 * SECOND)])
     assert places(NAME, seen) == []
+
+
+def test_readers_of_a_log_that_was_cut_are_judged_wherever_they_were():
+    below, behind = poll((0, 9), at=400 * SECOND), poll((2, 9), at=401 * SECOND)
+    found = [f for f in findings(NAME, trip(reads=[below, behind])) if f.kind == "phantom-read"]
+    assert [(f.cluster, f.offset, f.evidence.get("capture", "")) for f in found] == [("A", 0, ""), ("A", 2, "1-away")]

@@ -1,0 +1,91 @@
+"""uncommitted-read: a read_committed reader gets nothing that is not committed yet (Jepsen's Kafka workload, precommitted-read).
+
+Two witnesses of time, both of the harness' one clock. The producer: a record that was returned before its commit was asked for
+was read too early on every cluster, also by the transaction itself that sent it. And the broker: a sample that was begun after
+the record was returned, under the same leader in the same epoch as the one before it, still had the last stable offset at or
+below it. What was aborted in the end is aborted-read's to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from spark_verify.checks.aborted_read import by_client
+from spark_verify.checks.base import AnomalyKind, Check, Finding
+from spark_verify.checks.delivered import Delivered, aborted_there, delivered, found, of_transactions
+from spark_verify.checks.lives import every, examined, log_of, marks_in, of_readers, replica_of
+from spark_verify.eras import Life
+from spark_verify.view import Bools, PartitionView, Send
+
+KIND = "uncommitted-read"
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Asks both witnesses about every record that a read_committed reader got."""
+    findings: list[Finding] = []
+    for life in every(view):
+        got = delivered(view, life)
+        if len(got):
+            findings += examined(life, got.offset, whole=True)
+            findings += of_readers(life, replica_of(view, life), _judge(view, life, got))
+    return findings
+
+
+def _judge(view: PartitionView, life: Life, got: Delivered) -> Sequence[Finding]:
+    aborted = aborted_there(log_of(view, life), got) | by_client(view, got)
+    unasked = got.returned < of_transactions(view, got, lambda send: _asked(send, view.ended), otherwise=0)
+    early = (unasked | _beyond_lso(view, life, got)) & ~aborted
+    return found(life.cluster, got, early, KIND, lambda row: "producer" if unasked[row] else "last stable offset")
+
+
+def _asked(send: Send, ended: int) -> int:
+    """The earliest time at which the commit can have been asked for; after the end where it never was.
+
+    Of an operation that never returned it is not known when it asked for its commit: at any time since it was invoked.
+    """
+    if send.ending != "commit":
+        return ended + 1
+    if send.returned < 0:
+        return send.invoked
+    if send.ended_at > 0:
+        return send.ended_at
+    return send.invoked if send.outcome == "ok" else ended + 1
+
+
+def _beyond_lso(view: PartitionView, life: Life, got: Delivered) -> Bools:
+    """Per record: a sample begun after it was returned still had the LSO at or below it, under the same leader and epoch."""
+    marks = marks_in(view, life)
+    late = np.zeros(len(got), np.bool_)
+    if marks is None or not len(marks.time):
+        return late
+    told = (marks.last_stable >= 0) & (marks.leader_epoch >= 0)
+    time, lso = marks.time[told], marks.last_stable[told]
+    leader, epoch = marks.leader[told], marks.leader_epoch[told]
+    if len(time) < 2:
+        return late
+    after = np.searchsorted(time, got.returned, side="left")
+    usable = (after > 0) & (after < len(time))
+    following = np.where(usable, after, 1)
+    before = following - 1
+    same = (leader[following] == leader[before]) & (epoch[following] == epoch[before])
+    return np.asarray(usable & same & (lso[following] <= got.offset))
+
+
+CHECK = Check(
+    name="uncommitted-read",
+    guarantee="A read_committed reader gets no record before its commit was asked for, nor above the last stable offset.",
+    source="KIP-98, isolation.level; Jepsen kafka workload, precommitted-read",
+    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name=KIND,
+            meaning="A read_committed reader got a record before its commit was asked for, or not below the last stable offset.",
+            smallest="a read_committed reader got 1 at time 5, its commit was asked for at time 6: at its offset.",
+            despite_torn=True,
+        ),
+    ),
+    complete=frozenset({"promotions"}),
+    kernel=kernel,
+)

@@ -1,0 +1,107 @@
+"""uncommitted-read: the smallest histories."""
+
+import pytest
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    examined,
+    findings,
+    places,
+    poll,
+    samples,
+    send,
+    view,
+)
+from round_trip import trip
+
+NAME = "uncommitted-read"
+A = Log("A").txn(1, pid=7)
+LATE = commit(1, acked=0, asked=6 * SECOND)
+ACCEPTED = {
+    "committed": (view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1))]), {"A/native": 1}),
+    "commit of unknown outcome": (view([A], sends=[commit(1, outcome="info")], reads=[poll((0, 1))]), {"A/native": 1}),
+    "commit that never returned": (
+        view([A], sends=[commit(1, outcome="info", asked=0, returned=-1)], reads=[poll((0, 1), at=5 * SECOND)]),
+        {"A/native": 1},
+    ),
+    "sent alone": (view([Log("A").data(1)], sends=[send(1, acked=0)], reads=[poll((0, 1), at=2)]), {"A/native": 1}),
+    "uncommitted reader": (
+        view([A], sends=[LATE], reads=[poll((0, 1), at=5 * SECOND, isolation="read_uncommitted")]),
+        {},
+    ),
+    "LSO above": (
+        view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1), at=25 * SECOND)], watermarks={"A": samples(*[(2, 2)] * 40)}),
+        {"A/native": 1},
+    ),
+    "aborted in the end": (
+        view([A], sends=[commit(1, acked=0, ending="abort")], reads=[poll((0, 1), at=5 * SECOND)]),
+        {"A/native": 1},
+    ),
+}
+REJECTS = {
+    "uncommitted-read": Rejected(view=view([A], sends=[LATE], reads=[poll((0, 1), at=5 * SECOND)]), cluster="A", offset=0),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_the_producer_knows_on_every_cluster():
+    seen = view([A, Log("B").data(1)], sends=[LATE], reads=[poll((0, 1), cluster="B", at=5 * SECOND)])
+    assert [(f.cluster, f.offset, f.evidence["witness"]) for f in findings(NAME, seen)] == [("B", 0, "producer")]
+
+
+def test_a_transaction_left_open():
+    seen = view([A], sends=[commit(1, acked=0, ending="open", asked=0)], reads=[poll((0, 1))])
+    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+
+
+def test_read_while_the_last_stable_offset_was_still_below():
+    seen = view([A], sends=[commit(1, acked=0)], reads=[poll((0, 1), at=25 * SECOND)], watermarks={"A": samples(*[(0, 2)] * 40)})
+    assert [(f.offset, f.evidence["witness"]) for f in findings(NAME, seen)] == [(0, "last stable offset")]
+
+
+def test_a_new_leaders_lower_offset_proves_nothing():
+    epochs = [0] * 25 + [1] * 15
+    seen = view(
+        [A],
+        sends=[commit(1, acked=0)],
+        reads=[poll((0, 1), at=25 * SECOND)],
+        watermarks={"A": samples(*[(2, 2)] * 25, *[(0, 2)] * 15, epochs=epochs)},
+    )
+    assert places(NAME, seen) == []
+
+
+def test_read_before_an_operation_that_never_returned_was_invoked():
+    seen = view([A], sends=[commit(1, outcome="info", asked=0, returned=-1)], reads=[poll((0, 1), at=SECOND - 1)])
+    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+
+
+def test_an_operation_that_returned_without_asking_for_its_commit():
+    seen = view([A], sends=[commit(1, outcome="info", asked=0)], reads=[poll((0, 1))])
+    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+
+
+def test_an_operation_that_was_to_stay_open_and_never_returned():
+    seen = view([A], sends=[commit(1, ending="open", outcome="info", asked=0, returned=-1)], reads=[poll((0, 1))])
+    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+
+
+def test_before_a_cut_too():
+    early = commit(4, acked=2, cluster="B", invoked=550 * SECOND, asked=700 * SECOND, returned=701 * SECOND)
+    got = [poll((0, 1), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]
+    seen = trip(sends=[commit(1, acked=0, asked=450 * SECOND), early], reads=got)
+    assert places(NAME, seen) == [("uncommitted-read", "A", 0), ("uncommitted-read", "A", 2)]
+    assert examined(NAME, seen) == {"A/native": 1, "A/mirrored": 1}
