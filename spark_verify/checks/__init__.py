@@ -31,6 +31,7 @@ from spark_verify.checks import (
     torn_transaction,
     truncation_accounting,
     uncommitted_read,
+    unseen,
 )
 from spark_verify.checks.base import Check
 
@@ -40,6 +41,7 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
         for check in (
             order_equality.CHECK,
             lost_write.CHECK,
+            unseen.CHECK,
             duplicate.CHECK,
             send_order.CHECK,
             ghost_ack.CHECK,

@@ -232,7 +232,9 @@ def test_kept_ids_are_handed_out_again_and_first_records_are_acknowledged_and_lo
         assert batch["producer_id"] == anomaly.evidence["producer_id"]
         # It goes on where the mirrored producer had ended; or the client, refused, has begun again in the next epoch (KIP-360).
         assert (batch["producer_epoch"], batch["base_sequence"]) > (0, 0)
-    assert seen.kinds() == {"ghost-ack", "inconsistent-offset", "lost-write", "producer-id-collision", "sequence-start"}
+    assert seen.kinds() == {
+        "ghost-ack", "inconsistent-offset", "lost-write", "producer-id-collision", "sequence-start", "unseen-write",
+    }  # fmt: skip
 
 
 def assert_lost_in_silence(seen: Seen) -> None:

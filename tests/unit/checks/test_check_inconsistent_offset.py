@@ -41,7 +41,7 @@ ACCEPTED = {
     ),
 }  # fmt: skip
 REJECTS = {
-    "inconsistent-offset": Rejected(view=view([], reads=[poll((0, 1)), poll((0, 2), reader="s")]), cluster="A", offset=0),
+    "inconsistent-offset": Rejected(view=view([A], reads=[poll((0, 1)), poll((0, 2), reader="s")]), cluster="A", offset=0),
 }
 
 

@@ -1,0 +1,157 @@
+"""unseen: what must be committed was seen, once readers had read to the end (Jepsen's Kafka workload, unseen).
+
+At the end of a run producers stop, and readers read on to the ends that were recorded then; who got there says so (`drained`).
+Every record that must be committed, and that lies where such a reader, or its group, began or behind that, some read_committed
+reader of the cluster must have got by then. Where that is: of the cluster's own records where the acknowledgement says, for
+which no byte of a log is asked; of mirrored ones where the log has them. Without a reader that got to the end nothing is said:
+unseen cannot be told from late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+
+from harness.model.scenario import Scenario, WorkloadSpec
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.lives import every, examined, lives, log_of, native, reads_in
+from spark_verify.checks.logs import Log, among, locate, runs
+from spark_verify.checks.outcomes import Told, read_uids, told
+from spark_verify.eras import Life
+from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion, Read
+
+KIND = "unseen-write"
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Looks, on every cluster that somebody read to its end, for records that must have been seen there."""
+    findings: list[Finding] = []
+    for life in every(view):
+        spans = list(_spans(reads_in(view, life))) if life.last else []
+        if not spans:
+            continue
+        log = log_of(view, life)
+        floor = max(_deleted(view, life), log.replica.log_start if log is not None else 0)
+        seen = [read_uids(view, each, "read_committed") for each in lives(view)[life.cluster]]
+        for what, own in _heard(view, life):
+            rows, offsets = _due(life, log, what, own=own)
+            kept = (offsets >= floor) & _within(spans, offsets)
+            rows, offsets = rows[kept], offsets[kept]
+            findings += examined(life, offsets)
+            findings += _unseen(life.cluster, what, rows, offsets, np.concatenate(seen))
+    return findings
+
+
+def _spans(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
+    """[from, to) of every reader, or group, that read committed and got to the end: from where it first began there."""
+    audience: dict[str, list[Read]] = {}
+    for read in reads:
+        if read.isolation == "read_committed":
+            audience.setdefault(read.group or read.reader, []).append(read)
+    for mine in audience.values():
+        ends = [r.position for r in mine if r.kind == "drained"]
+        begins = [r.position for r in mine if r.kind == "assign" and r.position >= 0]
+        begins += [int(r.offsets.min()) for r in mine if r.kind == "poll" and len(r.uids)]
+        if ends and begins:
+            yield min(begins), max(ends)
+
+
+def _within(spans: Sequence[tuple[int, int]], offsets: Ints) -> Bools:
+    mask = np.zeros(len(offsets), np.bool_)
+    for start, end in spans:
+        mask |= (offsets >= start) & (offsets < end)
+    return mask
+
+
+def _deleted(view: PartitionView, life: Life) -> int:
+    """Up to where retention had deleted the log, as sampled."""
+    marks = view.watermarks.get(life.cluster)
+    return int(marks.log_start.max()) if marks is not None and len(marks.log_start) else 0
+
+
+def _heard(view: PartitionView, life: Life) -> Iterator[tuple[Told, bool]]:
+    """What clients of this cluster were told, and (False) what those of others were, of which it may have some."""
+    for other in every(view):
+        if (other.cluster, other.number) == (life.cluster, life.number):
+            yield told(view, other), True
+        elif other.cluster != life.cluster:
+            yield told(view, other, earlier=False), False
+
+
+def _due(life: Life, log: Log | None, what: Told, *, own: bool) -> tuple[Ints, Ints]:
+    """Rows of what must be committed, and where on this cluster each is."""
+    rows = np.flatnonzero(what.must)
+    offsets = what.acked[rows] if own else np.full(len(rows), -1, np.int64)
+    if log is not None and len(log.replica.records):
+        visible = np.flatnonzero(log.visible)
+        at = locate(log.replica.records.uid[visible], what.uid[rows])
+        there = log.replica.records.offset[visible[at]] if len(visible) else offsets
+        # What came over a mirror is where the bytes have it; the cluster's own, where it was acknowledged.
+        offsets = np.where(offsets >= 0, offsets, np.where((at >= 0) & (native(life, there) == own), there, -1))
+    return rows, offsets
+
+
+def _unseen(cluster: str, what: Told, rows: Ints, offsets: Ints, seen: Ints) -> Sequence[Finding]:
+    gone = np.flatnonzero(~among(what.uid[rows], seen))
+    found: list[Finding] = []
+    for start, end in runs(what.uid[rows[gone]], offsets[gone]):
+        row = int(rows[gone[start]])
+        send = what.sends[int(what.send[row])]
+        evidence = {
+            "records": end - start,
+            "uid": int(what.uid[row]),
+            "operation": send.number,
+            "client": send.client,
+            "acknowledged_by": send.cluster,
+            "acknowledged_at": int(what.acked[row]),
+        }
+        found.append(Found(kind=KIND, cluster=cluster, offset=int(offsets[gone[start]]), evidence=evidence))
+    return found
+
+
+def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+    """Where readers are in the end: what clients wrote there; and what was mirrored there, if they read it from its start."""
+    owners = {w.home for w in scenario.workloads if w.kind != "readers"} | {p.cluster for p in promotions}
+    due: set[tuple[str, Origin]] = set()
+    for workload in scenario.workloads:
+        if workload.kind != "readers" or workload.options.get("isolation", "read_committed") != "read_committed":
+            continue
+        cluster, stays = _ends_at(workload, promotions)
+        if cluster in owners:
+            due.add((cluster, "native"))
+        into = [link for link in scenario.topology.links if link.destination == cluster]
+        if stays and any(workload.home in scenario.topology.homes_over(link) for link in into):
+            due.add((cluster, "mirrored"))
+    return due
+
+
+def _ends_at(workload: WorkloadSpec, promotions: Sequence[Promotion]) -> tuple[str, bool]:
+    """The cluster that readers are on in the end, empty where that was given up by force; whether they were there all along."""
+    cluster = began = str(workload.options.get("cluster", workload.home))
+    for promotion in sorted(promotions, key=lambda p: p.time):
+        if promotion.source == cluster:
+            if workload.options.get("follow", not workload.options.get("assign", False)):
+                cluster = promotion.cluster
+            elif promotion.kind == "forced":
+                return "", False
+    return cluster, cluster == began
+
+
+CHECK = Check(
+    name="unseen",
+    guarantee="Once readers have read to the end, everything that must be committed was seen by one of them.",
+    source="Jepsen kafka workload, unseen (final reads after the producers have stopped)",
+    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name=KIND,
+            meaning="No read_committed reader of a cluster got a record that must be committed, and one had read past it.",
+            smallest="A acknowledged 1 2, a reader of A from offset 0 read to the end, 2, and got 1: at the offset of 2.",
+        ),
+    ),
+    complete=frozenset({"promotions", "reads", "sends"}),
+    kernel=kernel,
+    due_at=_due_at,
+    when="native ones where clients write and a reader is in the end, mirrored ones where one was all along",
+)

@@ -1,0 +1,151 @@
+"""unseen: the smallest histories."""
+
+import pytest
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    examined,
+    findings,
+    places,
+    poll,
+    promoted,
+    samples,
+    send,
+    view,
+)
+from round_trip import TOLD, trip
+
+from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from spark_verify.checks import REGISTRY
+from topologies import parse
+
+NAME = "unseen"
+A = Log("A").data(1, 2)
+SENT = [send(1, 2, acked=0)]
+
+
+def drained(*pairs, begin=0, end=None, cluster="A", at=100, **rest):
+    """A reader that was assigned somewhere, got some records in one poll, and reached the end that was asked for."""
+    reached = (pairs[-1][0] + 1 if pairs else begin) if end is None else end
+    return [
+        poll(kind="assign", position=begin, cluster=cluster, at=(at - 1) * SECOND, **rest),
+        *([poll(*pairs, cluster=cluster, at=at * SECOND, **rest)] if pairs else []),
+        poll(kind="drained", position=reached, cluster=cluster, at=(at + 1) * SECOND, **rest),
+    ]
+
+
+def by(*readers):
+    return [row for rows in readers for row in rows]
+
+
+ACCEPTED = {
+    "all": (view([A], sends=SENT, reads=drained((0, 1), (1, 2))), {"A/native": 2}),
+    "shared by two": (
+        view([A], sends=SENT, reads=by(drained((0, 1), end=2), drained((1, 2), begin=1, reader="s"))),
+        {"A/native": 2},
+    ),
+    "shared by a group": (
+        view([A], sends=SENT, reads=by(drained((0, 1), group="g"), drained((1, 2), begin=1, reader="s", group="g"))),
+        {"A/native": 2},
+    ),
+    "began later": (view([A], sends=SENT, reads=drained((1, 2), begin=1)), {"A/native": 1}),
+    "ended earlier": (view([A], sends=SENT, reads=drained((0, 1), end=1)), {"A/native": 1}),
+    "never drained": (view([A], sends=SENT, reads=[poll((0, 1))]), {}),
+    "uncommitted readers are not asked": (view([A], sends=SENT, reads=drained((0, 1), end=2, isolation="read_uncommitted")), {}),
+    "aborted": (
+        view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, ending="abort")], reads=drained(end=2)),
+        {},
+    ),
+    "of unknown outcome": (view([Log("A")], sends=[commit(1, acked=0, outcome="info")], reads=drained(end=2)), {}),
+    "mirrored": (
+        view([A, Log("B").data(1, 2)], sends=SENT, reads=drained((0, 1), (1, 2), cluster="B")),
+        {"B/mirrored": 2},
+    ),
+    "a tail lost with A": (
+        view([A, Log("B").data(1)], sends=SENT, promotions=[promoted(1)], reads=drained((0, 1), cluster="B", end=1)),
+        {"B/mirrored": 1},
+    ),
+    "deleted before anybody came": (
+        view([Log("A", start=1).data(2)], sends=SENT, reads=drained((1, 2))),
+        {"A/native": 1},
+    ),
+    "home again": (
+        trip(reads=by(drained((2, 4), (3, 5), (4, 6), begin=2, at=800), drained((0, 1), (1, 2), (2, 3), at=300))),
+        {"A/native": 1, "A/mirrored": 2},
+    ),
+}  # fmt: skip
+REJECTS = {
+    "unseen-write": Rejected(view=view([A], sends=SENT, reads=drained((0, 1), end=2)), cluster="A", offset=1),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_no_byte_of_a_log_is_asked_for_a_clusters_own_records():
+    (found,) = findings(NAME, view([], sends=[send(1, 2, 3, acked=0)], reads=drained((0, 1), end=3)))
+    assert (found.offset, found.evidence["records"], found.evidence["acknowledged_at"]) == (1, 2, 1)
+
+
+def test_mirrored_and_not_seen_there():
+    seen = view([A, Log("B").data(9, 1, 2)], sends=SENT, reads=drained((1, 1), end=3, cluster="B"))
+    assert [(f.cluster, f.offset, f.evidence["acknowledged_by"]) for f in findings(NAME, seen)] == [("B", 2, "A")]
+
+
+def test_a_reader_that_saw_it_on_another_cluster_does_not_count():
+    seen = view([A, Log("B").data(1, 2)], sends=SENT, reads=by(drained((0, 1), (1, 2)), drained((0, 1), cluster="B", end=2)))
+    assert places(NAME, seen) == [("unseen-write", "B", 1)]
+
+
+def test_what_was_seen_before_a_cut_was_seen():
+    early, late = poll((0, 1), (1, 2), at=300 * SECOND), drained((2, 4), (3, 5), (4, 6), begin=0, at=800)
+    assert places(NAME, trip(reads=[early, *late])) == []
+    assert places(NAME, trip(reads=late)) == [("unseen-write", "A", 0)]
+    assert examined(NAME, trip(reads=late)) == {"A/native": 3, "A/mirrored": 2}
+    assert len(TOLD) == 4
+
+
+def test_what_retention_had_deleted_by_a_sample_need_not_be_seen():
+    marks = samples((2, 2))
+    marks.log_start[:] = 1
+    seen = view([], sends=SENT, reads=drained((1, 2), begin=0), watermarks={"A": marks})
+    assert places(NAME, seen) == []
+
+
+GROUP = WorkloadSpec(kind="readers", home="A", options={"group": "g"})
+FIXED = {c: WorkloadSpec(kind="readers", home="A", options={"cluster": c, "assign": True}) for c in "AB"}
+UNCOMMITTED = WorkloadSpec(kind="readers", home="A", options={"cluster": "B", "isolation": "read_uncommitted", "assign": True})
+HOME_AGAIN = promoted(4, kind="planned", source="B", cluster="A")
+
+
+@pytest.mark.parametrize(
+    ("readers", "promotions", "due"),
+    [
+        ([GROUP], [], {("A", "native")}),
+        ([GROUP], [promoted(1)], {("B", "native")}),
+        ([GROUP], [promoted(1), HOME_AGAIN], {("A", "native")}),
+        ([FIXED["B"]], [], {("B", "mirrored")}),
+        ([FIXED["B"]], [promoted(1)], {("B", "native"), ("B", "mirrored")}),
+        ([FIXED["A"]], [promoted(1)], set()),
+        ([FIXED["A"]], [promoted(1, kind="planned")], {("A", "native")}),
+        ([UNCOMMITTED], [promoted(1)], set()),
+    ],
+)
+def test_it_is_due_where_readers_are_in_the_end(readers, promotions, due):
+    scenario = Scenario(
+        name="s", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="shadow"), schedule=(),
+        workloads=(WorkloadSpec(kind="transactional", home="A"), *readers),
+    )  # fmt: skip
+    assert REGISTRY[NAME].due_at(scenario, promotions) == due
