@@ -190,7 +190,10 @@ def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(lin
     mirror.start()
     drained(mirror)
     until(
-        lambda: ends(b, "start") == {PLACES[0]: 15, PLACES[1]: 0}, within=120, what="B's log start", state=lambda: ends(b, "start")
+        lambda: ends(b, "start") == {PLACES[0]: 15, PLACES[1]: 0},
+        within=120,
+        what="B's log start",
+        state=lambda: ends(b, "start"),
     )
     admin.create_partitions([NewPartitions(TOPIC, 3)])[TOPIC].result(20)
     until(lambda: isinstance(own_write(a, 2), int), within=120, what="the new partition of A")

@@ -128,7 +128,9 @@ def test_a_broker_that_was_away_and_has_more_is_cut(wide, mirror):
         b.brokers[broker].pause()
     shadows.own_write(a.bootstrap)
     place = PLACES[0]
-    until(lambda: shadows.headers(b.brokers[2], place)["last_offset"][-1] + 1 == ends(a)[place], within=120, what="2 to have more")
+    until(
+        lambda: shadows.headers(b.brokers[2], place)["last_offset"][-1] + 1 == ends(a)[place], within=120, what="2 to have more"
+    )
     b.brokers[2].kill()
     for broker in (1, 3):
         b.brokers[broker].resume()
