@@ -13,8 +13,9 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.lives import examined, judged, native
 from spark_verify.checks.logs import ABORTED, Log, copies, runs, written
+from spark_verify.checks.mirroring import Hop, hops
 from spark_verify.eras import Life
-from spark_verify.view import PartitionView
+from spark_verify.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -30,6 +31,8 @@ def _repeats(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     first, copy = copies(records.uid[counted])
     findings: list[Finding] = list(examined(life, records.offset[counted]))
     again = np.flatnonzero(copy > 0)
+    if len(again) and not here[counted[again]].all():
+        again = again[here[counted[again]] | ~_faithful(view, life, records.uid[counted[again]], copy[again])]
     # One replay of a stretch is one anomaly, dated by its oldest record.
     for start, end in runs(again, first[again]):
         at = again[start:end]
@@ -46,6 +49,16 @@ def _repeats(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
         kind = "duplicate" if here[row] else "mirrored-duplicate"
         findings.append(Found(kind=kind, cluster=cluster, offset=int(records.offset[row]), evidence=evidence))
     return findings
+
+
+def _faithful(view: PartitionView, life: Life, uids: Ints, copy: Ints) -> Bools:
+    """Per copy, whether a cluster that this one mirrored from has as many: repeating those is faithful."""
+    right = np.zeros(len(uids), np.bool_)
+    for compared in hops(view):
+        if isinstance(compared, Hop) and compared.crossing.destination == life.cluster:
+            theirs = np.sort(compared.source.replica.records.uid[compared.source.visible])
+            right |= copy < np.searchsorted(theirs, uids, side="right") - np.searchsorted(theirs, uids, side="left")
+    return right
 
 
 CHECK = Check(

@@ -188,7 +188,7 @@ def _acknowledged(view: PartitionView, compared: Hop) -> Iterator[Ints]:
         what = told(view, life, earlier=False)
         due = what.uid[what.must & (what.acked >= crossing.start)] if len(what) else what.uid
         if (life.cluster, life.number) == (crossing.source, crossing.source_life):
-            yield due
+            yield due if compared.since <= crossing.start else what.uid[what.must & (what.acked >= compared.since)]
         elif life.cluster not in (crossing.source, crossing.destination):
             yield due[among(due, there)]
 

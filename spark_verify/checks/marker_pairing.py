@@ -18,7 +18,7 @@ from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.lives import examined, judged, owners_of
 from spark_verify.checks.logs import NOWHERE, Log, followed
 from spark_verify.eras import KEEP_OFFSETS, Life
-from spark_verify.view import ABORT, COMMIT, DATA, PartitionView
+from spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -80,7 +80,8 @@ def _overrun(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
 def _stale(life: Life, log: Log) -> Sequence[Finding]:
     """Data whose epoch is below that of the last marker of its producer id before it, both of one owner's clients.
 
-    That two owners handed out one id is producer-id-uniqueness' to tell.
+    That two owners handed out one id is producer-id-uniqueness' to tell. A reset of the partition's producer state (KIP-1279)
+    lets an id begin anew.
     """
     batches = log.replica.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
@@ -92,8 +93,8 @@ def _stale(life: Life, log: Log) -> Sequence[Finding]:
     last = np.maximum.accumulate(np.where(marker[order], place, -1))
     fenced = (last >= 0) & (pid[np.maximum(last, 0)] == pid) & ~marker[order]
     fence = batches.producer_epoch[order[np.maximum(last, 0)]]
-    owner = owners_of(life, batches.base_offset[order])
-    fenced &= owner == owner[np.maximum(last, 0)]
+    whose = np.stack((owners_of(life, batches.base_offset[order]), np.cumsum(batches.control == OTHER_CONTROL)[order]))
+    fenced &= (whose == whose[:, np.maximum(last, 0)]).all(axis=0)
     stale = np.flatnonzero(fenced & (batches.producer_epoch[order] < fence))
     return [
         Found(

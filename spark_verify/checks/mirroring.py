@@ -30,7 +30,8 @@ class Hop:
     and `copy` say which earlier of them it repeats and how often before, `position` where in `sequence` it belongs (-1: nowhere).
     Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are the positions
     that have one and that have none, `front` is the last of `present` (-1: nothing arrived). `late` are the missing ones whose
-    COMMIT the source has only behind what crossed: they came, and the destination had to abort them.
+    COMMIT the source has only behind what crossed: they came, and the destination had to abort them. `since` is the first offset
+    of the source that the destination may still have: before that it had deleted its own log's beginning (retention).
     """
 
     crossing: Crossing
@@ -48,6 +49,7 @@ class Hop:
     late: Ints
     front: int
     tail: Tail
+    since: int = 0
 
     @property
     def holes(self) -> Ints:
@@ -125,6 +127,12 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
     sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
     came = (ours.offset >= crossing.start) & (ours.offset < crossing.end)
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & came)
+    since = _since(view, crossing, destination, theirs.offset[sequence], locate(theirs.uid[sequence], ours.uid[mirrored]))
+    sequence = sequence[theirs.offset[sequence] >= since]
+    if since > crossing.start:
+        # What is older and there all the same is a repeat of a first copy that is gone.
+        older = locate(theirs.uid[source.visible & (theirs.offset < since)], ours.uid[mirrored]) >= 0
+        mirrored = mirrored[~older]
     first, copy = copies(ours.uid[mirrored])
     position = locate(theirs.uid[sequence], ours.uid[mirrored])
     arrived_at = np.full(len(sequence), -1, np.int64)
@@ -147,7 +155,22 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
         late=missing[_ended_behind(view, crossing, source, sequence[missing])],
         front=int(present[-1]) if len(present) else -1,
         tail=_tail(view, crossing),
+        since=since,
     )
+
+
+def _since(view: PartitionView, crossing: Crossing, destination: Log, sent: Ints, position: Ints) -> int:
+    """The first of the source's offsets that the destination may still have, whose log may have lost its beginning.
+
+    Where offsets move, that of what its log now begins with, for it came in order; `position` says where in `sent` that is.
+    """
+    start = destination.replica.log_start
+    if start <= (crossing.start if view.mirror.kind in KEEP_OFFSETS else 0):
+        return crossing.start
+    if view.mirror.kind in KEEP_OFFSETS:
+        return start
+    known = position[position >= 0]
+    return int(sent[known[0]]) if len(known) else FOREVER
 
 
 def _ended_behind(view: PartitionView, crossing: Crossing, source: Log, rows: Ints) -> Bools:

@@ -16,8 +16,8 @@ from harness.model.payload import PROCESS_SHIFT
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.lives import examined, judged, native
 from spark_verify.checks.logs import Log, copies, runs
-from spark_verify.eras import Life
-from spark_verify.view import Ints, PartitionView
+from spark_verify.eras import KEEP_OFFSETS, Life
+from spark_verify.view import Bools, Ints, PartitionView
 
 BETWEEN, INSIDE = "send-inversion", "internal-inversion"
 
@@ -29,9 +29,17 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         records = log.replica.records
         rows = np.flatnonzero((records.uid >= 0) & (native(life, records.offset) | log.visible))
         rows = rows[copies(records.uid[rows])[1] == 0]
+        if log.replica.log_start > 0 and view.mirror.kind not in KEEP_OFFSETS:
+            rows = rows[~_repeated(records.uid[rows]) | native(life, records.offset[rows])]
         return [*examined(life, records.offset[rows]), *_late(log, rows)]
 
     return list(judged(view, judge))
+
+
+def _repeated(uids: Ints) -> Bools:
+    """What is below the first payload of its incarnation in a log that lost its beginning: its first copy may have been there."""
+    incarnation = uids >> PROCESS_SHIFT
+    return np.asarray(uids < uids[copies(incarnation)[0]])
 
 
 def _late(log: Log, rows: Ints) -> Sequence[Finding]:

@@ -81,7 +81,7 @@ def _mirrored(compared: Hop, what: Told) -> Sequence[Finding]:
     if promotion is None or not (source.whole and destination.whole and len(theirs) and len(rows)):
         return []
     at = locate(theirs.uid, what.uid[rows])
-    due = (at >= 0) & (source.visible[at] | (source.record_state[at] == OPEN)) & (theirs.offset[at] >= crossing.start)
+    due = (at >= 0) & (source.visible[at] | (source.record_state[at] == OPEN)) & (theirs.offset[at] >= compared.since)
     rows, at = rows[due], at[due]
     era = np.flatnonzero(destination.visible & (ours.offset >= crossing.start) & (ours.offset < crossing.end))
     arrived = among(what.uid[rows], ours.uid[era])
