@@ -1,10 +1,13 @@
-"""Command line for logs that linkflap did not record, and for looking closer: `verify --logs`, `forensics`, `explain`."""
+"""Command line for logs that linkflap did not record, and for looking closer.
+
+`verify --logs` and `verify --bootstrap`, `forensics`, `explain`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
@@ -16,12 +19,24 @@ from harness.model.topology import LinkSpec
 
 if TYPE_CHECKING:
     from harness.capture.folders import Asked, Folder
+    from harness.capture.live.record import LiveAsked
     from spark_verify.plan import Captured
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_RATE: Final = 20.0
+"""MB a second, where nobody says."""
 _PROMOTION: Final = re.compile(r"(?P<cluster>[^:]+):(?P<topic>.+)-(?P<partition>\d+)=(?P<offset>\d+)")
 _OPTIONS: Final = (
     click.option("--logs", multiple=True, metavar="CLUSTER=DIR", help="Logs of a cluster, to be judged without a history."),
+    click.option("--bootstrap", multiple=True, metavar="CLUSTER=HOST:PORT", help="A live cluster: its logs are fetched."),
+    click.option(
+        "--client-properties", "properties", multiple=True, metavar="CLUSTER=FILE",
+        help="How a live cluster is entered (TLS, SASL): name=value lines with librdkafka's names.",
+    ),
+    click.option(
+        "--rate", type=click.FloatRange(min=0.001, max=1e5), metavar="MB/S",
+        help="Most that is fetched from each live cluster, by default 20.",
+    ),
     click.option("--link", "links", multiple=True, metavar="'A->B'", help="What was mirrored where; after failback add 'B->A'."),
     click.option(
         "--promotion", "promotions", multiple=True, metavar="'B:TOPIC-0=123'",
@@ -46,6 +61,9 @@ class LogOptions(TypedDict):
     """What `copied_logs` adds to a command."""
 
     logs: Sequence[str]
+    bootstrap: Sequence[str]
+    properties: Sequence[str]
+    rate: float | None
     links: Sequence[str]
     promotions: Sequence[str]
     topics: str
@@ -53,24 +71,62 @@ class LogOptions(TypedDict):
 
 
 def asked_logs(**options: Unpack[LogOptions]) -> Asked | None:
-    """What was asked for; None when no logs were named. Raises InputError for what cannot be read."""
-    from harness.capture.folders import Asked
-
-    logs, links, promotions = options["logs"], options["links"], options["promotions"]
-    if not logs:
-        if links or promotions:
+    """What was asked for of copied logs; None when none were named. Raises InputError for what cannot be read."""
+    if not options["logs"]:
+        if (options["links"] or options["promotions"]) and not options["bootstrap"]:
             raise InputError("--link and --promotion are about logs: add --logs A=DIR --logs B=DIR")
         return None
-    named: dict[str, Path] = {}
-    for text in logs:
+    return _asked({name: Path(where) for name, where in _named("--logs", options["logs"], "DIR", "/var/lib/kafka/data")}, options)
+
+
+def asked_live(**options: Unpack[LogOptions]) -> LiveAsked | None:
+    """What was asked for of live clusters; None when none were named. Raises InputError for what cannot be read."""
+    from harness.capture.live.properties import access
+    from harness.capture.live.record import LiveAsked
+
+    if not options["bootstrap"]:
+        if options["properties"] or options["rate"] is not None:
+            raise InputError("--client-properties and --rate are about live clusters: add --bootstrap A=HOST:PORT")
+        return None
+    if options["logs"]:
+        raise InputError("--logs and --bootstrap are two ways to get logs; give one of them")
+    bootstrap = {name: _addresses(text) for name, text in _named("--bootstrap", options["bootstrap"], "HOST:PORT", "kafka:9092")}
+    files = dict(_named("--client-properties", options["properties"], "FILE", "client.properties"))
+    if strangers := files.keys() - bootstrap.keys():
+        raise InputError(f"--client-properties names {min(strangers)}, of which there is no --bootstrap")
+    return LiveAsked(
+        said=_asked({name: Path(name) for name in bootstrap}, options),
+        bootstrap=bootstrap,
+        access={name: access(Path(file)) for name, file in files.items()},
+        rate=(_RATE if options["rate"] is None else options["rate"]) * 1e6,
+    )
+
+
+def _named(option: str, texts: Sequence[str], what: str, example: str) -> list[tuple[str, str]]:
+    """CLUSTER=something, each cluster once."""
+    named: dict[str, str] = {}
+    for text in texts:
         name, equals, where = text.partition("=")
         if not equals or not re.fullmatch(r"[A-Za-z0-9_-]+", name) or not where or name in named:
-            raise InputError(
-                f"--logs {text!r} is not CLUSTER=DIR with a name of its own, for example --logs A=/var/lib/kafka/data"
-            )
-        named[name] = Path(where)
+            raise InputError(f"{option} {text!r} is not CLUSTER={what} with a name of its own, for example {option} A={example}")
+        named[name] = where
+    return list(named.items())
+
+
+def _addresses(text: str) -> list[str]:
+    found = [each.strip() for each in text.split(",")]
+    for each in found:
+        host, _, port = each.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise InputError(f"--bootstrap: {each!r} is not HOST:PORT, for example --bootstrap A=kafka:9092")
+    return found
+
+
+def _asked(named: Mapping[str, Path], options: LogOptions) -> Asked:
+    from harness.capture.folders import Asked
+
     given: dict[tuple[str, str, int], list[int]] = defaultdict(list)
-    for text in promotions:
+    for text in options["promotions"]:
         match = _PROMOTION.fullmatch(text)
         if not match:
             raise InputError(
@@ -79,7 +135,7 @@ def asked_logs(**options: Unpack[LogOptions]) -> Asked | None:
         given[match["cluster"], match["topic"], int(match["partition"])].append(int(match["offset"]))
     return Asked(
         logs=named,
-        links=[_link(text) for text in links],
+        links=[_link(text) for text in options["links"]],
         promotions=given,
         options={} if options["producer_ids"] == "keep" else {"producer_ids": options["producer_ids"]},
         topics=options["topics"],

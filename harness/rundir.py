@@ -42,7 +42,8 @@ class Run:
     """What run.json says.
 
     `recorded`: clients' history was written down; else the logs are all there is (`harness.capture.folders`). `homes` are the
-    clusters on which topics were first written to, where their names do not say so.
+    clusters on which topics were first written to, where their names do not say so. `leaders_only`: of every partition one
+    replica was there to be had, so that nothing says whether the others agree.
     """
 
     format: int
@@ -57,6 +58,7 @@ class Run:
     versions: Mapping[str, str] = field(default_factory=dict)
     recorded: bool = True
     homes: Mapping[str, str] = field(default_factory=dict)
+    leaders_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

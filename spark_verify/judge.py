@@ -59,9 +59,9 @@ class Judgement:
     document: Mapping[str, object]
 
 
-def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check]) -> Judgement:
-    """Judges one run directory by the findings of `checks` in it. Raises InputError when it is not one."""
-    reader, planned = RunReader(folder), plan(folder)
+def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, planned: RunPlan | None = None) -> Judgement:
+    """Judges one run directory by the findings of `checks` in it (planned already, or not). InputError when it is not one."""
+    reader, planned = RunReader(folder), planned or plan(folder)
     events, _ = reader.events()
     by_check: dict[str, list[FindingRow]] = defaultdict(list)
     for row in rows:
@@ -75,7 +75,8 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check]) -> 
             results.append(_without_history(check))
             continue
         found = [_anomaly(row, planned) for row in by_check[check.name] if row.finding == "found"]
-        results.append(_result(check, by_check[check.name], found, planned, reader.run, events, damage))
+        result = _result(check, by_check[check.name], found, planned, reader.run, events, damage)
+        results.append(_without_followers(result) if reader.run.leaders_only and check.of_replicas else result)
         anomalies += found
     if reader.run.recorded:
         results += run_checks(reader, events, planned.windows, damage, planned.ended)
@@ -101,6 +102,16 @@ def _without_history(check: Check) -> CheckResult:
     return CheckResult(
         name=check.name, verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0,
         reason=f"no {lacking}: no history was recorded",
+    )  # fmt: skip
+
+
+def _without_followers(result: CheckResult) -> CheckResult:
+    """One replica agrees with itself: that proves nothing, whatever else was found in it."""
+    if result.verdict is not Verdict.VALID:
+        return result
+    return replace(
+        result, verdict=Verdict.NOT_DUE, examined={},
+        reason="clients are given leaders' logs only; compare replicas with linkflap verify --logs",
     )  # fmt: skip
 
 

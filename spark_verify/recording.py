@@ -49,7 +49,7 @@ def copied(reader: RunReader, replicas: Sequence[Captured], damage: Sequence[Dam
         name="fault-bite", verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0, reason="no history was recorded"
     )
     counts = {"run/logs": len(replicas), "run/bytes": sum(c.size for c in replicas)}
-    return result("recording", counts, [f"{d.path}: {d.reason}" for d in told]), nothing
+    return result("recording", counts, [*_status(reader), *(f"{d.path}: {d.reason}" for d in told)]), nothing
 
 
 def _place(captured: Captured) -> str:

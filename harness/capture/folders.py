@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -137,23 +137,14 @@ class Asked:
 
 def record(folder: Path, asked: Asked, command: str) -> None:
     """Makes the run directory. Raises InputError for what is no log directory, and names that fit nothing."""
-    topology = _topology(asked)
+    topology = topology_of(asked, option="--logs")
     every = [f for name, root in asked.logs.items() for f in folders(name, root)]
     found = chosen(every, asked.topics)
-    homes = {topic: _home(topic, asked) for topic in sorted({f.topic for f in found})}
-    known = {(f.cluster, *f.place) for f in found}
-    for promotion in asked.promotions:
-        if promotion not in known:
-            raise InputError(f"--promotion names {promotion[0]}:{promotion[1]}-{promotion[2]}, of which there is no log")
-        if promotion[0] not in {link.destination for link in asked.links}:
-            raise InputError(f"--promotion names {promotion[0]}, to which no link leads; add --link with what was mirrored there")
+    homes = homes_of({f.topic for f in found}, asked)
+    check_promotions(asked, {(f.cluster, *f.place) for f in found})
     told = bounds(found)
-    events, ended = turns(_logs(found), asked.links, asked.promotions)
-    scenario = Scenario(
-        name="copied logs", about="Logs that linkflap did not record.", seed=0, topology=topology,
-        mirror=MirrorSpec(kind="exact", options=asked.options), schedule=(),
-        workloads=tuple(WorkloadSpec(kind="unknown", home=home) for home in dict.fromkeys(homes.values())),
-    )  # fmt: skip
+    events, ended = turns(longest(found), asked.links, asked.promotions)
+    scenario = scenario_of("copied logs", topology, homes, asked)
     started = now()
     writer = RunWriter(
         folder,
@@ -173,12 +164,27 @@ def record(folder: Path, asked: Asked, command: str) -> None:
     writer.close("finished")
 
 
+def scenario_of(name: str, topology: Topology, homes: Mapping[str, str], asked: Asked) -> Scenario:
+    """What stands for a scenario where nobody played one."""
+    return Scenario(
+        name=name, about="Logs that linkflap did not record.", seed=0, topology=topology,
+        mirror=MirrorSpec(kind="exact", options=asked.options), schedule=(),
+        workloads=tuple(WorkloadSpec(kind="unknown", home=home) for home in dict.fromkeys(homes.values())),
+    )  # fmt: skip
+
+
+def check_promotions(asked: Asked, known: Collection[tuple[str, str, int]]) -> None:
+    """Raises InputError for a promotion of what is not `known` (cluster, topic, partition), or that no link explains."""
+    for promotion in asked.promotions:
+        if promotion not in known:
+            raise InputError(f"--promotion names {promotion[0]}:{promotion[1]}-{promotion[2]}, of which there is no log")
+        if promotion[0] not in {link.destination for link in asked.links}:
+            raise InputError(f"--promotion names {promotion[0]}, to which no link leads; add --link with what was mirrored there")
+
+
 def chosen(every: Sequence[Folder], topics: str) -> list[Folder]:
     """Those of topics whose whole name the regular expression fits, and that are not Kafka's own."""
-    try:
-        pattern = re.compile(topics)
-    except re.error as error:
-        raise InputError(f"--topics {topics!r} is no regular expression: {error}") from None
+    pattern = pattern_of(topics)
     found = [f for f in every if pattern.fullmatch(f.topic) and not f.topic.startswith("__")]
     if not found:
         names = ", ".join(sorted({f.topic for f in every})[:5])
@@ -188,26 +194,39 @@ def chosen(every: Sequence[Folder], topics: str) -> list[Folder]:
     return found
 
 
-def _topology(asked: Asked) -> Topology:
+def pattern_of(topics: str) -> re.Pattern[str]:
+    """Raises InputError for what is no regular expression."""
+    try:
+        return re.compile(topics)
+    except re.error as error:
+        raise InputError(f"--topics {topics!r} is no regular expression: {error}") from None
+
+
+def topology_of(asked: Asked, *, option: str) -> Topology:
+    """Raises InputError for links that fit no cluster; `option` is how a cluster is named on the command line."""
     names = list(asked.logs)
     for link in asked.links:
         for name in (link.source, link.destination):
             if name not in names:
-                raise InputError(f"--link {link.name} names {name}, of which there are no logs; add --logs {name}=DIR")
+                raise InputError(f"--link {link.name} names {name}, of which there are no logs; add {option} {name}=…")
     if len(names) > 1 and not asked.links:
         raise InputError(f"which of {', '.join(names)} was mirrored to which? add, for example, --link '{names[0]}->{names[1]}'")
     return Topology(clusters=tuple(ClusterSpec(name=name, kafka="unknown") for name in names), links=tuple(asked.links))
 
 
+def homes_of(topics: Iterable[str], asked: Asked) -> Mapping[str, str]:
+    """Where each topic was written first: as its name says (`A.orders`), else where the first link begins."""
+    return {topic: _home(topic, asked) for topic in sorted(topics)}
+
+
 def _home(topic: str, asked: Asked) -> str:
-    """Where a topic was written first: as its name says (`A.orders`), else where the first link begins."""
     first, dot, _ = topic.partition(".")
     if dot and first in asked.logs:
         return first
     return asked.links[0].source if asked.links else next(iter(asked.logs))
 
 
-def _logs(found: Iterable[Folder]) -> Iterator[tuple[Place, Mapping[str, batches.Log]]]:
+def longest(found: Iterable[Folder]) -> Iterator[tuple[Place, Mapping[str, batches.Log]]]:
     """Per partition and cluster the log that reaches furthest, read once, one partition after the other."""
     by_place: dict[Place, list[Folder]] = defaultdict(list)
     for folder in found:

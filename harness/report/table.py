@@ -143,7 +143,7 @@ def _departures(judged: Document) -> Iterator[Text]:
 
 def _verdict(judged: Document) -> Text:
     about = f"  {judged.scenario}, {judged.mirror} on {judged.runtime}"
-    about += f", seed {judged.seed}" if judged.runtime != "files" else ""
+    about += f", seed {judged.seed}" if judged.runtime not in ("files", "live clusters") else ""
     reason = f"\n{judged.reason}" if judged.reason else ""
     return Text.assemble((judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), about, reason)
 

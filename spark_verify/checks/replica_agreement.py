@@ -204,5 +204,6 @@ CHECK = Check(
     ),
     kernel=kernel,
     from_bytes=True,
+    of_replicas=True,
     unit="batches",
 )

@@ -12,7 +12,9 @@ from harness.cli_logs import asked_logs
 from harness.model.errors import InputError
 from harness.model.topology import LinkSpec
 
-NOTHING = {"logs": (), "links": (), "promotions": (), "topics": ".*", "producer_ids": "keep"}
+NOTHING = {"logs": (), "links": (), "promotions": (), "topics": ".*", "producer_ids": "keep",
+    "bootstrap": (), "properties": (), "rate": None,
+}  # fmt: skip
 
 
 def asked(**said):

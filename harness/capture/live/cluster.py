@@ -1,0 +1,234 @@
+"""A cluster that is running, as a client with no more than DESCRIBE and READ sees it: topics, their bounds, their leaders' bytes.
+
+Four requests and, but for SASL, no others: ApiVersions, Metadata (never creating a topic), ListOffsets, and Fetch as a consumer
+without a group and without a session. Nothing is produced, committed, joined or altered. Leaders that move are followed; which
+errors pass by themselves is what Kafka's own clients take for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, Literal
+
+from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
+from harness.model.wait import until
+from harness.wire import messages
+from harness.wire.connection import Unanswered
+from harness.wire.messages import Error, Message
+from harness.wire.peer import Access, Peer, Refused
+
+Place = tuple[str, int]
+"""Topic, partition."""
+Bound = Literal["start", "high"]
+PATIENCE: Final = 30.0
+"""Seconds in which a leader must be found and answer, before a partition is given up."""
+_ANSWER_SECONDS: Final = 20.0
+_TIMESTAMP: Final[Mapping[Bound, int]] = {"start": -2, "high": -1}
+_READ_UNCOMMITTED: Final = 0
+_CONSUMER: Final = -1
+_WAIT: Final = timedelta(milliseconds=500)
+PASSING: Final = frozenset(
+    {
+        Error.not_leader_or_follower, Error.leader_not_available, Error.replica_not_available, Error.fenced_leader_epoch,
+        Error.unknown_leader_epoch, Error.kafka_storage_error, Error.offset_not_available, Error.unknown_topic_or_partition,
+    }
+)  # fmt: skip
+_FORBIDDEN: Final = frozenset({Error.topic_authorization_failed, Error.cluster_authorization_failed})
+
+
+class GivenUp(Exception):
+    """A partition cannot be read on: its message says why. `everything`: nor can any other of the cluster."""
+
+    def __init__(self, reason: str, *, everything: bool = False) -> None:
+        super().__init__(reason)
+        self.everything = everything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What was given from an offset on. `diverges`: what was read before is not there; `sent_on`: ask again, it is elsewhere."""
+
+    error: Message
+    data: memoryview
+    diverges: bool
+    sent_on: bool
+
+
+class LiveCluster:
+    """One cluster, entered by its bootstrap addresses. For one thread at a time."""
+
+    def __init__(self, name: str, bootstrap: Sequence[str], access: Access, *, patience: float = PATIENCE) -> None:
+        self.name, self.patience = name, patience
+        self._bootstrap, self._access = tuple(bootstrap), access
+        self._peers: dict[str, Peer] = {}
+        self._addresses: dict[int, str] = {}
+        self._leaders: dict[Place, int] = {}
+        self._preferred: dict[Place, int] = {}
+        """Replicas that leaders sent us to (KIP-392)."""
+
+    def enter(self) -> Mapping[Place, int]:
+        """The partitions of every topic that the cluster shows, with their leaders (-1: none at present).
+
+        Raises EnvironmentFailure when none of its addresses answers, InputError when it will not have us.
+        """
+        try:
+            self._look()
+        except Refused as refused:
+            raise self.refusal(refused) from refused
+        except Unanswered as error:
+            where = ",".join(self._bootstrap)
+            raise EnvironmentFailure(
+                f"cluster {self.name} does not answer at {where} ({error}); see that it runs and can be reached from here, and "
+                "that --client-properties says what its listener wants (TLS, SASL)"
+            ) from error
+        return dict(self._leaders)
+
+    def refusal(self, refused: Refused) -> InputError:
+        """What a person is told when the cluster will not have us."""
+        return InputError(f"cluster {self.name}: {refused}; see --client-properties {self.name}=FILE and the cluster's ACLs")
+
+    def bounds(self, places: Iterable[Place], which: Bound) -> dict[Place, int]:
+        """Log starts or high watermarks. Raises GivenUp when leaders do not answer in time, Refused."""
+        wanted, found = set(places), dict[Place, int]()
+        told: list[object] = ["nothing was asked yet"]
+
+        def asked() -> bool:
+            try:
+                for place, error, offset in self._list_offsets(wanted - found.keys(), which):
+                    if error == Error.none:
+                        found[place] = offset
+                    else:
+                        told[0] = self._passing(place, error)
+                if wanted <= found.keys():
+                    return True
+                self._look()
+            except Unanswered as error:
+                told[0] = error
+                self._look_again()
+            return False
+
+        try:
+            until(asked, within=self.patience, every=0.2, what="the bounds of every partition", state=lambda: told[0])
+        except DeadlineExceeded as error:
+            raise GivenUp(str(error), everything=True) from error
+        return found
+
+    def fetch(self, place: Place, offset: int, *, most: int, epoch: int) -> Fetched:
+        """What the leader has from `offset` on; `epoch` is that of the batch before, -1 for none.
+
+        Raises Unanswered, Refused, and GivenUp for an error that does not pass.
+        """
+        preferred = self._preferred.pop(place, -1)  # to be asked once more only when it gives something
+        peer = self._peer(self._addresses[preferred]) if preferred in self._addresses else self._leader(place)
+        version = 12 if peer.takes("fetch", 12) else 4
+        m = messages.request("fetch", version)
+        newer = {"last_fetched_epoch": epoch} if version == 12 else {}
+        row = m.FetchPartition(partition=place[1], fetch_offset=offset, partition_max_bytes=most, **newer)
+        body = m.FetchRequest(
+            replica_id=_CONSUMER, max_wait=_WAIT, min_bytes=1, max_bytes=most, isolation_level=_READ_UNCOMMITTED,
+            topics=(m.FetchTopic(topic=place[0], partitions=(row,)),), **({"forgotten_topics_data": ()} if newer else {}),
+        )  # fmt: skip
+        told = peer.call("fetch", version, body, within=_ANSWER_SECONDS).responses[0].partitions[0]
+        error = told.error_code
+        if error == Error.offset_out_of_range and preferred >= 0:
+            error = Error.offset_not_available  # a follower may be behind: its word is not the leader's
+        if error not in (Error.none, Error.offset_out_of_range):
+            self._passing(place, error)
+        elsewhere = int(told.preferred_read_replica) if version == 12 else -1
+        if error == Error.none and (elsewhere >= 0 or (preferred >= 0 and told.records)):
+            self._preferred[place] = elsewhere if elsewhere >= 0 else preferred
+        return Fetched(
+            error=error,
+            sent_on=elsewhere >= 0,
+            data=memoryview(told.records or b""),
+            diverges=version == 12 and int(told.diverging_epoch.end_offset) >= 0,
+        )
+
+    def look_again(self) -> None:
+        """Finds out who leads now. Raises GivenUp when nobody of the cluster has answered for as long as one waits."""
+        told: list[object] = [""]
+
+        def asked() -> bool:
+            try:
+                self._look()
+            except Unanswered as error:
+                told[0] = error
+                return False
+            return True
+
+        try:
+            until(asked, within=self.patience, every=0.2, what="any of its brokers", state=lambda: told[0])
+        except DeadlineExceeded as error:
+            raise GivenUp(f"it went away ({error})", everything=True) from error
+
+    def leader(self, place: Place) -> int:
+        """Who leads, as last seen; -1 for nobody."""
+        return self._leaders.get(place, -1)
+
+    def close(self) -> None:
+        for peer in self._peers.values():
+            peer.close()
+
+    def _look_again(self) -> None:
+        try:
+            self._look()
+        except Unanswered:
+            return  # whoever waits asks again, and says in the end what was last seen
+
+    def _look(self) -> None:
+        """Asks any broker for the cluster's metadata. Raises Unanswered when none of them answers."""
+        m = messages.request("metadata", 4)
+        body = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        reasons = []
+        for address in dict.fromkeys((*self._addresses.values(), *self._bootstrap)):
+            try:
+                told = self._peer(address).call("metadata", 4, body)
+            except Unanswered as error:
+                reasons.append(str(error))
+                continue
+            self._addresses = {int(b.node_id): f"{b.host}:{b.port}" for b in told.brokers}
+            self._leaders = {
+                (str(t.name), int(p.partition_index)): int(p.leader_id)
+                for t in told.topics
+                if t.error_code == Error.none
+                for p in t.partitions
+            }
+            return
+        raise Unanswered("; ".join(reasons))
+
+    def _list_offsets(self, places: Iterable[Place], which: Bound) -> Iterator[tuple[Place, Message, int]]:
+        m = messages.request("list_offsets", 2)
+        by_leader: dict[int, list[Place]] = {}
+        for place in sorted(places):
+            by_leader.setdefault(self.leader(place), []).append(place)
+        for theirs in by_leader.values():
+            rows: dict[str, list[Message]] = {}
+            for topic, number in theirs:
+                rows.setdefault(topic, []).append(m.ListOffsetsPartition(partition_index=number, timestamp=_TIMESTAMP[which]))
+            body = m.ListOffsetsRequest(
+                replica_id=_CONSUMER, isolation_level=_READ_UNCOMMITTED,
+                topics=tuple(m.ListOffsetsTopic(name=topic, partitions=tuple(own)) for topic, own in rows.items()),
+            )  # fmt: skip
+            for topic in self._leader(theirs[0]).call("list_offsets", 2, body).topics:
+                for p in topic.partitions:
+                    yield (str(topic.name), int(p.partition_index)), p.error_code, int(p.offset)
+
+    def _passing(self, place: Place, error: Message) -> str:
+        """What is told of an error that passes; raises for one that does not."""
+        what = f"{place[0]}-{place[1]}: {error.name}"
+        if error in _FORBIDDEN:
+            raise Refused(f"{what}: DESCRIBE and READ on topic {place[0]} are needed")
+        if error not in PASSING:
+            raise GivenUp(what)
+        return what
+
+    def _leader(self, place: Place) -> Peer:
+        address = self._addresses.get(self.leader(place))
+        if address is None:
+            raise Unanswered(f"{place[0]}-{place[1]} has no leader")
+        return self._peer(address)
+
+    def _peer(self, address: str) -> Peer:
+        return self._peers.setdefault(address, Peer(address, self._access))

@@ -1,0 +1,219 @@
+"""One partition of a live cluster, fetched from its leader into segment files: bounded in memory and in bytes a second.
+
+Read is what a consumer may read, from where the log began to the high watermark as it was when the reading began. Whole batches
+only, as they came. What changes meanwhile is followed: a leader that moves, a log that now begins later (retention), and one
+that was cut (an unclean election: KIP-595's diverging epoch tells). After the last two the partition is read anew, because
+bytes of two logs would be none.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from harness.capture.live.cluster import GivenUp, LiveCluster, Place
+from harness.model.wait import pause
+from harness.wire.connection import Unanswered
+from harness.wire.messages import Error
+
+SEGMENT_BYTES: Final = 256 << 20
+_LARGEST_FETCH: Final = 8 << 20
+_SMALLEST_FETCH: Final = 64 << 10
+_TIMES_ANEW: Final = 5
+_HEAD: Final = struct.Struct(">qiib")
+"""Base offset, length, leader epoch, magic: what every batch of format 2 begins with."""
+_LAST_DELTA: Final = struct.Struct(">i")
+_LAST_DELTA_AT: Final = 23
+_LENGTH_ENDS: Final = 12
+_SMALLEST_BATCH: Final = 26
+"""A message of format 0 without key and value; a batch of format 2 is larger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Where a batch is in some bytes, and which offsets it has. Of formats 0 and 1 the only offset told is the last."""
+
+    position: int
+    size: int
+    base: int
+    last: int
+    epoch: int
+
+
+def batches_in(data: memoryview) -> Iterator[Batch]:
+    """The whole batches that some bytes begin with. Raises ValueError where a length cannot be one."""
+    position = 0
+    while len(data) - position >= _SMALLEST_BATCH:
+        base, length, epoch, magic = _HEAD.unpack_from(data, position)
+        size = _LENGTH_ENDS + length
+        if size < _SMALLEST_BATCH:
+            raise ValueError(f"a batch of {size} bytes at offset {base}")
+        if position + size > len(data):
+            return
+        new = magic >= 2 and size >= _LAST_DELTA_AT + _LAST_DELTA.size
+        last = base + int(_LAST_DELTA.unpack_from(data, position + _LAST_DELTA_AT)[0]) if new else base
+        yield Batch(position=position, size=size, base=base, last=last, epoch=epoch if new else -1)
+        position += size
+
+
+class Pace:
+    """Holds whoever spends bytes to so many a second, on the average. For one thread."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self._due = time.monotonic()
+
+    @property
+    def portion(self) -> int:
+        """Bytes to ask for at once: a quarter of a second's."""
+        return int(min(_LARGEST_FETCH, max(_SMALLEST_FETCH, self.rate / 4)))
+
+    def spend(self, count: int) -> None:
+        """Returns when the next may be asked for."""
+        now = time.monotonic()
+        self._due = max(self._due, now - 1.0) + count / self.rate
+        if self._due > now:
+            pause(self._due - now, threading.Event().is_set)
+
+
+class Segments:
+    """Segment files of one partition, named as Kafka names them: by the first offset in each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: BinaryIO | None = None
+        self._size = 0
+
+    def append(self, data: memoryview, base: int) -> None:
+        if self._file is None or self._size >= SEGMENT_BYTES:
+            self.close()
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = (self._folder / f"{base:020}.log").open("wb")
+            self._size = 0
+        self._file.write(data)
+        self._size += len(data)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Copied:
+    """One partition as far as it was read: [start, position), of which [start, end) was wanted; `reason` when it is not whole."""
+
+    cluster: str
+    place: Place
+    broker: int
+    folder: Path
+    start: int
+    end: int
+    position: int = -1
+    reason: str = ""
+
+    @property
+    def whole(self) -> bool:
+        return not self.reason
+
+    def begin(self) -> None:
+        """A log of which nothing was read, or that is empty, is an empty segment, as brokers have it."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not any(self.folder.iterdir()):
+            (self.folder / f"{self.start:020}.log").touch()
+
+
+def copy(cluster: LiveCluster, copied: Copied, pace: Pace, spent: Callable[[int, int], None]) -> None:
+    """Reads a partition; `spent` is told how many bytes and offsets came. A reason why not all could be read is in `copied`.
+
+    Raises Refused, and GivenUp when nothing more of the cluster can be read.
+    """
+    for _ in range(_TIMES_ANEW):
+        segments = Segments(copied.folder)
+        try:
+            if _read(cluster, copied, segments, pace, spent):
+                break
+        except GivenUp as error:
+            copied.reason = str(error)
+            if error.everything:
+                raise
+            break
+        finally:
+            segments.close()
+        shutil.rmtree(copied.folder, ignore_errors=True)
+    else:
+        copied.reason = f"its log was cut or deleted from {_TIMES_ANEW} times while it was read"
+
+
+def _read(cluster: LiveCluster, copied: Copied, segments: Segments, pace: Pace, spent: Callable[[int, int], None]) -> bool:
+    """Whether it was read to its end; False when it has to be read anew."""
+    copied.position = copied.start
+    epoch, since = -1, time.monotonic()
+    while copied.position < copied.end:
+        try:
+            got = cluster.fetch(copied.place, copied.position, most=pace.portion, epoch=epoch)
+        except Unanswered as error:
+            _still(cluster, since, str(error))
+            continue
+        if got.diverges or got.error == Error.offset_out_of_range:
+            copied.start = cluster.bounds([copied.place], "start")[copied.place]
+            copied.end = max(copied.start, min(copied.end, cluster.bounds([copied.place], "high")[copied.place]))
+            return False
+        if got.sent_on and time.monotonic() - since < cluster.patience:
+            continue
+        before = copied.position
+        epoch = _keep(copied, got.data, segments, epoch)
+        if copied.position == before:
+            _still(cluster, since, got.error.name if got.error != Error.none else "its leader gave no whole batch")
+            continue
+        since = time.monotonic()
+        spent(len(got.data), copied.position - before)
+        pace.spend(len(got.data))
+    return True
+
+
+def _keep(copied: Copied, data: memoryview, segments: Segments, epoch: int) -> int:
+    """Writes the batches that were wanted; the leader epoch of the last one."""
+    try:
+        for batch in batches_in(data):
+            if batch.last < copied.position:
+                continue
+            if batch.base >= copied.end:
+                copied.position = copied.end
+                break
+            segments.append(data[batch.position : batch.position + batch.size], batch.base)
+            copied.position, epoch = batch.last + 1, batch.epoch
+    except ValueError as error:
+        raise GivenUp(f"its leader gave {error}") from error
+    return epoch
+
+
+def _still(cluster: LiveCluster, since: float, reason: str) -> None:
+    """Nothing came: looks who leads now, unless that has been so for too long."""
+    if time.monotonic() - since > cluster.patience:
+        raise GivenUp(f"for {cluster.patience:g} s nothing came: {reason}")
+    cluster.look_again()
+    pause(0.2, threading.Event().is_set)
+
+
+def trim(folder: Path, end: int) -> None:
+    """Takes from a copy the batches that reach `end` or beyond."""
+    for path in sorted(folder.glob("*.log"), reverse=True):
+        keep = 0
+        for batch in batches_in(memoryview(path.read_bytes())):
+            if batch.last >= end:
+                break
+            keep = batch.position + batch.size
+        if keep == path.stat().st_size and keep:
+            return
+        with path.open("r+b") as file:
+            file.truncate(keep)
+        if keep or path == min(folder.glob("*.log")):
+            return
+        path.unlink()

@@ -1,0 +1,101 @@
+"""How a live cluster is entered, from a file of client properties: one `name=value` a line, `#` begins a comment.
+
+The names are librdkafka's (its CONFIGURATION.md), as kcat and confluent-kafka take them. Java's names for the same things are
+refused with librdkafka's name for each, because Java's key stores are not read here.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from harness.model.errors import InputError
+from harness.wire.connection import CLIENT
+from harness.wire.peer import Access
+from harness.wire.sasl import MECHANISMS, Login
+
+PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+KNOWN: Final = (
+    "security.protocol", "sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password", "ssl.ca.location", "ssl.ca.pem",
+    "ssl.certificate.location", "ssl.key.location", "ssl.key.password", "ssl.endpoint.identification.algorithm",
+    "enable.ssl.certificate.verification", "client.id", "bootstrap.servers",
+)  # fmt: skip
+_PEM: Final = "ssl.certificate.location and ssl.key.location (PEM)"
+_JAVA: Final[Mapping[str, str]] = {
+    "ssl.truststore.location": "ssl.ca.location (PEM)",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.truststore.password": "ssl.ca.location (PEM), which needs none",
+    "ssl.truststore.type": "ssl.ca.location (PEM)",
+    "ssl.keystore.location": _PEM,
+    "ssl.keystore.key": _PEM,
+    "ssl.keystore.certificate.chain": _PEM,
+    "ssl.keystore.type": _PEM,
+    "ssl.keystore.password": "ssl.key.password",
+    "sasl.jaas.config": "sasl.username and sasl.password",
+}
+
+
+def access(path: Path) -> Access:
+    """What a file of client properties says. Raises InputError for what cannot be read, is unknown, or does not fit together."""
+    told = _read(path)
+    protocol = told.get("security.protocol", "plaintext").lower()
+    if protocol not in PROTOCOLS:
+        raise InputError(f"{path}: security.protocol is {protocol}; it is one of {', '.join(PROTOCOLS)}")
+    return Access(
+        tls=_tls(path, told) if protocol.endswith("ssl") else None,
+        login=_login(path, told) if protocol.startswith("sasl") else None,
+        client=told.get("client.id", CLIENT),
+    )
+
+
+def _read(path: Path) -> Mapping[str, str]:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise InputError(f"client properties {path} cannot be read: {reason}; name a file of name=value lines") from None
+    told: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not equals:
+            raise InputError(f"{path}, line {number}, is not name=value")
+        if name in _JAVA:
+            raise InputError(f"{path}: {name} is a Java client's; names are librdkafka's here, so give {_JAVA[name]}")
+        if name not in KNOWN:
+            raise InputError(f"{path}: {name} is unknown; names are librdkafka's, and these are read: {', '.join(KNOWN)}")
+        told[name] = value.replace("\\n", "\n") if name == "ssl.ca.pem" else value
+    return told
+
+
+def _login(path: Path, told: Mapping[str, str]) -> Login:
+    mechanism = told.get("sasl.mechanism", told.get("sasl.mechanisms", "none")).upper()
+    if mechanism not in MECHANISMS:
+        raise InputError(f"{path}: sasl.mechanism is {mechanism}; what can be used is {', '.join(MECHANISMS)}")
+    for name in ("sasl.username", "sasl.password"):
+        if not told.get(name):
+            raise InputError(f"{path}: {mechanism} needs {name}; add it")
+    return Login(mechanism=mechanism, username=told["sasl.username"], password=told["sasl.password"])
+
+
+def _tls(path: Path, told: Mapping[str, str]) -> ssl.SSLContext:
+    """Raises InputError for certificates that cannot be read."""
+    try:
+        place = told.get("ssl.ca.location", "")
+        folder = Path(place).is_dir() if place else False
+        context = ssl.create_default_context(  # with none of these: those that this machine trusts
+            cafile=place if place and not folder else None, capath=place if folder else None, cadata=told.get("ssl.ca.pem")
+        )
+        context.check_hostname = told.get("ssl.endpoint.identification.algorithm", "https") != "none"
+        if told.get("enable.ssl.certificate.verification", "true").lower() == "false":
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if own := told.get("ssl.certificate.location"):
+            # Without a password OpenSSL would ask for one on the terminal.
+            context.load_cert_chain(own, told.get("ssl.key.location"), password=told.get("ssl.key.password", ""))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: a certificate or key in it cannot be read ({error}); name PEM files") from error
+    return context

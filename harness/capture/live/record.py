@@ -1,0 +1,224 @@
+"""Live clusters made a run directory, as `harness.capture.folders` makes one of copied logs: the same checks judge both.
+
+What could not be read to its end (a cluster went away) the run directory names, so that the verdict is unknown or invalid; the
+rest is judged. Read at once is one partition of every cluster.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from harness.capture.folders import (
+    Asked,
+    check_promotions,
+    folders,
+    homes_of,
+    longest,
+    pattern_of,
+    scenario_of,
+    topology_of,
+)
+from harness.capture.live.cluster import PATIENCE, GivenUp, LiveCluster, Place
+from harness.capture.live.comparable import Ends, cut, far_first
+from harness.capture.live.copy import Copied, Pace, copy
+from harness.capture.turns import turns
+from harness.model.clock import now
+from harness.model.errors import EnvironmentFailure, InputError
+from harness.model.history import Bounds, Event
+from harness.model.side_by_side import side_by_side
+from harness.rundir import FORMAT, Run, RunWriter
+from harness.version import VERSION
+from harness.wire.peer import Access, Refused
+
+MOMENT: Final = "1-fetched"
+RUNTIME: Final = "live clusters"
+_TELL_EVERY: Final = 5.0
+_MOST_NAMED: Final = 3
+
+
+class Tell(Protocol):
+    """What shows progress (`harness.report.progress.Display`). Called from several threads."""
+
+    def phase(self, name: str, /) -> None: ...
+    def note(self, text: str, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveAsked:
+    """What a person says of live clusters: by name, where and how each is entered, and how many bytes a second each may give.
+
+    The names in `said.logs` are those of the clusters. `patience` is seconds in which a cluster must answer.
+    """
+
+    said: Asked
+    bootstrap: Mapping[str, Sequence[str]]
+    access: Mapping[str, Access]
+    rate: float
+    patience: float = PATIENCE
+
+
+def record(folder: Path, asked: LiveAsked, command: str, tell: Tell) -> None:
+    """Makes the run directory. Raises InputError for names that fit nothing and clusters that refuse, EnvironmentFailure."""
+    topology = topology_of(asked.said, option="--bootstrap")
+    clusters = {
+        name: LiveCluster(name, addresses, asked.access.get(name, Access()), patience=asked.patience)
+        for name, addresses in asked.bootstrap.items()
+    }
+    try:
+        tell.phase("asking the clusters what they have")
+        places = _chosen(clusters, asked.said.topics)
+        check_promotions(asked.said, {(name, *place) for name, own in places.items() for place in own})
+        starts, first, last = _bounds(clusters, places, far_first(list(clusters), asked.said.links))
+        homes = homes_of({topic for own in places.values() for topic, _ in own}, asked.said)
+        run = Run(
+            format=FORMAT, linkflap=VERSION, command=command, runtime=RUNTIME, status="running", started=now(), ended=0,
+            scenario=scenario_of("fetched logs", topology, homes, asked.said), recorded=False, homes=homes, leaders_only=True,
+        )  # fmt: skip
+        writer = RunWriter(folder, run)
+        try:
+            tell.phase(f"fetching {sum(map(len, places.values()))} partitions")
+            copies = _fetched(writer, clusters, starts, last, asked, tell)
+            _write(writer, copies, first, homes, asked.said)
+        except BaseException as error:
+            writer.close("failed", error=f"not everything was fetched: {error or type(error).__name__}")
+            raise
+    finally:
+        for cluster in clusters.values():
+            cluster.close()
+
+
+def _chosen(clusters: Mapping[str, LiveCluster], topics: str) -> Mapping[str, Sequence[Place]]:
+    """The partitions that are asked for, of each cluster; Kafka's own never are."""
+    pattern = pattern_of(topics)
+    shown = {name: sorted(p for p in cluster.enter() if not p[0].startswith("__")) for name, cluster in clusters.items()}
+    found = {name: [p for p in own if pattern.fullmatch(p[0])] for name, own in shown.items()}
+    if not any(found.values()):
+        names = sorted({topic for own in shown.values() for topic, _ in own})
+        there = f"they have {', '.join(names[:5])}" if names else "they show none, so see which the user may DESCRIBE"
+        raise InputError(f"no topic of {', '.join(clusters)} fits --topics {topics!r}: {there}")
+    return found
+
+
+def _bounds(
+    clusters: Mapping[str, LiveCluster], places: Mapping[str, Sequence[Place]], order: Sequence[str]
+) -> tuple[Ends, Ends, Ends]:
+    """Where logs begin, where they end at first asking, and where at last."""
+    found: list[dict[str, Mapping[Place, int]]] = [{}, {}, {}]
+    for told, which in zip(found, ("start", "high", "high"), strict=True):
+        for name in order:
+            try:
+                told[name] = clusters[name].bounds(places[name], "start" if which == "start" else "high")
+            except Refused as refused:
+                raise clusters[name].refusal(refused) from refused
+            except GivenUp as error:
+                raise EnvironmentFailure(f"cluster {name}: {error}; see that every partition has a leader") from error
+    return found[0], found[1], found[2]
+
+
+def _fetched(
+    writer: RunWriter, clusters: Mapping[str, LiveCluster], starts: Ends, ends: Ends, asked: LiveAsked, tell: Tell
+) -> list[Copied]:
+    """Copies of everything, as far as they could be made. Raises InputError where a cluster refuses."""
+    root = writer.capture_folder(MOMENT)
+    copies: dict[str, list[Copied]] = defaultdict(list)
+    for name, own in starts.items():
+        for (topic, number), start in own.items():
+            leader = clusters[name].leader((topic, number))
+            copies[name].append(
+                Copied(
+                    cluster=name, place=(topic, number), broker=leader, start=start, end=max(start, ends[name][topic, number]),
+                    folder=root / name / str(max(leader, 0)) / f"{topic}-{number}",
+                )
+            )  # fmt: skip
+    side_by_side(partial(_read, clusters[name], own, Pace(asked.rate), _Counts(name, own, tell)) for name, own in copies.items())
+    return [copied for own in copies.values() for copied in own]
+
+
+def _read(cluster: LiveCluster, copies: Sequence[Copied], pace: Pace, counts: _Counts) -> None:
+    """Reads one cluster. When it went away, what is left is not tried, and says so."""
+    gone = ""
+    for copied in copies:
+        if gone:
+            copied.reason = gone
+            continue
+        try:
+            copy(cluster, copied, pace, counts.spent)
+        except Refused as refused:
+            raise cluster.refusal(refused) from refused
+        except GivenUp as error:
+            gone = str(error)
+    counts.ended()
+
+
+class _Counts:
+    """Says now and then how far the reading of one cluster is."""
+
+    def __init__(self, name: str, copies: Sequence[Copied], tell: Tell) -> None:
+        self._name, self._tell = name, tell
+        self._wanted = sum(copied.end - copied.start for copied in copies)
+        self._bytes = self._offsets = 0
+        self._began = self._told = time.monotonic()
+        self._lock = threading.Lock()
+
+    def spent(self, size: int, offsets: int) -> None:
+        self._bytes += size
+        self._offsets += offsets
+        if time.monotonic() - self._told >= _TELL_EVERY:
+            self._told = time.monotonic()
+            self._say("fetching")
+
+    def ended(self) -> None:
+        self._say("fetched")
+
+    def _say(self, what: str) -> None:
+        took = max(time.monotonic() - self._began, 1e-3)
+        size = self._bytes / 1e6
+        self._tell.note(
+            f"{self._name}: {what} {self._offsets:,} of {self._wanted:,} offsets, {size:,.1f} MB at {size / took:,.1f} MB/s"
+        )
+
+
+def _write(writer: RunWriter, copies: Sequence[Copied], first: Ends, homes: Mapping[str, str], said: Asked) -> None:
+    """Cuts the copies, and writes down bounds, promotions, and what is missing."""
+    names = dict.fromkeys(copied.cluster for copied in copies)
+    root = writer.capture_folder(MOMENT)
+    for copied in copies:
+        copied.begin()
+    found = [folder for name in names for folder in folders(name, root / name)]
+    events, ended = turns(longest(found), said.links, said.promotions)
+    cut(copies, first, events, homes, said.links)
+    for event in (*events, *(Event(time=ended, kind="captured", subject=n, data={"moment": MOMENT}) for n in names)):
+        writer.tell(event)
+    writer.write_bounds(
+        MOMENT,
+        [
+            Bounds(
+                cluster=c.cluster, broker=max(c.broker, 0), topic=c.place[0], partition=c.place[1], leader=True, alive=c.whole,
+                log_start=c.start, high_watermark=c.end, high_watermark_from="sampled",
+            )
+            for c in copies
+        ],
+    )  # fmt: skip
+    missing = _missing(copies)
+    writer.close("failed" if missing else "finished", error=missing)
+
+
+def _missing(copies: Sequence[Copied]) -> str:
+    """What was not read, in one sentence; empty when everything was."""
+    torn: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for c in copies:
+        if not c.whole:
+            read = f"{c.place[0]}-{c.place[1]} up to {max(c.position, c.start)}"
+            torn[c.cluster, c.reason].append(read)
+    told = []
+    for (cluster, reason), places in torn.items():
+        more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
+        told.append(f"of {cluster} only {', '.join(places[:_MOST_NAMED])}{more} could be read: {reason}")
+    return "; ".join(told)

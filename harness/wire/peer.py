@@ -1,0 +1,146 @@
+"""A connection to one node of a cluster that nobody here started: TLS and SASL where it wants them, for threads that may wait.
+
+TCP, then TLS, then ApiVersions, then SaslHandshake v1 and SaslAuthenticate (KIP-43, KIP-152), then requests, one at a time and
+each with a deadline. After any failure the connection is closed, and the next call opens a new one and logs in again.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from harness.wire import messages
+from harness.wire.connection import CLIENT, Unanswered
+from harness.wire.messages import Error, Malformed, Message
+from harness.wire.sasl import Login, LoginFailed
+
+_LARGEST_FRAME: Final = 128 << 20
+"""Above what is asked for: a node that says more speaks something else."""
+_CONNECT_SECONDS: Final = 10.0
+_PIECE: Final = 1 << 20
+T = TypeVar("T")
+
+
+class Refused(Exception):
+    """The node answers and will not have us, or is not who it should be: trying again does not help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How a cluster is entered. `tls` None: as plain text; `login` None: without saying who."""
+
+    tls: ssl.SSLContext | None = None
+    login: Login | None = None
+    client: str = CLIENT
+
+
+class Peer:
+    """To the node at `address` (host:port). For one thread."""
+
+    def __init__(self, address: str, access: Access) -> None:
+        self.address = address
+        self._access = access
+        self._socket: socket.socket | None = None
+        self._correlation = 0
+        self._deadline = 0.0
+        self._versions: Mapping[int, range] = {}
+
+    def call(self, api: str, version: int, body: Message, *, within: float = 10.0) -> Message:
+        """The response's body. Raises Unanswered after `within` seconds or when the connection broke, and Refused."""
+        return self._guarded(lambda: self._exchange(api, version, body), within)
+
+    def takes(self, api: str, version: int, *, within: float = 10.0) -> bool:
+        """Whether the node knows this version of an API. Raises as `call`."""
+        key = int(messages.schema(api, version, "request").entity.__api_key__)
+        return self._guarded(lambda: version in self._versions.get(key, ()), within)
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _guarded(self, act: Callable[[], T], within: float) -> T:
+        """Acts on a connection that is open."""
+        self._deadline = time.monotonic() + within
+        try:
+            if self._socket is None:
+                self._open()
+            return act()
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            raise Refused(f"the certificate of {self.address} is not trusted: {error.verify_message}") from error
+        except (OSError, EOFError, Malformed) as error:
+            self.close()
+            raise Unanswered(f"{self.address} did not answer: {_words(error)}") from error
+        except BaseException:
+            self.close()  # an answer may come yet, and would be taken for the next one's
+            raise
+
+    def _open(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        host = host.strip("[]")
+        plain = socket.create_connection((host, int(port)), timeout=min(_CONNECT_SECONDS, self._left()))
+        self._socket = plain
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._access.tls is not None:
+            self._socket = self._access.tls.wrap_socket(plain, server_hostname=host)
+        told = self._exchange("api_versions", 0, messages.request("api_versions", 0).ApiVersionsRequest())
+        self._versions = {int(row.api_key): range(row.min_version, row.max_version + 1) for row in told.api_keys}
+        if self._access.login is not None:
+            self._log_in(self._access.login)
+
+    def _log_in(self, login: Login) -> None:
+        shake = messages.request("sasl_handshake", 1).SaslHandshakeRequest(mechanism=login.mechanism)
+        answer = self._exchange("sasl_handshake", 1, shake)
+        if answer.error_code != Error.none:
+            known = ", ".join(answer.mechanisms) or "no SASL at all"
+            raise Refused(f"{self.address} takes {known} and not {login.mechanism}")
+        dialogue = login.dialogue()
+        try:
+            said = next(dialogue)
+            while True:
+                body = messages.request("sasl_authenticate", 0).SaslAuthenticateRequest(auth_bytes=said)
+                answer = self._exchange("sasl_authenticate", 0, body)
+                if answer.error_code != Error.none:
+                    raise Refused(f"{self.address} refuses {login.username}: {answer.error_message or answer.error_code.name}")
+                said = dialogue.send(answer.auth_bytes)
+        except StopIteration:
+            return
+        except LoginFailed as error:
+            raise Refused(f"{self.address} does not prove that it knows {login.username}: {error}") from error
+
+    def _exchange(self, api: str, version: int, body: Message) -> Message:
+        if self._socket is None:
+            raise EOFError("the connection is closed")
+        self._correlation += 1
+        self._socket.settimeout(self._left())
+        self._socket.sendall(messages.encode_request(api, version, self._correlation, self._access.client, body))
+        (length,) = messages.LENGTH.unpack(self._exactly(messages.LENGTH.size))
+        if not 0 <= length <= _LARGEST_FRAME:
+            raise Malformed(f"a frame of {length} bytes")
+        return messages.decode_response(api, version, bytes(self._exactly(length)))
+
+    def _exactly(self, count: int) -> bytearray:
+        data = bytearray(count)
+        view, got = memoryview(data), 0
+        while got < count and self._socket is not None:
+            self._socket.settimeout(self._left())
+            received = self._socket.recv_into(view[got:], min(count - got, _PIECE))
+            if not received:
+                raise EOFError("the connection was closed")
+            got += received
+        return data
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        return left
+
+
+def _words(error: BaseException) -> str:
+    return str(error) or type(error).__name__
