@@ -113,7 +113,8 @@ def _found(source: Replica, destination: Replica, kind: str, batches: Batches, r
     )
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+def due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+    """The destination of every link that topics cross, if the mirror keeps offsets."""
     if scenario.mirror.kind not in KEEP_OFFSETS:
         return ()
     return {(link.destination, "mirrored") for link in scenario.topology.links if _written(scenario, link.source)}
@@ -155,7 +156,7 @@ CHECK = Check(
     kernel=kernel,
     from_bytes=True,
     unit="batches",
-    due_at=_due,
+    due_at=due,
     when="mirrored ones where a link leads, if the mirror keeps offsets",
     complete=frozenset({"promotions"}),
 )

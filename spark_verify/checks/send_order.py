@@ -87,5 +87,4 @@ CHECK = Check(
     ),
     complete=frozenset({"promotions"}),
     kernel=kernel,
-    from_bytes=True,
 )

@@ -1,0 +1,133 @@
+"""record-equality: a mirror that keeps offsets has, at every mirrored offset, the source's record, however it was packed.
+
+Weaker than byte-equality, and what is left of it where a mirror may pack records anew (another codec, other batches). Headers are
+asked first: a batch that is on both sides with one base offset, last offset, length and CRC, the CRC right on both, has the same
+records, and no record of it is looked at. Of all others every record is, by its offset: timestamp, key, value and headers (one
+digest), and its payload id. So a byte-divergence without a record-divergence is another packing, and one with it is
+another content. Markers are no records. Where a mirror declares another mapping of producer ids no header can be
+compared: there byte-equality itself compares records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from harness.model.scenario import Scenario
+from spark_verify.checks import byte_equality
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from spark_verify.checks.lives import examined
+from spark_verify.checks.logs import locate, runs
+from spark_verify.checks.mirroring import Hop, hops
+from spark_verify.checks.producer_ids import MAPPED
+from spark_verify.eras import KEEP_OFFSETS
+from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
+
+HEADER = ("last_offset", "length", "count", "crc")
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Compares every crossing of a link, and both ends of several."""
+    if view.mirror.kind not in KEEP_OFFSETS or view.mirror.options.get("producer_ids") in MAPPED:
+        return []
+    findings: list[Finding] = []
+    for compared in hops(view, end_to_end=True):
+        if isinstance(compared, Hop):
+            findings += _compare(compared)
+        else:
+            findings.append(Unjudged(reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"))
+    return findings
+
+
+def _compare(compared: Hop) -> Sequence[Finding]:
+    source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
+    start = max(source.log_start, destination.log_start, crossing.start)
+    end = min(destination.end, crossing.end)
+    end = min(end, source.end) if crossing.far else end
+    ours, theirs = destination.records.offset, source.records.offset
+    findings: list[Finding] = []
+    if not crossing.far:
+        findings += examined(compared.life, ours[(ours >= start) & (ours < end)])
+    if torn := [r.cluster for r in (source, destination) if r.damage]:
+        return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so its records could not be compared")]
+    here = _disputed(destination, source, start, end)
+    there = _disputed(source, destination, start, end)
+    at = locate(theirs[there], ours[here])
+    known = at >= 0
+    mine, its = here[known], there[at[known]]
+    other = (destination.records.digest[mine] != source.records.digest[its]) | (
+        destination.records.uid[mine] != source.records.uid[its]
+    )
+    gone = there[locate(ours[here], theirs[there]) < 0]
+    return [
+        *findings,
+        *_found("record-divergence", source, destination, destination, mine[other]),
+        *_found("record-hole", source, destination, source, gone),
+        *_found("record-stranger", source, destination, destination, here[~known]),
+    ]
+
+
+def _disputed(replica: Replica, other: Replica, start: int, end: int) -> Ints:
+    """Records in [start, end) of batches that headers do not prove to be the same on the other side."""
+    records = replica.records
+    inside = (records.offset >= start) & (records.offset < end)
+    return np.flatnonzero(inside & ~_same(replica.batches, other.batches)[records.batch]) if len(records) else records.offset
+
+
+def _same(batches: Batches, others: Batches) -> Bools:
+    """Per batch, whether the other side has it, byte for byte behind its base offset and leader epoch."""
+    at = locate(others.base_offset, batches.base_offset)
+    same = (at >= 0) & batches.crc_ok
+    if not len(others):
+        return same
+    for name in HEADER:
+        same &= getattr(batches, name) == getattr(others, name)[at]
+    return np.asarray(same & others.crc_ok[at])
+
+
+def _found(kind: str, source: Replica, destination: Replica, holder: Replica, rows: Ints) -> Sequence[Found]:
+    """Neighbouring records are one anomaly."""
+    records = holder.records
+    return [
+        Found(
+            kind=kind,
+            cluster=destination.cluster,
+            offset=int(records.offset[rows[first]]),
+            evidence={"records": after - first, "uid": int(records.uid[rows[first]]), "source": source.cluster},
+        )
+        for first, after in runs(records.offset[rows])
+    ]
+
+
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
+    return () if scenario.mirror.options.get("producer_ids") in MAPPED else byte_equality.due(scenario, promotions)
+
+
+CHECK = Check(
+    name="record-equality",
+    guarantee="Where a mirror keeps offsets, the mirrored log has the source's record at every offset, however it is packed.",
+    source="KIP-1279 (offsets are kept); message format v2: what the CRC covers",
+    inputs=frozenset({"batches", "records", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="record-divergence",
+            meaning="At one offset the destination has another timestamp, key, value or header than the source.",
+            smallest="A has 1 with value x, B has 1 with value y at its offset: at that offset on B.",
+        ),
+        AnomalyKind(
+            name="record-hole",
+            meaning="A record of the source is not on the destination, which goes on behind it.",
+            smallest="A has 1 2, B has only 2, at offset 1: at offset 0.",
+        ),
+        AnomalyKind(
+            name="record-stranger",
+            meaning="At an offset of the mirrored log where the source has no record the destination has one.",
+            smallest="A has a marker at offset 0 and 2 at offset 1, B has 1 2: at offset 0 on B.",
+        ),
+    ),
+    complete=frozenset({"promotions"}),
+    kernel=kernel,
+    due_at=_due,
+    when="mirrored ones where a link leads, if the mirror keeps offsets and producer ids",
+)

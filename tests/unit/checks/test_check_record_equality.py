@@ -1,0 +1,116 @@
+"""record-equality: the smallest histories."""
+
+from dataclasses import replace
+
+import pytest
+from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, unjudged, view
+from round_trip import on_a, on_b, trip
+
+from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from spark_verify.checks import REGISTRY
+from topologies import parse
+
+NAME = "record-equality"
+
+
+def kept(logs, *, options=None, **rest):
+    """A history of a mirror that keeps offsets."""
+    return replace(view(logs, **rest), mirror=MirrorSpec(kind="shadow", options=options or {}))
+
+
+A = Log("A").data(1).data(2, 3)
+ACCEPTED = {
+    "the same bytes": (kept([A, Log("B").data(1).data(2, 3)]), {"B/mirrored": 3}),
+    "compressed otherwise": (kept([A, Log("B").data(1, crc=5, length=50).data(2, 3, crc=6, length=60)]), {"B/mirrored": 3}),
+    "in other batches": (kept([A, Log("B").data(1, 2, crc=5).data(3, crc=6)]), {"B/mirrored": 3}),
+    "behind": (kept([A, Log("B").data(1)]), {"B/mirrored": 1}),
+    "a log that began to be mirrored late": (kept([A, Log("B", start=1).data(2, 3)]), {"B/mirrored": 2}),
+    "its own after a promotion": (kept([A, Log("B").data(1).data(9, crc=5)], promotions=[promoted(1)]), {"B/mirrored": 1}),
+    "nothing but markers": (kept([Log("A").marker("abort", pid=7), Log("B").marker("abort", pid=7)]), {}),
+    "ids that are mapped are byte-equality's": (
+        kept([Log("A").data(1, pid=3), Log("B").data(1, pid=-5, digest={1: 5})], options={"producer_ids": "negate"}),
+        {},
+    ),
+    "there and back": (trip(), {"A/mirrored": 2, "B/mirrored": 2}),
+}
+REJECTS = {
+    "record-divergence": Rejected(view=kept([Log("A").data(1), Log("B").data(1, crc=5, digest={1: 5})]), cluster="B", offset=0),
+    "record-hole": Rejected(view=kept([Log("A").data(1).data(2), Log("B").data(2, at=1)]), cluster="B", offset=0),
+    "record-stranger": Rejected(
+        view=kept([Log("A").marker("abort", pid=7).data(2), Log("B").data(1, 2, crc=5)]), cluster="B", offset=0
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_what_headers_prove_to_be_the_same_is_not_looked_at():
+    same = kept([Log("A").data(1), Log("B").data(1, digest={1: 5})])
+    assert places(NAME, same) == []
+    wrong_crc = kept([Log("A").data(1), Log("B").data(1, digest={1: 5}, crc_ok=False)])
+    assert places(NAME, wrong_crc) == [("record-divergence", "B", 0)]
+
+
+def test_aborted_records_and_those_that_are_not_ours_count_too():
+    a, b = Log("A").txn(1, pid=7, end="abort").data(-1), Log("B").txn(1, pid=7, end="abort").data(-1, crc=5, digest={-1: 5})
+    assert places(NAME, kept([a, b])) == [("record-divergence", "B", 2)]
+    other = Log("B").data(1, pid=7, transactional=True, crc=4, digest={1: 5}).marker("abort", pid=7).data(-1)
+    assert places(NAME, kept([a, other])) == [("record-divergence", "B", 0)]
+
+
+def test_records_that_changed_places():
+    assert places(NAME, kept([Log("A").data(1, 2), Log("B").data(2, 1, crc=5)])) == [("record-divergence", "B", 0)]
+
+
+def test_neighbours_are_one_anomaly():
+    b = Log("B").data(1, 2, 3, 4, crc=5, digest={2: 5, 3: 6})
+    (found,) = findings(NAME, kept([Log("A").data(1, 2, 3, 4), b]))
+    assert (found.offset, found.evidence) == (1, {"records": 2, "uid": 2, "source": "A"})
+
+
+def test_a_mirror_that_moves_offsets_is_not_judged():
+    assert places(NAME, view([Log("A").data(1), Log("B").data(1, crc=5, digest={1: 5})])) == []
+
+
+def test_what_came_back_is_compared_with_its_owner():
+    a = Log("A").data(1).data(2).data(4, crc=9, digest={4: 1}).data(5, crc=55).data(6)
+    assert places(NAME, trip(logs=[a, on_b()])) == [("record-divergence", "A", 2)]
+    hole = Log("A").data(1).data(2).data(5, at=3, crc=55, leader_epoch=3).data(6, leader_epoch=4)
+    assert places(NAME, trip(logs=[hole, on_b()])) == [("record-hole", "A", 2)]
+    assert places(NAME, trip(logs=[on_a(), on_b()])) == []
+
+
+def test_the_far_end_of_a_chain_is_held_against_its_owner():
+    logs = [Log("A").data(1), Log("B").data(1, crc=5), Log("C").data(1, crc=6, digest={1: 5})]
+    assert places(NAME, kept(logs, topology="A->B->C")) == [("record-divergence", "C", 0)] * 2
+
+
+def test_a_log_that_is_torn_or_was_not_captured_is_unjudged():
+    assert unjudged(NAME, kept([Log("A").data(1)])) == ["no log of B was captured for A.t-0"]
+    assert unjudged(NAME, kept([Log("A").data(1), Log("B").torn()]))
+
+
+@pytest.mark.parametrize(
+    ("mirror", "due"),
+    [
+        (MirrorSpec(kind="shadow"), {("B", "mirrored")}),
+        (MirrorSpec(kind="shadow", options={"producer_ids": "negate"}), set()),
+        (MirrorSpec(kind="mm2"), set()),
+    ],
+    ids=str,
+)
+def test_it_is_due_where_offsets_and_ids_are_kept(mirror, due):
+    scenario = Scenario(
+        name="s", about="", seed=1, topology=parse("A->B"), mirror=mirror, schedule=(),
+        workloads=(WorkloadSpec(kind="transactional", home="A"),),
+    )  # fmt: skip
+    assert set(REGISTRY[NAME].due_at(scenario, [])) == due
