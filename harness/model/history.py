@@ -20,11 +20,26 @@ PollKind = Literal["poll", "assign", "revoke", "commit", "drained", "error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """What one poll returned of one partition: runs (uid, offset, how many), both rising by one; and the position after it.
+
+    Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is the committed offset. Where it is
+    what records were made from (`SendGroup.made_from`), `position` is the group offset that is committed with them.
+    """
+
+    topic: str
+    partition: int
+    runs: tuple[tuple[int, int, int], ...] = ()
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SendGroup:
     """Records of one operation to one partition, with consecutive uids, in the order they were handed to the client.
 
     `acks` are runs (index of the first record in the group, how many, offset of the first): consecutive offsets.
     `refused` are runs (index, how many) that the client reported as failed for certain. What is in neither is unknown.
+    `made_from`: the n-th record of the group was made from the n-th record there, which its operation got from the same cluster.
     """
 
     topic: str
@@ -33,6 +48,7 @@ class SendGroup:
     count: int
     acks: tuple[tuple[int, int, int], ...] = ()
     refused: tuple[tuple[int, int], ...] = ()
+    made_from: Fetched | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +58,7 @@ class Operation:
     `ending` is what the client meant: commit, abort, leave open, or none (no transaction). `outcome` (on return) is that of
     the ending: ok means that the cluster confirmed it, fail that it was certainly not done, info that nobody knows.
     `ended_at` is when the commit or abort was asked for (0: never). `producer_id` and `producer_epoch` are librdkafka's own
-    word (statistics, `eos`), -1 while unknown.
+    word (statistics, `eos`), -1 while unknown. `group` is the consumer group whose offsets are committed in the transaction.
     """
 
     number: int
@@ -60,19 +76,7 @@ class Operation:
     producer_epoch: int = -1
     sends: tuple[SendGroup, ...] = ()
     error: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    """What one poll returned of one partition: runs (uid, offset, how many), both rising by one; and the position after it.
-
-    Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is the committed offset.
-    """
-
-    topic: str
-    partition: int
-    runs: tuple[tuple[int, int, int], ...] = ()
-    position: int = -1
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +142,7 @@ class Event:
     failover         link            {kind: planned|forced, fault_time, open_transactions}
     promotion        link            {cluster, topic, partition, offset}    first offset that is the destination's own
     truncation       link            {cluster, topic, partition, offset, end}    a takeover cut it at offset; it ended at end
+    topic-given-up   link            {topic, reason}    nothing is mirrored into it any more
     clients-moved    from-cluster    {to}
     host-stall       host            {seconds}
     captured         cluster         {moment, replicas}
