@@ -11,7 +11,8 @@ import asyncio
 import json
 import os
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -42,7 +43,8 @@ class PartitionStatus:
 class Status:
     """`held` is bytes in windows, `source_lost` whether the source does not answer, `step` where it stands (`steps`).
 
-    `longest_silence` is how many seconds two heartbeats that were answered were apart at most.
+    `longest_silence` is how many seconds two heartbeats that were answered were apart at most. `given_up` is by topic why nothing
+    is mirrored into it any more.
     """
 
     phase: Phase
@@ -52,6 +54,7 @@ class Status:
     step: str
     longest_silence: float
     partitions: tuple[PartitionStatus, ...]
+    given_up: Mapping[str, str] = field(default_factory=dict)
 
 
 def bound(config: Config) -> socket.socket:
@@ -106,6 +109,7 @@ class Control:
             source_lost=shadow.source.lost,
             held=shadow.log.held,
             step=shadow.log.steps.at,
+            given_up={name: note.given_up for name, note in shadow.journal.notes.topics.items() if note.given_up},
             longest_silence=round(shadow.membership.longest_silence, 3),
             partitions=tuple(
                 PartitionStatus(

@@ -217,6 +217,8 @@ async def follower_bounds(
     m = messages.request("fetch", 17)
     by_topic: dict[str, list[Message]] = {}
     for (topic, number), end in ends.items():
+        if topic not in ids:
+            continue
         row = m.FetchPartition(partition=number, fetch_offset=end, partition_max_bytes=1)
         by_topic.setdefault(topic, []).append(row)
     topics = tuple(m.FetchTopic(topic_id=ids[topic], partitions=tuple(rows)) for topic, rows in by_topic.items())

@@ -87,7 +87,7 @@ async def note_open(failover: Settling, mirrored: MirroredLog, destination: Dest
 async def _open(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[Partition, list[markers.Open]]:
     """Per partition its open transactions, in the order they began."""
     found: dict[Partition, list[markers.Open]] = {}
-    for place, partition in mirrored.partitions.items():
+    for place, partition in list(mirrored.partitions.items()):
         address = mirrored.config.brokers[_somebody(failover, partition)]
         states = await destination.producers(address, place)
         opened = sorted((s for s in states if s.current_txn_start_offset >= 0), key=lambda s: int(s.current_txn_start_offset))

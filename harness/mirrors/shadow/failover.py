@@ -233,6 +233,8 @@ class Failover:
         connection = self._longest.setdefault(address, Connection(address))
         m = messages.request("fetch", 17)
         ids = {name: topic_id for topic_id, name in self._log.names.items()}
+        if partition.topic not in ids:
+            return b""
         asked = m.FetchPartition(
             partition=partition.number, fetch_offset=offset, partition_max_bytes=max(1, min(limit, _READ_BYTES))
         )

@@ -100,6 +100,8 @@ class Handover:
         wanted = {}
         here = await self._destination.picture()
         for topic, number in (*self._log.partitions, *self._log.lost):
+            if topic in self._topics.gone or topic not in here.topics:
+                continue
             if set(here.topics[topic].partitions[number].replicas) != set(self._topics.replicas(number, topic)):
                 wanted[topic, number] = self._topics.replicas(number, topic)
         if wanted:

@@ -22,11 +22,15 @@ Phase = Literal["taking-over", "mirroring", "settling", "ending", "handing-over"
 
 @dataclass(slots=True, kw_only=True)
 class TopicNote:
-    """Ids of one topic on both sides, and the configs it had at the source when it was last seen there."""
+    """Ids of one topic on both sides, and the configs it had at its home when it was last seen there (`configs`).
+
+    `given_up` is why nothing is mirrored into it any more, or empty.
+    """
 
     source_id: str
     destination_id: str = ""
     configs: dict[str, str] = field(default_factory=dict)
+    given_up: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +65,14 @@ class Notes:
     topics: dict[str, TopicNote] = field(default_factory=dict)
     partitions: dict[str, dict[int, PartitionNote]] = field(default_factory=dict)
     top_producer: int = -1
+
+
+def read_notes(path: Path) -> Notes | None:
+    """Another shadow's journal, as it is now; None while there is none that can be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Notes)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 class Journal:

@@ -63,7 +63,8 @@ def _done(partition: Partition) -> bool:
 async def _try(mirrored: MirroredLog, destination: Destination, waiting: list[Partition], told: dict[str, Connection]) -> None:
     here = await destination.picture({p.topic for p in waiting})
     for partition in waiting:
-        leader = here.topics[partition.topic].partitions[partition.number].leader
+        topic = here.topics.get(partition.topic)
+        leader = topic.partitions[partition.number].leader if topic is not None else -1
         if not 0 <= leader < FIRST_BROKER_ID:
             continue
         address = mirrored.config.brokers[leader]

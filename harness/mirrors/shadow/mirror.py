@@ -22,7 +22,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.mirrors.shadow import control, settings
 from harness.mirrors.shadow.addresses import broker_settings, listeners
-from harness.mirrors.shadow.journal import Notes
+from harness.mirrors.shadow.behind import source_ends
+from harness.mirrors.shadow.journal import Notes, read_notes
 from harness.mirrors.topics import create, data_topics
 from harness.model.errors import DeadlineExceeded, InputError, SetupError
 from harness.model.protocols import Cluster, Deployment, Recorder
@@ -30,7 +31,8 @@ from harness.model.scenario import MirrorSpec
 from harness.model.topology import CANARY, LinkSpec, topic_name
 from harness.model.wait import until
 from harness.runtimes import children
-from harness.wire.offsets import Partition, bounds, quiet
+from harness.wire.connection import Unanswered
+from harness.wire.offsets import Partition, quiet
 
 START_SECONDS: Final = 60.0
 FAILOVER_SECONDS: Final = 150.0
@@ -64,10 +66,11 @@ class ShadowMirror:
         self._generation: int = 0 if reverses is None else reverses._generation + 1
         self._homes: tuple[str, ...] = deployment.topology.homes_over(link) if reverses is None else reverses._homes
         self._cuts_told: set[Partition] = set()
+        self._given_up: set[str] = set()
         self._settings: dict[str, dict[int, dict[str, str]]] = {} if reverses is None else reverses._settings
         self._there = AdminClient(quiet(self._source.bootstrap))
         nth = f"-{self._generation}" if self._generation else ""
-        self._folder = next(iter(self._destination.brokers.values())).log.parent / f"shadow-{link.source}-{link.destination}{nth}"
+        self._folder = settings.folder_at(self._destination) / f"shadow-{link.source}-{link.destination}{nth}"
         self._child: children.Child | None = None
         self._port = deployment.free_port()
         self._closed = False
@@ -174,6 +177,7 @@ class ShadowMirror:
             options=self._options,
             host=self._deployment.local_address,
             takes_over={} if self._reverses is None else self._reverses._left(),
+            source_notes=str(settings.folder_at(self._source)),
         )
 
     def _settings_of(self, cluster: Cluster) -> dict[int, dict[str, str]]:
@@ -226,6 +230,13 @@ class ShadowMirror:
                     where = {"cluster": self._destination.name, "topic": topic, "partition": number}
                     self._recorder.event("truncation", self.link.name, **where, offset=note.cut, end=note.cut_from)
 
+    def _tell_given_up(self, topics: Mapping[str, str]) -> None:
+        """Writes down, once each, topics into which nothing is mirrored any more, and why."""
+        for topic, reason in topics.items():
+            if topic not in self._given_up:
+                self._given_up.add(topic)
+                self._recorder.event("topic-given-up", self.link.name, topic=topic, reason=reason)
+
     def _write_canary(self) -> int:
         """Writes a record to the source directly; the offset after it. Not idempotent: it draws no producer id."""
         topic = topic_name(self.link.source, CANARY)
@@ -246,7 +257,8 @@ class ShadowMirror:
         if status is None or status.fenced:
             return False
         seen = {(p.topic, p.partition): p.replicated for p in status.partitions}
-        topics = data_topics(self._there, self._homes)
+        self._tell_given_up(status.given_up)
+        topics = {name: n for name, n in data_topics(self._there, self._homes).items() if name not in status.given_up}
         everything = all(seen.get((topic, number), -1) >= 0 for topic, count in topics.items() for number in range(count))
         return everything and seen.get((topic_name(self.link.source, CANARY), 0), -1) >= canary
 
@@ -292,6 +304,7 @@ class ShadowMirror:
         else:
             self.resume()
             self._fail_over()
+        self._tell_given_up({name: topic.given_up for name, topic in self.notes().topics.items() if topic.given_up})
         details = [
             {"topic": topic, "partition": number, **msgspec.to_builtins(note)}
             for topic, partitions in self.notes().partitions.items()
@@ -337,10 +350,7 @@ class ShadowMirror:
 
     def notes(self) -> Notes:
         """The shadow's journal."""
-        try:
-            return msgspec.json.decode((self._folder / settings.JOURNAL).read_bytes(), type=Notes)
-        except FileNotFoundError:
-            return Notes(directory_id="", incarnation_id="")
+        return read_notes(self._folder / settings.JOURNAL) or Notes(directory_id="", incarnation_id="")
 
     def promotion(self) -> Mapping[Partition, int]:
         canary = topic_name(self.link.source, CANARY)
@@ -353,20 +363,21 @@ class ShadowMirror:
         }
 
     def lag(self) -> int | None:
-        """Offsets that the source has and not every live replica of the destination; the source is asked directly."""
+        """Offsets that the source has and not every live replica of the destination; the source is asked directly.
+
+        Of a topic that was given up it is all of them.
+        """
         if not any(broker.state == "running" for broker in self._source.brokers.values()):
             return None
         try:
-            topics = data_topics(self._there, self._homes, within=_ASK_SECONDS)
-            places = [(topic, number) for topic, count in topics.items() for number in range(count)]
-            which: Literal["stable", "high"] = "stable" if self._options.bound == "lso" else "high"
-            ends = bounds(self._there, places, which, within=_ASK_SECONDS)
-        except KafkaException:
+            ends = source_ends(self._source, self._there, self._homes, self._options, within=_ASK_SECONDS)
+        except (KafkaException, Unanswered):
             return None
         status = self._ask()
         if status is None:
             return None
-        have = {(p.topic, p.partition): p.replicated for p in status.partitions}
+        self._tell_given_up(status.given_up)
+        have = {(p.topic, p.partition): p.replicated for p in status.partitions if p.topic not in status.given_up}
         return sum(max(0, end - max(0, have.get(place, 0))) for place, end in ends.items())
 
 

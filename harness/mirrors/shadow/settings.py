@@ -11,6 +11,7 @@ from typing import Final, Literal, cast
 import msgspec
 
 from harness.model.errors import InputError
+from harness.model.protocols import Cluster
 from harness.model.scenario import Option
 from harness.model.topology import CANARY, is_data_topic, topic_name
 
@@ -108,6 +109,7 @@ class Config:
     `followers` is the one that brokers fetch over. `real` is listener -> real broker -> its address there. `takes_over` are
     topics that the destination has already, because they were mirrored from there. `behind` is the port that a listener really
     has where a proxy stands before it. `host` is where the shadow listens and is registered: an address that brokers reach.
+    `source_notes` is the folder in which shadows that lead topics at the source keep their own folders (a chain), or empty.
     """
 
     link: str
@@ -125,6 +127,7 @@ class Config:
     takes_over: Mapping[str, TakenTopic] = field(default_factory=dict)
     behind: Mapping[str, int] = field(default_factory=dict)
     host: str = "127.0.0.1"
+    source_notes: str = ""
 
     @property
     def brokers(self) -> Mapping[int, str]:
@@ -139,6 +142,11 @@ class Config:
     def mirrors(self, topic: str) -> bool:
         """Whether this topic of the source is mirrored."""
         return topic == self.canary or is_data_topic(topic, self.homes)
+
+
+def folder_at(cluster: Cluster) -> Path:
+    """Where the shadows that lead a cluster's topics keep their folders."""
+    return next(iter(cluster.brokers.values())).log.parent
 
 
 def write(config: Config, folder: Path) -> None:

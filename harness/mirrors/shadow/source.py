@@ -135,6 +135,7 @@ class Source:
                         partition_max_bytes=_PARTITION_BYTES,
                     )
                     for number, position in places.items()
+                    if (name, number) in self._log.partitions
                 ),
             )
             for name, places in positions.items()
@@ -149,11 +150,12 @@ class Source:
             forgotten_topics_data=(),
         )
         answer = await connection.call("fetch", 17, body, within=wait.total_seconds() + _STALL_SECONDS)
+        # Somebody may have deleted a topic meanwhile, on either side.
         return [
-            (self._log.partitions[self._log.source_names[topic.topic_id], data.partition_index], data)
+            (partition, data)
             for topic in answer.responses
             for data in topic.partitions
-            if topic.topic_id in self._log.source_names
+            if (partition := self._log.partitions.get((self._log.source_names.get(topic.topic_id, ""), data.partition_index)))
         ]
 
     def _epoch(self, topic: str, number: int, connection: Connection) -> int:

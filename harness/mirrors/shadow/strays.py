@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 
 from harness.mirrors.shadow import isr
-from harness.mirrors.shadow.destination import Destination, Led, Picture
+from harness.mirrors.shadow.destination import Destination, Led, Picture, Topic
 from harness.mirrors.shadow.epochs import Lineage
 from harness.mirrors.shadow.journal import PartitionNote
 from harness.mirrors.shadow.log import MirroredLog
@@ -51,10 +51,15 @@ class Strays:
         return {
             (name, number): led
             for name, topic in here.topics.items()
-            if name not in ours and not self._log.config.mirrors(name)
+            if not (name in ours or self._log.config.mirrors(name)) or self._was_made_again(name, topic)
             for number, led in topic.partitions.items()
             if self._me in led.replicas
         }
+
+    def _was_made_again(self, name: str, topic: Topic) -> bool:
+        """By somebody else, under the name of a topic that is mirrored no more."""
+        note = self._log.journal.notes.topics.get(name)
+        return note is not None and bool(note.given_up and note.destination_id) and str(topic.id) != note.destination_id
 
     def _homes(self, number: int, led: Led) -> Sequence[int]:
         """As many real brokers as the partition has replicas, as far as there are; those that have it already first."""

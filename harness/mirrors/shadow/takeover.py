@@ -22,6 +22,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
+from harness.mirrors.shadow.configs import WHILE_MIRRORED, topic_configs
 from harness.mirrors.shadow.destination import Destination, Led, Picture
 from harness.mirrors.shadow.epochs import Lineage, parting
 from harness.mirrors.shadow.groups import GroupOffsets
@@ -32,7 +33,7 @@ from harness.mirrors.shadow.partition import Partition
 from harness.mirrors.shadow.replica import Leaders, claim, epochs_of
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID, TakenPartition, TakenTopic
 from harness.mirrors.shadow.source import Source
-from harness.mirrors.shadow.topics import WHILE_MIRRORED, Topics, topic_configs
+from harness.mirrors.shadow.topics import Topics
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from harness.wire.connection import Unanswered
 
@@ -87,10 +88,11 @@ class Takeover:
         places = [(name, number) for name in wanted for number in here.topics[name].partitions]
         sources = await self._logs(there, places)
         ours = await self._logs(here, places)
-        found: dict[str, TopicNote] = {}
-        for name, topic in wanted.items():
-            configs = await topic_configs(self._destination.nodes, name)
-            found[name] = TopicNote(source_id=topic.source_id, destination_id=topic.destination_id, configs=configs)
+        configs = await topic_configs(self._destination.nodes, list(wanted))
+        found = {
+            name: TopicNote(source_id=topic.source_id, destination_id=topic.destination_id, configs=configs.get(name, {}))
+            for name, topic in wanted.items()
+        }
         for place in places:
             self._plan_partition(place, here.topics[place[0]].partitions[place[1]], ours[place], sources[place][0])
         self._log.journal.notes.topics |= found
@@ -169,8 +171,10 @@ class Takeover:
         log.info("taken over")
 
     def _places(self) -> Iterator[Place]:
+        """What is taken over, without topics that are not there any more (`Topics.look`)."""
         notes = self._log.journal.notes
-        return ((name, number) for name in notes.topics for number, note in notes.partitions.get(name, {}).items() if note.home)
+        taken = ((name, n) for name in notes.topics for n, note in notes.partitions.get(name, {}).items() if note.home)
+        return (place for place in taken if place not in self._log.lost)
 
     def _partitions(self) -> list[Partition]:
         return [self._log.partitions[place] for place in self._places()]
@@ -190,6 +194,8 @@ class Takeover:
 
     async def _lead(self, here: Picture) -> list[str]:
         """One round of claims and elections; `look` narrows the ISRs. What is not led by the shadow alone yet."""
+        if missing := sorted({name for name, _ in self._places()} - here.topics.keys()):
+            raise EnvironmentFailure(f"topic {missing[0]} is not in the destination's metadata")
         left = {place: here.topics[place[0]].partitions[place[1]] for place in self._places()}
         left = {place: led for place, led in left.items() if (led.leader, led.in_sync) != (self._me, (self._me,))}
         await self._join([place for place, led in left.items() if not led.replicas or led.replicas[0] != self._me])

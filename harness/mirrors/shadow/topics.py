@@ -6,38 +6,30 @@ pending, because nobody adds them to the ISR, until a failover does: so no real 
 A partition that is added to such a topic must have as many replicas as the others (ReplicationControlManager), so real brokers
 are in its ISR until the shadow takes them out: should the shadow be away from these milliseconds on until its session ends, an
 empty partition is writable. It is told, and not mirrored.
+
+A topic that somebody deletes on the destination, or makes again there, is given up: what was mirrored of it is gone, and what is
+there is not the mirror's to write.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import uuid
 from typing import Final
 
 from harness.mirrors.shadow import isr
-from harness.mirrors.shadow.destination import Destination, Led, Picture
+from harness.mirrors.shadow.configs import WHILE_MIRRORED, TopicConfigs
+from harness.mirrors.shadow.destination import Destination, Led, Picture, Topic
 from harness.mirrors.shadow.journal import TopicNote
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.membership import Membership
 from harness.mirrors.shadow.partition import Partition
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from harness.model.errors import InputError
-from harness.wire import messages
-from harness.wire.connection import AnyOf
+from harness.wire.connection import AnyOf, Unanswered
 from harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
-WHILE_MIRRORED: Final[Mapping[str, str]] = {
-    # Followers delete and compact by themselves, whoever leads.
-    "cleanup.policy": "delete",
-    "retention.ms": "-1",
-    "retention.bytes": "-1",
-    # The shadow alone is in the ISR (KIP-966: below the minimum its members would become eligible leaders).
-    "min.insync.replicas": "1",
-    "unclean.leader.election.enable": "false",
-}
-_TOPIC: Final = 2
-_DYNAMIC_TOPIC_CONFIG: Final = 1
 _MOST_REPLICAS: Final = 3
 
 
@@ -47,6 +39,9 @@ class Topics:
     def __init__(self, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
         self._log, self._destination, self._membership = mirrored, destination, membership
         self._me = mirrored.config.broker_id
+        self._configs = TopicConfigs(mirrored, destination)
+        self.gone: set[str] = set()
+        """Topics that are not there any more, or that are others' there."""
         self._narrowing: set[Partition] = set()
         """Partitions whose real brokers were taken out of the ISR, and that are not reassigned to them yet."""
 
@@ -69,25 +64,32 @@ class Topics:
             note = notes.get(name)
             if note is not None and note.source_id != str(topic.id):
                 self._seal(name, f"topic {name} was deleted and made again at the source")
-                continue
-            if name not in here.topics:
+            elif note is not None and _is_elsewhere(note, here.topics.get(name)):
+                continue  # `look` finds out what became of it
+            elif name not in here.topics:
                 await self._make(name, topic.id, len(topic.partitions), source_nodes)
             elif note is None:
                 raise InputError(
                     f"topic {name} exists on the destination of {self._log.config.link} already; "
                     "remove it there, or mirror elsewhere"
                 )
-            elif len(topic.partitions) > (have := len(here.topics[name].partitions)):
-                log.info("%s grows from %d to %d partitions", name, have, len(topic.partitions))
-                added = [[self._me, *self.replicas(number)] for number in range(have, len(topic.partitions))]
-                async with self._membership.placeable():
-                    await self._destination.grow(name, have, added)
-                await self.look()
+            else:
+                self._go_on(name, note)
+                if len(topic.partitions) > (have := len(here.topics[name].partitions)):
+                    await self._grow(name, have, len(topic.partitions))
         for name in notes.keys() - source.topics.keys():
-            self._seal(name, f"topic {name} was deleted at the source")
+            self._seal(name, _deleted(name))
+        await self._configs.follow(source_nodes)
+
+    async def _grow(self, name: str, have: int, wanted: int) -> None:
+        log.info("%s grows from %d to %d partitions", name, have, wanted)
+        added = [[self._me, *self.replicas(number)] for number in range(have, wanted)]
+        async with self._membership.placeable():
+            await self._destination.grow(name, have, added)
+        await self.look()
 
     async def _make(self, name: str, source_id: Message, partitions: int, source_nodes: AnyOf) -> None:
-        configs = await topic_configs(source_nodes, name)
+        configs = (await self._configs.at_home(source_nodes, [name])).get(name, {})
         self._log.journal.notes.topics[name] = TopicNote(source_id=str(source_id), configs=configs)
         self._log.journal.save()
         async with self._membership.placeable():
@@ -100,6 +102,22 @@ class Topics:
             if partition.topic == name and not partition.sealed:
                 log.error("%s: what was mirrored stays, nothing is added", reason)
                 partition.sealed = reason
+                self._give_up(name, reason)
+
+    def _go_on(self, name: str, note: TopicNote) -> None:
+        """A topic that is there again with its id was never deleted: a broker that had stood still told of the past."""
+        if note.given_up == _deleted(name):
+            for partition in self._log.partitions.values():
+                if partition.sealed == note.given_up:
+                    partition.sealed = ""
+            note.given_up = ""
+            self._log.journal.save()
+
+    def _give_up(self, name: str, reason: str) -> None:
+        note = self._log.journal.notes.topics[name]
+        if not note.given_up:
+            note.given_up = reason
+            self._log.journal.save()
 
     async def look(self) -> Picture:
         """Takes in the destination's metadata: who lives, what the shadow leads, and in which epoch."""
@@ -107,9 +125,12 @@ class Topics:
         self._log.brokers = frozenset(here.brokers.keys() & self._log.config.brokers.keys())
         alone: list[Partition] = []
         spread: list[Partition] = []
+        unsure: list[str] = []
         for name, note in self._log.journal.notes.topics.items():
             topic = here.topics.get(name)
-            if topic is not None:
+            if _is_elsewhere(note, topic):
+                unsure.append(name)
+            elif topic is not None:
                 self._log.names[topic.id] = name
                 note.destination_id = str(topic.id)
                 for number, led in sorted(topic.partitions.items()):
@@ -129,8 +150,46 @@ class Topics:
                 await self._destination.reassign({(p.topic, p.number): self.replicas(p.number) for p in spread})
                 self._narrowing -= set(spread)
                 await self._log.steps.reach("narrowed")
+        await self._make_sure([name for name in unsure if name not in self.gone], here)
         self._log.ring()
         return here
+
+    async def _make_sure(self, names: list[str], here: Picture) -> None:
+        """Asks the controller about topics that a broker shows no more, or with another id: a broker may tell of the past.
+
+        It is asked for an ISR in a leader epoch that never was, so nothing can come of it where the topic is still there.
+        """
+        notes = self._log.journal.notes.topics
+        wanted = {(name, 0): [self._me] for name in names}
+        known = {(name, 0): (uuid.UUID(notes[name].destination_id), -1, -1) for name in names}
+        try:
+            answers = await self._membership.alter(wanted, known) if wanted else {}
+        except Unanswered as error:
+            log.warning("whether %s are there still: %s", ", ".join(names), error)
+            return
+        for (name, _), answer in answers.items():
+            if answer.error_code == Error.unknown_topic_id:
+                self._forget(name, here.topics.get(name))
+
+    def _forget(self, name: str, there: Topic | None) -> None:
+        """Takes a topic out of the mirror: its partitions are handed over to nobody, and hold nobody up."""
+        notes = self._log.journal.notes
+        what = "was deleted on the destination of"
+        if there is not None:
+            what = f"was deleted and made again (its id is {there.id} now) on the destination of"
+        reason = (
+            f"topic {name} {what} {self._log.config.link}: what was mirrored of it is gone, and nothing more is mirrored; "
+            "remove it there and start another mirror to have it copied again"
+        )
+        log.error("%s", reason)
+        self.gone.add(name)
+        for number, note in notes.partitions.get(name, {}).items():
+            self._log.lost.add((name, number))
+            self._log.partitions.pop((name, number), None)
+            if notes.phase in ("taking-over", "mirroring", "settling", "ending"):
+                note.mirrored = note.promoted = 0
+        self._log.names = {topic_id: other for topic_id, other in self._log.names.items() if other != name}
+        self._give_up(name, reason)
 
     def _is_lost(self, name: str, number: int, led: Led) -> bool:
         """Whether a real broker leads what none may: the shadow stood still between the growth of a topic and its narrowing."""
@@ -165,18 +224,14 @@ class Topics:
             self._log.lead(partition, led.epoch)
 
     async def restore_configs(self) -> None:
-        """Gives mirrored topics the configs that they had at the source."""
-        for name, note in self._log.journal.notes.topics.items():
-            await self._destination.configure(name, {key: note.configs.get(key) for key in WHILE_MIRRORED})
+        """Gives mirrored topics the configs that they have at home."""
+        await self._configs.restore([name for name in self._log.journal.notes.topics if name not in self.gone])
 
 
-async def topic_configs(nodes: AnyOf, name: str) -> dict[str, str]:
-    """The configs that were set on the topic itself."""
-    m = messages.request("describe_configs", 4)
-    resource = m.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
-    body = m.DescribeConfigsRequest(resources=(resource,), include_synonyms=False, include_documentation=False)
-    answer = await nodes.call("describe_configs", 4, body)
-    (told,) = answer.results
-    if told.error_code != Error.none:
-        return {}
-    return {row.name: row.value for row in told.configs if row.config_source == _DYNAMIC_TOPIC_CONFIG and row.value is not None}
+def _deleted(name: str) -> str:
+    return f"topic {name} was deleted at the source"
+
+
+def _is_elsewhere(note: TopicNote, there: Topic | None) -> bool:
+    """Whether a topic that was made is not to be seen, or another has its name."""
+    return bool(note.destination_id) and (there is None or str(there.id) != note.destination_id)

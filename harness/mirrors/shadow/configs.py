@@ -1,0 +1,123 @@
+"""Configs of mirrored topics: the source's, but for those under which the destination's brokers would change logs by themselves.
+
+A failover gives the topics what they have at home. In a chain the source's own topics are mirrored, and have those few values
+instead of their home's: the notes of the shadow that leads them there say what they have at home, and that is handed on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from harness.mirrors.shadow.destination import Destination
+from harness.mirrors.shadow.journal import Notes, TopicNote, read_notes
+from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.settings import JOURNAL
+from harness.model.errors import EnvironmentFailure
+from harness.wire import messages
+from harness.wire.connection import AnyOf, Unanswered
+from harness.wire.messages import Error
+
+log = logging.getLogger(__name__)
+WHILE_MIRRORED: Final[Mapping[str, str]] = {
+    # Followers delete and compact by themselves, whoever leads.
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    # The shadow alone is in the ISR (KIP-966: below the minimum its members would become eligible leaders).
+    "min.insync.replicas": "1",
+    "unclean.leader.election.enable": "false",
+}
+FOLLOW_SECONDS: Final = 5.0
+_OF_BROKERS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+"""These name brokers and partitions of one cluster, and mean nothing on another."""
+_TOPIC: Final = 2
+_DYNAMIC_TOPIC_CONFIG: Final = 1
+Configs = dict[str, str]
+
+
+class TopicConfigs:
+    """Of all topics of one mirror."""
+
+    def __init__(self, mirrored: MirroredLog, destination: Destination) -> None:
+        self._log, self._destination = mirrored, destination
+        self._asked = 0.0
+
+    async def at_home(self, nodes: AnyOf, names: Collection[str]) -> dict[str, Configs]:
+        """What topics of the source have at home, of those whose configs are told. Raises Unanswered."""
+        leading = list(shadows_into(Path(self._log.config.source_notes))) if self._log.config.source_notes else []
+        found = await topic_configs(nodes, names)
+        return {name: handed_on(name, configs, leading) for name, configs in found.items()}
+
+    async def follow(self, nodes: AnyOf) -> None:
+        """Takes in, every few seconds, what has changed at the source; a source that does not answer is asked again."""
+        notes = {name: note for name, note in self._log.journal.notes.topics.items() if not note.given_up}
+        if not notes or time.monotonic() < self._asked + FOLLOW_SECONDS:
+            return
+        self._asked = time.monotonic()
+        try:
+            found = await self.at_home(nodes, list(notes))
+        except Unanswered as error:
+            log.info("configs of topics: %s", error)
+            return
+        for name, configs in found.items():
+            if configs != notes[name].configs:
+                await self._take(name, notes[name], configs)
+
+    async def _take(self, name: str, note: TopicNote, configs: Configs) -> None:
+        gone = dict.fromkeys(note.configs.keys() - configs.keys())
+        changed: dict[str, str | None] = {**gone, **{k: v for k, v in configs.items() if note.configs.get(k) != v}}
+        log.info("%s has other configs at home: %s", name, changed)
+        now = {key: value for key, value in changed.items() if key not in WHILE_MIRRORED}
+        if now:
+            try:
+                await self._destination.configure(name, now)
+            except EnvironmentFailure as error:  # of another release, which has no such config
+                log.warning("%s", error)
+        note.configs = configs
+        self._log.journal.save()
+
+    async def restore(self, names: Iterable[str]) -> None:
+        """Gives topics what they have at home. Raises Unanswered, EnvironmentFailure."""
+        for name in names:
+            configs = self._log.journal.notes.topics[name].configs
+            await self._destination.configure(name, {key: configs.get(key) for key in WHILE_MIRRORED})
+
+
+def shadows_into(folder: Path) -> Iterable[Notes]:
+    """The notes of shadows that keep their folders in this one, and that have not handed over yet."""
+    for journal in sorted(folder.glob(f"shadow-*/{JOURNAL}")):
+        notes = read_notes(journal)
+        if notes is not None and notes.phase != "handed-over":
+            yield notes
+
+
+def handed_on(name: str, configs: Configs, leading: Iterable[Notes]) -> Configs:
+    """The configs of a topic as they are at its home, given those that it has where one of these shadows may lead it."""
+    for notes in leading:
+        if (note := notes.topics.get(name)) is not None:
+            own = {key: value for key, value in configs.items() if key not in WHILE_MIRRORED}
+            return own | {key: value for key, value in note.configs.items() if key in WHILE_MIRRORED}
+    return configs
+
+
+async def topic_configs(nodes: AnyOf, names: Collection[str]) -> dict[str, Configs]:
+    """The configs that were set on the topics themselves. Raises Unanswered."""
+    if not names:
+        return {}
+    m = messages.request("describe_configs", 4)
+    asked = tuple(m.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in names)
+    body = m.DescribeConfigsRequest(resources=asked, include_synonyms=False, include_documentation=False)
+    answer = await nodes.call("describe_configs", 4, body)
+    return {
+        str(told.resource_name): {
+            row.name: row.value
+            for row in told.configs
+            if row.config_source == _DYNAMIC_TOPIC_CONFIG and row.value is not None and row.name not in _OF_BROKERS
+        }
+        for told in answer.results
+        if told.error_code == Error.none
+    }

@@ -1,0 +1,122 @@
+"""Topics that are not what they were: deleted or made again on the destination, with other configs at home, in a chain too."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+
+from harness.model.wait import until
+from harness.wire.offsets import quiet
+from tests.shadows import TOPIC, all_end, assert_equal, drained, ends, make_topic, own_write, shadow
+
+pytestmark = pytest.mark.integration
+OTHER = "A.other"
+AT_HOME = {
+    "cleanup.policy": "compact,delete",
+    "retention.ms": "7200000",
+    "min.insync.replicas": "1",
+    "max.message.bytes": "2000000",
+}
+
+
+def admin_of(deployment, cluster: str) -> AdminClient:
+    return AdminClient(quiet(deployment.clusters[cluster].bootstrap))
+
+
+def configs_of(deployment, cluster: str, topic: str = TOPIC) -> dict[str, str]:
+    """What was set on the topic itself."""
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = admin_of(deployment, cluster)  # a client that is let go of takes its answers with it
+    found = admin.describe_configs([resource])[resource].result(20)
+    return {name: entry.value for name, entry in found.items() if int(entry.source) == 1}
+
+
+def write_to(deployment, topic: str, wanted: int) -> None:
+    for _ in range(wanted):
+        assert isinstance(own_write(deployment.clusters["A"].bootstrap, topic), int)
+
+
+@pytest.mark.linkflap(topology="A->B")
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])
+def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(linkflap_deployment, again):
+    up = linkflap_deployment
+    a, b = (up.clusters[name].bootstrap for name in "AB")
+    for topic in (TOPIC, OTHER):
+        make_topic(up, "A", topic, partitions=1)
+        write_to(up, topic, 3)
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    drained(mirror)
+    admin = admin_of(up, "B")
+    admin.delete_topics([TOPIC])[TOPIC].result(20)
+    if again:
+        until(lambda: TOPIC not in admin.list_topics(timeout=10).topics, within=30, what="the topic to be gone")
+        admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1]], config={"retention.ms": "123456"})])[TOPIC].result(20)
+    # It may see the deletion before the topic is made again, or only then.
+    until(lambda: f"topic {TOPIC} was deleted " in mirror.log.read_text(), within=60, what="the shadow to notice")
+    for topic in (TOPIC, OTHER):
+        write_to(up, topic, 2)
+    all_end(up, "B", {(OTHER, 0): 5})
+    mirror.crash()
+    mirror.restart()
+    write_to(up, OTHER, 1)
+    all_end(up, "B", {(OTHER, 0): 6})
+    assert mirror.lag() == 5, "what is given up is not mirrored"
+    if again:
+        assert own_write(b) == 0
+        assert configs_of(up, "B")["retention.ms"] == "123456"
+    mirror.stop()
+    assert mirror.promotion() == {(TOPIC, 0): 0, (OTHER, 0): 6}
+    (told,) = [data for kind, _, data in mirror._recorder if kind == "topic-given-up"]
+    assert told["topic"] == TOPIC
+    assert "the destination of A->B: what was mirrored of it is gone, and nothing more is mirrored" in told["reason"]
+    assert_equal(up, "A", "B", [(OTHER, 0)])
+    assert own_write(b, OTHER) == 6
+    if again:
+        assert ends(up, "B", places=[(TOPIC, 0)]) == {(TOPIC, 0): 1}
+        assert configs_of(up, "B") == {"retention.ms": "123456"}
+    else:
+        assert TOPIC not in admin.list_topics(timeout=10).topics
+    assert ends(up, "A", places=[(TOPIC, 0)]) == {(TOPIC, 0): 5}
+    assert own_write(a) == 5
+
+
+@pytest.mark.linkflap(topology="A->B->C")
+def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(linkflap_deployment):
+    """B is a mirror still when C is promoted, and has the configs that a mirrored topic must have."""
+    up = linkflap_deployment
+    make_topic(up, "A", partitions=1, **{name.replace(".", "_"): value for name, value in AT_HOME.items()})
+    first, second = (shadow(up, link) for link in ("A->B", "B->C"))
+    first.start()
+    second.start()
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        TOPIC,
+        incremental_configs=[
+            ConfigEntry("retention.ms", "3600000", incremental_operation=AlterConfigOpType.SET),
+            ConfigEntry("max.message.bytes", None, incremental_operation=AlterConfigOpType.DELETE),
+            ConfigEntry("max.compaction.lag.ms", "99000", incremental_operation=AlterConfigOpType.SET),
+        ],
+    )
+    admin = admin_of(up, "A")
+    admin.incremental_alter_configs([resource])[resource].result(20)
+    wanted = {name: value for name, value in AT_HOME.items() if name != "max.message.bytes"}
+    wanted |= {"retention.ms": "3600000", "max.compaction.lag.ms": "99000"}
+    assert configs_of(up, "A") == wanted
+    for mirror in (first, second):
+        until(lambda m=mirror: m.notes().topics[TOPIC].configs == wanted, within=60, every=0.2, what="configs to be taken in")
+    for cluster in "BC":
+        there = configs_of(up, cluster)
+        assert (there["retention.ms"], there["cleanup.policy"], there["max.compaction.lag.ms"]) == ("-1", "delete", "99000")
+        assert "max.message.bytes" not in there
+    second.stop()
+    assert configs_of(up, "C") == wanted
+    assert configs_of(up, "B")["retention.ms"] == "-1"
+    first.stop()
+    assert configs_of(up, "B") == wanted
