@@ -1,14 +1,17 @@
-"""standby-isolation: while a partition is mirrored to a cluster, only the mirror writes there (KIP-1279: read-only topics).
+"""standby-isolation: where a partition is mirrored only the mirror writes, and none where it is not (KIP-1279: read-only topics).
 
 Two witnesses: a client that was told so, by the time at which it asked, and the bytes, where a mirrored era holds a record that a
 client handed to that very cluster. The time between the end of an era and the next promotion is the mirror's; from a failover
 until its log is cut the cluster that was given up is nobody's, and what it takes then is counted as lost by
 truncation-accounting. A write to where nothing was promoted, though a failover led there: a promotion was not written down.
+
+The other way round a circle of mirrors feeds a log that is somebody's own: a cluster was made to follow one that follows it
+(KIP-1279 refuses that), or a native era holds a record that clients handed to another cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -17,21 +20,40 @@ from spark_verify.checks.lives import examined, judged, lives, native, number_at
 from spark_verify.checks.logs import Log, runs
 from spark_verify.checks.provenance import planned
 from spark_verify.eras import FOREVER, Life
-from spark_verify.view import PartitionView, Send
+from spark_verify.view import PartitionView, Promotion, Send, Truncation
 
-KIND = "standby-write"
+KIND, CIRCLE = "standby-write", "circular-mirror"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Asks every acknowledgement when it was asked for, and every mirrored record who sent it."""
     findings: list[Finding] = list(judged(view, lambda life, log: _in_bytes(view, life, log)))
-    told = {(f.cluster, f.evidence["operation"]) for f in findings if isinstance(f, Found)}
+    told = {(f.cluster, f.evidence["operation"]) for f in findings if isinstance(f, Found) and f.kind == KIND}
     every = lives(view)
     for send in view.sends:
         acked = send.offsets[send.offsets >= 0]
         if len(acked) and (send.cluster, send.number) not in told and _mirrored_then(every[send.cluster], send):
             findings.append(_standby(view, send, int(acked[0]), len(acked), "acknowledged while it was mirrored"))
-    return findings
+    return [*findings, *_circles(view)]
+
+
+def _circles(view: PartitionView) -> Iterator[Finding]:
+    """Cuts of a cluster that was to follow one which, over however many links, followed it: nobody had promoted that."""
+    follows = {destination: source for source, destination in view.hops()}
+    steps: list[tuple[int, Promotion | Truncation]] = [(p.time, p) for p in view.promotions]
+    steps += [(cut.time, cut) for cut in view.truncations]
+    for _, step in sorted(steps, key=lambda s: s[0]):
+        if isinstance(step, Promotion):
+            follows.pop(step.cluster, None)
+            continue
+        source = step.link.partition("->")[0]
+        upstream = [source]
+        while (further := follows.get(upstream[-1])) is not None and further not in upstream:
+            upstream.append(further)
+        if step.cluster in upstream:
+            evidence = {"how": "made to follow a cluster that followed it", "link": step.link, "through": upstream}
+            yield Found(kind=CIRCLE, cluster=step.cluster, offset=step.offset, evidence=evidence)
+        follows[step.cluster] = source
 
 
 def _mirrored_then(mine: Sequence[Life], send: Send) -> bool:
@@ -47,12 +69,28 @@ def _in_bytes(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     records, mine = log.replica.records, [s for s in view.sends if s.cluster == life.cluster]
     rows = np.flatnonzero(~native(life, records.offset) & (records.uid >= 0))
     findings: list[Finding] = list(examined(life, records.offset[rows]))
+    findings += _came_round(view, life, log)
     strange = rows[planned(records.uid[rows], mine)]
     for start, end in runs(strange, records.uid[strange]):
         first = int(strange[start])
         send = next(s for s in mine if planned(records.uid[[first]], [s])[0])
         findings.append(_standby(view, send, int(records.offset[first]), end - start, "in an era that is mirrored"))
     return findings
+
+
+def _came_round(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
+    """Records of a native era that clients handed to other clusters, and not to this one."""
+    records, here = log.replica.records, life.cluster
+    rows = np.flatnonzero(native(life, records.offset) & (records.uid >= 0))
+    rows = rows[~planned(records.uid[rows], [s for s in view.sends if s.cluster == here])]
+    rows = rows[planned(records.uid[rows], [s for s in view.sends if s.cluster != here])]
+    found: list[Finding] = []
+    for start, end in runs(rows, records.uid[rows]):
+        uid = int(records.uid[rows[start]])
+        sent = next(s for s in view.sends if planned(np.array([uid], np.int64), [s])[0])
+        evidence = {"records": end - start, "uid": uid, "how": "handed to another cluster", "sent_to": sent.cluster}
+        found.append(Found(kind=CIRCLE, cluster=here, offset=int(records.offset[rows[start]]), evidence=evidence))
+    return found
 
 
 def _standby(view: PartitionView, send: Send, offset: int, records: int, how: str) -> Finding:
@@ -66,14 +104,20 @@ def _standby(view: PartitionView, send: Send, offset: int, records: int, how: st
 
 CHECK = Check(
     name="standby-isolation",
-    guarantee="While a partition is mirrored to a cluster, no client can write to it there.",
-    source="KIP-1279 (mirror topics are read-only)",
+    guarantee="While a partition is mirrored to a cluster, no client can write to it there; and no mirror to its owner.",
+    source="KIP-1279 (mirror topics are read-only; a circular mirror is refused)",
     inputs=frozenset({"batches", "records", "sends", "promotions"}),
     anomalies=(
         AnomalyKind(
             name=KIND,
             meaning="A cluster that mirrored the partition acknowledged a client's write to it, or has one in a mirrored era.",
             smallest="nothing was promoted, B acknowledged 9 at offset 0: at offset 0 on B.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=CIRCLE,
+            meaning="A cluster was made to follow one that followed it, or its own era has a record that was sent to another.",
+            smallest="A->B, nothing was promoted, B acknowledged 9 at offset 0, A has it: at offset 0 on A.",
             despite_torn=True,
         ),
     ),

@@ -17,6 +17,8 @@ from histories import (
 )
 from round_trip import TOLD, on_b, trip
 
+from spark_verify.view import Truncation
+
 NAME = "standby-isolation"
 
 
@@ -36,6 +38,12 @@ ACCEPTED = {
 REJECTS = {
     "standby-write": Rejected(
         view=view([A, Log("B").data(9)], sends=[send(1, acked=0), at(7, 9, acked=0)]), cluster="B", offset=0
+    ),
+    "circular-mirror": Rejected(
+        view=view([Log("A").data(9), Log("B").data(9)], sends=[at(7, 9, acked=0)]),
+        cluster="A",
+        offset=0,
+        only=("standby-write",),
     ),
 }
 
@@ -72,3 +80,27 @@ def test_a_promotion_that_was_not_written_down_proves_nothing():
     seen = view([A, Log("B").data(9)], sends=[at(7, 9, acked=0)], windows=[away])
     assert places(NAME, seen) == []
     assert set(unjudged(NAME, seen)) == {"B acknowledged writes to A.t but no promotion was recorded"}
+
+
+def followed(link, offset, *, at):
+    cluster = link[-1]
+    return Truncation(link=link, cluster=cluster, offset=offset, end=offset + 1, time=at * SECOND)
+
+
+def test_a_cluster_that_was_made_to_follow_one_that_follows_it():
+    seen = view([A, Log("B").data(1)], mirror_kind="shadow", truncations=[followed("B->A", 1, at=600)])
+    assert [(f.kind, f.cluster, f.offset, f.evidence["through"]) for f in findings(NAME, seen)] == [
+        ("circular-mirror", "A", 1, ["B", "A"])
+    ]
+
+
+def test_a_circle_over_three_clusters():
+    logs = [Log(name).data(1) for name in "ABC"]
+    seen = view(logs, topology="A->B->C", mirror_kind="shadow", truncations=[followed("C->A", 1, at=600)])
+    assert places(NAME, seen) == [("circular-mirror", "A", 1)]
+
+
+def test_the_second_reversal_without_a_promotion_in_between():
+    cuts = [followed("B->A", 2, at=600), followed("A->B", 3, at=650)]
+    assert places(NAME, trip(truncations=cuts)) == [("circular-mirror", "B", 3)]
+    assert places(NAME, trip(truncations=[cuts[0], followed("A->B", 4, at=800)])) == []
