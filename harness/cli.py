@@ -17,13 +17,15 @@ import shlex
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
 from harness.cli_images import images, runtime_option, usual_runtime
+from harness.cli_judge import judge, spark_options
 from harness.cli_logs import LogOptions, asked_live, asked_logs, copied_logs, explain, forensics
 from harness.model import interrupts
 from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, EnvironmentFailure, InputError, LinkflapError
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from chaos.scenarios import Wish
     from harness.capture.live.record import LiveAsked
     from harness.report.progress import Progress
-    from spark_verify.judge import Judgement
 
 RUNS = Path("linkflap-runs")
 
@@ -158,7 +159,7 @@ def run(
         if ended.status != "finished":
             raise EnvironmentFailure(f"the run failed, and what it left is in {folder}: {ended.error}")
         return 0
-    return _judge([folder], as_json=as_json, junit=junit)
+    return judge([folder], NOTES.through, as_json=as_json, junit=junit)
 
 
 def _check_places(folder: Path, out: Path | None, junit: Path | None) -> None:
@@ -225,40 +226,22 @@ def _record(chosen: Scenario, runtime: str, folder: Path, command: str, *, warm:
         record(chosen, runtime=runtime, folder=folder, command=command, progress=progress, keep=keep)
 
 
-def _judge(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int:
-    from harness.model.verdict import worst
-    from harness.report import html, table
-    from harness.report import junit as junit_report
-    from harness.report.progress import Progress
-    from harness.rundir import RunReader
-    from spark_verify.checks import REGISTRY
-    from spark_verify.verify import verify as judge
-    from topologies import draw
-
-    meanings = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies}
-    with Progress() as progress, NOTES.through(progress):
-        progress.phase(f"judging {folders[0] if len(folders) == 1 else f'{len(folders)} runs'} in Spark")
-        judgements: Sequence[Judgement] = judge(folders)
-    for judgement in judgements:
-        drawing = draw(RunReader(judgement.folder).run.scenario.topology)
-        html.write(judgement.folder, judgement.document, drawing=drawing, meanings=meanings)
-        if not as_json:
-            table.show(judgement.document, judgement.folder)
-    if junit:
-        junit_report.write(junit, [j.document for j in judgements])
-    if as_json:
-        documents = [dict(j.document) for j in judgements]
-        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents))
-    return worst(j.verdict for j in judgements).exit_code
-
-
 @linkflap.command()
 @click.argument("folders", metavar="[RUNDIR]...", nargs=-1, type=click.Path(path_type=Path))
 @copied_logs
 @click.option("--out", type=click.Path(path_type=Path), help=f"Of logs: the folder to make; by default a new one in {RUNS}/.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (a list when several directories are given).")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
-def verify(folders: tuple[Path, ...], out: Path | None, as_json: bool, junit: Path | None, **copied: Unpack[LogOptions]) -> int:
+@spark_options
+def verify(
+    folders: tuple[Path, ...],
+    out: Path | None,
+    as_json: bool,
+    junit: Path | None,
+    master: str,
+    spark: tuple[str, ...],
+    **copied: Unpack[LogOptions],
+) -> int:
     """Judges run directories again, or logs that linkflap did not record.
 
     RUNDIR: the same verdict on any machine, at any time. --logs A=DIR --logs B=DIR --link 'A->B': Kafka log directories, or
@@ -273,8 +256,9 @@ def verify(folders: tuple[Path, ...], out: Path | None, as_json: bool, junit: Pa
             "give run directories to judge, or logs (--logs A=DIR --logs B=DIR --link 'A->B'), or live clusters "
             "(--bootstrap A=HOST:PORT), and not both"
         )
+    judged = partial(judge, through=NOTES.through, as_json=as_json, junit=junit, master=master, spark=spark)
     if asked is None and live is None:
-        return _judge_again(folders, as_json=as_json, junit=junit)
+        return _judge_again(folders, judged)
     folder = out or RUNS / f"logs-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     _check_places(folder, out, junit)
     command = shlex.join(["linkflap", *sys.argv[1:]])
@@ -284,7 +268,7 @@ def verify(folders: tuple[Path, ...], out: Path | None, as_json: bool, junit: Pa
         from harness.capture.folders import record as link_logs
 
         link_logs(folder, asked, command)
-    return _judge([folder], as_json=as_json, junit=junit)
+    return judged([folder])
 
 
 def _fetch(folder: Path, live: LiveAsked, command: str) -> None:
@@ -297,7 +281,7 @@ def _fetch(folder: Path, live: LiveAsked, command: str) -> None:
         record(folder, live, command, progress)
 
 
-def _judge_again(folders: Sequence[Path], *, as_json: bool, junit: Path | None) -> int:
+def _judge_again(folders: Sequence[Path], judged: Callable[[Sequence[Path]], int]) -> int:
     from harness.rundir import RunReader
 
     readable, refused = [], []
@@ -309,7 +293,7 @@ def _judge_again(folders: Sequence[Path], *, as_json: bool, junit: Path | None) 
             refused.append(unreadable)
     if not readable:
         raise refused[0]
-    code = _judge(readable, as_json=as_json, junit=junit)
+    code = judged(readable)
     for reason in refused:
         click.echo(f"linkflap: {reason}", err=True)
     return WRONG_INPUT if refused else code

@@ -35,7 +35,8 @@ class Captured:
     """One replica to be read: its bounds, its files in offset order, and whether its records are to be decoded.
 
     `damage` is what the run directory's manifest promises of it and the directory does not have; `time` is when the capture of
-    its cluster was done, 0 where nobody wrote that down; `last` says that its cluster was not captured again.
+    its cluster was done, 0 where nobody wrote that down; `last` says that its cluster was not captured again. `records` says
+    which logs are decoded beyond their headers if they are canonical: every one, those with any record that is ours, or none.
     """
 
     run: str
@@ -47,6 +48,7 @@ class Captured:
     damage: tuple[str, ...] = ()
     time: int = 0
     last: bool = True
+    records: Literal["every", "ours", "none"] = "every"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +193,8 @@ def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds], 
 def spoken_for(run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int, Sequence[Path]]) -> list[Captured]:
     """The replicas of one partition of one cluster, their files by broker; one of them speaks for it."""
     leaders = [b for b in same if b.leader]
-    speaker = leaders[0] if len(leaders) == 1 else max(leaders or same, key=lambda b: (*_reach(paths[b.broker]), -b.broker))
+    able = leaders or same
+    speaker = able[0] if len(able) == 1 else max(able, key=lambda b: (*_reach(paths[b.broker]), -b.broker))
     return [
         Captured(
             run=run,

@@ -133,14 +133,25 @@ def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
 
 
 def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
+    """The rows of one replica; its own comes last, for what is wrong with its records is known when they are read."""
     bounds = captured.bounds
+    key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment]
     log = batches.scan([Path(path) for path in captured.paths])
     damage = [*captured.damage, *(str(d) for d in log.damage)]
-    packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
-    if captured.canonical:
-        decoded, unreadable = records.decode(log)
-        damage += [str(d) for d in unreadable]
-        packed = _packed(decoded, RECORD_FIELDS)
+    decoding = _decodes(captured, log)
+    for begin, end in records.spans(log) if decoding else [(0, len(log.headers))]:
+        packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
+        if decoding:
+            decoded, unreadable = records.decode(log, begin, end)
+            damage += [str(d) for d in unreadable]
+            packed = _packed(decoded, RECORD_FIELDS)
+        starts = np.searchsorted(packed[:, RECORD_FIELDS.index("batch")], np.arange(begin, end + 1))
+        for first, after in _pieces(starts):
+            headers = _packed(log.headers, HEADER_FIELDS, slice(begin + first, begin + after))
+            mine = packed[starts[first] : starts[after]]
+            yield _record_batch([*key, begin + first, None, headers.tobytes(), mine.tobytes()])
+    if not decoding and captured.canonical:
+        damage += [str(d) for d in records.unknown_codecs(log)]
     if not captured.paths:
         damage.append(f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured")
     told = {
@@ -153,17 +164,18 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "captured": captured.time,
         "last": captured.last,
     }
-    key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment]
     yield _record_batch([*key, -1, told, b"", b""])
-    headers = _packed(log.headers, HEADER_FIELDS)
-    starts = np.searchsorted(packed[:, RECORD_FIELDS.index("batch")], np.arange(len(log.headers) + 1))
-    for first, after in _pieces(starts):
-        mine = packed[starts[first] : starts[after]]
-        yield _record_batch([*key, first, None, headers[first:after].tobytes(), mine.tobytes()])
 
 
-def _packed(columns: object, names: Sequence[str]) -> NDArray[np.int64]:
-    return np.stack([getattr(columns, name).astype("<i8") for name in names], axis=1)
+def _decodes(captured: Captured, log: batches.Log) -> bool:
+    """Whether anybody asks for its records."""
+    if not captured.canonical or captured.records == "none":
+        return False
+    return captured.records == "every" or records.holds_ours(log)
+
+
+def _packed(columns: object, names: Sequence[str], rows: slice = slice(None)) -> NDArray[np.int64]:
+    return np.stack([getattr(columns, name)[rows].astype("<i8") for name in names], axis=1)
 
 
 def _pieces(starts: Ints) -> Iterator[tuple[int, int]]:

@@ -2,8 +2,8 @@
 
 The JVM is started here and not by pyspark's own launcher: so that it is niced (brokers boot beside it), outlives no harness
 (it ends when its standard input does, also when we are killed), is not hit by the terminal's Ctrl-C, and needs one JVM start
-less. Settings and what each is worth: single-step compilation and serial GC cost least CPU for a job of seconds;
-filter push-down is off because with it Spark 4.2 and 4.3 answer wrongly for Python sources (see `spark_verify.source`).
+less. Single-step compilation and serial GC cost least CPU for a job of seconds; out of memory it ends, for in a thread of Spark's
+own that would leave a job without an answer for good. Where the work is done is `spark_verify.masters`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Final
@@ -32,25 +33,12 @@ from harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupErro
 from harness.model.wait import until
 from harness.runtimes import cleanup, ledger
 from harness.runtimes.distribution.java import java_for
-from spark_verify import tables
+from spark_verify import masters, tables
 from spark_verify.source import register
 
-DEFAULT_MASTER: Final = "local[2]"
 _WITHIN: Final = 120.0
 _WARM_WITHIN: Final = 300.0
-_HEAP: Final = "2g"
 _NICE: Final = "5"
-_SETTINGS: Final = {
-    "spark.app.name": "linkflap",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.python.filterPushdown.enabled": "false",
-    "spark.python.authenticate.socketTimeout": "120s",
-}
 # What Spark's own launcher opens and allows for Java 17 and later (org.apache.spark.launcher.JavaModuleOptions).
 _OPENED: Final = (
     "java.base/java.lang",
@@ -76,37 +64,39 @@ _ALLOWED: Final = (
     "-Dio.netty.allocator.type=pooled",
     "--enable-native-access=ALL-UNNAMED",
     "--sun-misc-unsafe-memory-access=allow",
+    "-XX:+ExitOnOutOfMemoryError",
 )
 _lock = threading.Lock()
 _started: Future[SparkSession] | None = None
 _jvm: subprocess.Popen[bytes] | None = None
 
 
-def warm(master: str = DEFAULT_MASTER) -> Future[SparkSession]:
+def warm(master: str = masters.LOCAL, settings: Mapping[str, str] | None = None) -> Future[SparkSession]:
     """Begins to start Spark in the background and runs the verifier's query once on nothing, so that the first is fast.
 
-    The same future for every call in a process. Its result raises SetupError where Spark cannot start.
+    The same future for every call in a process, until `close`. Its result raises SetupError where Spark cannot start.
     """
     global _started
     with _lock:
         if _started is None:
             _started = Future()
-            threading.Thread(target=_fill, args=(_started, master), name="spark-warm-up", daemon=True).start()
+            threading.Thread(target=_fill, args=(_started, master, settings or {}), name="spark-warm-up", daemon=True).start()
         return _started
 
 
-def session(master: str = DEFAULT_MASTER) -> SparkSession:
+def session(master: str = masters.LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session, started if it is not, and warm. Raises SetupError, one sentence, where Spark cannot start.
 
     There is a deadline, because an error in a thread of the JVM's own leaves the first query without an answer for good.
     """
     try:
-        return warm(master).result(timeout=_WARM_WITHIN)
+        return warm(master, settings).result(timeout=_WARM_WITHIN)
     except TimeoutError:
         close()
-        raise SetupError(
-            f"Spark started and did not answer within {_WARM_WITHIN:g} s; linkflap doctor says what it needs"
-        ) from None
+        needs = (
+            "linkflap doctor says what it needs" if masters.is_local(master) else f"see that {master} has workers that are free"
+        )
+        raise SetupError(f"Spark started and did not answer within {_WARM_WITHIN:g} s; {needs}") from None
 
 
 def close() -> None:
@@ -142,25 +132,33 @@ def _end(jvm: subprocess.Popen[bytes]) -> None:
         ledger.remove_child(identity)
 
 
-def _fill(future: Future[SparkSession], master: str) -> None:
+def _fill(future: Future[SparkSession], master: str, settings: Mapping[str, str]) -> None:
     try:
-        future.set_result(_start(master))
+        future.set_result(_start(master, settings))
     except EnvironmentFailure as error:
         future.set_exception(error)
     except (Py4JError, PySparkException, OSError) as error:
-        future.set_exception(SetupError(f"Spark did not start: {cause(str(error))}; linkflap doctor says what it needs"))
+        needs = "linkflap doctor says what it needs" if masters.is_local(master) else _executors_need(str(error))
+        future.set_exception(SetupError(f"Spark did not start: {cause(str(error))}; {needs}"))
     except BaseException as error:  # noqa: BLE001 - whoever waits for the session must not wait forever
         future.set_exception(error)
 
 
-def _start(master: str) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+def _executors_need(printed: str) -> str:
+    if "No module named" in printed or "Cannot run program" in printed:
+        return f"executors need a Python with linkflap in it, named by --spark {masters.PYTHON}=PATH"
+    return "see --master in docs/scale.md"
+
+
+def _start(master: str, given: Mapping[str, str]) -> SparkSession:
+    masters.check(master)
+    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = masters.python(master, given), sys.executable
+    os.environ["SPARK_LOCAL_IP"] = masters.address(master)
     # It logs the traces of what it then raises: when the JVM dies, pages of them.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    _open_gateway()
+    _open_gateway(given.get(masters.DRIVER_MEMORY, masters.HEAP))
     builder = SparkSession.builder.master(master)
-    for name, value in _SETTINGS.items():
+    for name, value in masters.settings(master, given).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:
@@ -172,7 +170,7 @@ def _start(master: str) -> SparkSession:
     return spark
 
 
-def _open_gateway() -> None:
+def _open_gateway(heap: str = masters.HEAP) -> None:
     """Starts the JVM and tells pyspark where its gateway is."""
     global _jvm
     java = java_for("4").path  # Spark asks for what Kafka 4 asks for: 17 or later
@@ -180,7 +178,7 @@ def _open_gateway() -> None:
         told = folder / "gateway"
         printed = folder / "printed"
         with printed.open("wb") as out:
-            jvm = _launch(java, told, out)
+            jvm = _launch(java, heap, told, out)
         with _lock:
             _jvm = jvm
         atexit.register(close)
@@ -200,9 +198,9 @@ def _open_gateway() -> None:
         os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
 
 
-def _launch(java: Path, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
+def _launch(java: Path, heap: str, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
     spark = Path(pyspark.__file__).parent
-    command = [str(java), f"-Xmx{_HEAP}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    command = [str(java), f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
     command += _ALLOWED
     command += ["-cp", f"{spark}/jars/*", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]

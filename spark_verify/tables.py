@@ -3,14 +3,17 @@
     batches.groupBy(run, topic, partition).cogroup(history.groupBy(same))  ->  PartitionView  ->  kernels  ->  findings
     findings.groupBy(run, check)                                          ->  combine          ->  findings
 
-The second step runs only where a selected check has a `combine`. Nothing is collected but findings.
+The second step runs only where a selected check has a `combine`; of logs without a history there is nothing to cogroup. Nothing
+is collected but findings. Records are decoded only where a check asks for them: what the rest compares are batch headers,
+whose CRCs are recomputed, so that equal headers are equal bytes.
 """
 
 from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -24,7 +27,9 @@ from harness.model.scenario import MirrorSpec
 from harness.model.topology import ClusterSpec, Topology
 from spark_verify.assemble import damage_in, damage_of, view
 from spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from spark_verify.checks.producer_ids import MAPPED
 from spark_verify.plan import Captured, RunPlan, plan
+from spark_verify.rows import HISTORY
 from spark_verify.source import BATCHES_FORMAT, HISTORY_FORMAT, batch_pieces, history_pieces
 from spark_verify.view import PartitionView
 
@@ -54,6 +59,8 @@ WARM_UP: Final = Check(
     kernel=lambda _: [],
     combine=lambda _: [],
 )
+OURS_ALONE: Final = frozenset({"byte-equality", "duplicate", "marker-pairing", "producer-id-uniqueness", "replica-agreement"})
+"""Checks of logs alone for which records that are not ours are nothing (but byte-equality, where a mirror maps producer ids)."""
 _KEY: Final = ("run", "topic", "partition")
 
 
@@ -90,10 +97,31 @@ def findings(spark: SparkSession, runs: Sequence[Path], checks: Sequence[Check])
     return judged(spark, [plan(root) for root in runs], checks)
 
 
-def judged(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check]) -> list[FindingRow]:
-    """`findings` for runs that were planned already."""
+def judged(
+    spark: SparkSession,
+    plans: Sequence[RunPlan],
+    checks: Sequence[Check],
+    *,
+    watched: AbstractContextManager[object] | None = None,
+) -> list[FindingRow]:
+    """`findings` for runs that were planned already; `watched` is entered while Spark works."""
     told = [_damage(p.run, d.path, d.reason) for p in plans for d in p.damage]
-    return told + [_parsed(row) for row in _job(spark, plans, checks, history_pieces(plans)).toArrow().to_pylist()]
+    keys = {(p.run, c.bounds.topic, c.bounds.partition) for p in plans for c in p.replicas}
+    spark.conf.set("spark.sql.shuffle.partitions", str(max(2, min(len(keys), 2 * spark.sparkContext.defaultParallelism))))
+    job = _job(spark, [frugal(p, checks) for p in plans], checks)
+    with watched or nullcontext():
+        return told + [_parsed(row) for row in job.toArrow().to_pylist()]
+
+
+def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
+    """The plan with no more records to be decoded than these checks ask for."""
+    asking = {c.name for c in checks if "records" in c.inputs and (planned.recorded or c.from_bytes)}
+    if planned.recorded or asking - OURS_ALONE or planned.mirror.options.get("producer_ids") in MAPPED:
+        records: Literal["every", "ours", "none"] = "every" if asking else "none"
+    else:
+        records = "ours" if asking else "none"
+    lean = [[replace(captured, records=records) for captured in some] for some in (planned.replicas, planned.earlier)]
+    return replace(planned, replicas=lean[0], earlier=lean[1])
 
 
 def warm_up(spark: SparkSession) -> None:
@@ -110,14 +138,23 @@ def warm_up(spark: SparkSession) -> None:
     _job(spark, [nothing], [WARM_UP], history_pieces([])).toArrow()
 
 
-def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], history_of: str) -> DataFrame:
-    batches = spark.read.format(BATCHES_FORMAT).option("pieces", batch_pieces(plans)).load()
-    history = spark.read.format(HISTORY_FORMAT).option("pieces", history_of).load()
+def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], history_of: str = "") -> DataFrame:
     schema = from_arrow_schema(FINDINGS)
-    found = batches.groupBy(*_KEY).cogroup(history.groupBy(*_KEY)).applyInArrow(partition_judge(plans, checks), schema)
+    batches = spark.read.format(BATCHES_FORMAT).option("pieces", batch_pieces(plans)).load().groupBy(*_KEY)
+    if history_of or any(p.recorded for p in plans):
+        history = spark.read.format(HISTORY_FORMAT).option("pieces", history_of or history_pieces(plans)).load()
+        found = batches.cogroup(history.groupBy(*_KEY)).applyInArrow(partition_judge(plans, checks), schema)
+    else:
+        found = batches.applyInArrow(logs_judge(plans, checks), schema)
     if not any(check.combine for check in checks):
         return found
     return found.groupBy("run", "check").applyInArrow(combiner(checks), schema)
+
+
+def logs_judge(plans: Sequence[RunPlan], checks: Sequence[Check]) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
+    """The group's function where no run has a history."""
+    judge, nothing = partition_judge(plans, checks), HISTORY.empty_table()
+    return lambda key, batches: judge(key, batches, nothing)
 
 
 def partition_judge(

@@ -1,6 +1,6 @@
 """The second half of linkflap on one page: run directories in, verdicts out.
 
-    run directory -> plan -> Spark: tables -> partition views -> kernels -> findings -> judge -> verdict.json
+    run directory -> plan -> Spark: tables -> partition views -> kernels -> findings -> judge -> verdict.json, *.parquet
 
 `verify` needs nothing but the directories: it gives the same verdict on another machine, a year later, on a Spark cluster.
 """
@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,32 +17,45 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from harness.model.errors import InputError
+from harness.model.errors import InputError, SetupError
 from harness.rundir import RunReader, write_whole
-from spark_verify import session, tables
+from spark_verify import columns, session, tables
 from spark_verify.checks import REGISTRY
 from spark_verify.checks.base import Check
 from spark_verify.judge import Judgement, judge
+from spark_verify.masters import LOCAL
 from spark_verify.plan import RunPlan, plan
 from spark_verify.recording import NAMES
+from spark_verify.source import UNSEEN
+from spark_verify.watching import Watch
 
 VERDICT_FILE = "verdict.json"
+Tell = Callable[[str, int, int], None]
+"""Told what of the job is done: what, how many, of how many."""
 
 
-def verify(runs: Sequence[Path], *, spark: SparkSession | None = None) -> list[Judgement]:
-    """Judges run directories in one Spark job, and writes a verdict.json into each.
+def verify(
+    runs: Sequence[Path],
+    *,
+    spark: SparkSession | None = None,
+    master: str = LOCAL,
+    settings: Mapping[str, str] | None = None,
+    tell: Tell = lambda *_: None,
+) -> list[Judgement]:
+    """Judges run directories in one Spark job, and writes a verdict.json and two Parquet files into each.
 
-    Raises InputError when one is no run directory, or names a check that there is not; SetupError when Spark does not start. When
-    Spark fails during the job no check was made: all are unknown, and say so.
+    Raises InputError when one is no run directory, or names a check that there is not; SetupError when Spark does not start, or
+    has an executor that cannot see the directories. When Spark fails in the job no check was made: all are unknown, and say so.
     """
     chosen = {run: checks_of(run) for run in runs}
     needed = {check.name: check for run, checks in chosen.items() for check in checks if made_of(run, check)}
-    plans = [plan(run) for run in runs]
+    plans = {run: plan(run) for run in runs}
     found: dict[str, list[tables.FindingRow]] = defaultdict(list)
-    for row in _findings(spark or session.session(), plans, list(needed.values())):
+    for row in _findings(spark or session.session(master, settings), list(plans.values()), list(needed.values()), tell):
         found[row.run].append(row)
-    judgements = [judge(run, found[str(run)], chosen[run]) for run in runs]
+    judgements = [judge(run, found[str(run)], chosen[run], planned=plans[run]) for run in runs]
     for judgement in judgements:
+        columns.write(judgement.folder, judgement.anomalies, found[str(judgement.folder)])
         write_whole(judgement.folder / VERDICT_FILE, msgspec.json.format(msgspec.json.encode(judgement.document), indent=1))
     return judgements
 
@@ -52,13 +65,22 @@ def made_of(run: Path, check: Check) -> bool:
     return check.from_bytes or RunReader(run).run.recorded
 
 
-def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check]) -> list[tables.FindingRow]:
+def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell) -> list[tables.FindingRow]:
+    reads = 2 if any(p.recorded for p in plans) else 1
     try:
-        return tables.judged(spark, plans, checks)
+        return tables.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell, reads=reads))
     except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
-        reason = f"Spark failed during the checks ({session.cause(str(error))}); verify the run again"
+        cause = session.cause(str(error))
+        if UNSEEN in str(error):
+            raise SetupError(f"Spark could not read everything: {_sentence(str(error))}") from None
         session.close()
+        reason = f"Spark failed during the checks ({cause}); verify the run again"
         return [tables.unjudged(p.run, check.name, reason) for p in plans for check in checks]
+
+
+def _sentence(trace: str) -> str:
+    """What the executor said, without the trace around it."""
+    return next((line.partition(UNSEEN)[2].lstrip(": ") for line in trace.splitlines() if UNSEEN in line), trace).strip()
 
 
 def checks_of(run: Path) -> list[Check]:

@@ -6,8 +6,9 @@ The CRC covers attributes to end: not the base offset, the length, nor the leade
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from harness.log import layout
 from harness.log.codecs import NONE
 from harness.log.reference import control_type
-from harness.log.segments import Damage, Segment, map_segments, walk
+from harness.log.segments import WINDOW, Damage, Segment, map_segments, walk
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -83,9 +84,11 @@ def scan(paths: Iterable[Path]) -> Log:
     for index, segment in enumerate(segments):
         positions, wrong = walk(segment)
         damage.extend(wrong)
-        rows.append(_fields(segment, positions))
         places.append((np.full(len(positions), index, np.int64), positions))
-        sums.append(_checksums(segment, positions, rows[-1]["length"]))
+        for window in windows(positions):
+            rows.append(_fields(segment, positions[window]))
+            sums.append(_checksums(segment, positions[window], rows[-1]["length"]))
+            segment.let_go(int(positions[window][0]), _end(positions[window], rows[-1]["length"]))
     headers = _columns(
         np.concatenate([np.zeros(0, layout.HEADER), *rows]), np.concatenate([np.zeros(0, np.int64), *sums]), places
     )
@@ -95,6 +98,17 @@ def scan(paths: Iterable[Path]) -> Log:
     order = {segment.name: index for index, segment in enumerate(segments)}
     damage.sort(key=lambda d: (order[d.file], d.position))
     return Log(segments=segments, headers=headers, damage=tuple(damage))
+
+
+def windows(positions: Ints) -> Iterator[slice]:
+    """Spans of ascending positions, each of what begins in one window of the file."""
+    edges = np.flatnonzero(np.diff(positions // WINDOW)) + 1
+    starts = [0, *edges.tolist(), len(positions)]
+    yield from (slice(start, end) for start, end in pairwise(starts) if end > start)
+
+
+def _end(positions: Ints, lengths: NDArray[np.int32]) -> int:
+    return int(positions[-1]) + layout.LENGTH_ENDS + int(lengths[-1])
 
 
 def _fields(segment: Segment, positions: Ints) -> NDArray[np.void]:
@@ -162,13 +176,21 @@ def _read_control_types(segments: Sequence[Segment], headers: Headers) -> list[D
     damage: list[Damage] = []
     wanted = (headers.control != layout.DATA) & headers.crc_ok
     for index, segment in enumerate(segments):
-        mine = np.flatnonzero(wanted & (headers.segment == index))
-        usual = mine[(headers.codec[mine] == NONE) & (headers.length[mine] >= layout.HEADER_SIZE + _USUAL_KEY + 4)]
-        head = segment.data[headers.position[usual, None] + layout.HEADER_SIZE + np.arange(_USUAL_KEY + 4)]
-        plain = (head[:, 0] < 0x80) & (head[:, 2:8] == _MARKER_BYTES).all(axis=1) & (head[:, 8] <= layout.COMMIT)
-        headers.control[usual[plain]] = head[plain, 8]
-        for i in np.setdiff1d(mine, usual[plain]):
-            damage.extend(_read_control_type(segment, headers, int(i)))
+        every = np.flatnonzero(wanted & (headers.segment == index))
+        for window in windows(headers.position[every]):
+            damage.extend(_read_window(segment, headers, every[window]))
+    return damage
+
+
+def _read_window(segment: Segment, headers: Headers, mine: Ints) -> list[Damage]:
+    damage: list[Damage] = []
+    usual = mine[(headers.codec[mine] == NONE) & (headers.length[mine] >= layout.HEADER_SIZE + _USUAL_KEY + 4)]
+    head = segment.data[headers.position[usual, None] + layout.HEADER_SIZE + np.arange(_USUAL_KEY + 4)]
+    plain = (head[:, 0] < 0x80) & (head[:, 2:8] == _MARKER_BYTES).all(axis=1) & (head[:, 8] <= layout.COMMIT)
+    headers.control[usual[plain]] = head[plain, 8]
+    for i in np.setdiff1d(mine, usual[plain]):
+        damage.extend(_read_control_type(segment, headers, int(i)))
+    segment.let_go(int(headers.position[mine[0]]), int(headers.position[mine[-1]]) + WINDOW)
     return damage
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numba
@@ -16,14 +17,17 @@ from numpy.typing import NDArray
 
 from harness.log import layout
 from harness.log.batches import Headers, Log
+from harness.log.batches import windows as batch_windows
 from harness.log.codecs import NAMES, NONE, CannotInflate, inflate
-from harness.log.segments import Bytes, Damage, Kind
+from harness.log.segments import WINDOW, Bytes, Damage, Kind
 from harness.model import payload
 
 Ints = NDArray[np.int64]
 _compiled = numba.njit(cache=True, nogil=True)
 
 _PARCEL: Final = 32 << 20
+_ASKED_FIRST: Final = 16
+_ASKED_EACH: Final = 64
 _OURS: Final = np.frombuffer(payload.HEADER.encode(), np.uint8)
 _OURS_SIZE: Final = payload.LAYOUT.size
 _BASIS: Final = np.uint64(0xCBF29CE484222325)
@@ -59,10 +63,13 @@ class _Parcel:
     ends: Ints
 
 
-def decode(log: Log) -> tuple[Columns, list[Damage]]:
-    """Every data record of a log."""
+def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns, list[Damage]]:
+    """Every data record of a log, or of its batches [first, after)."""
     damage: list[Damage] = []
-    parts = [_decode(log, parcel, damage) for parcel in _parcels(log, damage)]
+    chosen = np.zeros(len(log.headers), np.bool_)
+    chosen[first:after] = True
+    parts = [_decode(log, parcel, damage) for parcel in _parcels(log, chosen, damage)]
+    _let_go(log, np.flatnonzero(chosen))
     nothing = np.zeros((6, 0), np.int64)
     table = np.concatenate([nothing, *parts], axis=1)
     # Parcels hold plain batches first: back to the order of the file.
@@ -72,9 +79,55 @@ def decode(log: Log) -> tuple[Columns, list[Damage]]:
     return columns, damage
 
 
-def _parcels(log: Log, damage: list[Damage]) -> Iterator[_Parcel]:
+def spans(log: Log) -> Iterator[tuple[int, int]]:
+    """All batches, [first, after) each, so many at a time as take a bounded number of bytes: what to decode at once."""
+    window = np.cumsum(log.headers.length) // WINDOW
+    edges = [0, *(np.flatnonzero(np.diff(window)) + 1).tolist(), len(log.headers)]
+    yield from ((first, after) for first, after in pairwise(edges) if after > first)
+
+
+def unknown_codecs(log: Log) -> list[Damage]:
+    """Batches that nobody here can inflate: what `decode` says of them, told by their headers."""
     headers = log.headers
-    wanted = (headers.control == layout.DATA) & headers.crc_ok
+    wanted = (headers.control == layout.DATA) & headers.crc_ok & ~np.isin(headers.codec, list(NAMES))
+    return [
+        _damage(log, i, "unknown-codec", f"compression codec {headers.codec[i]} is unknown")
+        for i in np.flatnonzero(wanted).tolist()
+    ]
+
+
+def _let_go(log: Log, batches: Ints) -> None:
+    for index in np.unique(log.headers.segment[batches]).tolist():
+        mine = batches[log.headers.segment[batches] == index]
+        log.segments[index].let_go(
+            int(log.headers.position[mine[0]]), int(log.headers.position[mine[-1]] + log.headers.length[mine[-1]])
+        )
+
+
+def holds_ours(log: Log) -> bool:
+    """Whether any record is ours, as far as the first record of each batch tells.
+
+    A batch is one producer's, so that its first record speaks for all. Of compressed batches, which must be inflated for it, the
+    first 16 and every 64th are asked.
+    """
+    headers = log.headers
+    wanted = (headers.control == layout.DATA) & headers.crc_ok & (headers.count > 0)
+    for index, segment in enumerate(log.segments):
+        mine = np.flatnonzero(wanted & (headers.segment == index) & (headers.codec == NONE))
+        for window in batch_windows(headers.position[mine]):
+            rows = mine[window]
+            ends = headers.position[rows] + headers.length[rows]
+            if _any_ours(segment.data, headers.position[rows] + layout.HEADER_SIZE, ends):
+                return True
+            segment.let_go(int(headers.position[rows[0]]), int(ends[-1]))
+    packed = np.flatnonzero(wanted & (headers.codec != NONE))
+    asked = packed[(np.arange(len(packed)) < _ASKED_FIRST) | (np.arange(len(packed)) % _ASKED_EACH == 0)]
+    return any(_any_ours(p.data, p.starts, p.ends) for p in _inflated(log, asked, []))
+
+
+def _parcels(log: Log, chosen: NDArray[np.bool_], damage: list[Damage]) -> Iterator[_Parcel]:
+    headers = log.headers
+    wanted = (headers.control == layout.DATA) & headers.crc_ok & chosen
     for index, segment in enumerate(log.segments):
         plain = np.flatnonzero(wanted & (headers.segment == index) & (headers.codec == NONE))
         starts = headers.position[plain] + layout.HEADER_SIZE
@@ -137,6 +190,16 @@ def _decode(log: Log, parcel: _Parcel, damage: list[Damage]) -> Ints:
     for i in np.flatnonzero(~readable):
         damage.append(_damage(log, int(b[i]), "unreadable-records", f"not the {headers.count[b[i]]} records its header tells of"))
     return out if readable.all() else out[:, np.repeat(readable, np.maximum(counts, 0))]
+
+
+@_compiled
+def _any_ours(data: Bytes, starts: Ints, ends: Ints) -> bool:
+    """Whether the first record of any of these batches has our header."""
+    out = np.zeros((6, 1), np.int64)
+    for i in range(len(starts)):
+        if _record(data, starts[i], ends[i], 0, 0, 0, False, out, 0) >= 0 and out[1, 0] != _FOREIGN:
+            return True
+    return False
 
 
 @_compiled

@@ -2,15 +2,18 @@
 
 The walk needs only the length field, so a batch with a bad CRC does not end it. It ends where the next length cannot be one:
 there is no way to find the next batch but to guess, and a verifier does not guess.
+
+Files are gone through in windows, and what was read is let go again: pages of a mapped file count as memory of who touched them.
 """
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numba
 import numpy as np
@@ -22,6 +25,8 @@ Bytes = NDArray[np.uint8]
 # Compiled code sees globals of its own module as constants, and no attributes of others.
 _LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = layout.LENGTH_AT, layout.LENGTH_ENDS, layout.MAGIC_AT, layout.MAGIC
 _SMALLEST_BATCH, _LARGEST = layout.HEADER_SIZE, layout.LARGEST_LENGTH
+WINDOW: Final = 16 << 20
+"""Bytes of a file that are held in memory at a time."""
 Kind = Literal[
     "unreadable-file",
     "torn-tail",
@@ -63,6 +68,13 @@ class Segment:
         """Partition folder and file: enough to find it in a capture."""
         return f"{self.path.parent.name}/{self.path.name}"
 
+    def let_go(self, start: int, end: int) -> None:
+        """Says that the bytes [start, end) are not needed for now; they are read from the file again when they are."""
+        pages = getattr(self.data.base, "_mmap", None)
+        start, end = start - start % mmap.PAGESIZE, min(end, len(self.data))
+        if pages is not None and end > start:
+            pages.madvise(mmap.MADV_DONTNEED, start, end - start)
+
 
 def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
     """Maps a file; one that cannot be read becomes an empty segment and a damage."""
@@ -103,12 +115,16 @@ def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
     old = _Run()
     position = 0
     while position < size:
-        run, position = _sound(segment.data, position)
+        begin = position
+        run, position = _sound(segment.data, position, position + WINDOW)
+        segment.let_go(begin, position)
         if len(run):
             old.end(segment, damage)
             positions.append(run)
         if position == size:
             break
+        if position >= begin + WINDOW:
+            continue
         step = _step(segment, data, position)
         if isinstance(step, Damage):
             damage.append(step)
@@ -122,11 +138,11 @@ def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _sound(data: Bytes, position: int) -> tuple[NDArray[np.int64], int]:
-    """Positions of the neighbouring whole v2 batches from `position` on, and the position after them."""
-    found = np.empty((len(data) - position) // _SMALLEST_BATCH, np.int64)
+def _sound(data: Bytes, position: int, until: int) -> tuple[NDArray[np.int64], int]:
+    """Positions of the neighbouring whole v2 batches that begin in [position, until), and the position after them."""
+    found = np.empty((min(until, len(data)) - position) // _SMALLEST_BATCH + 1, np.int64)
     count = 0
-    while len(data) - position >= _SMALLEST_BATCH and data[position + _MAGIC_AT] == _MAGIC:
+    while position < until and len(data) - position >= _SMALLEST_BATCH and data[position + _MAGIC_AT] == _MAGIC:
         length: Any = np.int64(0)
         for i in range(_LENGTH_AT, _LENGTH_ENDS):
             length = (length << 8) | np.int64(data[position + i])

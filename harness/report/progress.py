@@ -50,6 +50,9 @@ class Display(Protocol):
     def lag(self, link: str, records: int | None) -> None:
         """How far the mirror of `link` is behind; None: cannot be told now."""
 
+    def done(self, what: str, count: int, total: int) -> None:
+        """How far the phase is: so many of so many, for instance partitions judged."""
+
     def note(self, text: str) -> None:
         """One sentence worth keeping, for instance a promotion."""
 
@@ -89,11 +92,12 @@ class _Told:
         self._lags: dict[str, int | None] = {}
         self._rate_from: tuple[float, Counters] = (self._began, self._counters)
         self._rates = (0.0, 0.0)
+        self._done = ""
 
     def phase(self, name: str) -> None:
         with self._lock:
             over, began, now = self._phase, self._phase_began, self._clock()
-            self._phase, self._phase_began = name, now
+            self._phase, self._phase_began, self._done = name, now, ""
         if over:
             self._say("done", f"{over}  {now - began:.1f} s")
         if name:
@@ -124,6 +128,10 @@ class _Told:
     def lag(self, link: str, records: int | None) -> None:
         with self._lock:
             self._lags[link] = records
+
+    def done(self, what: str, count: int, total: int) -> None:
+        with self._lock:
+            self._done = f"{count} of {total} {what}"
 
     def note(self, text: str) -> None:
         self._say("note", text)
@@ -163,6 +171,14 @@ class Lines(_Told):
             f"acknowledged {counters.acknowledged}, aborted {counters.aborted}, open {counters.open}, read {counters.read}{lags}",
         )
 
+    def done(self, what: str, count: int, total: int) -> None:
+        super().done(what, count, total)
+        with self._lock:
+            if self._clock() - self._counted < COUNTERS_EVERY:
+                return
+            self._counted = self._clock()
+        self._line("count", f"{count} of {total} {what}")
+
 
 class Screen(_Told):
     """A live part at the bottom of a terminal; rich's own thread refreshes it."""
@@ -195,7 +211,8 @@ class Screen(_Told):
         with self._lock:
             rows: list[RenderableType] = []
             if self._phase:
-                self._spinner.update(text=Text.assemble((self._phase, "bold"), (f"  {self._elapsed()}", "dim")))
+                done = f"  {self._done}" if self._done else ""
+                self._spinner.update(text=Text.assemble((self._phase, "bold"), done, (f"  {self._elapsed()}", "dim")))
                 rows.append(self._spinner)
             rows.extend(self._countdown(active) for active in self._faults.values())
             if self._counters != Counters():
@@ -253,7 +270,7 @@ class Progress:
         self._shown = shown
         self.phase, self.note = shown.phase, shown.note
         self.fault_started, self.fault_ended = shown.fault_started, shown.fault_ended
-        self.counters, self.lag = shown.counters, shown.lag
+        self.counters, self.lag, self.done = shown.counters, shown.lag, shown.done
 
     def __enter__(self) -> Self:
         self._shown.__enter__()

@@ -1,0 +1,120 @@
+"""Logs of two clusters, B an offset-exact mirror of A, of any size, made as fast as a disk takes them.
+
+One topic `A.orders`, a few partitions, one segment after the other as a broker rolls them. A batch is a template of 300 records
+of about 100 bytes, repeated with another base offset, sequence, timestamp and CRC; ten batches are a transaction, which a COMMIT
+marker ends. B has A's batches with leader epochs of its own, which no CRC covers; `diverge` gives it other values in one range.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from crc32c import crc32c
+
+TOPIC = "A.orders"
+RECORDS, BATCHES = 300, 10
+KEY, VALUE = 16, 72
+SEGMENT = 1 << 30
+TIME = 1_700_000_000_000
+LEADER_EPOCHS = {"A": 3, "B": 11}
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """Batches `first` to `first + count` of one partition have other values on B, with right CRCs."""
+
+    partition: int
+    first: int
+    count: int = 4
+
+
+def write(folder: Path, *, records: int, partitions: int = 4, diverge: Divergence | None = None, side: str = "A") -> Path:
+    """Writes one cluster's log directory with at least so many data records in all; returns it."""
+    templates = [_records(random.Random(seed)) for seed in range(8)]
+    other = _records(random.Random(99))
+    for partition in range(partitions):
+        place = folder / f"{TOPIC}-{partition}"
+        place.mkdir(parents=True)
+        changed = range(0)
+        if diverge and diverge.partition == partition:
+            changed = range(diverge.first, diverge.first + diverge.count)
+        with _Segments(place) as out:
+            for offset, batch in _batches(-(-records // partitions), partition, templates, other, changed, LEADER_EPOCHS[side]):
+                out.write(offset, batch)
+    return folder
+
+
+class _Segments:
+    """Writes batches to segment files named by their first offset."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._size = folder, SEGMENT
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> _Segments:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file:
+            self._file.close()
+
+    def write(self, offset: int, batch: bytes | bytearray) -> None:
+        if self._size + len(batch) > SEGMENT or self._file is None:
+            if self._file:
+                self._file.close()
+            self._file = (self._folder / f"{offset:020d}.log").open("wb", buffering=1 << 20)
+            self._size = 0
+        self._size += self._file.write(batch)
+
+
+def _batches(
+    records: int, partition: int, templates: list[bytes], other: bytes, changed: range, leader_epoch: int
+) -> Iterator[tuple[int, bytearray]]:
+    offset = sequence = number = 0
+    producer = 1000 + partition
+    while sequence < records:
+        body = other if number in changed else templates[number % len(templates)]
+        yield offset, _batch(body, offset, leader_epoch, _TRANSACTIONAL, RECORDS, producer, sequence & 0x7FFFFFFF)
+        offset, sequence, number = offset + RECORDS, sequence + RECORDS, number + 1
+        if number % BATCHES == 0 or sequence >= records:
+            yield offset, _batch(_MARKER, offset, leader_epoch, _TRANSACTIONAL | _CONTROL, 1, producer, -1)
+            offset += 1
+
+
+def _batch(body: bytes, offset: int, leader_epoch: int, attributes: int, count: int, producer: int, sequence: int) -> bytearray:
+    batch = bytearray(_HEADER.size + len(body))
+    time, length = TIME + offset, len(batch) - 12
+    batch[_HEADER.size :] = body
+    fields = [offset, length, leader_epoch, 2, 0, attributes, count - 1, time, time, producer, 0, sequence, count]
+    _HEADER.pack_into(batch, 0, *fields)
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[21:]))
+    return batch
+
+
+def _records(values: random.Random) -> bytes:
+    rows = (_record(delta, values.randbytes(KEY), values.randbytes(VALUE)) for delta in range(RECORDS))
+    return b"".join(rows)
+
+
+def _record(delta: int, key: bytes, value: bytes) -> bytes:
+    body = b"\x00\x00" + _varint(delta) + _varint(len(key)) + key + _varint(len(value)) + value + b"\x00"
+    return _varint(len(body)) + body
+
+
+def _varint(value: int) -> bytes:
+    """Zigzag of what is not negative."""
+    number, out = value << 1, bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+_MARKER = _record(0, struct.pack(">hh", 0, 1), struct.pack(">hi", 0, 7))

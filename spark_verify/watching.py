@@ -1,0 +1,62 @@
+"""How far a Spark job is, asked of Spark's own status tracker while the job runs, and told in words.
+
+A thread asks twice a second; it ends with the job, and a JVM that is gone ends it too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+
+EVERY: Final = 0.5
+READ, JUDGED, COMBINED = "pieces of the logs read", "groups of partitions judged", "groups of checks combined"
+
+
+class Watch:
+    """A context manager around one job. `tell` gets (what, done, of), from a thread of its own, whenever that changed.
+
+    `reads` is how many of the job's stages read; of those that follow the first judges, and another one combines.
+    """
+
+    def __init__(self, context: SparkContext, tell: Callable[[str, int, int], None], *, reads: int) -> None:
+        self._context, self._tell, self._reads = context, tell, reads
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="spark-progress", daemon=True)
+        self._said: tuple[str, int, int] | None = None
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join(10)
+
+    def _watch(self) -> None:
+        try:
+            while not self._over.wait(EVERY):
+                self.look()
+        except (Py4JError, OSError):
+            return  # the JVM is gone, and whoever waits for the job is told so
+
+    def look(self) -> None:
+        """Asks once, and tells what the furthest stage is at."""
+        tracker = self._context.statusTracker()
+        for job in sorted(tracker.getActiveJobsIds()):
+            info = tracker.getJobInfo(job)
+            # Stages that have not begun have no tasks yet.
+            stages = [tracker.getStageInfo(stage) for stage in sorted(info.stageIds)] if info else []
+            begun = [(n, s) for n, s in enumerate(stages) if s is not None and (s.numActiveTasks or s.numCompletedTasks)]
+            if not begun:
+                continue
+            number, stage = begun[-1]
+            names = [READ] * self._reads + [JUDGED, COMBINED]
+            said = names[min(number, len(names) - 1)], stage.numCompletedTasks, stage.numTasks
+            if said != self._said:
+                self._said = said
+                self._tell(*said)
