@@ -1,0 +1,491 @@
+"""Kafka as the oracle: its dump-log tool and its consumers agree with our decoders on every field of logs that a broker wrote.
+
+One broker writes logs with every codec: as clients compressed them (librdkafka) and as the broker did it anew (Java), with both
+timestamp types, plain, idempotent and transactional, committed, aborted and open, over several segments. Then it is stopped, so
+that it leaves snapshots of its producer states.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.log import batches, codecs, layout, records, reference
+from harness.log.batches import Headers, Log
+from harness.model.payload import HEADER, encode
+from harness.model.protocols import Cluster
+from harness.model.topology import DEFAULT_KAFKA, ClusterSpec
+from harness.model.wait import until
+from harness.runtimes.process import deploy
+from harness.wire.offsets import bounds, quiet
+from spark_verify.checks import logs
+from spark_verify.checks.last_stable_offset import recompute
+from spark_verify.view import Batches, Records, Replica
+from tests.on_runtimes import Events, topology
+from tests.oracles.dump_log import Dumped, Fields, dump
+
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("decoder-oracle")]
+
+SEGMENT = 1 << 16
+CODECS = tuple(codecs.NAMES.values())
+TOPICS = {
+    **{f"client-{codec}": {"message.timestamp.type": "CreateTime"} for codec in CODECS},
+    **{
+        f"broker-{codec}": {"message.timestamp.type": "LogAppendTime", "compression.type": codec.replace("none", "uncompressed")}
+        for codec in CODECS
+    },
+}
+KIP_1279 = sorted((Path(__file__).parents[1] / "data" / "logs" / "kip-1279").rglob("*.log"))
+"""Logs of a mirror: leader epochs that rise, control records that no release knows."""
+ACROSS = ("lz4", "none")
+"""What clients that write to all topics compress with."""
+ENDINGS = ("log", "txnindex", "snapshot")
+LAST_BATCH = ("firstSequence", "lastSequence", "lastOffset", "offsetDelta")
+LONG_AGO = 1_000_000_000_000
+"""Milliseconds: a time of the client's choosing."""
+
+
+def client_codec(topic: str) -> str:
+    """What a client compresses with: for topics that the broker compresses anew, something else."""
+    side, codec = topic.split("-")
+    return codec if side == "client" else "zstd" if codec != "zstd" else "gzip"
+
+
+class Writer:
+    """Writes to every topic in turn; everything is a function of a seed."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._random = random.Random(7)
+        self._uid = 0
+        self._refused: list[object] = []
+
+    def end(self) -> None:
+        """What could not be written is not compared."""
+        assert not self._refused
+
+    def producer(self, codec: str, **settings: object) -> Producer:
+        told = {"on_delivery": lambda error, _: self._refused.append(error) if error else None}
+        return Producer({**quiet(self._bootstrap), "compression.type": codec, "linger.ms": 20, **told, **settings})
+
+    def text(self, size: int) -> bytes:
+        """What no codec makes much smaller, and the tool prints on one line."""
+        return base64.b64encode(self._random.randbytes(size))
+
+    def write(self, producer: Producer, topic: str, count: int, size: int = 20, **rest: object) -> None:
+        for _ in range(count):
+            self._uid += 1
+            headers = [(HEADER, encode(self._uid, self._uid - self._uid % 3, self._uid % 1000))]
+            producer.produce(topic, self.text(size), b"key %d" % self._uid, partition=0, headers=headers, **rest)
+            producer.poll(0)
+
+    def odd(self, producer: Producer, topic: str) -> None:
+        """Null and empty keys and values, header values that are null, many headers, times out of order."""
+        produce = producer.produce
+        produce(topic, None, None, partition=0)
+        produce(topic, b"", b"", partition=0, timestamp=LONG_AGO + 5)
+        produce(topic, b"value", None, partition=0, timestamp=LONG_AGO, headers=[("a", None), ("a", b""), ("b", b"\x00\xff")])
+        produce(
+            topic, None, b"key", partition=0, timestamp=LONG_AGO + 9_999_999, headers=[(f"h{n}", b"x" * n) for n in range(70)]
+        )
+        produce(topic, "ümlaut €".encode(), b"k", partition=0, headers=[("ß", b"x"), (HEADER, b"not ours")])
+
+    def one_client(self, topic: str) -> None:
+        codec = client_codec(topic)
+        plain = self.producer(codec, acks=1)
+        self.odd(plain, topic)
+        assert plain.flush(60) == 0
+        self.write(plain, topic, 1)
+        assert plain.flush(60) == 0
+        idempotent = self.producer(codec, **{"enable.idempotence": True})
+        for _ in range(3):
+            self.write(idempotent, topic, 7)
+            assert idempotent.flush(60) == 0
+        for kind in ("commit", "abort", "commit"):
+            self.odd(plain, topic)
+            with_transactions = self.producer(codec, **{"transactional.id": f"{topic}-{kind}"})
+            with_transactions.init_transactions(60)
+            for number in range(2):
+                with_transactions.begin_transaction()
+                self.write(with_transactions, topic, 5, 200)
+                assert plain.flush(60) == 0
+                end = (
+                    with_transactions.abort_transaction
+                    if (number == 0) == (kind == "abort")
+                    else with_transactions.commit_transaction
+                )
+                assert with_transactions.flush(60) == 0
+                end(60)
+        for count, size in ((40, 1000), (1, 30_000), (40, 900)):
+            self.write(plain, topic, count, size)
+            assert plain.flush(60) == 0
+
+    def across(self) -> Producer:
+        """Transactions over all topics at once; the last one stays open, and its producer has to be kept."""
+        both = self.producer(ACROSS[0], **{"transactional.id": "across"})
+        both.init_transactions(60)
+        for end in (both.abort_transaction, both.commit_transaction, None):
+            both.begin_transaction()
+            for topic in TOPICS:
+                self.write(both, topic, 3)
+            assert both.flush(60) == 0
+            if end:
+                end(60)
+        last = self.producer(ACROSS[1], acks=1)
+        for topic in TOPICS:
+            self.write(last, topic, 2)
+        assert last.flush(60) == 0
+        return both
+
+
+def consumed(bootstrap: str, isolation: str, ends: dict[tuple[str, int], int]) -> dict[str, list[Message]]:
+    """All that a consumer of an isolation level gets of each topic below its end for that level."""
+    found: dict[str, list[Message]] = {topic: [] for topic in TOPICS}
+    settings = {"group.id": "oracle", "isolation.level": isolation, "enable.auto.commit": False, "check.crcs": True}
+    with closing(Consumer({**quiet(bootstrap), **settings, "fetch.wait.max.ms": 50})) as consumer:
+        consumer.assign([TopicPartition(topic, 0, 0) for topic in TOPICS])
+
+        def there() -> bool:
+            for message in consumer.consume(500, 0.2):
+                assert message.error() is None, message.error()
+                found[message.topic()].append(message)
+            positions = consumer.position([TopicPartition(topic, 0) for topic in TOPICS])
+            return all(p.offset >= ends[p.topic, 0] for p in positions)
+
+        until(
+            there,
+            within=120,
+            what=f"a {isolation} consumer to come to {ends}",
+            state=lambda: {t: len(m) for t, m in found.items()},
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a broker wrote, what its consumers got, and what its tool says of the files."""
+
+    folder: Path
+    stable: Mapping[tuple[str, int], int]
+    high: Mapping[tuple[str, int], int]
+    committed: Mapping[str, list[Message]]
+    uncommitted: Mapping[str, list[Message]]
+    dumped: Mapping[Path, Dumped]
+
+    def files(self, topic: str, ending: str) -> list[Path]:
+        """Files of one kind of a topic's only partition, by offset."""
+        return files_in(self.folder / f"{topic}-0", ending)
+
+    def log(self, topic: str) -> logs.Log:
+        """A topic's log with its transactions worked out, as a verification has it."""
+        found = batches.scan(self.files(topic, "log"))
+        columns, damage = records.decode(found)
+        assert not found.damage
+        assert not damage
+        replica = Replica(
+            cluster="A", broker=1, leader=True, canonical=True, log_start=0, high_watermark=self.high[topic, 0],
+            high_watermark_from="sampled", batches=Batches(**{f.name: getattr(found.headers, f.name) for f in fields(Batches)}),
+            records=Records(**{f.name: getattr(columns, f.name) for f in fields(Records)}), damage=(),
+        )  # fmt: skip
+        return logs.read(replica)
+
+
+def files_in(folder: Path, ending: str) -> list[Path]:
+    return sorted(folder.glob(f"*.{ending}"))
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Iterator[Written]:
+    folder = tmp_path_factory.mktemp("oracle")
+    with deploy(topology(ClusterSpec(name="A")), folder=folder / "clusters", recorder=Events()) as up:
+        yield _written(up.clusters["A"], folder)
+
+
+def _written(cluster: Cluster, folder: Path) -> Written:
+    admin = AdminClient(quiet(cluster.bootstrap))
+    shared = {"internal.segment.bytes": str(SEGMENT), "retention.ms": "-1"}
+    made = admin.create_topics([NewTopic(topic, 1, 1, config=shared | own) for topic, own in TOPICS.items()], request_timeout=60)
+    for each in made.values():
+        each.result(90)
+    writer = Writer(cluster.bootstrap)
+    for topic in TOPICS:
+        writer.one_client(topic)
+    kept = writer.across()
+    writer.end()
+    places = [(topic, 0) for topic in TOPICS]
+    high, stable = (bounds(admin, places, which, within=60) for which in ("high", "stable"))
+    committed = consumed(cluster.bootstrap, "read_committed", stable)
+    uncommitted = consumed(cluster.bootstrap, "read_uncommitted", high)
+    (broker,) = cluster.brokers.values()
+    broker.stop()
+    del kept
+    data = broker.log_dir
+    files = [path for topic in TOPICS for ending in ENDINGS for path in files_in(data / f"{topic}-0", ending)]
+    return Written(
+        folder=data,
+        stable=stable,
+        high=high,
+        committed=committed,
+        uncommitted=uncommitted,
+        dumped=dump([*files, *KIP_1279], "--print-data-log", kafka=DEFAULT_KAFKA, folder=folder / "tool"),
+    )
+
+
+def test_what_was_written_has_what_is_to_be_compared(written):
+    for topic in TOPICS:
+        h = batches.scan(written.files(topic, "log")).headers
+        side, codec = topic.split("-")
+        assert len(written.files(topic, "log")) > 1
+        assert {codecs.NAMES[int(c)] for c in h.codec[h.control == layout.DATA]} == (
+            {codec} if side == "broker" else {codec, *ACROSS}
+        )
+        assert set(h.control.tolist()) == {layout.DATA, layout.COMMIT, layout.ABORT}
+        assert set(h.log_append_time[h.control == layout.DATA].tolist()) == {side == "broker"}
+        assert {bool(t) for t in h.transactional[h.producer_id >= 0]} == {True, False}
+        assert len({int(p) for p in h.producer_id}) > 3
+        assert written.stable[topic, 0] < written.high[topic, 0]
+        assert [bool(written.files(topic, ending)) for ending in ENDINGS] == [True] * 3
+
+
+def test_every_header_field_is_what_the_tool_says(written):
+    compared = 0
+    for path, dumped in of_logs(written):
+        log = batches.scan([path])
+        assert not log.damage
+        for row, told in enumerate(dumped.batches):
+            assert_same([told], [as_told(log.headers, row)])
+        assert len(log.headers) == len(dumped.batches)
+        by_the_slow_one = list(reference.batches(path.read_bytes()))
+        assert_same([without_place(told) for told in dumped.batches], [slowly_told(batch) for batch in by_the_slow_one])
+        compared += len(dumped.batches)
+    assert compared > 300
+
+
+def test_every_record_is_what_the_tool_says(written):
+    for path, dumped in of_logs(written):
+        for batch, told in zip(reference.batches(path.read_bytes()), dumped.records, strict=True):
+            assert_same(told, [record_told(batch, record) for record in reference.records(batch)])
+
+
+def test_what_control_records_say_is_what_the_tool_says(written):
+    seen = set()
+    for path, dumped in of_logs(written):
+        control = batches.scan([path]).headers.control.tolist()
+        for kind, told in zip(control, dumped.records, strict=True):
+            if kind != layout.DATA:
+                (only,) = told
+                seen.add((kind, only["rest"]))
+    names = {layout.COMMIT: " endTxnMarker: COMMIT coordinatorEpoch: 0", layout.ABORT: " endTxnMarker: ABORT coordinatorEpoch: 0"}
+    assert seen == set(names.items()) | {(layout.OTHER_CONTROL, " controlType: UNKNOWN(7)")}
+
+
+def test_the_fast_decoder_reads_the_same_records_as_the_slow_one(written):
+    for path, _ in of_logs(written):
+        log = batches.scan([path])
+        columns, damage = records.decode(log)
+        assert not damage
+        slow = [
+            (i, r) for i, b in enumerate(reference.batches(path.read_bytes())) if not b.is_control for r in reference.records(b)
+        ]
+        assert columns.batch.tolist() == [i for i, _ in slow]
+        assert columns.offset.tolist() == [r.offset for _, r in slow]
+        assert columns.timestamp.tolist() == [r.timestamp for _, r in slow]
+        assert columns.digest.tolist() == [reference.digest(r) for _, r in slow]
+        assert list(zip(columns.uid.tolist(), columns.operation.tolist(), strict=True)) == [
+            reference.identity(r) for _, r in slow
+        ]
+
+
+def test_consumers_get_the_records_that_we_read(written):
+    for topic in TOPICS:
+        log = written.log(topic)
+        every = [got(b, r) for p in written.files(topic, "log") for b in reference.batches(p.read_bytes()) for r in data_of(b)]
+        assert_same([consumed_as(m) for m in written.uncommitted[topic]], every)
+        shown = [e for e, visible in zip(every, log.visible.tolist(), strict=True) if visible and e[0] < written.stable[topic, 0]]
+        assert_same([consumed_as(m) for m in written.committed[topic]], shown)
+        assert len(shown) < len(every)
+
+
+def test_the_last_stable_offset_is_what_the_broker_said(written):
+    for topic in TOPICS:
+        log = written.log(topic)
+        assert log.replica.end == written.high[topic, 0]
+        assert recompute(log, written.high[topic, 0]) == log.stable == written.stable[topic, 0]
+
+
+def test_aborted_transactions_are_those_of_the_transaction_index(written):
+    for topic in TOPICS:
+        log = written.log(topic)
+        every = log.transactions
+        ours = [
+            {
+                "version": "0",
+                "producerId": str(every.producer_id[i]),
+                "firstOffset": str(every.first[i]),
+                "lastOffset": str(every.marker[i]),
+                "lastStableOffset": str(recompute(log, int(every.marker[i]) + 1)),
+            }
+            for i in sorted(range(len(every)), key=lambda i: int(every.marker[i]))
+            if every.marker[i] != logs.NOWHERE and not every.committed[i]
+        ]
+        told = [entry for path in written.files(topic, "txnindex") for entry in written.dumped[path].entries]
+        assert told == ours
+        assert len(ours) > 2
+
+
+def test_producer_states_are_those_of_the_snapshots(written):
+    for topic in TOPICS:
+        snapshots = written.files(topic, "snapshot")
+        for path in snapshots:
+            told = {entry["producerId"]: entry for entry in written.dumped[path].entries}
+            assert told == states(batches.scan(written.files(topic, "log")), int(path.stem))
+        assert int(snapshots[-1].stem) == written.high[topic, 0]
+
+
+def assert_same(kafka: Sequence[object], ours: Sequence[object]) -> None:
+    """Says in one line where two lists part; pytest takes minutes to compare long values letter by letter."""
+    parted = next((n for n, (one, other) in enumerate(zip(kafka, ours, strict=False)) if one != other), None)
+    if parted is not None:
+        pytest.fail(f"at {parted} Kafka has {str(kafka[parted])[:1000]} and we have {str(ours[parted])[:1000]}", pytrace=False)
+    assert len(kafka) == len(ours)
+
+
+def of_logs(written: Written) -> Iterator[tuple[Path, Dumped]]:
+    return ((path, dumped) for path, dumped in written.dumped.items() if path.suffix == ".log")
+
+
+def as_told(h: Headers, row: int) -> Fields:
+    """One header of ours in the tool's words."""
+    horizon = f"OptionalLong[{h.base_timestamp[row]}]" if h.attributes[row] & 0x40 else "OptionalLong.empty"
+    return {
+        "baseOffset": str(h.base_offset[row]),
+        "lastOffset": str(h.last_offset[row]),
+        "count": str(h.count[row]),
+        "baseSequence": str(h.base_sequence[row]),
+        "lastSequence": str(h.last_sequence[row]),
+        "producerId": str(h.producer_id[row]),
+        "producerEpoch": str(h.producer_epoch[row]),
+        "partitionLeaderEpoch": str(h.leader_epoch[row]),
+        "isTransactional": str(bool(h.transactional[row])).lower(),
+        "isControl": str(bool(h.control[row] != layout.DATA)).lower(),
+        "deleteHorizonMs": horizon,
+        "position": str(h.position[row]),
+        "LogAppendTime" if h.log_append_time[row] else "CreateTime": str(h.max_timestamp[row]),
+        "size": str(h.length[row]),
+        "magic": "2",
+        "compresscodec": codecs.NAMES[int(h.codec[row])],
+        "crc": str(h.crc[row]),
+        "isvalid": str(bool(h.crc_ok[row])).lower(),
+    }
+
+
+def slowly_told(batch: reference.Batch) -> Fields:
+    """The same of the slow decoder, which does not know where a batch is."""
+    horizon = f"OptionalLong[{batch.base_timestamp}]" if batch.attributes & 0x40 else "OptionalLong.empty"
+    return {
+        "baseOffset": str(batch.base_offset),
+        "lastOffset": str(batch.last_offset),
+        "count": str(batch.count),
+        "baseSequence": str(batch.base_sequence),
+        "lastSequence": str(batch.last_sequence),
+        "producerId": str(batch.producer_id),
+        "producerEpoch": str(batch.producer_epoch),
+        "partitionLeaderEpoch": str(batch.leader_epoch),
+        "isTransactional": str(batch.transactional).lower(),
+        "isControl": str(batch.is_control).lower(),
+        "deleteHorizonMs": horizon,
+        time_type(batch): str(batch.max_timestamp),
+        "size": str(batch.length),
+        "magic": str(batch.magic),
+        "compresscodec": codecs.NAMES[batch.codec],
+        "crc": str(batch.crc),
+        "isvalid": str(batch.crc_ok).lower(),
+    }
+
+
+def without_place(told: Fields) -> Fields:
+    return {name: value for name, value in told.items() if name != "position"}
+
+
+def time_type(batch: reference.Batch) -> str:
+    return "LogAppendTime" if batch.attributes & layout.LOG_APPEND_TIME else "CreateTime"
+
+
+def record_told(batch: reference.Batch, record: reference.Record) -> Fields:
+    """One record of ours in the tool's words."""
+    sequence = -1 if batch.base_sequence < 0 else (batch.base_sequence + record.offset - batch.base_offset) % 2**31
+    return {
+        "offset": str(record.offset),
+        "type": time_type(batch),
+        "timestamp": str(record.timestamp),
+        "key_size": str(-1 if record.key is None else len(record.key)),
+        "value_size": str(-1 if record.value is None else len(record.value)),
+        "sequence": str(sequence),
+        "headers": ",".join(name.decode() for name, _ in record.headers),
+        "rest": _marker(record) if batch.is_control else _content(record),
+    }
+
+
+def _content(record: reference.Record) -> str:
+    key = "" if record.key is None else f" key: {record.key.decode()}"
+    return key if record.value is None else f"{key} payload: {record.value.decode()}"
+
+
+def _marker(record: reference.Record) -> str:
+    """KIP-98: key = version i16, type i16; the value of an end marker = version i16, coordinator epoch i32."""
+    assert record.key is not None
+    _, kind = struct.unpack(">hh", record.key)
+    if kind not in (layout.ABORT, layout.COMMIT):
+        return f" controlType: UNKNOWN({kind})"
+    assert record.value is not None
+    _, coordinator_epoch = struct.unpack(">hi", record.value[:6])
+    return f" endTxnMarker: {'COMMIT' if kind == layout.COMMIT else 'ABORT'} coordinatorEpoch: {coordinator_epoch}"
+
+
+def data_of(batch: reference.Batch) -> list[reference.Record]:
+    return [] if batch.is_control else reference.records(batch)
+
+
+def got(batch: reference.Batch, record: reference.Record) -> tuple[object, ...]:
+    kind = 2 if batch.attributes & layout.LOG_APPEND_TIME else 1
+    headers = [(name.decode(), value) for name, value in record.headers]
+    return record.offset, (kind, record.timestamp), record.key, record.value, headers, batch.leader_epoch
+
+
+def consumed_as(message: Message) -> tuple[object, ...]:
+    headers = list(message.headers() or ())
+    return message.offset(), message.timestamp(), message.key(), message.value(), headers, message.leader_epoch()
+
+
+def states(log: Log, end: int) -> dict[str, Fields]:
+    """What a broker knows of each producer when its log ends at an offset, in the tool's words (ProducerStateManager)."""
+    h = log.headers
+    found: dict[int, Fields] = {}
+    for row in range(len(h)):
+        pid, epoch = int(h.producer_id[row]), int(h.producer_epoch[row])
+        if pid < 0 or h.last_offset[row] >= end:
+            continue
+        empty = {"producerId": str(pid), "coordinatorEpoch": "-1", "currentTxnFirstOffset": "OptionalLong.empty"}
+        state = found.setdefault(pid, empty)
+        if state.get("producerEpoch") != str(epoch):
+            for name in LAST_BATCH:
+                state.pop(name, None)
+        state |= {"producerEpoch": str(epoch), "lastTimestamp": str(h.max_timestamp[row])}
+        if h.control[row] != layout.DATA:
+            state |= {"currentTxnFirstOffset": "OptionalLong.empty", "coordinatorEpoch": "0"}
+            continue
+        if h.transactional[row] and state["currentTxnFirstOffset"] == "OptionalLong.empty":
+            state["currentTxnFirstOffset"] = f"OptionalLong[{h.base_offset[row]}]"
+        last = (h.base_sequence, h.last_sequence, h.last_offset, h.last_offset - h.base_offset)
+        state |= {name: str(column[row]) for name, column in zip(LAST_BATCH, last, strict=True)}
+    # The file has one time for both.
+    return {str(pid): state | {"timestamp": state["lastTimestamp"]} for pid, state in found.items()}

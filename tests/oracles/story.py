@@ -1,0 +1,238 @@
+"""Who wrote what of a partition, and when which cluster's log was cut: told with one list entry per offset.
+
+`owners[o]` is (cluster, time from which it was its own) of offset o. A promotion gives a cluster the rest of its list; who
+follows another has that one's list; a reversal cuts where two lists differ first. The last entry stands for all behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.oracles.plain import NEVER, Plain, PlainLog
+
+Owner = tuple[str, int]
+
+
+@dataclass(slots=True, eq=False)
+class PlainLife:
+    """A cluster's log between two cuts. `sources[o]` is where offset o was mirrored from, empty where it is the cluster's own."""
+
+    cluster: str
+    number: int
+    began: int
+    ended: int
+    cut: int
+    before: str
+    lost: int | None
+    owners: list[Owner]
+    sources: list[str]
+    earlier: list[int]
+
+    @property
+    def last(self) -> bool:
+        return self.ended == NEVER
+
+    def _at(self, offset: int) -> int:
+        return max(0, min(offset, len(self.owners) - 1))
+
+    def owner(self, offset: int) -> str:
+        return self.owners[self._at(offset)][0]
+
+    def native(self, offset: int) -> bool:
+        return not self.sources[self._at(offset)]
+
+    def eras(self) -> list[tuple[int, int, Owner, str]]:
+        """(start, end, owner, source) of each stretch."""
+        edges = [o for o in range(len(self.owners)) if o == 0 or self.owners[o] != self.owners[o - 1]]
+        ends = [*edges[1:], NEVER]
+        return [(s, e, self.owners[s], self.sources[s]) for s, e in zip(edges, ends, strict=True)]
+
+
+@dataclass(slots=True, eq=False)
+class PlainCrossing:
+    """What one mirror brought over one link: offsets [start, end) of the destination."""
+
+    source: str
+    destination: str
+    start: int
+    end: int
+    began: int
+    promotion: Any
+    source_life: int
+    far: int = 0
+
+
+class Story:
+    """The lives of every cluster's log, and what crossed every link."""
+
+    def __init__(self, plain: Plain) -> None:
+        self._plain = plain
+        self._size = _size(plain)
+        self._own: dict[str, list[Owner]] = {}
+        self._follows: dict[str, str] = {}
+        self._followed: dict[str, str] = {}
+        self._lost: dict[str, int] = {}
+        self._began: dict[str, int] = {}
+        self._open: list[PlainCrossing] = []
+        self.lives: dict[str, list[PlainLife]] = {}
+        self.crossings: list[PlainCrossing] = []
+        self.ended: dict[Owner, int] = {}
+        self._tell()
+
+    def _owners(self, cluster: str) -> list[Owner]:
+        source = self._follows.get(cluster)
+        if source is None:
+            return self._own.get(cluster, [(cluster, 0)] * self._size)
+        through = self._owners(source)
+        return through if self._plain.keeps else [through[0]] * self._size
+
+    def _tell(self) -> None:
+        view = self._plain.view
+        for source, destination in self._plain.hops:
+            self._follow(source, destination, 0, 0)
+        steps: list[tuple[int, int, Any]] = [(p.time, 0, p) for p in view.promotions]
+        steps += [(w.start, 1, w) for w in view.windows if w.fault == "mirror-reverse" and w.took_place]
+        for time, kind, step in sorted(steps, key=lambda s: s[:2]):
+            if kind == 0:
+                self._promote(step)
+                continue
+            old, new = step.target.split("->")
+            if any(p.cluster == new and p.source == old and p.time <= time for p in view.promotions):
+                self._turn_back(new, old, step)
+        known = [self._plain.home, *(d for _, d in self._plain.hops), *(p.cluster for p in view.promotions)]
+        for cluster in dict.fromkeys(known):
+            self._close(cluster, NEVER, NEVER, "")
+        for crossing in self._open:
+            if crossing.source in self.lives:
+                crossing.source_life = len(self.lives[crossing.source]) - 1
+                self.crossings.append(crossing)
+        self.crossings.sort(key=lambda c: (c.began, c.source, c.destination))
+        self._strangers()
+
+    def _strangers(self) -> None:
+        """Clusters to which no link leads: nothing there is their own."""
+        plain = self._plain
+        seen = {x.cluster for rows in (plain.replicas, plain.sends, plain.reads) for x in rows} | plain.marks.keys()
+        for cluster in seen - self.lives.keys():
+            owners, sources = [(plain.home, 0)] * self._size, [plain.home] * self._size
+            self.lives[cluster] = [PlainLife(cluster, 0, 0, NEVER, NEVER, "", None, owners, sources, [])]
+
+    def _follow(self, source: str, destination: str, start: int, time: int) -> None:
+        self._follows.setdefault(destination, source)
+        self._followed[destination] = source
+        self._open.append(PlainCrossing(source, destination, start, NEVER, time, None, 0))
+
+    def _promote(self, promotion: Any) -> None:
+        cluster, owners, offset = promotion.cluster, self._owners(promotion.cluster), promotion.offset
+        if cluster not in self._follows and owners[-1][0] == cluster:
+            offset = min(offset, owners.index(owners[-1]))
+        self._own[cluster] = owners[:offset] + [(cluster, promotion.time)] * (self._size - offset)
+        self._follows.pop(cluster, None)
+        if promotion.kind == "forced":
+            self._lost.setdefault(promotion.source, promotion.fault_time)
+        last = self._owners(promotion.source)[-1]
+        if last[0] == promotion.source:
+            self.ended.setdefault(last, promotion.fault_time)
+        for crossing in [c for c in self._open if c.destination == cluster]:
+            self._open.remove(crossing)
+            crossing.end, crossing.promotion = offset, promotion
+            crossing.source_life = len(self.lives.get(crossing.source, []))
+            self.crossings.append(crossing)
+
+    def _turn_back(self, source: str, destination: str, window: Any) -> None:
+        ours, theirs = self._owners(destination), self._owners(source)
+        cut = next((o for o in range(self._size) if ours[o] != theirs[o]), NEVER)
+        self._close(destination, window.start, cut, f"1-{window.id}")
+        self._began[destination] = window.end
+        self._follows.pop(destination, None)
+        self._follow(source, destination, cut, window.end)
+
+    def _close(self, cluster: str, ended: int, cut: int, before: str) -> None:
+        mine = self.lives.setdefault(cluster, [])
+        owners = list(self._owners(cluster))
+        sources = [self._source(cluster, owners, offset) for offset in range(self._size)]
+        earlier = [life.cut for life in mine]
+        began, lost = self._began.get(cluster, 0), self._lost.pop(cluster, None)
+        mine.append(PlainLife(cluster, len(mine), began, ended, cut, before, lost, owners, sources, earlier))
+
+    def _source(self, cluster: str, owners: list[Owner], offset: int) -> str:
+        if owners[offset][0] == cluster:
+            return ""
+        first = owners.index(owners[offset])
+        # What was there before the last cut had come the way it had come.
+        for life in reversed(self.lives.get(cluster, [])):
+            if first < life.cut and life.owners[first][0] == owners[first][0] and life.owners.index(life.owners[first]) == first:
+                return life.sources[first]
+        return self._followed.get(cluster, owners[offset][0])
+
+    def every(self) -> list[PlainLife]:
+        return [life for _, mine in sorted(self.lives.items()) for life in mine]
+
+    def number_at(self, cluster: str, time: int) -> int:
+        return max((life.number for life in self.lives[cluster] if life.began <= time), default=0)
+
+    def log(self, life: PlainLife) -> PlainLog | None:
+        """The log that shows a life: of one that was cut, what was captured of it, next to when it was lost."""
+        if life.last:
+            return self._plain.final(life.cluster)
+        mine = [r for r in self._plain.earlier if r.cluster == life.cluster]
+        if life.lost is not None:
+            taken = [r for r in mine if life.lost <= r.captured <= life.ended]
+            if taken:
+                return min(taken, key=lambda r: r.captured)
+        return self.before_cut(life)
+
+    def before_cut(self, life: PlainLife) -> PlainLog | None:
+        mine = [r for r in self._plain.earlier if r.cluster == life.cluster]
+        taken = [r for r in mine if r.moment == life.before] or [r for r in mine if life.began <= r.captured <= life.ended]
+        return max(taken, key=lambda r: r.captured, default=None)
+
+    def source_log(self, crossing: PlainCrossing) -> PlainLog | None:
+        mine = self.lives[crossing.source]
+        return self.log(mine[crossing.source_life]) or self.log(mine[-1])
+
+    def sends(self, life: PlainLife) -> list[Any]:
+        mine = [s for s in self._plain.sends if s.cluster == life.cluster]
+        return [s for s in mine if self.number_at(s.cluster, s.invoked) == life.number]
+
+    def reads(self, life: PlainLife) -> list[Any]:
+        mine = [r for r in self._plain.reads if r.cluster == life.cluster]
+        return [r for r in mine if (life.number == 0 or r.time >= life.began) and r.returned <= life.ended]
+
+    def marks(self, life: PlainLife) -> list[Any]:
+        mine = self._plain.marks.get(life.cluster, [])
+        if life.last and life.number == 0:
+            return mine
+        return [m for m in mine if m.time >= life.began and m.returned <= life.ended]
+
+    def far(self) -> list[PlainCrossing]:
+        """Eras that came over more than one link, as if in one."""
+        found: list[PlainCrossing] = []
+        for cluster, mine in self.lives.items() if self._plain.keeps else ():
+            for start, end, owner, source in mine[-1].eras():
+                theirs = self.lives.get(owner[0], [])
+                wrote = [n for n, life in enumerate(theirs) if (start, owner, "") in [(s, o, x) for s, _, o, x in life.eras()]]
+                if source and source != owner[0] and wrote:
+                    links = self._links(owner[0], start, source)
+                    found.append(PlainCrossing(owner[0], cluster, start, end, owner[1], None, wrote[0], links))
+        return found
+
+    def _links(self, owner: str, start: int, source: str) -> int:
+        links = 1
+        while source != owner and links < len(self.lives):
+            life = self.lives[source][-1]
+            source, links = life.sources[life._at(start)] or life.owner(start), links + 1
+        return links
+
+
+def _size(plain: Plain) -> int:
+    """More than any offset that anybody speaks of."""
+    ends = [r.end for r in (*plain.replicas, *plain.earlier)] + [p.offset for p in plain.view.promotions]
+    ends += [o for s in plain.sends for o in s.offsets] + [o for r in plain.reads for o in r.offsets]
+    return max([*ends, 0]) + 3
+
+
+def kept(life: PlainLife, offset: int) -> bool:
+    """Whether this life answers for an offset: one that was cut only for what was behind the cut, or nowhere."""
+    return life.last or not 0 <= offset < life.cut
