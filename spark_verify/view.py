@@ -161,7 +161,9 @@ class Send:
 
     `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for. `offsets[i]` is the
     acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where
-    the client was told for certain that it was not written.
+    the client was told for certain that it was not written. Where it was made from other records, `inputs[i]` is the offset of the
+    one that record i was made from, in the partition (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]`
+    its payload id, and `position` what was to be committed for `group` in the same transaction.
     """
 
     number: int
@@ -180,6 +182,12 @@ class Send:
     first_uid: int
     offsets: Ints
     refused: Bools
+    group: str = ""
+    input_topic: str = ""
+    input_partition: int = -1
+    position: int = -1
+    inputs: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    input_uids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

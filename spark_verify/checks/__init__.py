@@ -33,6 +33,7 @@ from spark_verify.checks import (
     truncation_accounting,
     uncommitted_read,
     unseen,
+    write_cycles,
 )
 from spark_verify.checks.base import Check
 
@@ -50,6 +51,7 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
             provenance.CHECK,
             commit_aborted.CHECK,
             torn_transaction.CHECK,
+            write_cycles.CHECK,
             read_committed_visibility.CHECK,
             aborted_read.CHECK,
             uncommitted_read.CHECK,

@@ -1,0 +1,95 @@
+"""write-cycles: the smallest histories."""
+
+from dataclasses import replace
+
+import pytest
+from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, ints, places, view
+
+from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Clue
+from spark_verify.checks.write_cycles import components
+from topologies import parse
+
+NAME = "write-cycles"
+A = Log("A").data(1, 2, 3, 4)
+
+
+def made(*uids, of, **rest):
+    """A transaction that wrote some records, each made from one that it read."""
+    return replace(commit(*uids, **rest), input_uids=ints(*of))
+
+
+ACCEPTED = {
+    "a relay": (view([A], sends=[commit(1, acked=0), made(2, of=[1], acked=1), made(3, of=[2], acked=2)]), {"A/native": 2}),
+    "two that read the same": (view([A], sends=[made(2, of=[1]), made(3, of=[1])]), {"A/native": 2}),
+    "made from two of a third": (view([A], sends=[made(1, of=[8]), made(2, of=[1]), made(3, 4, of=[1, 2])]), {"A/native": 3}),
+    "a circle of which one never was": (view([A], sends=[made(1, of=[2]), made(2, of=[1], ending="abort")]), {"A/native": 1}),
+    "nobody reads": (view([A], sends=[commit(1, acked=0)]), {}),
+}
+REJECTS = {
+    "write-cycle": Rejected(view=view([A], sends=[made(1, of=[2], acked=0), made(2, of=[1], acked=1)]), cluster="A", offset=0),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def test_a_circle_is_told_step_by_step():
+    chain = [made(1, of=[3], acked=0), made(2, of=[1], acked=1), made(3, of=[2], acked=2), made(4, of=[3, 3], acked=3)]
+    (found,) = findings(NAME, view([A], sends=chain))
+    assert found.evidence == {
+        "transactions": 3,
+        "operation": 1,
+        "circle": [
+            {"wrote": 1, "uid": 1, "read_by": 2},
+            {"wrote": 2, "uid": 2, "read_by": 3},
+            {"wrote": 3, "uid": 3, "read_by": 1},
+        ],
+    }
+
+
+def test_a_transaction_that_read_what_it_wrote_itself():
+    (found,) = findings(NAME, view([A], sends=[made(1, 2, of=[9, 1], acked=0)]))
+    assert (found.offset, found.evidence["circle"]) == (0, [{"wrote": 1, "uid": 1, "read_by": 1}])
+
+
+def test_one_of_unknown_outcome_counts():
+    assert places(NAME, view([A], sends=[made(1, of=[2], acked=0, outcome="info"), made(2, of=[1])])) == [("write-cycle", "A", 0)]
+
+
+def test_circles_are_closed_over_partitions_and_clusters():
+    check = REGISTRY[NAME]
+    one = check.kernel(view([A], sends=[made(1, of=[2], acked=5)]))
+    other = check.kernel(view([A], topic="A.u", sends=[made(2, of=[1], cluster="B")]))
+    clues = [
+        replace(f, topic=topic, partition=1)
+        for topic, found in (("A.t", one), ("A.u", other))
+        for f in found
+        if isinstance(f, Clue)
+    ]
+    assert [(c.topic, c.partition, c.found.cluster, c.found.offset) for c in check.combine(clues)] == [("A.t", 1, "A", 5)]
+
+
+def test_components():
+    edges = {1: {2: 0}, 2: {3: 0, 4: 0}, 3: {1: 0}, 4: {5: 0}, 5: {4: 0, 6: 0}, 6: {}}
+    assert sorted(sorted(c) for c in components(edges)) == [[1, 2, 3], [4, 5], [6]]
+    long = {n: {n + 1: 0} for n in range(20_000)} | {20_000: {0: 0}}
+    assert [len(c) for c in components(long)] == [20_001]
+
+
+@pytest.mark.parametrize(("kinds", "due"), [(["relay"], {("A", "native")}), (["transactional", "readers"], set())])
+def test_it_is_due_where_a_workload_reads_inside_of_its_transactions(kinds, due):
+    scenario = Scenario(
+        name="s", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="mm2"), schedule=(),
+        workloads=tuple(WorkloadSpec(kind=kind, home="A") for kind in kinds),
+    )  # fmt: skip
+    assert REGISTRY[NAME].due_at(scenario, []) == due
