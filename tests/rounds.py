@@ -223,6 +223,7 @@ def round_trip() -> Made:
         *_fault(20, 30, "reverse", "mirror-reverse", "A->B", restores=True),
         _event(22, "captured", "A", moment=BEFORE, replicas=1),
         _event(25, "truncation", "B->A", **cut),
+        _event(26, "mirror-started", "B->A", mirror="shadow", options={}, seconds=1.0),
         *_fault(40, 45, "home", "failover-planned", "B->A", restores=False),
         *_failover(41, "B->A", "planned", 40, HOME, []),
         _event(90, "captured", "A", moment=END, replicas=1),
