@@ -24,6 +24,7 @@ TRIGGER_DEADLINE = 60.0
 FOLLOWS_WITHIN = 600.0
 """Seconds that a fault waits for the one it follows, which has deadlines of its own."""
 REVERSE = "mirror-reverse"
+KILL = "mirror-kill"
 
 
 class Watcher(Protocol):
@@ -51,7 +52,7 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
     for spec in schedule:
         if spec.fault.startswith("failover-"):
             _check_nothing_revived(spec, schedule, before)
-        if spec.fault.startswith("failover-") or spec.fault == REVERSE:
+        if spec.fault.startswith("failover-") or spec.fault in (REVERSE, KILL):
             _check_reversed(spec, before[spec.id], topology)
 
 
@@ -75,7 +76,7 @@ def _check_nothing_revived(failover: FaultSpec, schedule: Sequence[FaultSpec], b
     """
     source = failover.target.split("->")[0]
     for spec in schedule:
-        mirror = spec.fault == "mirror-kill" and spec.target == failover.target
+        mirror = spec.fault == KILL and spec.target == failover.target
         broker = failover.fault == "failover-forced" and spec.target.startswith(f"{source}/")
         if not (mirror or broker) or spec in before[failover.id] or _reversed_between(failover, before[spec.id]):
             continue
@@ -96,7 +97,7 @@ def _reversed_between(failover: FaultSpec, before: Sequence[FaultSpec]) -> bool:
 
 
 def _check_reversed(spec: FaultSpec, before: Sequence[FaultSpec], topology: Topology) -> None:
-    """Refuses to fail over a mirror that there is not, and to reverse one that has not failed over. Raises InputError."""
+    """Refuses to fail over or kill a mirror that there is not, and to reverse one that has not failed over. Raises InputError."""
     turned = "->".join(reversed(spec.target.split("->")))
     alive, over = any(link.name == spec.target for link in topology.links), False
     for other in reversed(before):
@@ -109,8 +110,9 @@ def _check_reversed(spec: FaultSpec, before: Sequence[FaultSpec], topology: Topo
             f"fault {spec.id!r} reverses the mirror of {spec.target}, which has not failed over then; let it follow a failover"
         )
     if spec.fault != REVERSE and not alive:
+        does = "kills the mirror of" if spec.fault == KILL else "fails over"
         raise InputError(
-            f"fault {spec.id!r} fails over {spec.target}, which nothing mirrors then; let it follow a {REVERSE} of {turned}"
+            f"fault {spec.id!r} {does} {spec.target}, which nothing mirrors then; let it follow a {REVERSE} of {turned}"
         )
 
 

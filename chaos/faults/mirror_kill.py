@@ -4,6 +4,8 @@ Breaks    replication between a write to the destination and the commit of the p
           noted is written again.
 Bite      the worker was alive before and its process is gone.
 Heal      the worker runs and records go through again.
+
+After a reversal (`mirror-reverse`) the mirror is the one of the reverse link.
 """
 
 from __future__ import annotations
@@ -36,9 +38,10 @@ class MirrorKill:
 
     @classmethod
     def applies_to(cls, target: str, topology: Topology) -> str | None:
-        if any(link.name == target for link in topology.links):
+        links = [link.name for link in topology.links]
+        if target in links or "->".join(reversed(target.split("->"))) in links:
             return None
-        return f"{target!r} has no mirror; mirrors run on {', '.join(link.name for link in topology.links) or 'no link'}"
+        return f"{target!r} has no mirror; mirrors run on {', '.join(links) or 'no link'}, and back once they are reversed"
 
     def inject(self) -> None:
         self._alive_before = self._mirror.alive

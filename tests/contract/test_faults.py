@@ -131,9 +131,9 @@ def test_broker_faults_take_brokers(name: str) -> None:
     assert FAULTS[name].applies_to("A->B", PAIR)
 
 
-def test_a_mirror_is_killed_on_links_of_the_topology_only() -> None:
-    assert FAULTS["mirror-kill"].applies_to("A->B", PAIR) is None
-    assert FAULTS["mirror-kill"].applies_to("B->A", PAIR)
+def test_a_mirror_is_killed_on_links_of_the_topology_and_their_reverses() -> None:
+    assert [FAULTS["mirror-kill"].applies_to(target, PAIR) for target in ("A->B", "B->A")] == [None] * 2
+    assert FAULTS["mirror-kill"].applies_to("A->C", PAIR)
 
 
 @pytest.mark.parametrize("name", LINK_FAULTS)

@@ -1,8 +1,9 @@
-"""mirror-kill on a real MirrorMaker 2 worker: its process is seen to be gone, and records go through again after the heal."""
+"""mirror-kill on real mirrors: the process is seen to be gone, and records go through again after the heal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -15,6 +16,7 @@ from harness.model.protocols import Mirror, World
 from harness.model.scenario import FaultSpec, MirrorSpec
 from harness.rundir import EventLog
 from harness.runtimes import runtime
+from tests.shadows import TOPIC, drained, ends, make_topic, own_write, shadow
 from topologies import parse
 
 pytestmark = pytest.mark.integration
@@ -46,3 +48,38 @@ def test_the_worker_dies_and_comes_back(world: World) -> None:
     assert (bite.bit, bite.measured, alive) == (True, {"before": "alive", "during": "gone"}, False)
     assert mirror.alive
     assert fault.heal() == checked
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A->B")
+def test_the_shadow_of_a_reversed_link_dies_and_comes_back(linkflap_deployment) -> None:
+    up = linkflap_deployment
+    make_topic(up, "A")
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    assert [own_write(up.clusters["A"].bootstrap) for _ in range(3)] == [0, 1, 2]
+    drained(mirror)
+    mirror.stop()
+    mirrors: dict[str, Mirror] = {"A->B": mirror}
+    here = SimpleNamespace(
+        deployment=up,
+        mirrors=mirrors,
+        recorder=mirror._recorder,
+        stopping=False,
+        take_up=lambda one: mirrors.update({one.link.name: one}),
+        capture=lambda moment, cluster: None,
+    )
+    reverse = FAULTS["mirror-reverse"](FaultSpec(id="back", fault="mirror-reverse", target="A->B", at=0, duration=0), here)
+    reverse.inject()
+    assert reverse.bite().bit
+    fault = FAULTS["mirror-kill"](replace(KILL, target="B->A"), here)
+    fault.inject()
+    try:
+        assert fault.bite().bit
+        assert own_write(up.clusters["B"].bootstrap) == 3
+    finally:
+        assert fault.heal() == ["mirror B->A alive, records go through"]
+    drained(mirrors["B->A"])
+    assert reverse.heal()
+    mirrors["B->A"].stop()
+    assert ends(up, "A", places=[(TOPIC, 0)]) == {(TOPIC, 0): 4} == ends(up, "B", places=[(TOPIC, 0)])

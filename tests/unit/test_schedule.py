@@ -18,6 +18,7 @@ from topologies import parse
 CUT = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=0.0)
 AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=1.0, duration=0.0)
 REVERSE = FaultSpec(id="reverse", fault="mirror-reverse", target="A->B", at=1.0, duration=0.0, when="after:away")
+CRASH = FaultSpec(id="crash", fault="mirror-kill", target="B->A", at=0.0, duration=1.0)
 HOME = FaultSpec(id="home", fault="failover-planned", target="B->A", at=1.0, duration=0.0, when="after:reverse")
 
 
@@ -25,7 +26,7 @@ HOME = FaultSpec(id="home", fault="failover-planned", target="B->A", at=1.0, dur
     ("specs", "says"),
     [
         ([CUT, CUT], "two faults of the schedule are called 'cut'"),
-        ([replace(CUT, fault="link-snip")], "unknown kind 'link-snip'; known are broker-kill"),
+        ([replace(CUT, fault="link-snip")], "unknown kind 'link-snip'; known are broker-"),
         ([replace(CUT, when="full-moon")], "waits for unknown 'full-moon'; known are always"),
         ([replace(CUT, target="A->C")], "cannot be applied to 'A->C'"),
         ([replace(CUT, options={"rate": 3})], "no option 'rate'"),
@@ -50,6 +51,10 @@ HOME = FaultSpec(id="home", fault="failover-planned", target="B->A", at=1.0, dur
         ([replace(HOME, when="always")], "fails over B->A, which nothing mirrors then; let it follow a mirror-reverse of A->B"),
         ([AWAY, replace(HOME, when="after:away")], "which nothing mirrors then"),
         ([AWAY, replace(AWAY, id="again", when="after:away")], "which nothing mirrors then"),
+        ([CRASH], "kills the mirror of B->A, which nothing mirrors then; let it follow a mirror-reverse of A->B"),
+        ([AWAY, replace(CRASH, when="after:away")], "kills the mirror of B->A, which nothing mirrors then"),
+        ([AWAY, REVERSE, replace(CRASH, target="A->B", when="after:reverse")], "kills the mirror of A->B, which nothing mirrors"),
+        ([AWAY, REVERSE, HOME, replace(CRASH, when="after:reverse")], "would start B->A again"),
         ([replace(REVERSE, when="always")], "which has not failed over then"),
         ([AWAY, REVERSE, replace(REVERSE, id="again", when="after:reverse")], "which has not failed over then"),
         ([AWAY, FaultSpec(id="kill", fault="broker-kill", target="A/1", at=0, duration=1, when="after:away")], "would start A/1"),
@@ -71,6 +76,8 @@ def test_rounds_of_ping_pong_can_be_played_and_what_was_reversed_may_be_broken_a
     schedule.check([AWAY, REVERSE, HOME, *again[:2]], parse("A->B"))
     schedule.check([AWAY, REVERSE, HOME, again[2]], parse("A->B"))
     schedule.check([replace(AWAY, when="after:crash"), again[3]], parse("A->B"))
+    reverse_dies = [replace(CRASH, when="after:reverse"), replace(HOME, when="after:crash")]
+    schedule.check([AWAY, REVERSE, *reverse_dies], parse("A->B"))
 
 
 def test_a_fault_that_follows_another_is_described_so():
