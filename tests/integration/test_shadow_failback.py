@@ -9,13 +9,14 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from harness.mirrors import make_mirror
 from harness.mirrors.shadow.steps import PAUSE_AT, TAKING_OVER
 from harness.model.errors import InputError, SetupError
 from harness.model.scenario import MirrorSpec
 from harness.model.side_by_side import side_by_side
 from harness.model.wait import until
 from harness.wire.offsets import quiet
-from tests.integration.test_shadow import PLACES, SAME, TOPIC, Writer, drained, ends, headers, own_write, shadowed
+from tests.integration.test_shadow import PLACES, SAME, TOPIC, Events, Writer, drained, ends, headers, own_write, shadowed
 from tests.shadow_cells import Shadowed, Sides, forgotten
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
@@ -373,3 +374,50 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
     same_everywhere(linkflap_deployment)
     back.stop()
     assert ends(a.bootstrap) == ends(b.bootstrap)
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A:3->B")
+def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_deployment):
+    """A's brokers come back without the one that had all of what was mirrored, and elect one that had not; it writes on."""
+    a, b = (linkflap_deployment.clusters[name] for name in "AB")
+    admin, place = AdminClient(quiet(a.bootstrap)), (TOPIC, 0)
+    config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+    admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=config)])[TOPIC].result(60)
+    events = Events()
+    mirror = make_mirror(MirrorSpec(kind="shadow"), linkflap_deployment.topology.links[0], linkflap_deployment, events)
+    mirror.start()
+    assert [own_write(a.bootstrap) for _ in range(5)] == list(range(5))
+    a.brokers[2].stop()
+    assert [own_write(a.bootstrap) for _ in range(5)] == list(range(5, 10))
+    drained(mirror)
+    side_by_side(a.brokers[broker].kill for broker in (1, 3))
+    mirror.stop()
+    assert mirror.promotion() == {place: 10}
+    assert [own_write(b.bootstrap) for _ in range(3)] == [10, 11, 12]
+    side_by_side(a.brokers[broker].start for broker in (2, 3))
+    until(lambda: isinstance(own_write(a.bootstrap), int), within=90, what="an unclean election on A")
+    assert headers(a.brokers[2], place)["base_offset"][:6] == list(range(6))
+    refused = mirror.reversed()
+    with pytest.raises(InputError, match=f"{TOPIC}-0 has only what is below offset 5 of what was mirrored up to 10"):
+        refused.start()
+    assert not cuts(events, "B->A")
+    tail = ends(a.bootstrap, places=[place])[place]
+    mirror.spec = MirrorSpec(kind="shadow", options={"failback_point": "epoch"})
+    back = mirror.reversed()
+    back.start()
+    assert cuts(events, "B->A") == {place: (5, tail)}
+    drained(back)
+    wanted = headers(b.brokers[1], place)
+    a.brokers[1].start()  # with what was lost, in the epoch in which it was written
+
+    def same() -> bool:
+        return all([headers(a.brokers[broker], place)[key] for key in SAME] == [wanted[key] for key in SAME] for broker in (1, 2))
+
+    until(same, within=60, every=0.2, what="both replicas of A to have what B has")
+    back.stop()
+    assert back.promotion() == {place: 13}
+    until(lambda: own_write(a.bootstrap) == 13, within=60, what="A to take writes")
+    epochs = headers(a.brokers[2], place)["leader_epoch"]
+    assert epochs == sorted(epochs)
+    assert epochs[13] > epochs[5] > epochs[4], "an epoch and an offset name one batch"
