@@ -83,6 +83,7 @@ def recording(
         *_too_little(counts, reader.run.scenario.minimums, len(operations)),
         *_unread(polls, windows, ended),
         *_behind(reader.events()[0]),
+        *_given_up(reader.events()[0]),
     ]
     return result("recording", {f"run/{name}": count for name, count in counts.items()}, reasons)
 
@@ -122,6 +123,13 @@ def _behind(events: Sequence[Event]) -> Iterator[str]:
         stood = event.kind == "mirror-stopped" and event.data.get("drained") is False
         if stood and event.subject not in ended and not ends & dead:
             yield f"the mirror of {event.subject} had not caught up when the run ended"
+
+
+def _given_up(events: Sequence[Event]) -> Iterator[str]:
+    """Topics that a mirror had to leave: somebody deleted them on one of its sides."""
+    for event in events:
+        if event.kind == "topic-given-up":
+            yield f"the mirror of {event.subject} gave a topic up: {event.data.get('reason')}"
 
 
 def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult:

@@ -315,6 +315,14 @@ def test_a_mirror_that_stood_still_to_the_end_is_unknown(recorded, drained, fail
     assert ("the mirror of A->B had not caught up" in result(judgement, "recording").reason) == told
 
 
+def test_a_topic_that_a_mirror_gave_up_is_unknown(recorded):
+    recorded.event("topic-given-up", LINK, topic="A.t", reason="topic A.t was deleted on the destination of A->B")
+    folder = recorded.close()
+    told = result(verdict_of(folder, looked(folder, "duplicate"), "duplicate"), "recording")
+    assert told.verdict is Verdict.UNKNOWN
+    assert told.reason == "the mirror of A->B gave a topic up: topic A.t was deleted on the destination of A->B"
+
+
 def test_a_mirror_whose_source_was_given_up_need_not_catch_up(recorded):
     recorded.event("promotion", "A->C", cluster="C", topic="A.t", partition=0, offset=3)
     recorded.event("failover", "A->C", kind="forced")
