@@ -73,6 +73,7 @@ class RunPlan:
     budgets: Budgets = field(default_factory=Budgets)
     homes: Mapping[str, str] = field(default_factory=dict)
     recorded: bool = True
+    compacted: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
 
     def judges(self, topic: str) -> bool:
         """Whether a topic is data: one of those whose home was told, or else one that says itself whose it is."""
@@ -85,7 +86,7 @@ class RunPlan:
             promotions=tuple(self.promotions.get((topic, partition), ())), sends=(), reads=(), watermarks={},
             windows=tuple(self.windows), ended=self.ended, truncations=tuple(self.truncations.get((topic, partition), ())),
             stops=tuple(self.stops.get((topic, partition), ())), budgets=self.budgets, at_home=self.homes.get(topic, ""),
-            recorded=self.recorded,
+            recorded=self.recorded, compacted=self.compacted.get((topic, partition), {}),
         )  # fmt: skip
 
 
@@ -120,11 +121,22 @@ def plan(root: Path) -> RunPlan:
         damage=damage,
         homes=reader.run.homes,
         recorded=reader.run.recorded,
+        compacted=_compacted([c.bounds for c in (*replicas, *earlier)]),
     )
 
 
 def _judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
     return topic in homes if homes else is_data(topology, topic)
+
+
+def _compacted(told: Sequence[Bounds]) -> Mapping[Key, Mapping[str, int]]:
+    """Per partition and cluster, how far one of its brokers has compacted the log."""
+    found: dict[Key, dict[str, int]] = defaultdict(dict)
+    for bounds in told:
+        if bounds.compacted > 0:
+            mine = found[bounds.topic, bounds.partition]
+            mine[bounds.cluster] = max(bounds.compacted, mine.get(bounds.cluster, 0))
+    return dict(found)
 
 
 def is_data(topology: Topology, topic: str) -> bool:

@@ -239,7 +239,8 @@ class Window:
 class PartitionView:
     """One (run, topic, partition). `groups` are sampled committed offsets of groups, by time.
 
-    `recorded` says that clients' history was written down, and with it that nobody compacted the logs.
+    `recorded` says that clients' history was written down. `compacted` is, per cluster, the offset below which one of its
+    brokers has compacted the log (cleanup.policy=compact): there a record that is missing is no loss.
     `replicas` are what the clusters had in the end; `earlier` what one that was captured before its log was cut had then, one
     replica per cluster and moment.
     """
@@ -263,6 +264,7 @@ class PartitionView:
     budgets: Budgets = field(default_factory=Budgets)
     at_home: str = ""
     recorded: bool = True
+    compacted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def home(self) -> str:

@@ -115,6 +115,7 @@ def bounds(found: Iterable[Folder]) -> list[Bounds]:
                     log_start=max(first, offsets_in(folder.root / "log-start-offset-checkpoint").get(place, 0)),
                     high_watermark=min(high, ends[folder.path]),
                     high_watermark_from="checkpoint" if known and len(same) > 1 else "recomputed",
+                    compacted=offsets_in(folder.root / "cleaner-offset-checkpoint").get(place, 0),
                 )
             )  # fmt: skip
     return told

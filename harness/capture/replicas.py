@@ -91,6 +91,7 @@ def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
         log_start=max(first, checkpoint, known.starts.get(place, 0) if leads else 0),
         high_watermark=high,
         high_watermark_from=source,
+        compacted=offsets_in(broker.log_dir / "cleaner-offset-checkpoint").get(place, 0),
     )
 
 

@@ -161,7 +161,8 @@ class Bounds:
     """The bounds of one captured replica, and where they come from.
 
     `high_watermark_from` is sampled (a leader said so), checkpoint (the broker's file: a lower bound), or recomputed
-    (single-replica log: the end of the bytes). `leader` is the last known leader of the partition.
+    (single-replica log: the end of the bytes). `leader` is the last known leader of the partition. Below `compacted` the broker's
+    cleaner may have taken records away (its checkpoint file; cleanup.policy=compact); 0 where it never has.
     """
 
     cluster: str
@@ -173,3 +174,4 @@ class Bounds:
     log_start: int
     high_watermark: int
     high_watermark_from: Literal["sampled", "checkpoint", "recomputed"]
+    compacted: int = 0

@@ -4,6 +4,7 @@ Compared as (base offset, last offset, length, CRC) of every batch; the leader e
 declares another mapping of producer ids has other CRCs: then record count, producer epoch, sequence, kind of batch, and the id
 that the mapping gives stand for it, on every hop by itself. What only the source has, below the destination's end, is a hole, and
 what only the destination has, a stranger; the source's tail is lag. Mirrors that move offsets are not judged by this check.
+Nor is what lies below where either side has compacted its log: each packs what is left anew, and record-equality compares that.
 """
 
 from __future__ import annotations
@@ -42,13 +43,17 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
     end = min(destination.end, crossing.end)
-    start = max(source.log_start, destination.log_start, crossing.start)
+    cleaned = max(view.compacted.get(r.cluster, 0) for r in (source, destination))
+    begin = max(source.log_start, destination.log_start, crossing.start)
+    start = max(begin, cleaned)
     if crossing.far:
         end = min(end, source.end)
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
     findings: list[Finding] = []
     if not crossing.far:
         findings += examined(compared.life, destination.batches.base_offset[ours])
+    if begin < min(cleaned, end) and not view.recorded:
+        findings.append(Unjudged(reason=f"below offset {cleaned} a log is compacted, so its bytes could not be compared"))
     if torn := [r.cluster for r in (source, destination) if r.damage]:
         return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so its bytes could not be compared")]
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])

@@ -42,11 +42,11 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         elif log is None:
             findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
         else:
-            findings += own(life, log.replica, _judge(life, log, what, acked))
+            findings += own(life, log.replica, _judge(life, log, what, acked, view.compacted.get(life.cluster, 0)))
     return findings
 
 
-def _judge(life: Life, log: Log, what: Told, acked: Ints) -> Sequence[Finding]:
+def _judge(life: Life, log: Log, what: Told, acked: Ints, compacted: int) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     acked = acked[what.acked[acked] >= log.replica.log_start]
     offsets = what.acked[acked]
@@ -67,6 +67,7 @@ def _judge(life: Life, log: Log, what: Told, acked: Ints) -> Sequence[Finding]:
         [1, 2, 3, 4, 5],
         0,
     )
+    reason[(reason == 4) & (offsets < compacted)] = 0
     absent = (reason == 3) | (reason == 4)
     if not log.whole and absent.any():
         findings.append(Unjudged(reason=f"the log of {cluster} is torn, so what is missing may have been there"))

@@ -46,6 +46,7 @@ def _native(view: PartitionView, log: Log | None, life: Life, what: Told) -> Seq
         return [Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}")] if len(must) else []
     at = locate(log.replica.records.uid, what.uid[must])
     deleted = (what.acked[must] >= 0) & (what.acked[must] < log.replica.log_start)
+    deleted |= (at < 0) & (what.acked[must] >= 0) & (what.acked[must] < view.compacted.get(cluster, 0))
     must, at = must[~deleted], at[~deleted]
     shown = np.where(at >= 0, log.replica.records.offset[at] if len(log.replica.records) else -1, what.acked[must])
     first_own = next((e.start for e in reversed(life.eras) if e.origin == "native"), 0)
@@ -177,7 +178,7 @@ def left_behind(view: PartitionView, compared: Hop) -> int:
     never_arrived = np.concatenate([np.empty(0, np.int64), *_acknowledged(view, compared)])
     uids = compared.destination.replica.records.uid[compared.mirrored]
     gone = ~among(never_arrived, uids)
-    lost = np.concatenate((compared.holes, _shown(view, compared)))
+    lost = np.concatenate((compared.holes, _shown(view, compared), compared.cleaned))
     return int(np.count_nonzero(gone & ~among(never_arrived, compared.source.replica.records.uid[compared.sequence[lost]])))
 
 
@@ -188,7 +189,10 @@ def _acknowledged(view: PartitionView, compared: Hop) -> Iterator[Ints]:
         what = told(view, life, earlier=False)
         due = what.uid[what.must & (what.acked >= crossing.start)] if len(what) else what.uid
         if (life.cluster, life.number) == (crossing.source, crossing.source_life):
-            yield due if compared.since <= crossing.start else what.uid[what.must & (what.acked >= compared.since)]
+            mine = what.must & (what.acked >= max(compared.since, crossing.start))
+            if compared.gaps:
+                mine &= (what.acked >= view.compacted[life.cluster]) | among(what.uid, there)
+            yield what.uid[mine]
         elif life.cluster not in (crossing.source, crossing.destination):
             yield due[among(due, there)]
 

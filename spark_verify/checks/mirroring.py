@@ -31,7 +31,8 @@ class Hop:
     Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are the positions
     that have one and that have none, `front` is the last of `present` (-1: nothing arrived). `late` are the missing ones whose
     COMMIT the source has only behind what crossed: they came, and the destination had to abort them. `since` is the first offset
-    of the source that the destination may still have: before that it had deleted its own log's beginning (retention).
+    of the source that the destination may still have: before that it had deleted its own log's beginning (retention). `cleaned`
+    are missing ones that it may have had and compacted away; `gaps`: the source has compacted its log.
     """
 
     crossing: Crossing
@@ -49,12 +50,14 @@ class Hop:
     late: Ints
     front: int
     tail: Tail
+    cleaned: Ints
+    gaps: bool
     since: int = 0
 
     @property
     def holes(self) -> Ints:
         """Missing positions that later records have overtaken."""
-        return self.missing[(self.missing < self.front) & ~among(self.missing, self.late)]
+        return self.missing[(self.missing < self.front) & ~among(self.missing, np.concatenate((self.late, self.cleaned)))]
 
     @property
     def behind(self) -> Ints:
@@ -155,6 +158,8 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
         late=missing[_ended_behind(view, crossing, source, sequence[missing])],
         front=int(present[-1]) if len(present) else -1,
         tail=_tail(view, crossing),
+        cleaned=_cleaned(present, missing, arrived_at, view.compacted.get(crossing.destination, 0)),
+        gaps=view.compacted.get(crossing.source, 0) > 0,
         since=since,
     )
 
@@ -171,6 +176,13 @@ def _since(view: PartitionView, crossing: Crossing, destination: Log, sent: Ints
         return start
     known = position[position >= 0]
     return int(sent[known[0]]) if len(known) else FOREVER
+
+
+def _cleaned(present: Ints, missing: Ints, arrived_at: Ints, compacted: int) -> Ints:
+    """Missing positions with a later one, whose place on the destination is, or may be, below where its log is compacted."""
+    place = np.searchsorted(present, missing)
+    before = np.where(place > 0, arrived_at[present[np.maximum(place - 1, 0)]], -1) if len(present) else place - 1
+    return missing[(place < len(present)) & (before + 1 < compacted)]
 
 
 def _ended_behind(view: PartitionView, crossing: Crossing, source: Log, rows: Ints) -> Bools:

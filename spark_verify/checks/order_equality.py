@@ -97,10 +97,9 @@ def _strangers(compared: Hop) -> Sequence[Finding]:
         state, offset = compared.source.state_of(row), int(compared.source.replica.records.offset[row])
         findings.append(_found(compared, "mirrored-aborted", nowhere[hidden >= 0][start:end], state=state, source_offset=offset))
     phantom = nowhere[hidden < 0]
-    if compared.source.replica.log_start > 0 and len(phantom):
-        reason = (
-            f"{len(phantom)} mirrored records are not in the log of {compared.source.replica.cluster}, whose start was deleted"
-        )
+    if len(phantom) and (compared.source.replica.log_start > 0 or compared.gaps):
+        why = "which is compacted" if compared.gaps else "whose start was deleted"
+        reason = f"{len(phantom)} mirrored records are not in the log of {compared.source.replica.cluster}, {why}"
         return [*findings, Unjudged(reason=reason)]
     strange = compared.destination.replica.records.uid[compared.mirrored[phantom]]
     return [*findings, *(_found(compared, "mirror-phantom", phantom[start:end]) for start, end in runs(phantom, strange))]

@@ -27,7 +27,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             continue
         log = log_of(view, life)
         if log is not None:
-            findings += of_readers(life, log.replica, _judge(life, log, audience))
+            findings += of_readers(life, log.replica, _judge(life, log, audience, view.compacted.get(life.cluster, 0)))
         else:
             findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
     return findings
@@ -71,13 +71,14 @@ def _covered(reads: Sequence[Read], offsets: Ints) -> Bools:
     return mask
 
 
-def _judge(life: Life, log: Log, audience: Mapping[str, Sequence[Read]]) -> Sequence[Finding]:
+def _judge(life: Life, log: Log, audience: Mapping[str, Sequence[Read]], compacted: int) -> Sequence[Finding]:
     got = {name: _got(reads) for name, reads in audience.items()}
     everything = np.concatenate([offsets for offsets, _ in got.values()])
     findings: list[Finding] = list(examined(life, everything, whole=True))
     for name, reads in audience.items():
         offsets, uids = got[name]
-        findings += _phantoms(log, name, offsets, uids)
+        gone = (offsets < compacted) & ~among(offsets, log.replica.records.offset)
+        findings += _phantoms(log, name, offsets[~gone], uids[~gone])
         findings += _hidden(log, name, reads, offsets)
     return findings
 

@@ -5,7 +5,7 @@ asked first: a batch that is on both sides with one base offset, last offset, le
 records, and no record of it is looked at. Of all others every record is, by its offset: timestamp, key, value and headers (one
 digest), and its payload id. So a byte-divergence without a record-divergence is another packing, and one with it is
 another content. Markers are no records. Where a mirror declares another mapping of producer ids no header can be
-compared: there byte-equality itself compares records.
+compared: there byte-equality itself compares records. Of compacted logs only what both sides have is compared.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     findings: list[Finding] = []
     for compared in hops(view, end_to_end=True):
         if isinstance(compared, Hop):
-            findings += _compare(compared)
+            findings += _compare(view, compared)
         else:
             findings.append(Unjudged(reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"))
     return findings
 
 
-def _compare(compared: Hop) -> Sequence[Finding]:
+def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
     start = max(source.log_start, destination.log_start, crossing.start)
     end = min(destination.end, crossing.end)
@@ -59,12 +59,15 @@ def _compare(compared: Hop) -> Sequence[Finding]:
     other = (destination.records.digest[mine] != source.records.digest[its]) | (
         destination.records.uid[mine] != source.records.uid[its]
     )
-    gone = there[locate(ours[here], theirs[there]) < 0]
+    gone, come = there[locate(ours[here], theirs[there]) < 0], here[~known]
+    # What the cleaner of one side has taken away the other may still have.
+    gone = gone[theirs[gone] >= view.compacted.get(destination.cluster, 0)]
+    come = come[ours[come] >= view.compacted.get(source.cluster, 0)]
     return [
         *findings,
         *_found("record-divergence", source, destination, destination, mine[other]),
         *_found("record-hole", source, destination, source, gone),
-        *_found("record-stranger", source, destination, destination, here[~known]),
+        *_found("record-stranger", source, destination, destination, come),
     ]
 
 

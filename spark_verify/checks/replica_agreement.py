@@ -32,7 +32,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                 place = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
                 findings.append(Unjudged(reason=f"the log of {place} is torn, so not all of it could be compared"))
         if len(replicas) > 1:
-            findings += _between(replicas)
+            findings += _between(replicas, view.compacted.get(cluster, 0))
     return findings
 
 
@@ -57,9 +57,12 @@ def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:
     )
 
 
-def _between(replicas: Sequence[Replica]) -> Sequence[Finding]:
-    """Compares every replica with the canonical one, between the highest log start and the lowest high watermark."""
-    start = max(r.log_start for r in replicas)
+def _between(replicas: Sequence[Replica], compacted: int) -> Sequence[Finding]:
+    """Compares every replica with the canonical one, between the highest log start and the lowest high watermark.
+
+    Every broker compacts by itself: of what lies below that replicas need not have the same bytes.
+    """
+    start = max(compacted, *(r.log_start for r in replicas))
     end = min(r.high_watermark for r in replicas)
     model = next((r for r in replicas if r.canonical), replicas[0])
     tables = {r.broker: _table(r.batches, start, end) for r in replicas}

@@ -3,7 +3,8 @@
 Per (producer id, epoch) in file order: the first batch begins at 0, every next one where the last ended plus one, modulo 2^31;
 epochs of an id never go down. Brokers check this on append; bytes that break it were appended without asking, changed, or lost. A
 log whose start was deleted may begin anywhere, and so may one after a reset of the partition's producer state (KIP-1279). Of logs
-that linkflap did not record nobody knows whether they were compacted: there a break where offsets are missing is not judged.
+that linkflap did not record nobody knows whether they were compacted: there, and in logs that surely were, a break where offsets
+are missing is not judged.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         batches = log.replica.batches
         # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is replica-agreement's to tell.
         chosen = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok)
-        found = _judge(life, log.replica, chosen, recorded=view.recorded) if len(chosen) else []
+        known = view.recorded and not view.compacted.get(life.cluster)
+        found = _judge(life, log.replica, chosen, whole=known) if len(chosen) else []
         return [*examined(life, batches.base_offset[chosen]), *found]
 
     return list(judged(view, judge))
 
 
-def _judge(life: Life, replica: Replica, chosen: Ints, *, recorded: bool) -> Sequence[Finding]:
+def _judge(life: Life, replica: Replica, chosen: Ints, *, whole: bool) -> Sequence[Finding]:
     batches = replica.batches
     resets = np.cumsum(batches.control == OTHER_CONTROL)
     # Two clusters may hand out one id: each has a sequence of its own (that they did is producer-id-uniqueness' to tell).
@@ -50,7 +52,7 @@ def _judge(life: Life, replica: Replica, chosen: Ints, *, recorded: bool) -> Seq
     # An id's first batch in a log that lost its beginning may be anywhere in its sequence.
     anywhere = ~follows & ((replica.log_start > 0) | (resets[order] > 0))
     wrong = (first != expected) & ~anywhere & ~(follows & (epoch < before))
-    explained = np.zeros(len(order), np.bool_) if recorded else wrong & _missing(replica, order, follows)
+    explained = np.zeros(len(order), np.bool_) if whole else wrong & _missing(replica, order, follows)
     wrong &= ~explained
     behind = (expected - first) % WRAP
     kinds = (

@@ -61,7 +61,8 @@ def _native(view: PartitionView, life: Life, log: Log, what: Told) -> Sequence[F
     there = at >= 0
     state = np.where(there, log.record_state[at] if len(records) else -1, -1)
     waiting = state == OPEN
-    unproven = (waiting if life.lost is not None else np.zeros_like(waiting)) | (~there & bool(incomplete(view, log)))
+    cleaned = ~there & (what.acked[rows] < view.compacted.get(cluster, 0))
+    unproven = cleaned | (waiting if life.lost is not None else np.zeros_like(waiting)) | (~there & bool(incomplete(view, log)))
     shown = among(what.uid[rows], read_uids(view, life, "read_committed"))
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
     became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)
@@ -82,6 +83,7 @@ def _mirrored(compared: Hop, what: Told) -> Sequence[Finding]:
         return []
     at = locate(theirs.uid, what.uid[rows])
     due = (at >= 0) & (source.visible[at] | (source.record_state[at] == OPEN)) & (theirs.offset[at] >= compared.since)
+    due &= ~among(what.uid[rows], theirs.uid[compared.sequence[compared.cleaned]])
     rows, at = rows[due], at[due]
     era = np.flatnonzero(destination.visible & (ours.offset >= crossing.start) & (ours.offset < crossing.end))
     arrived = among(what.uid[rows], ours.uid[era])

@@ -35,7 +35,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         floor = max(_deleted(view, life), log.replica.log_start if log is not None else 0)
         seen = [read_uids(view, each, "read_committed") for each in lives(view)[life.cluster]]
         for what, own in _heard(view, life):
-            rows, offsets = _due(life, log, what, own=own)
+            rows, offsets = _due(life, log, what, own=own, compacted=view.compacted.get(life.cluster, 0))
             kept = (offsets >= floor) & _within(spans, offsets)
             rows, offsets = rows[kept], offsets[kept]
             findings += examined(life, offsets)
@@ -79,10 +79,13 @@ def _heard(view: PartitionView, life: Life) -> Iterator[tuple[Told, bool]]:
             yield told(view, other, earlier=False), False
 
 
-def _due(life: Life, log: Log | None, what: Told, *, own: bool) -> tuple[Ints, Ints]:
+def _due(life: Life, log: Log | None, what: Told, *, own: bool, compacted: int) -> tuple[Ints, Ints]:
     """Rows of what must be committed, and where on this cluster each is."""
     rows = np.flatnonzero(what.must)
     offsets = what.acked[rows] if own else np.full(len(rows), -1, np.int64)
+    if log is not None:
+        # Compacted away, perhaps before anybody had got there.
+        offsets = np.where((offsets < compacted) & ~among(what.uid[rows], log.replica.records.uid), -1, offsets)
     if log is not None and len(log.replica.records):
         visible = np.flatnonzero(log.visible)
         at = locate(log.replica.records.uid[visible], what.uid[rows])

@@ -185,6 +185,7 @@ def view(
     truncations: Sequence[Truncation] = (),
     stops: Sequence[Stop] = (),
     budgets: Budgets | None = None,
+    compacted: Mapping[str, int] | None = None,
 ) -> PartitionView:
     options = {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
     return PartitionView(
@@ -205,6 +206,7 @@ def view(
         truncations=truncations,
         stops=stops,
         budgets=budgets or Budgets(),
+        compacted=compacted or {},
     )
 
 

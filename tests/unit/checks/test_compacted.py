@@ -1,0 +1,106 @@
+"""Compacted logs: what a broker's cleaner took away is no loss, what lies above is judged as ever."""
+
+from dataclasses import replace
+
+import pytest
+from histories import Log, commit, findings, places, poll, send, unjudged, view
+
+from harness.capture.folders import bounds, folders
+from spark_verify.checks import REGISTRY
+from tests.kafka_log import batch, record, segment
+
+A = Log("A").data(1).data(2).data(3)
+SENT = [send(1, 2, 3, acked=0)]
+GONE = Log("A").skip(1).data(2).data(3)
+"""A, of which the cleaner took 1."""
+
+
+def seen(a, b, **rest):
+    return view([a, b], sends=SENT, **rest)
+
+
+def everything(one):
+    """(check, kind) of all that any check finds."""
+    return {(name, f.kind) for name in REGISTRY for f in findings(name, one)}
+
+
+CASES = {
+    "the source": (GONE, Log("B").data(1).data(2).data(3), {"A": 2}),
+    "the destination": (A, Log("B").data(2).data(3), {"B": 1}),
+    "both": (GONE, Log("B").data(2).data(3), {"A": 2, "B": 2}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_one_side_compacted_is_no_loss_of_a_mirror_that_moves_offsets(case):
+    a, b, compacted = CASES[case]
+    assert everything(seen(a, b, compacted=compacted)) == set()
+    assert everything(seen(a, b)) != set()
+
+
+@pytest.mark.parametrize("who", ["A", "B", "AB"])
+def test_nor_of_one_that_keeps_them(who):
+    logs = [Log(n).skip(1).data(2).data(3) if n in who else Log(n).data(1).data(2).data(3) for n in "AB"]
+    one = view(logs, sends=SENT, mirror_kind="shadow", compacted=dict.fromkeys(who, 2))
+    assert everything(one) == set()
+    assert everything(replace(one, compacted={})) != set()
+
+
+@pytest.mark.parametrize(
+    ("check", "kind"), [("lost-write", "lost-write"), ("order-equality", "mirror-hole"), ("record-equality", "record-hole")]
+)
+def test_what_is_missing_above_is_lost_all_the_same(check, kind):
+    b = Log("B").data(1).data(3, at=2)
+    mirror = "shadow" if check == "record-equality" else "mm2"
+    one = view([A, b], sends=SENT, mirror_kind=mirror, compacted={"B": 1})
+    assert [k for k, _, _ in places(check, one)] == [kind]
+
+
+def test_what_both_sides_have_must_still_be_the_same():
+    b = Log("B").skip(1).data(2, crc=7, digest={2: 5}).data(3)
+    one = view([A, b], mirror_kind="shadow", compacted={"B": 2})
+    assert places("record-equality", one) == [("record-divergence", "B", 1)]
+    assert places("byte-equality", one) == []
+
+
+def test_of_logs_alone_it_is_said_that_their_bytes_were_not_compared():
+    one = replace(view([A, GONE], mirror_kind="exact", compacted={"A": 2}), recorded=False)
+    one = replace(one, replicas=[one.replicas[0], replace(one.replicas[0], cluster="B")])
+    assert unjudged("byte-equality", one) == ["below offset 2 a log is compacted, so its bytes could not be compared"]
+
+
+def test_a_reader_that_had_got_it_before_saw_no_phantom():
+    one = view([GONE], sends=SENT, reads=[poll((0, 1), (1, 2), (2, 3))], compacted={"A": 1})
+    assert everything(one) == set()
+    assert ("read-committed-visibility", "phantom-read") in everything(replace(one, compacted={}))
+
+
+def test_one_that_came_after_has_missed_nothing():
+    rows = [poll(kind="assign", position=0, at=1), poll((1, 2), (2, 3), at=2), poll(kind="drained", position=3, at=3)]
+    one = view([GONE], sends=SENT, reads=rows, compacted={"A": 1})
+    assert everything(one) == set()
+    assert ("unseen", "unseen-write") in everything(replace(one, compacted={}))
+
+
+def test_a_transaction_of_which_a_part_was_taken_is_not_torn():
+    a = Log("A").skip(1).data(2, pid=7, transactional=True, sequence=1).marker("commit", pid=7)
+    one = view([a], sends=[commit(1, 2, acked=0)], compacted={"A": 1})
+    assert findings("torn-transaction", one) == []
+    assert findings("torn-transaction", replace(one, compacted={})) != []
+
+
+def test_sequences_break_where_offsets_are_missing_and_replicas_differ():
+    a = Log("A").data(1, pid=7).skip(1).data(3, pid=7, sequence=2)
+    other = Log("A", broker=2, canonical=False, leader=False).skip(2).data(3, pid=7, sequence=2)
+    one = view([a, other], topology="A:3->B", compacted={"A": 2})
+    assert places("sequence-continuity", one) == []
+    assert unjudged("sequence-continuity", one) == ["1 sequences of A break where offsets are missing: compaction, or loss"]
+    assert places("replica-agreement", one) == []
+    assert places("replica-agreement", replace(one, compacted={})) != []
+
+
+def test_a_brokers_checkpoint_file_says_how_far_it_has_compacted(tmp_path):
+    segment(tmp_path / "t-0", [batch(0, [record(b"v", key=b"k")])])
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
+    (told,) = bounds(folders("A", tmp_path))
+    assert told.compacted == 1
