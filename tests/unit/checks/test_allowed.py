@@ -86,3 +86,31 @@ def test_the_table_names_kinds_that_exist_and_says_where_it_is_written():
     for line in ALLOWANCES:
         assert line.kind in kinds
         assert all((line.window, line.bound, line.citation))
+
+
+KEPT = {
+    "send-inversion": "KIP-382: one task per partition, in order; at-least-once repeats records and swaps none",
+    "internal-inversion": "the same",
+    "mirror-inversion": "the same",
+    "inconsistent-offset": "an offset is written once, whoever writes it",
+    "record-divergence": "KIP-1279: offsets are kept, and with them the records",
+    "record-hole": "the same",
+    "record-stranger": "the same",
+    "poll-skip": "what a consumer is given of a log is no mirror's affair",
+    "poll-regression": "the same",
+    "internal-skip": "the same",
+    "internal-regression": "the same",
+    "uncommitted-read": "the same",
+    "unseen-write": "a record that did not arrive is not due on the destination, one that did is",
+    "write-cycle": "a mirror reads what is committed (isolation.level of MirrorMaker 2 here), and no circle closes over it",
+    "circular-mirror": "KIP-1279 refuses it; KIP-382: topics keep away from where they came from",
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+@pytest.mark.parametrize("mirror", [AT_LEAST_ONCE, EXACTLY_ONCE, MirrorSpec(kind="shadow"), MirrorSpec(kind="exact")], ids=str)
+def test_what_no_guarantee_allows_is_not_in_the_table_even_around_a_fault(kind, mirror):
+    assert kind in {each.name for check in REGISTRY.values() for each in check.anomalies}
+    evidence = {**repeat().evidence, "records": 1, "bound": 9, "failover": "forced"}
+    anomaly = Anomaly(check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
+    assert why_allowed(anomaly, mirror, LINK, [killed()]) is None
