@@ -31,7 +31,6 @@ from harness.model.interrupts import held_off
 from harness.model.protocols import Deployment
 from harness.model.scenario import Scenario
 from harness.model.side_by_side import side_by_side
-from harness.model.topology import topic_name
 from harness.model.wait import until
 from harness.report.progress import Counters, Progress
 from harness.rundir import FORMAT, Run, RunWriter, Status
@@ -173,8 +172,8 @@ def _ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
 
 
 def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
-    """Creates one topic per home of the workloads, replicated as far as its cluster goes; topic -> partitions."""
-    topics = {topic_name(home, "orders"): home for home in dict.fromkeys(w.home for w in scenario.workloads)}
+    """Creates the topics of the workloads, replicated as far as their cluster goes; topic -> partitions."""
+    topics = workloads.topics(scenario.workloads)
     for topic, home in topics.items():
         cluster = deployment.clusters[home]
         replicas = min(3, len(cluster.brokers))

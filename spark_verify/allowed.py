@@ -68,6 +68,21 @@ def _cut_apart(anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str 
     return f"partitions are mirrored independently: {anomaly.evidence.get('records')} of its records had not arrived"
 
 
+def _made_again(anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
+    """Outputs may be made again from where the group began, and of nothing before."""
+    records, bound = anomaly.evidence.get("records"), anomaly.evidence.get("bound")
+    if not isinstance(records, int) or not isinstance(bound, int) or records > bound:
+        return None
+    return f"group offsets are synced apart from records: {records} of {bound} inputs from the group's offset on were made again"
+
+
+def _left_behind(anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
+    """Outputs may be missing where a forced failover cut each partition, and the group's offset, on its own."""
+    if anomaly.evidence.get("failover") != "forced":
+        return None
+    return f"partitions and group offsets are mirrored apart: {anomaly.evidence.get('records')} outputs had not arrived"
+
+
 def _interval(anomaly: Anomaly, name: str) -> tuple[int, int] | None:
     value = anomaly.evidence.get(name)
     if isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(v, int) for v in value):
@@ -123,6 +138,42 @@ ALLOWANCES: Final = (
         bound="transactions of which some partitions had arrived when the source was given up",
         citation="KIP-382 and KIP-1279: every partition is fetched on its own, and asynchronously",
         permits=_cut_apart,
+    ),
+    Allowance(
+        mirror="mm2",
+        options={},
+        kind="output-repeated-by-failover",
+        window="a failover",
+        bound="mirrored inputs from the offset on that the group had on the destination",
+        citation="KIP-545: checkpoints translate a group's offset, in no transaction with what it wrote; KIP-382",
+        permits=_made_again,
+    ),
+    Allowance(
+        mirror="mm2",
+        options={},
+        kind="output-lost-by-failover",
+        window="a forced failover",
+        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
+        citation="KIP-545: checkpoints translate a group's offset, in no transaction with what it wrote; KIP-382",
+        permits=_left_behind,
+    ),
+    Allowance(
+        mirror="shadow",
+        options={},
+        kind="output-repeated-by-failover",
+        window="a failover",
+        bound="mirrored inputs from the offset on that the group had on the destination",
+        citation="KIP-1279, group offset sync: at an interval, in no transaction with the mirrored records",
+        permits=_made_again,
+    ),
+    Allowance(
+        mirror="shadow",
+        options={},
+        kind="output-lost-by-failover",
+        window="a forced failover",
+        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
+        citation="KIP-1279, group offset sync: at an interval, in no transaction with the mirrored records",
+        permits=_left_behind,
     ),
 )
 

@@ -124,9 +124,10 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
 def _sends(table: pa.Table) -> Sequence[Send]:
     """Sends by time of invocation, then by number and first uid."""
     table = table.sort_by([("invoked", "ascending"), ("number", "ascending"), ("first_uid", "ascending")])
-    offsets, refused = _split(table["offsets"], "<i8"), _split(table["refused"], "?")
-    plain = table.drop_columns(["offsets", "refused"]).to_pylist()
-    return tuple(Send(**row, offsets=o, refused=r) for row, o, r in zip(plain, offsets, refused, strict=True))
+    kinds = {"offsets": "<i8", "refused": "?", "inputs": "<i8", "input_uids": "<i8"}
+    packed = zip(*(_split(table[name], kind) for name, kind in kinds.items()), strict=True)
+    plain = table.drop_columns(list(kinds)).to_pylist()
+    return tuple(Send(**row, **dict(zip(kinds, arrays, strict=True))) for row, arrays in zip(plain, packed, strict=True))
 
 
 def _reads(table: pa.Table) -> Sequence[Read]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from harness.log import batches, records
-from harness.model.history import GroupOffset, Operation, SendGroup
+from harness.model.history import Fetched, GroupOffset, Operation, SendGroup
 from harness.rundir import Damage, RunReader
 from spark_verify.plan import Captured
 from spark_verify.view import Batches, Ints, Records
@@ -75,8 +75,14 @@ SEND: Final = pa.struct(
         ("producer_id", pa.int64()),
         ("producer_epoch", pa.int64()),
         ("first_uid", pa.int64()),
+        ("group", pa.string()),
+        ("input_topic", pa.string()),
+        ("input_partition", pa.int64()),
+        ("position", pa.int64()),
         ("offsets", PACKED),
         ("refused", PACKED),
+        ("inputs", PACKED),
+        ("input_uids", PACKED),
     ]
 )
 READ: Final = pa.struct(
@@ -258,12 +264,25 @@ def _operation(rows: _Rows, invoked: Operation | None, returned: Operation | Non
         refused = np.zeros(group.count, np.bool_)
         for index, count in group.refused:
             refused[index : index + count] = True
+        origin = group.made_from or Fetched(topic="", partition=-1)
+        uids, inputs = _apart(origin)
         rows.add(
             group.topic, group.partition, last.number, last.client, last.process, last.cluster, last.kind, last.ending,
             returned.outcome if returned else "info", last.transactional_id, invoked.time if invoked else 0, last.ended_at,
             returned.time if returned else -1, last.producer_id, last.producer_epoch, group.first_uid,
-            offsets.tobytes(), refused.tobytes(),
+            last.group, origin.topic, origin.partition, origin.position,
+            offsets.tobytes(), refused.tobytes(), inputs, uids,
         )  # fmt: skip
+
+
+def _apart(fetched: Fetched) -> tuple[bytes, bytes]:
+    """The uids and the offsets of what was fetched, one by one."""
+    uids: list[int] = []
+    offsets: list[int] = []
+    for uid, offset, count in fetched.runs:
+        uids += range(uid, uid + count) if uid >= 0 else [uid] * count
+        offsets += range(offset, offset + count)
+    return np.array(uids, "<i8").tobytes(), np.array(offsets, "<i8").tobytes()
 
 
 def _reads(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
@@ -271,15 +290,10 @@ def _reads(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
     rows = _Rows("read", run)
     for poll in polls:
         for fetched in poll.fetched:
-            uids: list[int] = []
-            offsets: list[int] = []
-            for uid, offset, count in fetched.runs:
-                uids += range(uid, uid + count) if uid >= 0 else [uid] * count
-                offsets += range(offset, offset + count)
+            uids, offsets = _apart(fetched)
             rows.add(
                 fetched.topic, fetched.partition, poll.reader, poll.process, poll.cluster, poll.isolation, poll.kind, poll.group,
-                poll.time, poll.returned, fetched.position,
-                np.array(uids, "<i8").tobytes(), np.array(offsets, "<i8").tobytes(),
+                poll.time, poll.returned, fetched.position, uids, offsets,
             )  # fmt: skip
     return rows, damage
 

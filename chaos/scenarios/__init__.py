@@ -16,6 +16,7 @@ from chaos.scenarios import (
     mirror_crash,
     planned_failover,
     producer_id_collision,
+    relay,
     round_trip,
 )
 from chaos.scenarios.base import Builder, Wish
@@ -35,6 +36,7 @@ SCENARIOS: Mapping[str, Builder] = MappingProxyType(
         "failback-divergence": failback_divergence.build,
         "failover-open-transactions": failover_open_transactions.build,
         "producer-id-collision": producer_id_collision.build,
+        "relay": relay.build,
     }
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,12 +10,12 @@ from harness.model.errors import InputError
 from harness.model.scenario import WorkloadSpec
 from harness.model.topology import topic_name
 from harness.rundir import RunWriter
-from harness.workloads import idempotent, readers, transactional, zombie
+from harness.workloads import idempotent, readers, relay, transactional, zombie
 from harness.workloads.client import Client
 from harness.workloads.context import Addresses, Context, Processes
 from harness.workloads.crew import Crew, Producers, Readers, WorkloadProgress
 
-__all__ = ["KINDS", "Crew", "Kind", "Processes", "WorkloadProgress", "check", "make"]
+__all__ = ["KINDS", "Crew", "Kind", "Processes", "WorkloadProgress", "check", "make", "topics"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,12 @@ KINDS: Final[Mapping[str, Kind]] = {
         options=zombie.OPTIONS,
         about="a second producer takes the transactional id of a running one",
     ),
+    "relay": Kind(
+        client=relay.RelayClient,
+        crew=Producers,
+        options=relay.OPTIONS,
+        about="consume, transform, produce: records of one topic become those of another, offsets in the transaction",
+    ),
     "readers": Kind(
         client=readers.ReaderClient,
         crew=Readers,
@@ -65,6 +71,17 @@ def check(spec: WorkloadSpec) -> Kind:
     return KINDS[spec.kind]
 
 
+def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
+    """Topic -> home of all that these workloads write: one topic for each home, and one more for its relays."""
+    homes = {topic_name(spec.home, relay.INPUT): spec.home for spec in specs}
+    return homes | {topic_name(spec.home, relay.OUTPUT): spec.home for spec in specs if spec.kind == "relay"}
+
+
+def _used(spec: WorkloadSpec, kind: Kind, topic: str) -> bool:
+    """Whether a workload has to do with a topic of its home: what relays write, nobody else does."""
+    return spec.kind == "relay" or kind.crew is Readers or topic != topic_name(spec.home, relay.OUTPUT)
+
+
 def make(
     spec: WorkloadSpec,
     *,
@@ -80,7 +97,8 @@ def make(
     of which those named `<home>.*` are used; `processes` is one object for the whole run. Raises InputError.
     """
     kind = check(spec)
-    home = {topic: count for topic, count in topics.items() if topic.startswith(topic_name(spec.home, ""))}
+    own = {topic: count for topic, count in topics.items() if topic.startswith(topic_name(spec.home, ""))}
+    home = {topic: count for topic, count in own.items() if _used(spec, kind, topic)}
     context = Context(spec=spec, addresses=addresses, topics=home, writer=writer, seed=seed, processes=processes)
     context.check(kind.options)
     cluster = readers.reader_cluster(context) if kind.crew is Readers else spec.home

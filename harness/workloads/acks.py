@@ -10,7 +10,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message
 
-from harness.model.history import SendGroup
+from harness.model.history import Fetched, SendGroup
 
 REFUSALS: Final = frozenset(
     {
@@ -42,12 +42,14 @@ class Acks:
         "failed",
         "first_uid",
         "handed",
+        "made_from",
         "partition",
         "topic",
     )
 
-    def __init__(self, topic: str, partition: int, first_uid: int, count: int) -> None:
+    def __init__(self, topic: str, partition: int, first_uid: int, count: int, made_from: Fetched | None = None) -> None:
         self.topic, self.partition, self.first_uid, self.count = topic, partition, first_uid, count
+        self.made_from = made_from
         self.handed = 0
         self.acked = 0
         self.failed = 0
@@ -90,7 +92,9 @@ class Acks:
 
     def planned(self) -> SendGroup:
         """The group as it is about to be sent."""
-        return SendGroup(topic=self.topic, partition=self.partition, first_uid=self.first_uid, count=self.count)
+        return SendGroup(
+            topic=self.topic, partition=self.partition, first_uid=self.first_uid, count=self.count, made_from=self.made_from
+        )
 
     def outcome(self) -> SendGroup:
         """The group as it is known now; records that were never handed over count as refused."""
@@ -102,6 +106,7 @@ class Acks:
             count=self.count,
             acks=tuple((index, count, offset) for index, count, offset in sorted(self._runs)),
             refused=_runs(sorted(refused)),
+            made_from=self.made_from,
         )
 
 

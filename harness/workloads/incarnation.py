@@ -12,13 +12,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import zip_longest
 from typing import Final, Literal
 
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from harness.model.clock import now
-from harness.model.history import Ending, Operation, OperationKind, OutcomeName, SendGroup
+from harness.model.history import Ending, Fetched, Operation, OperationKind, OutcomeName, SendGroup
 from harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from harness.rundir import Appender
 from harness.workloads.acks import Acks
@@ -26,6 +27,8 @@ from harness.workloads.client import SLICE, Client
 from harness.workloads.values import Values
 
 STATISTICS_MS: Final = 100
+ORIGIN: Final = "linkflap-input"
+"""Header of a record that was made from another: topic-partition@offset of that one, on the same cluster. For people."""
 IDENTITY_WAIT: Final = 3.0
 """Seconds. A broker that needs its next block of ids answers COORDINATOR_LOAD_IN_PROGRESS until it has one."""
 
@@ -79,6 +82,7 @@ class InFlight:
     identity: tuple[int, int] = (-1, -1)
     ended_at: int = 0
     returned: bool = False
+    group: str = ""
 
     @property
     def acked(self) -> int:
@@ -147,14 +151,26 @@ class Incarnation:
             with contextlib.suppress(KafkaException):
                 self.producer.poll(0)
 
-    def invoke(self, kind: OperationKind, ending: Ending = "none", plan: Sequence[tuple[str, int, int]] = ()) -> InFlight:
-        """Numbers an operation and its records, (topic, partition, how many) each, and writes that it begins."""
+    def invoke(
+        self,
+        kind: OperationKind,
+        ending: Ending = "none",
+        plan: Sequence[tuple[str, int, int]] = (),
+        *,
+        made_from: Sequence[Fetched] = (),
+        group: str = "",
+    ) -> InFlight:
+        """Numbers an operation and its records, (topic, partition, how many) each, and writes that it begins.
+
+        `made_from` are, one for each row of the plan, the records that these are made from, as members of `group` got them.
+        """
         self._operation += 1
         groups = []
-        for topic, partition, count in plan:
-            groups.append(Acks(topic, partition, self._base + self._uid, count))
+        for (topic, partition, count), origin in zip_longest(plan, made_from):
+            groups.append(Acks(topic, partition, self._base + self._uid, count, origin))
             self._uid += count
-        flight = InFlight(number=self._base + self._operation, kind=kind, ending=ending, groups=groups, identity=self.identity)
+        number = self._base + self._operation
+        flight = InFlight(number=number, kind=kind, ending=ending, groups=groups, identity=self.identity, group=group)
         self._write(flight, "invoke", tuple(group.planned() for group in groups), "info", "")
         return flight
 
@@ -203,6 +219,7 @@ class Incarnation:
                 producer_epoch=flight.identity[1],
                 sends=sends,
                 error=error,
+                group=flight.group,
             )
         )
 
@@ -219,8 +236,12 @@ class Incarnation:
         place = group.topic, group.partition
         counter = self._counters.get(place, 0)
         produce, pack, values = self.producer.produce, LAYOUT.pack, self._values
+        origins = _origins(group.made_from)
         for index, uid in enumerate(range(group.first_uid, group.first_uid + group.count)):
-            headers: list[tuple[str, str | bytes | None]] = [(HEADER, pack(uid, operation, counter + index))]
+            headers: list[tuple[str, str | bytes | None]] = [
+                (HEADER, pack(uid, operation, counter + index)),
+                *origins[index : index + 1],
+            ]
             delivered = partial(group.delivered, index)
             for _ in self._while_full():
                 try:
@@ -268,6 +289,14 @@ class Incarnation:
         self.serve(0)
         # stats_cb and error_cb are bound methods of self: without this the cycle would keep the producer for the collector
         del self.producer
+
+
+def _origins(made_from: Fetched | None) -> list[tuple[str, str | bytes | None]]:
+    """A header for each record that was made from another: its place."""
+    if made_from is None:
+        return []
+    place = f"{made_from.topic}-{made_from.partition}"
+    return [(ORIGIN, f"{place}@{offset + n}") for _, offset, count in made_from.runs for n in range(count)]
 
 
 def describe(error: KafkaException) -> str:

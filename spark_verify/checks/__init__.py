@@ -11,6 +11,7 @@ from spark_verify.checks import (
     byte_equality,
     commit_aborted,
     duplicate,
+    exactly_once,
     failover,
     ghost_ack,
     group_offsets,
@@ -67,6 +68,7 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
             standby_isolation.CHECK,
             truncation_accounting.CHECK,
             group_offsets.CHECK,
+            exactly_once.CHECK,
             failover.CHECK,
         )
     }

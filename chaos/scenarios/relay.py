@@ -1,0 +1,52 @@
+"""relay: consume, transform, produce, through a broker's restart and a failover: every input makes one output.
+
+Guarantee at stake: what a relay writes and how far its group got are one transaction (KIP-98, KIP-447), on each cluster, whatever
+happens to it. Across the failover no mirror promises that: partitions and group offsets arrive each on its own (KIP-382, KIP-545,
+KIP-1279), so outputs may be made again, and those of the last moments be missing; how many is told. A violation looks like an
+input that the group has passed without an output, or one with two outputs on the cluster where both were made.
+"""
+
+from __future__ import annotations
+
+from chaos.scenarios.base import Wish
+from harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
+from topologies import parse
+
+GROUP = "linkflap.relay"
+
+
+def build(wish: Wish) -> Scenario:
+    """A->B: two relays on A; their broker restarts, then A is killed with transactions open, and they go on at B."""
+    dice = wish.dice
+    topology = wish.topology or parse("A->B")
+    link = topology.links[0]
+    home, there = link.source, link.destination
+    duration = wish.duration or 14.0
+    restart_at = round(dice.uniform(1.5, 2.5), 2)
+    kill_at = round(max(restart_at + 6.0 + dice.uniform(0.3, 1.0), duration - 3.0), 2)
+
+    def reader(cluster: str, isolation: str) -> WorkloadSpec:
+        return WorkloadSpec(kind="readers", home=home, options={"cluster": cluster, "isolation": isolation, "assign": True})
+
+    return Scenario(
+        name="relay",
+        about="relays read a topic and write another, exactly once; their broker restarts, then they fail over and go on at B",
+        seed=wish.seed,
+        topology=topology,
+        mirror=wish.mirrored_by(),
+        workloads=(
+            WorkloadSpec(kind="transactional", home=home, clients=2, options={"rate": 12.0, "open_share": 0.01, "hold": 0.5}),
+            WorkloadSpec(kind="relay", home=home, clients=2, options={"rate": 10.0, "group": GROUP, "abort_share": 0.1}),
+            reader(home, "read_committed"),
+            *(reader(there, isolation) for isolation in ("read_committed", "read_uncommitted")),
+        ),
+        schedule=(
+            FaultSpec(id="restart", fault="broker-restart", target=f"{home}/1", at=restart_at, duration=2.0),
+            FaultSpec(
+                id="failover", fault="failover-forced", target=link.name, at=kill_at, duration=0.0, when="open-transactions"
+            ),
+        ),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
+        partitions=2,
+        duration=duration,
+    )

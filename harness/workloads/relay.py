@@ -1,0 +1,180 @@
+"""Relays: consume, transform, produce, exactly once (KIP-98, KIP-447). Every record of a topic becomes one record of another.
+
+A step polls as a member of a group in read_committed, writes one record for each that it got, and commits the group's offsets
+in the same transaction (send_offsets_to_transaction with the group's metadata, so that a member that was replaced is fenced).
+Outputs go to the partition of the same number of `<home>.relayed`. A transaction that was aborted is processed again from where
+it began; after one of which nobody knows the end, a new incarnation finds out: initialising ends what was open, and the group's
+offset is then that of the last commit. Each send group says what it was made from (`SendGroup.made_from`), and each record in a
+header.
+
+When its cluster fails over the relay goes on at the destination, from the offset that the group has there: the mirror's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from harness.model.clock import now
+from harness.model.history import Ending, Fetched
+from harness.model.topology import topic_name
+from harness.workloads import endings
+from harness.workloads.client import SLICE
+from harness.workloads.context import Context
+from harness.workloads.fetches import Place, fetched
+from harness.workloads.incarnation import Incarnation, InFlight, describe
+from harness.workloads.producers import COMMON, RETRY, Producing
+from harness.workloads.readers import ASK, ReaderClient
+
+OUTPUT: Final = "relayed"
+"""Of a home: the topic that relays write, and nobody else."""
+INPUT: Final = "orders"
+GROUP: Final = "linkflap.relay"
+OPTIONS: Final = (COMMON - {"records", "partitions"}) | {"group", "abort_share", "batch"}
+_INPUT_OPTIONS: Final = ("via", "group", "batch")
+
+
+class Input(ReaderClient):
+    """The consuming half of a relay. Its thread is never started: the relay polls it, and commits for it."""
+
+    def __init__(self, context: Context, name: str, cluster: str) -> None:
+        options = {key: value for key, value in context.spec.options.items() if key in _INPUT_OPTIONS}
+        spec = replace(context.spec, options={"batch": 100, "group": GROUP, **options, "isolation": "read_committed"})
+        topic = topic_name(spec.home, INPUT)
+        super().__init__(replace(context, spec=spec, topics={topic: context.topics[topic]}), name, cluster)
+        self.lost = False
+        """Whether the group's offsets could not be had, so that nobody knows where to begin."""
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer in use, or a new one that joins."""
+        return self._consumer or self._join()
+
+    def poll(self) -> Mapping[Place, Fetched]:
+        """What one poll got, by partition, after the row that says so; empty when there is nothing to do."""
+        consumer, invoked = self.consumer, now()
+        try:
+            messages = consumer.consume(self._batch, 0.1)
+        except KafkaException as error:
+            self._error(invoked, describe(error))
+            self.lost = True
+            return {}
+        if messages:
+            self._take(consumer, invoked, messages)
+        if self._out_of_range:
+            self._reset(consumer)
+            return {}
+        runs = fetched(message for message in messages if message.error() is None)
+        return {p: Fetched(topic=p[0], partition=p[1], runs=own, position=self.positions[p]) for p, own in runs.items()}
+
+    def rewind(self, before: Mapping[Place, int]) -> None:
+        """Goes on where an aborted transaction began."""
+        self.positions.update({place: at for place, at in before.items() if place in self.positions})
+        invoked = now()
+        self._assign(self.consumer)
+        rows = (Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(self.positions.items()))
+        self._write(invoked, "assign", tuple(rows), error="the transaction was aborted")
+
+    def committed(self, asked_at: int, positions: Mapping[Place, Fetched]) -> None:
+        """Writes that these offsets were committed, with a transaction."""
+        self._write(asked_at, "commit", tuple(replace(each, runs=()) for each in positions.values()))
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """As every reader; but a relay that cannot have the group's offsets begins nowhere: a replay would be written twice."""
+        try:
+            unknown = any(p.error for p in consumer.committed(partitions, timeout=ASK)) if partitions else False
+        except KafkaException as error:
+            self._error(now(), describe(error))
+            unknown = True
+        if unknown:
+            self.lost = True
+            consumer.assign([])
+            return
+        super()._on_assign(consumer, partitions)
+
+    def leave(self, *, clean: bool) -> None:
+        super().leave(clean=clean)
+        self.lost = False
+
+
+class RelayClient(Producing):
+    """One poll and one transaction per step."""
+
+    def __init__(self, context: Context, name: str, cluster: str) -> None:
+        super().__init__(context, name, cluster)
+        self._abort_share = context.number("abort_share", 0.05, high=1.0)
+        self._output = topic_name(context.spec.home, OUTPUT)
+        self.input = Input(context, name, cluster)
+
+    def step(self) -> None:
+        incarnation = self.ready()
+        if incarnation is None:
+            return
+        self.pace()
+        if self.ending:
+            return
+        before = dict(self.input.positions)
+        got = self.input.poll()
+        self.tally.read = self.input.tally.read
+        if self.input.lost:
+            self.forget()
+            self.rest(RETRY)
+        elif got and self.begin(incarnation):
+            self._relay(incarnation, got, {place: before.get(place, first(each)) for place, each in got.items()})
+
+    def _relay(self, incarnation: Incarnation, got: Mapping[Place, Fetched], before: Mapping[Place, int]) -> None:
+        meant: Ending = "abort" if self.random.random() < self._abort_share else "commit"
+        plan = [(self._output, place[1], sum(count for _, _, count in each.runs)) for place, each in got.items()]
+        flight = self.flight = incarnation.invoke(
+            "transaction", meant, plan, made_from=list(got.values()), group=self.input.group
+        )
+        refused = incarnation.send(flight) or self._send_offsets(incarnation, got)
+        ended = self._end(incarnation, flight, refused)
+        done = flight.ending == "commit" and ended.outcome == "ok"
+        if done:
+            self.input.committed(flight.ended_at, got)
+        self.conclude(incarnation, flight, ended)
+        if self.incarnation is None:
+            return
+        if not done and (flight.ending == "abort" or ended.outcome == "fail"):
+            self.input.rewind(before)
+        elif not done:
+            self.forget()
+
+    def _send_offsets(self, incarnation: Incarnation, got: Mapping[Place, Fetched]) -> str:
+        """Why the offsets could not be added to the transaction; empty when they were."""
+        offsets = [TopicPartition(t, p, each.position) for (t, p), each in got.items()]
+        deadline = now() + int(self.shape.timeout * 1e9)
+        while True:
+            try:
+                incarnation.producer.send_offsets_to_transaction(offsets, self.input.consumer.consumer_group_metadata(), SLICE)
+            except KafkaException as error:
+                if error.args[0].retriable() and now() < deadline and not self.interrupted:
+                    continue
+                return describe(error)
+            return ""
+
+    def _end(self, incarnation: Incarnation, flight: InFlight, refused: str) -> endings.Ended:
+        within = self.shape.timeout + 5.0
+        if flight.ending == "commit" and not refused:
+            return endings.commit(incarnation, flight, lambda: self.interrupted, within=within)
+        ended = endings.abort(incarnation, flight, lambda: self.interrupted, within=within)
+        return replace(ended, error=refused) if refused and not ended.error else ended
+
+    def forget(self) -> None:
+        """The producer and the consumer go together: only both together know where to begin again."""
+        super().forget()
+        self.input.leave(clean=False)
+        self.input.cluster = self.cluster
+
+    def ready(self) -> Incarnation | None:
+        self.input.cluster = self.cluster
+        return super().ready()
+
+
+def first(got: Fetched) -> int:
+    """The offset of the first record of what was got."""
+    return got.runs[0][1]

@@ -1,0 +1,221 @@
+"""exactly-once: the smallest histories, of one topic that holds inputs and outputs, and of two."""
+
+from dataclasses import replace
+
+import pytest
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    examined,
+    findings,
+    ints,
+    poll,
+    promoted,
+    unjudged,
+    view,
+)
+
+from harness.model.history import GroupOffset
+from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from harness.model.verdict import Anomaly
+from spark_verify.allowed import why_allowed
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Clue, Found
+from topologies import parse
+
+NAME = "exactly-once"
+INPUTS = 4
+"""Offsets 0 to 3 are inputs here, with payload ids 1 to 4."""
+
+
+def made(uid: int, *inputs: int, position: int = -1, **rest):
+    """Outputs, from `uid` on, of the inputs at these offsets, and how far the group got with them."""
+    told = commit(*(uid + n for n in range(len(inputs))), acked=0, **rest)
+    return replace(
+        told, group="g", input_topic="A.t", input_partition=0, position=position if position >= 0 else inputs[-1] + 1,
+        inputs=ints(*inputs), input_uids=ints(*(i + 1 for i in inputs)),
+    )  # fmt: skip
+
+
+def began(at: int = 0, cluster: str = "A", seconds: int = 1):
+    return poll(kind="assign", group="g", reader="relay-1", position=at, cluster=cluster, at=seconds * SECOND)
+
+
+def sampled(offset: int, cluster: str = "A", seconds: int = 300) -> GroupOffset:
+    return GroupOffset(time=seconds * SECOND, cluster=cluster, group="g", topic="A.t", partition=0, offset=offset)
+
+
+def committed(position: int, cluster: str = "A", seconds: int = 20):
+    return poll(kind="commit", group="g", reader="relay-1", position=position, cluster=cluster, at=seconds * SECOND)
+
+
+def log(name: str = "A", inputs: int = INPUTS) -> Log:
+    return Log(name).data(*range(1, inputs + 1))
+
+
+BOTH = log().txn(11, 12, pid=7).txn(13, 14, pid=7)
+TOLD = [made(11, 0, 1), made(13, 2, 3, invoked=30 * SECOND, returned=40 * SECOND)]
+READ = [began(), committed(4)]
+ABORTED = Log("A").txn(1, pid=5, end="abort").data(2)
+
+
+def over(*, on_b: Log, began_at: int, sends, kind: str = "forced", inputs: int = INPUTS, source: Log = BOTH):
+    """A is given up, and the group goes on at B."""
+    reads = [*READ, began(began_at, "B", seconds=600)]
+    return view([source, on_b], sends=sends, reads=reads, promotions=[promoted(inputs, kind=kind)])
+
+
+AGAIN = made(21, 3, cluster="B", invoked=610 * SECOND, returned=620 * SECOND)
+ACCEPTED = {
+    "each once": (view([BOTH], sends=TOLD, reads=READ), {"A/native": 4}),
+    "no relay": (view([log()], sends=[commit(1, 2, acked=0)], reads=[poll((0, 1), group="g")]), {}),
+    "begun later": (
+        view([log().txn(13, 14, pid=7)], sends=[TOLD[1]], reads=[began(2), committed(4)]),
+        {"A/native": 2},
+    ),
+    "not passed yet": (view([log().txn(11, 12, pid=7)], sends=[TOLD[0]], reads=[began(), committed(2)]), {"A/native": 2}),
+    "an attempt that was aborted": (
+        view(
+            [log().txn(11, 12, pid=7, end="abort").txn(13, 14, pid=7).txn(15, 16, pid=7)],
+            sends=[made(11, 0, 1, ending="abort"), made(13, 0, 1), made(15, 2, 3)],
+            reads=READ,
+        ),
+        {"A/native": 4},
+    ),
+    "an aborted input": (
+        view(
+            [ABORTED.txn(11, pid=7)],
+            sends=[replace(made(11, 2), input_uids=ints(2))],
+            reads=[began(), committed(3)],
+        ),
+        {"A/native": 1},
+    ),
+    "nobody knows, and it was aborted": (
+        view([log().txn(11, 12, pid=7, end="abort")], sends=[made(11, 0, 1, outcome="info", returned=-1)], reads=[began()]),
+        {},
+    ),
+    "acknowledged, and given up before the marker": (
+        view([log().txn(11, 12, pid=7).txn(13, 14, pid=7, end=None)], sends=TOLD, reads=READ),
+        {"A/native": 4},
+    ),
+    "sampled while the next is open": (
+        view([BOTH], sends=TOLD, reads=READ, groups=[sampled(0, seconds=25), sampled(2, seconds=35)]),
+        {"A/native": 4},
+    ),
+}
+REJECTS = {
+    "input-lost": Rejected(view=view([log().txn(13, 14, pid=7)], sends=[TOLD[1]], reads=READ), cluster="A", offset=0),
+    "output-duplicated": Rejected(
+        view=view([BOTH.txn(15, pid=7)], sends=[*TOLD, made(15, 3)], reads=READ), cluster="A", offset=3
+    ),
+    "output-without-input": Rejected(
+        view=view(
+            [ABORTED.txn(11, 12, pid=7)],
+            sends=[replace(made(11, 0, 2), input_uids=ints(1, 2))],
+            reads=[began(), committed(3)],
+        ),
+        cluster="A",
+        offset=0,
+    ),
+    "offset-behind": Rejected(view=view([BOTH], sends=TOLD, reads=READ, groups=[sampled(1, seconds=50)]), cluster="A", offset=1),
+    "output-repeated-by-failover": Rejected(
+        view=over(on_b=log("B").data(11, 12, 13, 14).txn(21, pid=9), began_at=3, inputs=8, sends=[*TOLD, AGAIN]),
+        cluster="B",
+        offset=3,
+    ),
+    "output-lost-by-failover": Rejected(
+        view=over(on_b=log("B").data(11, 12), began_at=4, inputs=6, sends=TOLD), cluster="B", offset=2
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    seen, counted = ACCEPTED[case]
+    assert_accepted(NAME, seen, counted=counted)
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    assert_rejected(NAME, kind, REJECTS[kind])
+
+
+def apart(inputs: list[Log], outputs: list[Log], sends, reads, **rest):
+    """(kind, cluster, topic, offset, allowed) of what is found where inputs are in one topic and outputs in another."""
+    seen = [view(inputs, reads=reads, **rest), view(outputs, topic="A.u", sends=sends, **rest)]
+    clues = [
+        Clue(cluster=f.cluster, offset=f.offset, data=f.data, topic=each.topic, partition=0)
+        for each in seen
+        for f in REGISTRY[NAME].kernel(each)
+        if isinstance(f, Clue)
+    ]
+    assert REGISTRY[NAME].combine is not None
+    return [(c.found.kind, c.found.cluster, c.topic, c.found.offset, allowed(c.found)) for c in REGISTRY[NAME].combine(clues)]
+
+
+def allowed(found: Found) -> bool:
+    anomaly = Anomaly(
+        check=NAME, kind=found.kind, cluster=found.cluster, topic="A.t", partition=0, offset=found.offset, evidence=found.evidence
+    )
+    return all(why_allowed(anomaly, MirrorSpec(kind=kind), "A->B", ()) is not None for kind in ("shadow", "mm2"))
+
+
+ON_A = Log("A").txn(11, 12, pid=7).txn(13, 14, pid=7)
+MOVED = [*READ, began(4, "B", seconds=600), committed(5, "B", seconds=700)]
+NEXT = replace(made(21, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(5))
+
+
+def test_a_relay_that_goes_on_where_it_was_is_sound():
+    on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, pid=9)]
+    assert apart([log(), on_b[0]], [ON_A, on_b[1]], [*TOLD, NEXT], MOVED, promotions=[promoted(6)]) == []
+
+
+@pytest.mark.parametrize(("kind", "may"), [("forced", True), ("planned", False)])
+def test_outputs_that_did_not_arrive_are_allowed_where_the_source_was_given_up(kind, may):
+    on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
+    promotions = [promoted(4, kind=kind)]
+    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*TOLD, NEXT], MOVED, promotions=promotions)
+    assert found == [("output-lost-by-failover", "B", "A.t", 2, may)]
+
+
+def test_outputs_that_are_made_again_are_allowed_once_from_where_the_group_began():
+    reads = [*READ, began(3, "B", seconds=600), committed(5, "B", seconds=700)]
+    again = replace(made(21, 3, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND))
+    on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, 22, pid=9)]
+    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*TOLD, again], reads, promotions=[promoted(4)])
+    assert found == [("output-repeated-by-failover", "B", "A.t", 3, True)]
+    twice = replace(made(23, 4, cluster="B", invoked=630 * SECOND, returned=640 * SECOND))
+    on_b[1] = Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, 22, pid=9).txn(23, pid=9)
+    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*TOLD, again, twice], reads, promotions=[promoted(4)])
+    assert ("output-duplicated", "B", "A.t", 4, False) in found
+
+
+def test_an_input_that_the_group_passed_at_the_failover_and_nobody_used_is_lost():
+    on_a = Log("A").txn(11, 12, pid=7)
+    on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
+    reads = [began(), committed(2), *MOVED[2:]]
+    found = apart([log(), on_b[0]], [on_a, on_b[1]], [TOLD[0], NEXT], reads, promotions=[promoted(4)])
+    assert found == [("input-lost", "B", "A.t", 2, False)]
+
+
+def test_a_torn_log_proves_nothing_and_says_so():
+    seen = view([log().txn(13, 14, pid=7).torn()], sends=[TOLD[1]], reads=READ)
+    assert findings(NAME, seen) == []
+    assert unjudged(NAME, seen)
+    assert examined(NAME, seen) == {}
+    assert apart([log()], [Log("A").txn(13, 14, pid=7).torn()], TOLD, READ) == []
+
+
+def test_it_is_due_where_relays_begin_and_nowhere_else():
+    scenario = Scenario(
+        name="s", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="shadow"), schedule=(),
+        workloads=(WorkloadSpec(kind="transactional", home="A"), WorkloadSpec(kind="relay", home="A")),
+    )  # fmt: skip
+    due = REGISTRY[NAME].due_at
+    assert due is not None
+    assert due(scenario, ()) == {("A", "native")}
+    assert due(replace(scenario, workloads=scenario.workloads[:1]), ()) == set()
