@@ -73,7 +73,7 @@ def check(spec: WorkloadSpec) -> Kind:
 
 def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
     """Topic -> home of all that these workloads write: one topic for each home, and one more for its relays."""
-    homes = {topic_name(spec.home, relay.INPUT): spec.home for spec in specs}
+    homes = {topic_name(spec.home, "orders"): spec.home for spec in specs}
     return homes | {topic_name(spec.home, relay.OUTPUT): spec.home for spec in specs if spec.kind == "relay"}
 
 

@@ -31,7 +31,6 @@ from harness.workloads.readers import ASK, ReaderClient
 
 OUTPUT: Final = "relayed"
 """Of a home: the topic that relays write, and nobody else."""
-INPUT: Final = "orders"
 GROUP: Final = "linkflap.relay"
 OPTIONS: Final = (COMMON - {"records", "partitions"}) | {"group", "abort_share", "batch"}
 _INPUT_OPTIONS: Final = ("via", "group", "batch")
@@ -43,8 +42,8 @@ class Input(ReaderClient):
     def __init__(self, context: Context, name: str, cluster: str) -> None:
         options = {key: value for key, value in context.spec.options.items() if key in _INPUT_OPTIONS}
         spec = replace(context.spec, options={"batch": 100, "group": GROUP, **options, "isolation": "read_committed"})
-        topic = topic_name(spec.home, INPUT)
-        super().__init__(replace(context, spec=spec, topics={topic: context.topics[topic]}), name, cluster)
+        inputs = {topic: count for topic, count in context.topics.items() if topic != topic_name(spec.home, OUTPUT)}
+        super().__init__(replace(context, spec=spec, topics=inputs), name, cluster)
         self.lost = False
         """Whether the group's offsets could not be had, so that nobody knows where to begin."""
 

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-NO_RELAY = {"write-cycles"}
+NO_RELAY = {"write-cycles", "exactly-once"}
 """Checks of workloads that read inside of their transactions, which these scenarios have none of."""
 
 
