@@ -60,12 +60,19 @@ def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:
     """The faults that a fault follows, directly or by others, the nearest first. Raises InputError."""
     known = {other.id: other for other in schedule}
     found: list[FaultSpec] = []
-    while name := parts((found[-1] if found else spec).when)[0]:
-        if name not in known:
-            raise InputError(f"fault {spec.id!r} follows unknown fault {name!r}; known are {', '.join(known)}")
-        if known[name] in found or name == spec.id:
-            raise InputError(f"fault {spec.id!r} follows itself, by way of {name!r}; let one of them start at a time of its own")
-        found.append(known[name])
+    asked = [spec]
+    while asked:
+        one = asked.pop(0)
+        for name in parts(one.when)[0]:
+            if name not in known:
+                raise InputError(f"fault {spec.id!r} follows unknown fault {name!r}; known are {', '.join(known)}")
+            if name == spec.id:
+                raise InputError(
+                    f"fault {spec.id!r} follows itself, by way of {one.id!r}; let one of them start at a time of its own"
+                )
+            if known[name] not in found:
+                found.append(known[name])
+                asked.append(known[name])
     return found
 
 
@@ -205,7 +212,7 @@ class Player:
         world = self._world
         before, trigger = parts(spec.when)
         try:
-            began = self._follows(spec, before) if before else self._began
+            began = max((self._follows(spec, name) for name in before), default=self._began)
             pause((began - now()) / 1e9 + spec.at, lambda: world.stopping)
             until(
                 lambda: world.stopping or TRIGGERS[trigger](spec, world),
@@ -267,4 +274,4 @@ def describe(schedule: Sequence[FaultSpec]) -> Mapping[str, str]:
 
 def _once(when: str) -> str:
     before, trigger = parts(when)
-    return (f" from the end of {before} on" if before else "") + (f" once {trigger}" if trigger != "always" else "")
+    return (f" from the end of {' and '.join(before)} on" if before else "") + (f" once {trigger}" if trigger != "always" else "")

@@ -1,7 +1,7 @@
 """Conditions that a planned fault waits for, so that it is not placed by hoping for the right second.
 
-A trigger is a function of the fault and the world, on the state of the logs. `FaultSpec.when` holds its name, or says which fault
-must have ended before, or both: `open-transactions`, `after:failover`, `after:failover and open-transactions`.
+A trigger is a function of the fault and the world, on the state of the logs. `FaultSpec.when` holds its name, or says which
+faults must have ended before, or both: `open-transactions`, `after:failover`, `after:flap,slow and open-transactions`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,14 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
 )
 
 
-def parts(when: str) -> tuple[str, str]:
-    """(id of the fault that must have ended, or empty; name of the trigger), of what `FaultSpec.when` holds."""
+def parts(when: str) -> tuple[tuple[str, ...], str]:
+    """(ids of the faults that must have ended; name of the trigger), of what `FaultSpec.when` holds."""
     if not when.startswith(_AFTER):
-        return "", when
+        return (), when
     before, also, trigger = when.removeprefix(_AFTER).partition(_AND)
-    return before, trigger if also else "always"
+    return tuple(before.split(",")), trigger if also else "always"
+
+
+def after(*faults: str, once: str = "always") -> str:
+    """What `FaultSpec.when` holds of a fault that follows others: the opposite of `parts`."""
+    return f"{_AFTER}{','.join(faults)}" + (f"{_AND}{once}" if once != "always" else "")

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from chaos.faults.broker_disconnect import BrokerDisconnect
+from chaos.faults.broker_disk_full import BrokerDiskFull
 from chaos.faults.broker_kill import BrokerKill
+from chaos.faults.broker_memory_limit import BrokerMemoryLimit
 from chaos.faults.broker_pause import BrokerPause
 from chaos.faults.broker_restart import BrokerRestart
+from chaos.faults.controller_loss import ControllerLoss
+from chaos.faults.coordinator_loss import CoordinatorLoss
 from chaos.faults.failover import FailoverForced, FailoverPlanned
 from chaos.faults.link_bandwidth import LinkBandwidth
 from chaos.faults.link_cut import LinkCut
@@ -18,15 +23,21 @@ from chaos.faults.link_latency import LinkLatency
 from chaos.faults.link_reset import LinkReset
 from chaos.faults.mirror_kill import MirrorKill
 from chaos.faults.mirror_reverse import MirrorReverse
+from chaos.faults.partition import Partition
 from chaos.faults.settings import settings
 from harness.model.protocols import FaultFactory
 from harness.model.scenario import FaultSpec
 
 FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
     {
+        "broker-disconnect": BrokerDisconnect,
+        "broker-disk-full": BrokerDiskFull,
         "broker-kill": BrokerKill,
+        "broker-memory-limit": BrokerMemoryLimit,
         "broker-pause": BrokerPause,
         "broker-restart": BrokerRestart,
+        "controller-loss": ControllerLoss,
+        "coordinator-loss": CoordinatorLoss,
         "failover-forced": FailoverForced,
         "failover-planned": FailoverPlanned,
         "link-bandwidth": LinkBandwidth,
@@ -37,8 +48,11 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "link-reset": LinkReset,
         "mirror-kill": MirrorKill,
         "mirror-reverse": MirrorReverse,
+        "partition": Partition,
     }
 )
+IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
+"""Those that are done to a broker's container, and to nothing else."""
 
 
 def check_options(spec: FaultSpec) -> None:

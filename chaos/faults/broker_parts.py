@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from chaos.faults.bites import Measure, milliseconds, watch
+from chaos.faults.bites import BITES_WITHIN, Measure, milliseconds, watch
 from chaos.faults.settings import settings
 from harness.model.errors import FaultError, InputError, LinkflapError
 from harness.model.protocols import Bite, Broker, World
@@ -63,11 +63,11 @@ class BrokerParts:
         with contextlib.suppress(KafkaException):
             self._holds = len(self._held(AdminClient(quiet(self.cluster.bootstrap))))
 
-    def bite(self, observable: str, expected: object, measure: Measure) -> Bite:
+    def bite(self, observable: str, expected: object, measure: Measure, *, within: float = BITES_WITHIN) -> Bite:
         """As `bites.watch`; a broker that did not answer before cannot be seen to be bitten."""
         if self.before is None:
             return Bite(bit=False, observable=observable, measured="no answer before the fault either", expected=expected)
-        return watch(self._world, observable, expected, measure)
+        return watch(self._world, observable, expected, measure, within=within)
 
     def gone(self) -> tuple[bool, object]:
         """A measurement: the broker does not answer any more."""
@@ -129,7 +129,7 @@ class BrokerFault(ABC):
     expected = "no answer"
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.defaults)
+        self._values = settings(spec, self.defaults)
         self._parts = BrokerParts(spec, world)
 
     @classmethod

@@ -9,17 +9,19 @@ own. A violation is a byte that differs, or a record on C that B does not have b
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from chaos.scenarios.base import GROUP, Wish, everyday
+from chaos.triggers import after
 from harness.model.scenario import FaultSpec, Minimums, Option, Scenario, WorkloadSpec
 from harness.model.topology import LinkSpec, Topology
 from topologies import parse
 
 _HELD = 2.0
 _HEALS = 1.5
-"""Seconds between two faults of one hop: the next one measures a link that is whole."""
+"""Seconds between two faults of one hop. On a slow machine a fault takes longer: each follows the end of the one before, since it
+measures a link that is whole."""
 
 
 def build(wish: Wish) -> Scenario:
@@ -29,9 +31,9 @@ def build(wish: Wish) -> Scenario:
     """
     dice = wish.dice
     topology = wish.topology or parse("A->B->C")
-    faults = tuple(fault for link in topology.links for fault in _of_hop(link, dice))
-    last = max(fault.at + fault.duration for fault in faults)
-    failover_at = round(last + _HEALS + dice.uniform(0.3, 1.0), 2)
+    hops = [tuple(_of_hop(link, dice)) for link in topology.links]
+    waits = round(_HEALS + dice.uniform(0.3, 1.0), 2)
+    lasts = max(sum(fault.at + fault.duration for fault in hop) for hop in hops) + waits
     return Scenario(
         name="chain-flap",
         about="each hop flaps, slows and goes half-open; then clients of the first cluster fail over to the second",
@@ -40,23 +42,24 @@ def build(wish: Wish) -> Scenario:
         mirror=wish.mirrored_by(),
         workloads=tuple(workload for home in homes(topology) for workload in _clients(topology, home)),
         schedule=(
-            *faults,
-            *_failover(topology, failover_at),
+            *(fault for hop in hops for fault in hop),
+            *_failover(topology, waits, [hop[-1].id for hop in hops]),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or failover_at + 2.0,
+        duration=wish.duration or round(lasts + 2.0, 2),
     )
 
 
-def _failover(topology: Topology, at: float) -> Iterator[FaultSpec]:
+def _failover(topology: Topology, at: float, follows: Sequence[str]) -> Iterator[FaultSpec]:
     """Of the first link. None where topics of others pass over it, as in a ring: their clients would not come along."""
     first = topology.links[0]
     if len(topology.homes_over(first)) > 1:
         return
     if any(link.destination == first.source for link in topology.links):
-        yield FaultSpec(id="failover", fault="failover-planned", target=first.name, at=at, duration=0.0)
+        kind, when = "failover-planned", after(*follows)
     else:
-        yield FaultSpec(id="failover", fault="failover-forced", target=first.name, at=at, duration=0.0, when="open-transactions")
+        kind, when = "failover-forced", after(*follows, once="open-transactions")
+    yield FaultSpec(id="failover", fault=kind, target=first.name, at=at, duration=0.0, when=when)
 
 
 def homes(topology: Topology) -> tuple[str, ...]:
@@ -75,7 +78,6 @@ def _clients(topology: Topology, home: str) -> Iterator[WorkloadSpec]:
 
 def _of_hop(link: LinkSpec, dice: random.Random) -> Iterator[FaultSpec]:
     """The faults of one hop one after the other; those of other hops may come at the same time."""
-    at = 0.5
     kinds: list[tuple[str, str, dict[str, Option]]] = [
         ("flap", "link-flap", {"down": round(dice.uniform(0.3, 0.6), 2), "up": round(dice.uniform(0.3, 0.6), 2)}),
         ("slow", "link-latency", {"latency": dice.randrange(80, 160), "jitter": dice.randrange(10, 40)}),
@@ -83,9 +85,10 @@ def _of_hop(link: LinkSpec, dice: random.Random) -> Iterator[FaultSpec]:
         ("mute", "link-half-open", {"stalled": "requests"}),
     ]
     dice.shuffle(kinds)
+    before: tuple[str, ...] = ()
     for name, fault, options in kinds:
-        at = round(at + dice.uniform(0.0, 0.7), 2)
-        yield FaultSpec(
-            id=f"{name}-{link.source}{link.destination}", fault=fault, target=link.name, at=at, duration=_HELD, options=options
-        )
-        at += _HELD + _HEALS
+        id_ = f"{name}-{link.source}{link.destination}"
+        at = round((_HEALS if before else 0.5) + dice.uniform(0.0, 0.7), 2)
+        when = after(*before) if before else "always"
+        yield FaultSpec(id=id_, fault=fault, target=link.name, at=at, duration=_HELD, when=when, options=options)
+        before = (id_,)

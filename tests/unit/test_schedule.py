@@ -47,6 +47,7 @@ HOME = FaultSpec(id="home", fault="failover-planned", target="B->A", at=1.0, dur
         ([replace(CUT, when="after:noon")], "follows unknown fault 'noon'; known are cut"),
         ([replace(CUT, when="after:cut")], "follows itself"),
         ([replace(CUT, when="after:b"), replace(CUT, id="b", when="after:cut")], "follows itself, by way of"),
+        ([CUT, replace(CUT, id="b", when="after:cut,noon")], "follows unknown fault 'noon'"),
         ([CUT, replace(CUT, id="b", when="after:cut and full-moon")], "waits for unknown 'after:cut and full-moon'"),
         ([replace(HOME, when="always")], "fails over B->A, which nothing mirrors then; let it follow a mirror-reverse of A->B"),
         ([AWAY, replace(HOME, when="after:away")], "which nothing mirrors then"),

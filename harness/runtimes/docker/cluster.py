@@ -30,8 +30,10 @@ class ContainerCluster(KraftCluster):
         folders: Mapping[Path, bool] | None = None,
         jvm_options: tuple[str, ...] = (),
     ) -> None:
+        made: dict[int, Container] = {}
+
         def spawner(node: int, place: Path, command: Sequence[str]) -> Spawn:
-            return Container(
+            made[node] = Container(
                 host_name(name, node),
                 ground,
                 image=installation.image,
@@ -40,9 +42,12 @@ class ContainerCluster(KraftCluster):
                 output=place / "output.log",
                 folders={place: True, **_shared(installation), **(folders or {})},
                 published=[ports[node].listens[CLIENT]],
-            ).spawn
+            )
+            return made[node].spawn
 
         super().__init__(name, installation, ports, folder, spawner, jvm_options=jvm_options)
+        for node, broker in self.brokers.items():
+            broker.confines = made[node].confines
 
     def _launch_all(self) -> None:
         side_by_side(broker.launch for broker in self.brokers.values())

@@ -21,6 +21,7 @@ from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.wait import until
 from harness.runtimes import ledger
 from harness.runtimes.docker import engine
+from harness.runtimes.docker.confines import Confines
 from harness.runtimes.docker.ground import Ground
 
 _API_VERSION: Final = "1.41"
@@ -33,6 +34,7 @@ class Container:
     """A container to be. `spawn` starts it (`harness.runtimes.kraft.running.Spawn`); its words go to `output` when it ends.
 
     `published`: ports that are the same inside and on this machine's loopback. `folders`: absolute paths -> whether writable.
+    `elsewhere`: folders that it only reads, under another path.
     """
 
     def __init__(
@@ -47,8 +49,9 @@ class Container:
         folders: Mapping[Path, bool],
         published: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
+        elsewhere: Mapping[Path, str] | None = None,
     ) -> None:
-        self.name, self._ground, self._output = name, ground, output
+        self.name, self._ground, self._output, self._address = name, ground, output, address
         self._made = False
         self._container = DockerContainer(
             image, command=None, env=dict(environment or {}), name=f"{ground.id}-{name}"
@@ -66,6 +69,13 @@ class Container:
         ports.update({f"{port}/tcp": ("127.0.0.1", port) for port in published})
         for folder, writable in folders.items():
             self._container.with_volume_mapping(str(folder), str(folder), "rw" if writable else "ro")
+        for folder, inside in (elsewhere or {}).items():
+            self._container.with_volume_mapping(str(folder), inside, "ro")
+
+    @property
+    def confines(self) -> Confines:
+        """What can be done to it as a container, once it was started."""
+        return Confines(self.name, self._ground, self._address, self._container.get_wrapped_container)
 
     def spawn(self) -> Run:
         """Raises SetupError with the engine's reason when it cannot be started."""

@@ -22,6 +22,7 @@ from harness.runtimes.docker.cluster import ContainerCluster, container_service
 from harness.runtimes.docker.container import Container
 from harness.runtimes.docker.ground import Ground, lay
 from harness.runtimes.docker.installation import install
+from harness.runtimes.docker.place import ContainerPlace
 from harness.runtimes.kraft.configuration import ACCESS, CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.deployment import KraftDeployment, started
 from harness.runtimes.kraft.installation import Installation
@@ -54,6 +55,8 @@ class DockerDeployment(KraftDeployment):
     def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
         super().__init__(topology, folder=folder.absolute(), recorder=recorder)
         self._laid: Ground | None = None
+        self._published: dict[str, str] = {}
+        """What this machine's clients are told -> where that is on the deployment's network."""
 
     @property
     def _ground(self) -> Ground:
@@ -61,9 +64,10 @@ class DockerDeployment(KraftDeployment):
             raise SetupError("the deployment is not started: it has no network")
         return self._laid
 
-    @property
-    def local_address(self) -> str:
-        return self._ground.gateway
+    def place(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> ContainerPlace:
+        return ContainerPlace(
+            name, self._ground, module=module, folder=folder, log=log, ports=ports, sees=self._folder, published=self._published
+        )
 
     def _begin_ground(self) -> None:
         self._laid = lay()
@@ -87,10 +91,12 @@ class DockerDeployment(KraftDeployment):
             client, address = next(ports), self._ground.take_address()
             listens = {INTERNAL: _INTERNAL_PORT, CLIENT: client, CONTROLLER: _CONTROLLER_PORT}
             told = {CLIENT: f"127.0.0.1:{client}"}
+            self._published[told[CLIENT]] = f"{address}:{client}"
             for number, (path, listener) in enumerate(paths.items(), _FIRST_PATH_PORT):
                 port = next(ports)
                 listens[listener] = number
                 told[listener] = f"{'127.0.0.1' if listener == ACCESS else servers[path]}:{port}"
+                self._published[f"127.0.0.1:{port}"] = f"{servers[path]}:{port}"
                 proxies[path][node] = (port, f"{address}:{number}")
             nodes[node] = BrokerPorts(listens=listens, advertised=told, host=address)
         installation = self._installations[spec.kafka]

@@ -1,0 +1,41 @@
+"""A broker in a container as one fault has it, and what is shared by the faults that only containers give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from chaos.faults.broker_parts import BrokerFault
+from harness.model.errors import FaultError, InputError, LinkflapError
+from harness.model.protocols import Broker, Confines, World
+from harness.model.scenario import FaultSpec
+
+
+def confines_of(broker: Broker, spec: FaultSpec) -> Confines:
+    """Raises InputError where the broker is in no container."""
+    if broker.confines is None:
+        raise InputError(
+            f"fault {spec.id!r} ({spec.fault}) is done to containers, and brokers here are in none; run it with --runtime docker"
+        )
+    return broker.confines
+
+
+class ConfinedFault(BrokerFault):
+    """A fault on the container of one broker; `let_go` undoes it, and says what it has checked."""
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        super().__init__(spec, world)
+        self.confines = confines_of(self._parts.broker, spec)
+
+    def let_go(self) -> Sequence[str]:
+        """Undoes it; safe to call again. Raises LinkflapError."""
+        raise AssertionError("each fault says how")
+
+    def heal(self) -> Sequence[str]:
+        try:
+            undone = self.let_go()
+        except LinkflapError as error:
+            broker = self._parts.broker
+            raise FaultError(
+                f"the container of {broker.cluster}/{broker.id} was not healed: {error}; see {broker.log}"
+            ) from error
+        return [*undone, *self._parts.heal()]

@@ -1,0 +1,96 @@
+"""The broker of a cluster that was elected to an office, and what the faults share that take it away.
+
+Promises: who holds the office is asked from the cluster when the fault begins. Bitten means that this broker does not answer any
+more and, where the others are a majority, that they have elected another of them. The heal is that of any broker fault.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Final
+
+from chaos.faults.bites import milliseconds
+from chaos.faults.broker_parts import HEALS_WITHIN, UNANSWERED_WITHIN, BrokerParts
+from chaos.faults.settings import settings
+from harness.model.errors import DeadlineExceeded, FaultError, InputError
+from harness.model.protocols import Bite, Cluster, World
+from harness.model.scenario import FaultSpec, Option
+from harness.model.topology import Topology
+from harness.model.wait import until
+
+ELECTED_WITHIN: Final = 60.0
+
+
+def cluster_reason(target: str, topology: Topology) -> str | None:
+    """None when `target` is a cluster of the topology."""
+    if any(cluster.name == target for cluster in topology.clusters):
+        return None
+    return f"{target!r} is not a cluster; this topology has {', '.join(cluster.name for cluster in topology.clusters)}"
+
+
+class ElectedLoss(ABC):
+    """Kills whoever holds an office. `office` is its name."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {}
+    office: ClassVar[str]
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        self.values = settings(spec, self.defaults)
+        self._spec, self._world = spec, world
+        if spec.target not in world.deployment.clusters:
+            known = ", ".join(world.deployment.clusters)
+            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
+        self.cluster: Cluster = world.deployment.clusters[spec.target]
+        self._parts: BrokerParts | None = None
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return cluster_reason(target, topology)
+
+    @abstractmethod
+    def holder(self, address: str) -> int | None:
+        """The broker that holds the office, as the one at `address` tells; None while there is none."""
+
+    def inject(self) -> None:
+        held = until(self._elected, within=ELECTED_WITHIN, what=f"the {self.office} of {self.cluster.name} to be elected")
+        self._parts = BrokerParts(replace(self._spec, target=f"{self.cluster.name}/{held}"), self._world)
+        self._parts.look()
+        self._parts.broker.kill()
+
+    def _elected(self, besides: int = -1) -> int | None:
+        """The holder as a running broker tells; brokers are numbered from 1 on."""
+        for number, broker in self.cluster.brokers.items():
+            if number != besides and broker.state == "running" and (found := self.holder(broker.client_address)) is not None:
+                return found
+        return None
+
+    def bite(self) -> Bite:
+        expected = "silence of its holder" + (", and another broker elected" if self._others_can_elect else "")
+        if self._parts is None:
+            return Bite(bit=False, observable=self.office, measured="nobody held it", expected=expected)
+        return self._parts.bite(f"the {self.office} of {self.cluster.name}", expected, self._measure, within=ELECTED_WITHIN)
+
+    @property
+    def _others_can_elect(self) -> bool:
+        return 2 * sum(broker.state == "running" for broker in self.cluster.brokers.values()) > len(self.cluster.brokers)
+
+    def _measure(self) -> tuple[bool, object]:
+        assert self._parts is not None
+        lost = self._parts.broker.id
+        seconds = self._parts.answers(within=UNANSWERED_WITHIN)
+        successor = self._elected(besides=lost)
+        elected = successor not in (None, lost) if self._others_can_elect else True
+        return seconds is None and elected, {"lost": lost, "round_trip_ms": milliseconds(seconds), "successor": successor}
+
+    def heal(self) -> Sequence[str]:
+        if self._parts is None:
+            return ["nobody was taken away"]
+        checked = self._parts.heal()
+        try:
+            holder = until(self._elected, within=HEALS_WITHIN, what=f"a {self.office} of {self.cluster.name}")
+        except DeadlineExceeded as error:
+            raise FaultError(f"{error}; see {self._parts.broker.log}") from error
+        return [*checked, f"{self.office}: {self.cluster.name}/{holder}"]

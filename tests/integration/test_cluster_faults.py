@@ -1,0 +1,170 @@
+"""What can be broken inside a cluster: offices taken away, brokers cut off from their peers, full disks, little memory.
+
+On every runtime what every runtime gives; on docker what only containers give; elsewhere that is refused in one sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from chaos.faults import FAULTS, IN_CONTAINERS
+from chaos.scenarios import Wish, scenario
+from harness.model.errors import InputError, SetupError
+from harness.model.protocols import Deployment, World
+from harness.model.scenario import FaultSpec, Option
+from harness.model.topology import ClusterSpec
+from harness.run import check
+from harness.runtimes import runtime
+from harness.runtimes.kraft import readiness
+from harness.runtimes.small_disk import SmallDisk
+from tests.on_runtimes import EVERY, QUIET, Events, skip_without, topology, values
+
+pytestmark = pytest.mark.integration
+TOPIC = "replicated"
+
+
+@pytest.fixture(scope="module", params=EVERY)
+def cluster_of_three(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    skip_without(request.param)
+    folder = tmp_path_factory.mktemp("three")
+    with runtime(request.param)(topology(ClusterSpec(name="A", brokers=3)), folder=folder, recorder=Events()) as up:
+        bootstrap = up.clusters["A"].bootstrap
+        admin = AdminClient({**QUIET, "bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(TOPIC, 3, 3)])[TOPIC].result(timeout=60)
+        producer = Producer({**QUIET, "bootstrap.servers": bootstrap, "transactional.id": "office"})
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        producer.produce(TOPIC, b"record")
+        producer.commit_transaction(60)
+        yield up
+
+
+def world(deployment: Deployment, *, stopping: bool = False) -> World:
+    return cast(World, SimpleNamespace(deployment=deployment, mirrors={}, recorder=None, stopping=stopping))
+
+
+def spec(fault: str, target: str, **options: Option) -> FaultSpec:
+    return FaultSpec(id="f", fault=fault, target=target, at=0, duration=1, options=options)
+
+
+def bites_and_heals(deployment: Deployment, wanted: FaultSpec, meanwhile: Callable[[], None] = lambda: None) -> object:
+    """What was measured; afterwards the cluster is whole."""
+    fault = FAULTS[wanted.fault](wanted, world(deployment))
+    try:
+        fault.inject()
+        meanwhile()
+        bite = fault.bite()
+    finally:
+        checked = fault.heal()
+    assert bite.bit, bite.measured
+    assert any("in the ISR of all" in line for line in checked)
+    assert [broker.state for broker in deployment.clusters["A"].brokers.values()] == ["running"] * 3
+    return bite.measured
+
+
+def contained(deployment: Deployment) -> Deployment:
+    if any(broker.confines is None for broker in deployment.clusters["A"].brokers.values()):
+        pytest.skip("brokers are in no containers")
+    return deployment
+
+
+def write(deployment: Deployment) -> None:
+    """Eight megabytes, acknowledged or not."""
+    producer = Producer({**QUIET, "bootstrap.servers": deployment.clusters["A"].bootstrap, "message.timeout.ms": 10000})
+    for number in range(800):
+        producer.produce(TOPIC, bytes(10000), partition=number % 3)
+    producer.flush(15)
+
+
+def test_the_active_controller_is_lost_and_another_elected(cluster_of_three):
+    leader = readiness.quorum(cluster_of_three.clusters["A"].brokers[1].client_address).leader
+    seen = bites_and_heals(cluster_of_three, spec("controller-loss", "A"))
+    assert seen["lost"] == leader
+    assert seen["successor"] not in (leader, None)
+
+
+@pytest.mark.parametrize("of", ["transactions", pytest.param("groups", marks=pytest.mark.nightly)])
+def test_the_coordinator_is_lost_and_another_elected(cluster_of_three, of):
+    topic = {"transactions": "__transaction_state", "groups": "__consumer_offsets"}[of]
+    if of == "groups":
+        values(cluster_of_three.clusters["A"].bootstrap, TOPIC, 1)  # a first group makes their log
+    admin = AdminClient({**QUIET, "bootstrap.servers": cluster_of_three.clusters["A"].bootstrap})
+    leader = admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader
+    assert bites_and_heals(cluster_of_three, spec("coordinator-loss", "A", of=of))["lost"] == leader
+
+
+def test_a_full_disk_ends_the_broker_at_every_start_until_there_is_room(cluster_of_three, tmp_path):
+    skip_without_small_disks(tmp_path / "disk")
+    broker = cluster_of_three.clusters["A"].brokers[2]
+    seen = bites_and_heals(cluster_of_three, spec("broker-disk-full", "A/2"))
+    assert seen == {"free_bytes": 0, "ended": True, "ended_again": True}
+    assert not SmallDisk(broker.log_dir).mounted
+    assert list(broker.log_dir.glob(f"{TOPIC}-*")), "its logs are where they were"
+
+
+def skip_without_small_disks(folder) -> None:
+    folder.mkdir()
+    disk = SmallDisk(folder)
+    try:
+        disk.put(spare=1 << 20)
+        disk.take_back()
+    except SetupError as error:
+        pytest.skip(str(error))
+
+
+def test_a_disconnected_broker_is_silent_and_comes_back(cluster_of_three):
+    up = contained(cluster_of_three)
+    assert not bites_and_heals(up, spec("broker-disconnect", "A/3"))["on_network"]
+
+
+@pytest.mark.parametrize(
+    ("direction", "out", "back"),
+    [
+        ("both", "silence", "silence"),
+        ("out", "silence", "an answer"),
+        pytest.param("in", "an answer", "silence", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_partition_cuts_the_directions_that_it_says_and_no_client(cluster_of_three, direction, out, back):
+    up = contained(cluster_of_three)
+
+    def a_client_is_answered() -> None:
+        assert readiness.seen_brokers(up.clusters["A"].brokers[1].client_address)
+
+    seen = bites_and_heals(up, spec("partition", "A/1", direction=direction), a_client_is_answered)
+    assert seen == {"before": True, "out": out, "in": back}
+
+
+def test_little_memory_is_felt_and_given_back(cluster_of_three):
+    up = contained(cluster_of_three)
+    seen = bites_and_heals(up, spec("broker-memory-limit", "A/2"), lambda: write(up))
+    assert seen["met"] or seen["killed"]
+    assert up.clusters["A"].brokers[2].confines.memory().limit is None
+
+
+def test_what_was_not_done_is_no_bite(cluster_of_three, monkeypatch):
+    up = contained(cluster_of_three)
+    confines = type(up.clusters["A"].brokers[1].confines)
+    for verb in ("disconnect", "block", "limit_memory"):
+        monkeypatch.setattr(confines, verb, lambda self, *_: None)
+    for name in sorted(IN_CONTAINERS):
+        fault = FAULTS[name](spec(name, "A/1"), world(up, stopping=True))
+        fault.inject()
+        assert not fault.bite().bit, name
+        fault.heal()
+
+
+@pytest.mark.parametrize("name", sorted(IN_CONTAINERS))
+def test_a_runtime_without_containers_refuses_before_anything_starts(name):
+    chosen = scenario("broker-loss", Wish(seed=1))
+    broken = replace(chosen, schedule=(spec(name, "A/1"),))
+    check(broken, "docker")
+    with pytest.raises(InputError, match="is done to containers, and the runtime process has none; run it with --runtime docker"):
+        check(broken, "process")
