@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from chaos.faults import FAULTS, check_options
+from chaos.faults import FAULTS, IN_CONTAINERS, check_options
 from chaos.triggers import TRIGGERS, parts
 from harness.model.clock import now
 from harness.model.errors import FaultError, InputError, LinkflapError
@@ -56,6 +56,16 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
             _check_reversed(spec, before[spec.id], topology)
 
 
+def check_runtime(schedule: Sequence[FaultSpec], runtime: str) -> None:
+    """Raises InputError, naming the fault, when a schedule cannot be played on a runtime."""
+    for spec in schedule:
+        if spec.fault in IN_CONTAINERS and runtime != "docker":
+            raise InputError(
+                f"fault {spec.id!r} ({spec.fault}) is done to containers, and the runtime {runtime} has none; run it with "
+                "--runtime docker"
+            )
+
+
 def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:
     """The faults that a fault follows, directly or by others, the nearest first. Raises InputError."""
     known = {other.id: other for other in schedule}
@@ -84,7 +94,7 @@ def _check_nothing_revived(failover: FaultSpec, schedule: Sequence[FaultSpec], b
     source = failover.target.split("->")[0]
     for spec in schedule:
         mirror = spec.fault == KILL and spec.target == failover.target
-        broker = failover.fault == "failover-forced" and spec.target.startswith(f"{source}/")
+        broker = failover.fault == "failover-forced" and spec.target.partition("/")[0] == source
         if not (mirror or broker) or spec in before[failover.id] or _reversed_between(failover, before[spec.id]):
             continue
         timed = not before[spec.id] and not before[failover.id]

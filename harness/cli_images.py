@@ -42,9 +42,11 @@ def images() -> None:
 def build(asked: Sequence[str], base: str | None) -> int:
     """Builds the image of each Kafka that has none yet, and tries it in containers. Runs do both by themselves."""
     from harness.runtimes.distribution.kafka import kafka
+    from harness.runtimes.docker import python_image
     from harness.runtimes.docker.image import ready
     from harness.runtimes.docker.installation import install
 
+    click.echo(f"{python_image.ready()} with the packages of linkflap's own programs")
     for one in asked:
         image = ready(kafka(one), base)
         install(one, base)

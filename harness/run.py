@@ -18,7 +18,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.schedule import REVERSE, Player
+from chaos.schedule import REVERSE, Player, check_runtime
 from chaos.schedule import check as check_schedule
 from harness import mirrors, runtimes, workloads
 from harness.capture import logs, watermarks
@@ -52,6 +52,7 @@ def check(scenario: Scenario, runtime: str) -> None:
     check_schedule(scenario.schedule, scenario.topology)
     mirrors.check(scenario.mirror, reversible=any(fault.fault == REVERSE for fault in scenario.schedule))
     runtimes.check(runtime, scenario.topology)
+    check_runtime(scenario.schedule, runtime)
 
 
 def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, progress: Progress, keep: bool = False) -> Path:

@@ -7,6 +7,7 @@ Service. Everything here blocks until it is true (a killed broker is dead, a cut
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Protocol, Self
@@ -17,6 +18,45 @@ from harness.model.topology import LinkSpec, Topology
 
 BrokerState = Literal["running", "paused", "stopped"]
 Direction = Literal["requests", "responses"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Of what is confined: bytes that are its own (no caches), the limit, how often it was met, whether it died of it.
+
+    `hits` is None where that cannot be seen.
+    """
+
+    used: int
+    limit: int | None
+    hits: int | None
+    killed: bool
+
+
+class Confines(Protocol):
+    """What a broker can have done to it because it runs in a container. Every method is safe to call again."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether it is on its deployment's network."""
+
+    def disconnect(self) -> None:
+        """Takes it off the network: it reaches nobody, and nobody it."""
+
+    def reconnect(self) -> None: ...
+    def block(self, addresses: Sequence[str]) -> None:
+        """Lets the packets of connections that it opens to these addresses vanish, on open ones too, until its next start."""
+
+    def unblock(self) -> None:
+        """Ends every `block`."""
+
+    def round_trip(self, address: str, *, within: float) -> float | None:
+        """Seconds of one ApiVersions round trip from its own network, or None if there was no answer."""
+
+    def limit_memory(self, size: int | None) -> None:
+        """Bytes that it may use from now on; None: no limit. EnvironmentFailure where it cannot be pressed into so few."""
+
+    def memory(self) -> MemoryUse: ...
 
 
 class Broker(Protocol):
@@ -54,6 +94,14 @@ class Broker(Protocol):
 
     def resume(self) -> None:
         """SIGCONT."""
+
+    @property
+    def inner_addresses(self) -> Sequence[str]:
+        """host:port of the listeners by which brokers and controllers reach it."""
+
+    @property
+    def confines(self) -> Confines | None:
+        """What its container allows; None where it runs in none."""
 
 
 class Cluster(Protocol):
@@ -142,6 +190,40 @@ class Service(Protocol):
     def resume(self) -> None: ...
 
 
+class Worker(Protocol):
+    """A program that runs, or has ended since. All methods are safe to call again."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def alive(self) -> bool: ...
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal, or None while it runs."""
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class Place(Protocol):
+    """Where a program of linkflap's own runs beside the brokers: what it listens on is also on this machine's loopback."""
+
+    @property
+    def address(self) -> str:
+        """Where it listens, and brokers reach it."""
+
+    def told(self, beside: str) -> str:
+        """The host that it must tell clients of a listener on which brokers tell the address `beside`, for them to reach it."""
+
+    def reach(self, address: str) -> str:
+        """A host:port that brokers tell their clients, as it is reached from there."""
+
+    def spawn(self) -> Worker:
+        """Starts it, again and again. Raises SetupError."""
+
+
 class Deployment(Protocol):
     """A topology that runs: what a runtime made of it."""
 
@@ -156,12 +238,11 @@ class Deployment(Protocol):
     def service(self, name: str, *, main: str, kafka: str, files: Mapping[str, str], arguments: Sequence[str]) -> Service:
         """A JVM that is not started yet: class `main` of release `kafka`, run in a folder that holds `files` (name -> text)."""
 
-    @property
-    def local_address(self) -> str:
-        """The address of this machine that brokers reach: what the harness serves for them listens there."""
+    def place(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> Place:
+        """Where `python -m module folder` is to run beside the brokers; it listens on `ports` (free ones), prints to `log`."""
 
     def free_port(self) -> int:
-        """A leased port of `local_address`, given back when the deployment ends."""
+        """A leased port, given back when the deployment ends."""
 
     def at_close(self, end: Callable[[], None]) -> None:
         """Has `end` called when the deployment closes, before anything of its own ends: for a mirror's own processes."""

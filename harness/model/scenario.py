@@ -30,7 +30,7 @@ class WorkloadSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSpec:
-    """One planned fault. `target` is a link (`A->B`), a proxied client path (`*->A`), a broker (`A/1`), or a mirror (`A->B`).
+    """One planned fault. `target` is a link (`A->B`), a proxied client path (`*->A`), a broker (`A/1`), a cluster or a mirror.
 
     It starts once `at` seconds of workload have passed and the condition `when` (chaos.triggers) holds. With `after:<id>` in
     `when` it follows another fault, and `at` counts from that one's end.

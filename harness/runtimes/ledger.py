@@ -25,6 +25,7 @@ from filelock import FileLock
 
 from harness.model.errors import SetupError
 from harness.model.wait import until
+from harness.runtimes import mounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class Entry:
 
     `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with this owner's label may be, one
     for each deployment. `contained` are processes in containers, whose memory is the owner's and whose life is the engine's.
+    `mounts` are folders on which something is mounted.
     """
 
     owner: Identity
@@ -53,6 +55,7 @@ class Entry:
     folders: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
     contained: tuple[Identity, ...] = ()
+    mounts: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -200,6 +203,16 @@ def remove_engine(engine: str) -> None:
     change(without)
 
 
+def add_mount(path: Path) -> None:
+    """A folder on which something is going to be mounted, and must not be after this process."""
+    change(lambda entry: replace(entry, mounts=(*entry.mounts, str(path))))
+
+
+def remove_mount(path: Path) -> None:
+    """Nothing is mounted there any more."""
+    change(lambda entry: replace(entry, mounts=tuple(m for m in entry.mounts if m != str(path))))
+
+
 def add_folder(path: Path) -> None:
     """A folder that must not outlive this process."""
     change(lambda entry: replace(entry, folders=(*entry.folders, str(path))))
@@ -219,6 +232,9 @@ def end(entry: Entry) -> Iterator[str]:
             os.killpg(child.pid, signal.SIGKILL)
         yield f"process {child.pid} of dead harness {entry.owner.pid}"
     until(lambda: not any(alive(child) for child in left), within=20, what="the processes of a dead harness to end")
+    for path in entry.mounts:
+        if mounts.unmount(Path(path)):
+            yield f"mount on {path} of dead harness {entry.owner.pid}"
     for path in entry.folders:
         if Path(path).exists():
             shutil.rmtree(path, ignore_errors=True)

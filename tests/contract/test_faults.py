@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from chaos.faults import FAULTS, check_options, link_path
+from chaos.faults import FAULTS, IN_CONTAINERS, check_options, link_path
 from harness.model.clock import now
 from harness.model.errors import FaultError, InputError
 from harness.model.history import Event
@@ -24,6 +24,8 @@ PAIR = Topology(
 )
 LINK_FAULTS = sorted(name for name in FAULTS if name.startswith("link-"))
 BROKER_FAULTS = sorted(name for name in FAULTS if name.startswith("broker-"))
+CLUSTER_FAULTS = ["controller-loss", "coordinator-loss"]
+HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, "partition", "mirror-kill"]
 
 
 @dataclass
@@ -104,7 +106,7 @@ def test_a_fault_says_what_it_is(name: str) -> None:
     header = inspect.getdoc(sys.modules[fault.__module__]) or ""
     assert (inspect.getdoc(fault) or "").partition("\n")[0].endswith(".")
     assert isinstance(fault.restores, bool)
-    if name in (*LINK_FAULTS, *BROKER_FAULTS, "mirror-kill"):
+    if name in HEADED:
         assert fault.__module__ == f"chaos.faults.{name.replace('-', '_')}"
         assert header.startswith(f"{name}: ")
         assert all(f"\n{part} " in header for part in ("Breaks", "Bite", "Heal"))
@@ -114,6 +116,9 @@ def test_a_fault_says_what_it_is(name: str) -> None:
 @pytest.mark.parametrize("target", ["", "A", "A->", "->B", "A->C", "C->A", "A/0", "A/4", "A/x", "C/1", "*->C", "A->B->A"])
 def test_a_target_that_does_not_exist_is_refused_in_one_sentence(name: str, target: str) -> None:
     reason = FAULTS[name].applies_to(target, PAIR)
+    if target == "A" and name in CLUSTER_FAULTS:
+        assert reason is None
+        return
     assert reason
     assert "\n" not in reason
     assert repr(target) in reason or target in reason
@@ -129,6 +134,25 @@ def test_link_faults_take_links_their_reverses_and_client_paths(name: str) -> No
 def test_broker_faults_take_brokers(name: str) -> None:
     assert [FAULTS[name].applies_to(target, PAIR) for target in ("A/1", "A/3", "B/1")] == [None] * 3
     assert FAULTS[name].applies_to("A->B", PAIR)
+
+
+@pytest.mark.parametrize("name", CLUSTER_FAULTS)
+def test_cluster_faults_take_clusters(name: str) -> None:
+    assert [FAULTS[name].applies_to(target, PAIR) for target in ("A", "B")] == [None] * 2
+
+
+def test_a_partition_needs_a_peer() -> None:
+    assert [FAULTS["partition"].applies_to(target, PAIR) for target in ("A/1", "A/3")] == [None] * 2
+    assert "cluster B has one broker, and needs two or more" in str(FAULTS["partition"].applies_to("B/1", PAIR))
+
+
+@pytest.mark.parametrize("name", sorted(IN_CONTAINERS))
+def test_what_is_done_to_containers_is_refused_where_there_are_none(name: str) -> None:
+    brokers = {number: SimpleNamespace(id=number, state="running", confines=None) for number in (1, 2)}
+    deployment = SimpleNamespace(clusters={"A": SimpleNamespace(name="A", brokers=brokers)}, topology=PAIR)
+    nowhere = cast(World, SimpleNamespace(deployment=deployment, recorder=Recorder(), stopping=True))
+    with pytest.raises(InputError, match="run it with --runtime docker"):
+        FAULTS[name](spec(name, target="A/1"), nowhere)
 
 
 def test_a_mirror_is_killed_on_links_of_the_topology_and_their_reverses() -> None:

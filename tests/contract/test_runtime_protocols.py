@@ -65,5 +65,19 @@ def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name, asked
 @pytest.mark.parametrize(
     ("module", "kind"), [("harness.runtimes.children", "Child"), ("harness.runtimes.docker.container", "Run")]
 )
-def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind):
-    obeys(getattr(import_module(module), kind), Running)
+@pytest.mark.parametrize("protocol", [Running, protocols.Worker])
+def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind, protocol):
+    obeys(getattr(import_module(module), kind), protocol)
+
+
+@pytest.mark.parametrize(
+    ("module", "kind"),
+    [("harness.runtimes.process.deployment", "ChildPlace"), ("harness.runtimes.docker.place", "ContainerPlace")],
+)
+def test_a_mirror_of_ours_finds_the_same_place_wherever_it_runs(module, kind):
+    made = getattr(import_module(module), kind)
+    assert {name for name in public(protocols.Place) if name != "address"} <= set(public(made))
+
+
+def test_containers_allow_what_faults_do_to_them():
+    obeys(import_module("harness.runtimes.docker.confines").Confines, protocols.Confines)

@@ -1,4 +1,4 @@
-"""How the harness talks to a shadow: a loopback socket, one JSON object a line each way.
+"""How the harness talks to a shadow: a socket that it reaches on loopback, one JSON object a line each way.
 
 {"do": "status"}      what it is at
 {"do": "fail-over"}   begins the failover, or goes on with it; answered at once, like status
@@ -63,7 +63,7 @@ def bound(config: Config) -> socket.socket:
     Raises EnvironmentFailure when another program has it.
     """
     try:
-        return socket.create_server(("127.0.0.1", config.control_port))
+        return socket.create_server((config.host, config.control_port))
     except OSError as error:
         why = os.strerror(error.errno or 0)
         raise EnvironmentFailure(

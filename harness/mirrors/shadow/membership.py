@@ -113,7 +113,7 @@ class Membership:
             cluster_id=self._config.cluster_id,
             incarnation_id=uuid.UUID(self._journal.notes.incarnation_id),
             listeners=tuple(
-                m.Listener(name=name, host=self._config.host, port=port, security_protocol=0)
+                m.Listener(name=name, host=self._config.told.get(name, self._config.host), port=port, security_protocol=0)
                 for name, port in self._config.listeners.items()
             ),
             features=tuple(

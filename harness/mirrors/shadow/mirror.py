@@ -8,8 +8,6 @@ reverse link whose shadow takes the topics over where they came from (`takeover`
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -26,11 +24,10 @@ from harness.mirrors.shadow.behind import source_ends
 from harness.mirrors.shadow.journal import Notes, read_notes
 from harness.mirrors.topics import create, data_topics
 from harness.model.errors import DeadlineExceeded, InputError, SetupError
-from harness.model.protocols import Cluster, Deployment, Recorder
+from harness.model.protocols import Cluster, Deployment, Place, Recorder, Worker
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import CANARY, LinkSpec, topic_name
 from harness.model.wait import until
-from harness.runtimes import children
 from harness.wire.connection import Unanswered
 from harness.wire.offsets import Partition, quiet
 
@@ -38,7 +35,6 @@ START_SECONDS: Final = 60.0
 FAILOVER_SECONDS: Final = 150.0
 END_SECONDS: Final = 30.0
 _ASK_SECONDS: Final = 2.0
-_ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> ShadowMirror:
@@ -71,7 +67,8 @@ class ShadowMirror:
         self._there = AdminClient(quiet(self._source.bootstrap))
         nth = f"-{self._generation}" if self._generation else ""
         self._folder = settings.folder_at(self._destination) / f"shadow-{link.source}-{link.destination}{nth}"
-        self._child: children.Child | None = None
+        self._place: Place | None = None
+        self._child: Worker | None = None
         self._port = deployment.free_port()
         self._closed = False
         self._starting = threading.Lock()
@@ -144,14 +141,9 @@ class ShadowMirror:
                 self._start_process()
 
     def _start_process(self) -> None:
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        self._child = children.spawn(
-            [sys.executable, "-m", "harness.mirrors.shadow", str(self._folder)],
-            name=f"shadow {self.link.name}",
-            folder=self._folder,
-            output=self.log,
-            environment={"PYTHONPATH": path},
-        )
+        if self._place is None:
+            raise SetupError(f"the shadow of {self.link.name} was never started; start it first")
+        self._child = self._place.spawn()
 
     def _config(self) -> settings.Config:
         told = self._settings_of(self._destination)
@@ -162,20 +154,29 @@ class ShadowMirror:
             for listener, address in listeners(values["advertised.listeners"]).items():
                 real.setdefault(listener, {})[broker] = address
         joined = list(real) if self._options.clients == "visible" else [followers]
+        ports = {name: self._deployment.free_port() for name in joined}
+        self._place = place = self._deployment.place(
+            f"shadow-{self._folder.name.removeprefix('shadow-')}",
+            module="harness.mirrors.shadow",
+            folder=self._folder,
+            log=self.log,
+            ports=(self._port, *ports.values()),
+        )
         return settings.Config(
             link=self.link.name,
             source=tuple(self._deployment.links[self.link.name].bootstrap.split(",")),
             source_cluster_id=self._source.id,
             homes=self._homes,
             cluster_id=self._destination.id,
-            real=real,
+            real={name: {broker: place.reach(address) for broker, address in them.items()} for name, them in real.items()},
             controllers=tuple(voter.partition("@")[2] for voter in any_broker["controller.quorum.voters"].split(",")),
             broker_id=self._broker_id(),
             followers=followers,
-            listeners={name: self._deployment.free_port() for name in joined},
+            listeners=ports,
             control_port=self._port,
             options=self._options,
-            host=self._deployment.local_address,
+            host=place.address,
+            told={name: place.told(next(iter(real[name].values()))) for name in joined},
             takes_over={} if self._reverses is None else self._reverses._left(),
             source_notes=str(settings.folder_at(self._source)),
         )

@@ -109,6 +109,7 @@ class Config:
     `followers` is the one that brokers fetch over. `real` is listener -> real broker -> its address there. `takes_over` are
     topics that the destination has already, because they were mirrored from there. `behind` is the port that a listener really
     has where a proxy stands before it. `host` is where the shadow listens and is registered: an address that brokers reach.
+    `told` is, by listener, the host that its clients are told.
     `source_notes` is the folder in which shadows that lead topics at the source keep their own folders (a chain), or empty.
     """
 
@@ -127,6 +128,7 @@ class Config:
     takes_over: Mapping[str, TakenTopic] = field(default_factory=dict)
     behind: Mapping[str, int] = field(default_factory=dict)
     host: str = "127.0.0.1"
+    told: Mapping[str, str] = field(default_factory=dict)
     source_notes: str = ""
 
     @property

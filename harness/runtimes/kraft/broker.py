@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Final
 
 from harness.model.errors import DeadlineExceeded, SetupError
-from harness.model.protocols import BrokerState
+from harness.model.protocols import BrokerState, Confines
 from harness.model.wait import until
 from harness.runtimes.kraft import readiness
+from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.program import Program
 from harness.runtimes.kraft.running import Spawn
 
@@ -18,9 +19,12 @@ UP_WITHIN: Final = 120.0
 class KraftBroker(Program):
     """`harness.model.protocols.Broker`. Not started when made; `folder` holds its data, configuration and logs."""
 
-    def __init__(self, cluster: str, node: int, *, folder: Path, spawn: Spawn, client_address: str) -> None:
+    confines: Confines | None = None
+    """Set by a runtime that has them, when it has made the broker."""
+
+    def __init__(self, cluster: str, node: int, *, folder: Path, spawn: Spawn, ports: BrokerPorts) -> None:
         super().__init__(f"broker {cluster}/{node}", folder=folder, log="server.log", spawn=spawn)
-        self._cluster, self._id, self._client_address = cluster, node, client_address
+        self._cluster, self._id, self._ports = cluster, node, ports
 
     @property
     def name(self) -> str:
@@ -48,7 +52,11 @@ class KraftBroker(Program):
 
     @property
     def client_address(self) -> str:
-        return self._client_address
+        return self._ports.told(CLIENT)
+
+    @property
+    def inner_addresses(self) -> tuple[str, ...]:
+        return self._ports.at(INTERNAL), self._ports.at(CONTROLLER)
 
     @property
     def log_dir(self) -> Path:
@@ -70,7 +78,7 @@ class KraftBroker(Program):
         if self.state == "stopped":
             status = self._child.poll() if self._child is not None else None
             raise SetupError(f"broker {self.name} ended with status {status} while starting; {self._last_words()}")
-        return self._id in readiness.seen_brokers(self._client_address)
+        return self._id in readiness.seen_brokers(self.client_address)
 
     def _last_words(self) -> str:
         lines = [line for path in (self.output, self.log) for line in _tail(path)]

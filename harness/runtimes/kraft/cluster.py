@@ -11,7 +11,7 @@ from harness.model.errors import DeadlineExceeded, SetupError
 from harness.model.wait import until
 from harness.runtimes.kraft import jvm, readiness, storage
 from harness.runtimes.kraft.broker import KraftBroker
-from harness.runtimes.kraft.configuration import CLIENT, INTERNAL, BrokerPorts, server_properties
+from harness.runtimes.kraft.configuration import INTERNAL, BrokerPorts, server_properties
 from harness.runtimes.kraft.installation import Installation
 from harness.runtimes.kraft.running import Spawn
 
@@ -60,7 +60,7 @@ class KraftCluster:
             archive=self._archive,
         )
         spawn = spawner(node, folder, command)
-        return KraftBroker(self._name, node, folder=folder, spawn=spawn, client_address=self._ports[node].told(CLIENT))
+        return KraftBroker(self._name, node, folder=folder, spawn=spawn, ports=self._ports[node])
 
     @property
     def name(self) -> str:

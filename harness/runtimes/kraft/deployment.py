@@ -16,7 +16,7 @@ from typing import Final, Self, TypeVar
 
 from harness.model.errors import SetupError
 from harness.model.interrupts import held_off
-from harness.model.protocols import Recorder
+from harness.model.protocols import Place, Recorder
 from harness.model.side_by_side import side_by_side
 from harness.model.topology import ClusterSpec, Topology
 from harness.runtimes.kraft.cluster import KraftCluster
@@ -110,9 +110,9 @@ class KraftDeployment(ABC):
     ) -> KafkaService:
         """See `service`."""
 
-    @property
-    def local_address(self) -> str:
-        return "127.0.0.1"
+    @abstractmethod
+    def place(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> Place:
+        """See the protocol."""
 
     def _readiness(self, cluster: KraftCluster) -> Callable[[], None]:
         def ready() -> None:

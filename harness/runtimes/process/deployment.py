@@ -6,11 +6,15 @@ will listen on.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from harness.model.protocols import Recorder
 from harness.model.topology import ClusterSpec, Topology
+from harness.runtimes import children
 from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.deployment import KraftDeployment, started
 from harness.runtimes.kraft.installation import Installation
@@ -18,6 +22,28 @@ from harness.runtimes.kraft.service import KafkaService
 from harness.runtimes.process.cluster import ProcessCluster, process_service
 from harness.runtimes.process.installation import install
 from harness.runtimes.toxiproxy import ToxiproxyLink
+
+_ROOT: Final = Path(__file__).resolve().parents[3]
+
+
+class ChildPlace:
+    """`harness.model.protocols.Place`: a child process on loopback, where everybody is."""
+
+    address = "127.0.0.1"
+
+    def __init__(self, name: str, module: str, folder: Path, log: Path) -> None:
+        self._name, self._module, self._folder, self._log = name, module, folder, log
+
+    def told(self, beside: str) -> str:
+        return self.address
+
+    def reach(self, address: str) -> str:
+        return address
+
+    def spawn(self) -> children.Child:
+        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+        command = [sys.executable, "-m", self._module, str(self._folder)]
+        return children.spawn(command, name=self._name, folder=self._folder, output=self._log, environment={"PYTHONPATH": path})
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDeployment:
@@ -57,6 +83,9 @@ class ProcessDeployment(KraftDeployment):
                 self._recorder,
                 cluster.bootstrap,
             )
+
+    def place(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> ChildPlace:
+        return ChildPlace(name, module, folder, log)
 
     def _make_service(
         self, name: str, *, main: str, installation: Installation, files: Mapping[str, str], arguments: Sequence[str]
