@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from harness.model.scenario import Scenario, WorkloadSpec
+from harness.model.topology import Topology
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.lives import every, examined, lives, log_of, native, reads_in
 from spark_verify.checks.logs import Log, among, locate, runs
@@ -115,18 +116,25 @@ def _unseen(cluster: str, what: Told, rows: Ints, offsets: Ints, seen: Ints) -> 
 
 def _due_at(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
     """Where readers are in the end: what clients wrote there; and what was mirrored there, if they read it from its start."""
-    owners = {w.home for w in scenario.workloads if w.kind != "readers"} | {p.cluster for p in promotions}
+    owned = {(w.home, w.home) for w in scenario.workloads if w.kind != "readers"}
+    owned |= {(p.cluster, home) for p in promotions for home in _over(scenario.topology, p.link)}
     due: set[tuple[str, Origin]] = set()
     for workload in scenario.workloads:
         if workload.kind != "readers" or workload.options.get("isolation", "read_committed") != "read_committed":
             continue
         cluster, stays = _ends_at(workload, promotions)
-        if cluster in owners:
+        if (cluster, workload.home) in owned:
             due.add((cluster, "native"))
         into = [link for link in scenario.topology.links if link.destination == cluster]
         if stays and any(workload.home in scenario.topology.homes_over(link) for link in into):
             due.add((cluster, "mirrored"))
     return due
+
+
+def _over(topology: Topology, name: str) -> Collection[str]:
+    """Whose topics a promotion along a link, or back, is of."""
+    ends = set(name.split("->"))
+    return {home for link in topology.links if {link.source, link.destination} == ends for home in topology.homes_over(link)}
 
 
 def _ends_at(workload: WorkloadSpec, promotions: Sequence[Promotion]) -> tuple[str, bool]:

@@ -149,3 +149,15 @@ def test_it_is_due_where_readers_are_in_the_end(readers, promotions, due):
         workloads=(WorkloadSpec(kind="transactional", home="A"), *readers),
     )  # fmt: skip
     assert REGISTRY[NAME].due_at(scenario, promotions) == due
+
+
+def test_a_reader_of_another_homes_topics_sees_nothing_of_what_clients_wrote_beside_them():
+    """A<->B: A's clients have gone to B; who stayed on A reads what comes from B."""
+    scenario = Scenario(
+        name="s", about="", seed=1, topology=parse("A<->B"), mirror=MirrorSpec(kind="shadow"), schedule=(),
+        workloads=(
+            *(WorkloadSpec(kind="transactional", home=home) for home in "AB"), GROUP,
+            WorkloadSpec(kind="readers", home="B", options={"cluster": "A", "assign": True}),
+        ),
+    )  # fmt: skip
+    assert REGISTRY[NAME].due_at(scenario, [promoted(1, kind="planned")]) == {("B", "native"), ("A", "mirrored")}
