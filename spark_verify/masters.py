@@ -23,6 +23,7 @@ DRIVER_MEMORY: Final = "spark.driver.memory"
 HEAP: Final = "2g"
 _ANSWERS_WITHIN: Final = 10.0
 _STANDALONE: Final = "spark://"
+_FORM: Final = re.compile(r"local(\[[\d*]+(,\d+)?\])?|spark://.+:\d+|yarn|k8s://.+")
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.app.name": "linkflap",
     "spark.ui.enabled": "false",
@@ -70,7 +71,11 @@ def address(master: str) -> str:
 
 
 def check(master: str) -> None:
-    """Raises SetupError where a standalone master does not answer: Spark itself asks three times, for a minute in all."""
+    """Raises SetupError for what is no master, or a standalone one that does not answer: Spark asks three times, for a minute."""
+    if not _FORM.fullmatch(master):
+        raise SetupError(
+            f"{master!r} is no Spark master; give spark://HOST:7077, local[N], yarn or k8s://…, or leave --master away"
+        )
     places = list(_places(master))
     refused = []
     for host, port in places:
@@ -79,8 +84,8 @@ def check(master: str) -> None:
                 return
         except OSError as error:
             refused.append(f"{host}:{port}: {error.strerror or error}")
-    if master.startswith(_STANDALONE):
-        told = "; ".join(refused) or "it names no host and port"
+    if places:
+        told = "; ".join(refused)
         raise SetupError(f"no Spark master answers at {master} ({told}); start one there, or leave --master away to use {LOCAL}")
 
 

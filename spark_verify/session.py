@@ -37,7 +37,7 @@ from spark_verify import masters, tables
 from spark_verify.source import register
 
 _WITHIN: Final = 120.0
-_WARM_WITHIN: Final = 300.0
+_WARM_WITHIN: Final = 600.0
 _NICE: Final = "5"
 # What Spark's own launcher opens and allows for Java 17 and later (org.apache.spark.launcher.JavaModuleOptions).
 _OPENED: Final = (
@@ -147,6 +147,8 @@ def _fill(future: Future[SparkSession], master: str, settings: Mapping[str, str]
 def _executors_need(printed: str) -> str:
     if "No module named" in printed or "Cannot run program" in printed:
         return f"executors need a Python with linkflap in it, named by --spark {masters.PYTHON}=PATH"
+    if "stopped SparkContext" in printed:
+        return "the cluster ended the application, for its executors failed again and again: their logs on the workers say why"
     return "see --master in docs/scale.md"
 
 

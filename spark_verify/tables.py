@@ -114,8 +114,8 @@ def judged(
 
 
 def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
-    """The plan with no more records to be decoded than these checks ask for."""
-    asking = {c.name for c in checks if "records" in c.inputs and (planned.recorded or c.from_bytes)}
+    """The plan with no more records to be decoded than these checks ask for; one that does not say what it needs gets all."""
+    asking = {c.name for c in checks if ("records" in c.inputs or not c.inputs) and (planned.recorded or c.from_bytes)}
     if planned.recorded or asking - OURS_ALONE or planned.mirror.options.get("producer_ids") in MAPPED:
         records: Literal["every", "ours", "none"] = "every" if asking else "none"
     else:

@@ -49,13 +49,14 @@ def verify(
     """
     chosen = {run: checks_of(run) for run in runs}
     needed = {check.name: check for run, checks in chosen.items() for check in checks if made_of(run, check)}
-    plans = {run: plan(run) for run in runs}
+    # Executors have working directories of their own.
+    plans = {run: plan(run.absolute()) for run in runs}
     found: dict[str, list[tables.FindingRow]] = defaultdict(list)
     for row in _findings(spark or session.session(master, settings), list(plans.values()), list(needed.values()), tell):
         found[row.run].append(row)
-    judgements = [judge(run, found[str(run)], chosen[run], planned=plans[run]) for run in runs]
+    judgements = [judge(run, found[plans[run].run], chosen[run], planned=plans[run]) for run in runs]
     for judgement in judgements:
-        columns.write(judgement.folder, judgement.anomalies, found[str(judgement.folder)])
+        columns.write(judgement.folder, judgement.anomalies, found[plans[judgement.folder].run])
         write_whole(judgement.folder / VERDICT_FILE, msgspec.json.format(msgspec.json.encode(judgement.document), indent=1))
     return judgements
 

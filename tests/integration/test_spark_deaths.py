@@ -1,0 +1,100 @@
+"""Spark that never starts, and Spark that runs out of memory in the middle: 255 before there was a verdict, then unknown."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.model import errors
+from harness.model.verdict import Verdict
+from harness.runtimes.leases import Lease
+from spark_verify import verify
+from spark_verify.checks.base import Check, Finding
+from spark_verify.verify import VERDICT_FILE
+from spark_verify.view import PartitionView
+from tests.command_line import environment, linkflap
+from tests.synthetic import write_run
+
+HEAVY = """
+from harness import cli
+from spark_verify import verify
+from spark_verify.checks.base import Check, Found
+
+def kernel(view):
+    return [Found(kind="heavy", cluster="A", offset=n, evidence={"weight": "x" * 300_000_000}) for n in range(3)]
+
+heavy = Check(name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel)
+verify.REGISTRY = {**verify.REGISTRY, "duplicate": heavy}
+cli.main()
+"""
+
+
+@pytest.fixture
+def closed():
+    """A port on which nobody listens, and nobody will."""
+    lease = Lease()
+    yield lease.ports(1)[0]
+    lease.release()
+
+
+def told(tmp_path: Path, master: str) -> str:
+    run = write_run(tmp_path / "run")
+    done = linkflap("verify", str(run), "--master", master, env=environment(tmp_path / "ledger"), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (errors.FAILED, ""), done.stderr
+    assert not (run / VERDICT_FILE).exists()
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.integration
+def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(tmp_path, closed):
+    said = told(tmp_path, f"spark://127.0.0.1:{closed}")
+    assert said.startswith(f"linkflap: no Spark master answers at spark://127.0.0.1:{closed} (")
+    assert said.endswith("leave --master away to use local[2]")
+
+
+@pytest.mark.integration
+def test_what_is_no_master_is_one_sentence_and_there_was_no_verdict(tmp_path):
+    assert told(tmp_path, "7077").startswith("linkflap: '7077' is no Spark master; give spark://HOST:7077")
+
+
+def greedy(view: PartitionView) -> list[Finding]:
+    return [] if view.partition else [bytearray(1 << 60)]  # type: ignore[list-item]
+
+
+@pytest.mark.integration
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_a_check_that_runs_out_of_memory_is_unknown_and_hides_no_other(tmp_path, spark, monkeypatch):
+    run = write_run(tmp_path / "run")
+    check = Check(name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=greedy)
+    monkeypatch.setattr(verify, "REGISTRY", {**verify.REGISTRY, "duplicate": check})
+    seen = []
+    (judgement,) = verify.verify([run], spark=spark, tell=lambda *done: seen.append(done))
+    assert judgement.verdict in (Verdict.UNKNOWN, Verdict.INVALID)
+    results = {c.name: c for c in judgement.checks}
+    assert results["duplicate"].verdict is Verdict.UNKNOWN
+    assert "crashed on A.t-0: MemoryError" in results["duplicate"].reason
+    assert results["replica-agreement"].verdict is Verdict.VALID
+    assert all(0 <= count <= total for _, count, total in seen)
+
+
+@pytest.mark.nightly
+@pytest.mark.integration
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_when_spark_runs_out_of_memory_during_the_checks_the_verdict_is_unknown(tmp_path):
+    run = write_run(tmp_path / "run")
+    done = subprocess.run(
+        [sys.executable, "-c", HEAVY, "verify", run, "--json", "--spark", "spark.driver.memory=600m"],
+        capture_output=True, text=True, timeout=900, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == errors.UNKNOWN, done.stderr
+    document = json.loads(done.stdout)
+    assert document["verdict"] == "unknown"
+    assert "Spark failed during the checks" in document["reason"]
+    assert json.loads((run / VERDICT_FILE).read_bytes()) == document
