@@ -1,0 +1,148 @@
+"""A TLS and SASL listener on brokers that run already: certificates made here, users, and what one of them may do."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from harness.model.errors import DeadlineExceeded
+from harness.model.wait import until
+from harness.wire.offsets import quiet
+
+READER, PASSWORD = "reader", "a word, with = and spaces"
+_MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """PEM files: an authority, and a key with a certificate for 127.0.0.1 in one file, as brokers want it."""
+
+    authority: Path
+    broker: Path
+
+
+def certificates(folder: Path) -> Certificates:
+    """Makes an authority and a broker's certificate of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(2)]
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]) for name in ("authority", "broker")]
+    now = datetime.datetime.now(datetime.UTC)
+    made = []
+    for key, name, is_authority in zip(keys, names, (True, False), strict=True):
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(names[0])
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(days=1))
+            .not_valid_after(now + datetime.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        )
+        made.append(builder.sign(keys[0], hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    secret = keys[1].private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    found = Certificates(authority=folder / "authority.pem", broker=folder / "broker.pem")
+    found.authority.write_bytes(made[0])
+    found.broker.write_bytes(secret + made[1] + made[0])
+    return found
+
+
+def secure(deployment, name: str, made: Certificates) -> str:
+    """Gives the brokers of a cluster such a listener, with ACLs in force, by a restart; its bootstrap servers.
+
+    Who comes in by another listener is anonymous there, and may do everything.
+    """
+    addresses = []
+    for broker in deployment.clusters[name].brokers.values():
+        broker.stop()
+        addresses.append(f"127.0.0.1:{deployment.free_port()}")
+        properties = broker.log_dir.parent / "server.properties"
+        told = dict(line.split("=", 1) for line in properties.read_text().splitlines() if "=" in line)
+        for key in ("listeners", "advertised.listeners"):
+            told[key] += f",SECURE://{addresses[-1]}"
+        told["listener.security.protocol.map"] += ",SECURE:SASL_SSL"
+        told |= {
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        }
+        own = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(made.broker),
+            "sasl.enabled.mechanisms": _MECHANISMS,
+            "plain.sasl.jaas.config": f'{_PLAIN} required user_{READER}="{PASSWORD}";',
+            "scram-sha-256.sasl.jaas.config": f"{_SCRAM} required;",
+            "scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
+        }
+        told |= {f"listener.name.secure.{key}": value for key, value in own.items()}
+        properties.write_text("".join(f"{key}={value}\n" for key, value in told.items()))
+        broker.start()
+    return ",".join(addresses)
+
+
+def add_reader(bootstrap: str, topics: str) -> None:
+    """Makes the user, who may describe and read the topics that begin so, and nothing else."""
+    admin = AdminClient(quiet(bootstrap))
+    users = [
+        UserScramCredentialUpsertion(READER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+    ]
+    for user in users:  # one at a time: a request holds one change of a user
+        admin.alter_user_scram_credentials([user])[READER].result(60)
+    rights = [
+        AclBinding(
+            ResourceType.TOPIC, topics, ResourcePatternType.PREFIXED, f"User:{READER}", "*", operation, AclPermissionType.ALLOW
+        )
+        for operation in (AclOperation.DESCRIBE, AclOperation.READ)
+    ]
+    for future in admin.create_acls(rights).values():
+        future.result(60)
+
+
+def properties(path: Path, made: Certificates, *, mechanism: str = "SCRAM-SHA-512", password: str = PASSWORD) -> Path:
+    """A file of client properties for that listener."""
+    path.write_text(
+        "# as for kcat\n"
+        "security.protocol = sasl_ssl\n"
+        f"ssl.ca.location={made.authority}\n"
+        f"sasl.mechanisms={mechanism}\nsasl.username={READER}\nsasl.password={password}\n"
+    )
+    return path
+
+
+def state_of(bootstrap: str) -> dict[str, object]:
+    """What a client could have changed: topics with their configuration's size, ACLs, users' groups, ends of every partition."""
+    admin = AdminClient(quiet(bootstrap))
+    found: dict[str, object] = {}
+
+    def asked() -> bool:
+        topics = admin.list_topics(timeout=20).topics
+        groups = admin.list_consumer_groups(request_timeout=20).result(30)
+        found["topics"] = {name: sorted(topic.partitions) for name, topic in topics.items()}
+        found["groups"] = sorted(group.group_id for group in groups.valid)
+        return not groups.errors
+
+    try:
+        until(asked, within=60, every=0.5, what="the groups of a cluster")
+    except DeadlineExceeded as error:
+        raise AssertionError(str(error)) from error
+    return found

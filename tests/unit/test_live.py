@@ -1,0 +1,206 @@
+"""Live clusters: files of client properties, who is asked first, where copies are cut, what is a batch; logging in by SASL."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+from scramp import ScramMechanism
+
+from harness.capture.live.comparable import cut, far_first
+from harness.capture.live.copy import Copied, batches_in, trim
+from harness.capture.live.properties import access
+from harness.model.errors import InputError
+from harness.model.history import Event
+from harness.model.topology import LinkSpec
+from harness.wire.sasl import Login, LoginFailed
+from tests.copied_logs import sound
+from tests.kafka_log import batches_in as reference
+from tests.secured import certificates
+
+PLACE = ("orders", 0)
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "client.properties"
+    path.write_text(text)
+    return path
+
+
+def test_nothing_said_is_plain_text_without_a_name(tmp_path):
+    told = access(written(tmp_path, "# nothing\n\nbootstrap.servers=elsewhere:1\n"))
+    assert (told.tls, told.login, told.client) == (None, None, "linkflap")
+
+
+def test_names_are_librdkafkas(tmp_path):
+    made = certificates(tmp_path)
+    told = access(
+        written(
+            tmp_path,
+            f"security.protocol=SASL_SSL\nssl.ca.location={made.authority}\nsasl.mechanism=scram-sha-256\n"
+            f"sasl.username=me\nsasl.password=a=b\nclient.id=auditor\nssl.certificate.location={made.broker}\n",
+        )
+    )
+    assert told.login == Login(mechanism="SCRAM-SHA-256", username="me", password="a=b")
+    assert "a=b" not in repr(told)
+    assert told.client == "auditor"
+    assert told.tls is not None
+    assert (told.tls.check_hostname, told.tls.verify_mode) == (True, ssl.CERT_REQUIRED)
+
+
+@pytest.mark.parametrize(
+    ("line", "checks_names", "mode"),
+    [
+        ("ssl.endpoint.identification.algorithm=none", False, ssl.CERT_REQUIRED),
+        ("enable.ssl.certificate.verification=false", False, ssl.CERT_NONE),
+    ],
+)
+def test_what_is_not_to_be_verified_is_not(tmp_path, line, checks_names, mode):
+    told = access(written(tmp_path, f"security.protocol=ssl\n{line}\n"))
+    assert told.tls is not None
+    assert (told.tls.check_hostname, told.tls.verify_mode) == (checks_names, mode)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ssl.truststore.location=/x.jks", "a Java client's; names are librdkafka's here, so give ssl.ca.location"),
+        ("sasl.jaas.config=x", "give sasl.username and sasl.password"),
+        ("group.id=x", "group.id is unknown; names are librdkafka's, and these are read: security.protocol"),
+        ("no equals sign", "line 1, is not name=value"),
+        ("security.protocol=tls", "it is one of plaintext, ssl, sasl_plaintext, sasl_ssl"),
+        ("security.protocol=sasl_ssl", "what can be used is PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ("security.protocol=sasl_ssl\nsasl.mechanisms=GSSAPI", "sasl.mechanism is GSSAPI"),
+        ("security.protocol=sasl_plaintext\nsasl.mechanisms=PLAIN\nsasl.username=x", "PLAIN needs sasl.password"),
+        ("security.protocol=ssl\nssl.ca.location=/nowhere.pem", "name PEM files"),
+        ("security.protocol=ssl\nssl.ca.pem=nothing", "name PEM files"),
+    ],
+)
+def test_what_cannot_be_used_is_named_with_its_mend(tmp_path, text, said):
+    with pytest.raises(InputError) as error:
+        access(written(tmp_path, text))
+    assert said in str(error.value)
+    assert "client.properties" in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"nothing\.properties cannot be read: No such file"):
+        access(tmp_path / "nothing.properties")
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_proves_both_sides_to_each_other(mechanism):
+    def server(password: str):
+        known = ScramMechanism(mechanism)
+        return known.make_server(lambda _: known.make_auth_info(password))
+
+    login = Login(mechanism=mechanism, username="me", password="secret")
+    told, broker = login.dialogue(), server("secret")
+    broker.set_client_first(next(told).decode())
+    broker.set_client_final(told.send(broker.get_server_first().encode()).decode())
+    with pytest.raises(StopIteration):
+        told.send(broker.get_server_final().encode())
+
+    told, stranger = login.dialogue(), server("secret")
+    stranger.set_client_first(next(told).decode())
+    told.send(stranger.get_server_first().encode())
+    with pytest.raises(LoginFailed):
+        told.send(b"v=bm90IHRoZSBwYXNzd29yZA==")
+
+
+def test_plain_says_who_and_what_at_once():
+    told = Login(mechanism="PLAIN", username="me", password="secret").dialogue()
+    assert next(told) == b"\0me\0secret"
+    with pytest.raises(StopIteration):
+        told.send(b"")
+
+
+def links(*names: str) -> list[LinkSpec]:
+    return [LinkSpec(source=name[0], destination=name[-1]) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "arrows", "order"),
+    [
+        ("AB", ["A->B"], "BA"),
+        ("ABC", ["A->B", "B->C"], "CBA"),
+        ("BCA", ["A->B", "A->C"], "BCA"),
+        ("AB", ["A->B", "B->A"], "AB"),
+        ("A", [], "A"),
+    ],
+)
+def test_clusters_are_asked_from_the_far_end(names, arrows, order):
+    assert "".join(far_first(list(names), links(*arrows))) == order
+
+
+def copies(tmp_path: Path, **reasons: str) -> dict[str, Copied]:
+    """Logs of ten offsets, of two clusters; one with a reason was read up to 4."""
+    made = {}
+    for name in "AB":
+        path = sound(tmp_path / name / "orders-0")
+        made[name] = Copied(cluster=name, place=PLACE, broker=1, folder=path.parent, start=0, end=10, position=10)
+        if name in reasons:
+            trim(path.parent, 4)
+            made[name].position, made[name].reason = 4, reasons[name]
+    return made
+
+
+def reach(copied: Copied) -> int:
+    (path,) = copied.folder.glob("*.log")
+    return max((batch.last + 1 for batch in batches_in(memoryview(path.read_bytes()))), default=-1)
+
+
+FIRST = {"A": {PLACE: 7}, "B": {PLACE: 7}}
+"""Where both logs ended at first asking; at last asking it was 10."""
+
+
+def test_a_mirror_is_cut_where_it_was_asked_first_and_its_source_where_it_was_asked_last(tmp_path):
+    made = copies(tmp_path)
+    cut(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
+    assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {"A": (10, 10), "B": (7, 7)}
+
+
+def test_who_was_promoted_owns_the_log(tmp_path):
+    made = copies(tmp_path)
+    data = {"cluster": "B", "topic": "orders", "partition": 0, "offset": 7}
+    cut(
+        list(made.values()), FIRST, [Event(time=1, kind="promotion", subject="A->B", data=data)], {"orders": "A"},
+        links("A->B", "B->A"),
+    )  # fmt: skip
+    assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {"A": (7, 7), "B": (10, 10)}
+
+
+@pytest.mark.parametrize(("gone", "ends"), [("A", {"A": 4, "B": 4}), ("B", {"A": 10, "B": 4})])
+def test_what_is_missing_of_a_source_is_cut_off_its_mirror(tmp_path, gone, ends):
+    made = copies(tmp_path, **{gone: "it went away"})
+    cut(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
+    assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {
+        name: (end, end) for name, end in ends.items()
+    }
+
+
+def test_batches_are_those_of_the_log_and_a_torn_one_is_none(tmp_path):
+    path = sound(tmp_path / "orders-0")
+    whole = path.read_bytes()
+    found = list(batches_in(memoryview(whole)))
+    assert [(b.position, b.size) for b in found] == [(position, len(data)) for position, data in reference(path)]
+    assert [(b.base, b.last) for b in found] == [(0, 1), (2, 3), (4, 5), (6, 6), (7, 8), (9, 9)]
+    assert list(batches_in(memoryview(whole[:-1]))) == found[:-1]
+    with pytest.raises(ValueError, match="a batch of 11 bytes at offset 0"):
+        list(batches_in(memoryview(whole[:8] + b"\xff\xff\xff\xff" + whole[12:])))
+
+
+@pytest.mark.parametrize(("end", "kept"), [(10, 10), (9, 9), (8, 7), (1, -1), (0, -1)])
+def test_a_copy_is_cut_between_batches(tmp_path, end, kept):
+    copied = copies(tmp_path)["A"]
+    trim(copied.folder, end)
+    assert reach(copied) == kept
+
+
+def test_what_is_behind_the_cut_goes_with_its_segments(tmp_path):
+    copied = copies(tmp_path)["A"]
+    sound(copied.folder, base=10)
+    trim(copied.folder, 6)
+    assert [path.name for path in copied.folder.glob("*.log")] == [f"{0:020}.log"]
+    assert reach(copied) == 6
