@@ -13,6 +13,7 @@ from typing import Final
 from harness.model.protocols import World
 from harness.model.scenario import FaultSpec
 
+UNDER_WAY: Final = 1000
 _AFTER: Final = "after:"
 _AND: Final = " and "
 Trigger = Callable[[FaultSpec, World], bool]
@@ -28,6 +29,11 @@ def _open_transactions(spec: FaultSpec, world: World) -> bool:
     return world.clients.open_transactions(spec.target.split("->")[0].split("/")[0]) > 0
 
 
+def _under_way(spec: FaultSpec, world: World) -> bool:
+    """1,000 records were acknowledged on the source of the link (or the cluster of the broker): every kind of client is at it."""
+    return world.clients.acknowledged_since(0, spec.target.split("->")[0].split("/")[0]) >= UNDER_WAY
+
+
 def _mirror_behind(spec: FaultSpec, world: World) -> bool:
     """The mirror has read less than there is: killing it now interrupts a write."""
     return bool(world.mirrors[spec.target].lag())
@@ -38,6 +44,7 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
         "always": _always,
         "open-transactions": _open_transactions,
         "mirror-behind": _mirror_behind,
+        "under-way": _under_way,
     }
 )
 

@@ -21,9 +21,8 @@ def build(wish: Wish) -> Scenario:
     topology = wish.topology or parse("A->B")
     link = topology.links[0]
     home, there = link.source, link.destination
-    duration = wish.duration or 14.0
-    restart_at = round(dice.uniform(1.5, 2.5), 2)
-    kill_at = round(max(restart_at + 6.0 + dice.uniform(0.3, 1.0), duration - 3.0), 2)
+    restart_at = round(dice.uniform(2.0, 3.0), 2)
+    kill_at = round(dice.uniform(4.0, 5.0), 2)
 
     def reader(cluster: str, isolation: str) -> WorkloadSpec:
         return WorkloadSpec(kind="readers", home=home, options={"cluster": cluster, "isolation": isolation, "assign": True})
@@ -41,12 +40,17 @@ def build(wish: Wish) -> Scenario:
             *(reader(there, isolation) for isolation in ("read_committed", "read_uncommitted")),
         ),
         schedule=(
-            FaultSpec(id="restart", fault="broker-restart", target=f"{home}/1", at=restart_at, duration=2.0),
+            FaultSpec(id="restart", fault="broker-restart", target=f"{home}/1", at=restart_at, duration=2.0, when="under-way"),
             FaultSpec(
-                id="failover", fault="failover-forced", target=link.name, at=kill_at, duration=0.0, when="open-transactions"
+                id="failover",
+                fault="failover-forced",
+                target=link.name,
+                at=kill_at,
+                duration=0.0,
+                when="after:restart and open-transactions",
             ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         partitions=2,
-        duration=duration,
+        duration=wish.duration or 14.0,
     )
