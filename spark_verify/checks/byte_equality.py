@@ -4,7 +4,8 @@ Compared as (base offset, last offset, length, CRC) of every batch; the leader e
 declares another mapping of producer ids has other CRCs: then record count, producer epoch, sequence, kind of batch, and the id
 that the mapping gives stand for it, on every hop by itself. What only the source has, below the destination's end, is a hole, and
 what only the destination has, a stranger; the source's tail is lag. Mirrors that move offsets are not judged by this check.
-Nor is what lies below where either side has compacted its log: each packs what is left anew, and record-equality compares that.
+Where either side has compacted its log a difference is no violation: each packs anew what it has left, and of a recorded run
+record-equality compares that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from harness.model.scenario import Option, Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import examined
+from spark_verify.checks.lives import compacted, examined
 from spark_verify.checks.logs import locate
 from spark_verify.checks.mirroring import Hop, hops
 from spark_verify.checks.producer_ids import MAPPED, as_declared
@@ -43,19 +44,31 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
     end = min(destination.end, crossing.end)
-    cleaned = max(view.compacted.get(r.cluster, 0) for r in (source, destination))
-    begin = max(source.log_start, destination.log_start, crossing.start)
-    start = max(begin, cleaned)
+    start = max(source.log_start, destination.log_start, crossing.start)
     if crossing.far:
         end = min(end, source.end)
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
     findings: list[Finding] = []
     if not crossing.far:
         findings += examined(compared.life, destination.batches.base_offset[ours])
-    if begin < min(cleaned, end) and not view.recorded:
-        findings.append(Unjudged(reason=f"below offset {cleaned} a log is compacted, so its bytes could not be compared"))
     if torn := [r.cluster for r in (source, destination) if r.damage]:
         return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so its bytes could not be compared")]
+    cleaned = max(compacted(view, replica) for replica in (source, destination))
+    differences = _differences(view, compared, ours, theirs)
+    judged = [found for found in differences if found.offset >= cleaned]
+    if len(judged) < len(differences) and not view.recorded:
+        reason = (
+            f"{len(differences) - len(judged)} batches differ below offset {cleaned}, where a log is compacted: by that, or lost"
+        )
+        findings.append(Unjudged(reason=reason))
+    how = _over(view.mirror.options.get("producer_ids"), crossing.far)
+    return [*findings, *judged, *(_records(source, destination, start, end) if how in MAPPED else ())]
+
+
+def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -> Sequence[Found]:
+    """Between these batches of the destination and of the source."""
+    source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
+    findings: list[Found] = []
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
     how = _over(view.mirror.options.get("producer_ids"), crossing.far)
     names = _TRANSFORMED if how in MAPPED else _BYTES
@@ -78,7 +91,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     _, had = _locate(destination.batches.base_offset[ours], source.batches.base_offset[theirs])
     for row in theirs[~had].tolist():
         findings.append(_found(source, destination, "byte-hole", source.batches, row))
-    return [*findings, *(_records(source, destination, start, end) if how in MAPPED else ())]
+    return findings
 
 
 def _records(source: Replica, destination: Replica, start: int, end: int) -> Iterator[Found]:

@@ -15,7 +15,7 @@ import numpy as np
 from spark_verify.checks.base import Examined, Finding, Found
 from spark_verify.checks.logs import Log, read
 from spark_verify.eras import FOREVER, Era, History, Life, history
-from spark_verify.view import Bools, Ints, PartitionView, Read, Replica, Send, Watermarks
+from spark_verify.view import DATA, Bools, Ints, PartitionView, Read, Replica, Send, Watermarks
 
 
 def lives(view: PartitionView) -> Mapping[str, Sequence[Life]]:
@@ -142,6 +142,18 @@ def reads_in(view: PartitionView, life: Life) -> list[Read]:
     """What readers of a cluster did in one of its lives; while it was being cut they may have got either's records."""
     mine = (r for r in view.reads if r.cluster == life.cluster)
     return [r for r in mine if (life.number == 0 or r.time >= life.began) and r.returned <= life.ended]
+
+
+def compacted(view: PartitionView, replica: Replica) -> int:
+    """The offset below which a log may lack what its cleaner took: as its broker noted, or, of copied logs, as the bytes tell.
+
+    Nobody but a cleaner leaves a batch with fewer records than offsets.
+    """
+    batches, noted = replica.batches, view.compacted.get(replica.cluster, 0)
+    thinned = (batches.control == DATA) & (batches.count <= batches.last_offset - batches.base_offset) & batches.crc_ok
+    if view.recorded or not thinned.any():
+        return noted
+    return max(noted, int(batches.last_offset[thinned].max()) + 1)
 
 
 def kept_since(view: PartitionView, read: Read) -> int:

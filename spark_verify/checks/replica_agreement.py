@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import examined, lives
+from spark_verify.checks.lives import compacted, examined, lives
 from spark_verify.view import Batches, PartitionView, Parts, Replica
 
 
@@ -32,7 +32,13 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                 place = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
                 findings.append(Unjudged(reason=f"the log of {place} is torn, so not all of it could be compared"))
         if len(replicas) > 1:
-            findings += _between(replicas, view.compacted.get(cluster, 0))
+            found = _between(replicas)
+            cleaned = max(compacted(view, replica) for replica in replicas)
+            findings += [each for each in found if each.offset >= cleaned]
+            if apart := sum(each.offset < cleaned for each in found):
+                # Every broker compacts by itself.
+                reason = f"{apart} batches differ between the brokers of {cluster} below offset {cleaned}, which are compacted"
+                findings.append(Unjudged(reason=reason))
     return findings
 
 
@@ -57,16 +63,13 @@ def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:
     )
 
 
-def _between(replicas: Sequence[Replica], compacted: int) -> Sequence[Finding]:
-    """Compares every replica with the canonical one, between the highest log start and the lowest high watermark.
-
-    Every broker compacts by itself: of what lies below that replicas need not have the same bytes.
-    """
-    start = max(compacted, *(r.log_start for r in replicas))
+def _between(replicas: Sequence[Replica]) -> Sequence[Found]:
+    """Compares every replica with the canonical one, between the highest log start and the lowest high watermark."""
+    start = max(r.log_start for r in replicas)
     end = min(r.high_watermark for r in replicas)
     model = next((r for r in replicas if r.canonical), replicas[0])
     tables = {r.broker: _table(r.batches, start, end) for r in replicas}
-    findings: list[Finding] = []
+    findings: list[Found] = []
     for other in replicas:
         if other is not model and not (other.damage or model.damage):
             findings += _differences(replicas, model, other, tables[model.broker], tables[other.broker])
@@ -93,7 +96,7 @@ FIELDS = ("timestamp", "key", "value", "headers")
 
 def _differences(
     replicas: Sequence[Replica], model: Replica, other: Replica, ours: NDArray[np.int64], theirs: NDArray[np.int64]
-) -> Sequence[Finding]:
+) -> Sequence[Found]:
     """Batches (with how often they occur) that one has and the other has not, one finding per base offset."""
     if ours.shape == theirs.shape and bool((ours == theirs).all()):
         return []
