@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.cli import linkflap
-from harness.cli_logs import asked_logs
+from harness.cli_logs import asked_live, asked_logs
 from harness.model.errors import InputError
 from harness.model.topology import LinkSpec
 
@@ -39,6 +39,51 @@ def test_without_logs_there_is_nothing_to_ask():
     for rest in ({"links": ("A->B",)}, {"promotions": ("B:t-0=1",)}):
         with pytest.raises(InputError, match="add --logs"):
             asked(**rest)
+
+
+def live(**said):
+    return asked_live(**{**NOTHING, **said})
+
+
+def test_live_clusters_are_read(tmp_path):
+    file = tmp_path / "b.properties"
+    file.write_text("client.id=auditor\n")
+    told = live(
+        bootstrap=("A=one:9092,two:9093", "B=[::1]:9092"), properties=(f"B={file}",), links=("A->B",), topics="my.*", rate=0.5,
+        promotions=("B:my-0=3",),
+    )  # fmt: skip
+    assert told is not None
+    assert told.bootstrap == {"A": ["one:9092", "two:9093"], "B": ["[::1]:9092"]}
+    assert {name: each.client for name, each in told.access.items()} == {"B": "auditor"}
+    assert told.rate == 500_000
+    assert (told.said.links, told.said.topics) == ([LinkSpec(source="A", destination="B")], "my.*")
+    assert told.said.promotions == {("B", "my", 0): [3]}
+    assert live(bootstrap=("A=one:9092",)).rate == 20_000_000
+
+
+def test_without_live_clusters_there_is_nothing_to_fetch():
+    assert live() is None
+    assert live(logs=("A=x",)) is None
+    for rest in ({"properties": ("A=x",)}, {"rate": 1.0}):
+        with pytest.raises(InputError, match="add --bootstrap"):
+            live(**rest)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"bootstrap": ("A",)}, "is not CLUSTER=HOST:PORT"),
+        ({"bootstrap": ("A=x:1", "A=y:1")}, "name of its own"),
+        ({"bootstrap": ("A=x",)}, "'x' is not HOST:PORT"),
+        ({"bootstrap": ("A=x:0",)}, "'x:0' is not HOST:PORT"),
+        ({"bootstrap": ("A=x:1,",)}, "'' is not HOST:PORT"),
+        ({"bootstrap": ("A=x:1",), "logs": ("A=y",)}, "give one of them"),
+        ({"bootstrap": ("A=x:1",), "properties": ("B=y",)}, "names B, of which there is no --bootstrap"),
+    ],
+)
+def test_live_clusters_that_cannot_be_meant_are_refused(said, words):
+    with pytest.raises(InputError, match=words):
+        live(**said)
 
 
 @pytest.mark.parametrize("text", ["A", "=x", "A=", "A/1=x", "A B=x"])
