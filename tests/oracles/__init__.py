@@ -1,4 +1,10 @@
 """Oracles: other ways to the same answer, to hold linkflap's own against.
 
 dump_log    what Kafka's released dump-log tool says of segment, transaction index and producer snapshot files
+checks      a slow reference of every check, one module each, named as the check is
+plain       a partition's view as lists of plain values, which the references look at
+story       who wrote what of a partition, and when which log was cut, told offset by offset
+promises    what clients were told, and so what must be there
+crossing    what came over a link, record by record
+worlds      small random histories, faithful ones and changed ones
 """

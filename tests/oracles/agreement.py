@@ -1,0 +1,61 @@
+"""Whether what a check tells is what its reference tells, place by place and record by record."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+
+from spark_verify.checks.base import Check
+from spark_verify.tables import FindingRow, combined, examine
+from spark_verify.view import PartitionView
+from tests.oracles.plain import Place, plain
+
+
+def reference_of(check: str) -> ModuleType:
+    """The module of a check's reference."""
+    return importlib.import_module(f"tests.oracles.checks.{check.replace('-', '_')}")
+
+
+def told(check: Check, views: Sequence[PartitionView]) -> list[FindingRow]:
+    """What a check says of one run: its kernel of every partition, and its combine."""
+    rows = [row for view in views for row in examine(check, view)]
+    return [*rows, *combined(check, "run", [row for row in rows if row.finding == "clue"])]
+
+
+def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[PartitionView]) -> str:
+    """In words, and empty where there is none. Of kinds in EACH an anomaly stands for `records` of the reference's places, of
+    kinds in SOME for any number of them.
+    """
+    rows = list(rows)
+    crashed = [str(row.data["traceback"]) for row in rows if row.finding == "crashed"]
+    if crashed:
+        return crashed[0]
+    module = reference_of(check)
+    some: frozenset[str] = getattr(module, "SOME", frozenset())
+    found = [row for row in rows if row.finding == "found"]
+    wanted: list[Place] = module.reference([plain(view) for view in views])
+    kinds = {row.kind for row in found} | {place[0] for place in wanted}
+    parts = [_of_kind(kind, found, wanted, each=kind in module.EACH, some=kind in some) for kind in sorted(kinds)]
+    return "; ".join(part for part in parts if part)
+
+
+def _of_kind(kind: str, found: Sequence[FindingRow], wanted: Sequence[Place], *, each: bool, some: bool) -> str:
+    told = Counter((row.kind, row.cluster, row.topic, row.partition, row.offset) for row in found if row.kind == kind)
+    right = Counter(place for place in wanted if place[0] == kind)
+    stranger = sorted(place for place in told if place not in right)
+    if stranger:
+        return f"only the check tells of {stranger}, the reference of {sorted(right.elements())}"
+    if not each and not some:
+        return (
+            "" if told == right else f"the check tells of {sorted(told.elements())}, the reference of {sorted(right.elements())}"
+        )
+    ours: Counter[tuple[str, str, int]] = Counter()
+    for row in found:
+        if row.kind == kind:
+            records = row.data.get("records", 1)
+            ours[row.cluster, row.topic, row.partition] += records if isinstance(records, int) else 1
+    theirs = Counter(place[1:4] for place in right.elements())
+    same = ours == theirs if each else ours.keys() == theirs.keys()
+    return "" if same else f"{kind}: the check tells of {dict(ours)} records, the reference of {sorted(right.elements())}"

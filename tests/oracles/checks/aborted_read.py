@@ -1,0 +1,44 @@
+"""A read_committed reader never gets a record whose transaction was aborted: by a marker there, or by its producer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.oracles.plain import Place, Plain, of_send
+from tests.oracles.promises import never_committed
+from tests.oracles.story import PlainLife, Story
+
+EACH = frozenset({"aborted-read"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            wrong = {offset for _, offset, uid in committed_reads(story, life) if aborted(plain, story, life, offset, uid)}
+            found += [plain.place("aborted-read", life.cluster, offset) for offset in wrong]
+    return found
+
+
+def committed_reads(story: Story, life: PlainLife) -> Iterator[tuple[Any, int, int]]:
+    """(poll, offset, payload) of everything that read_committed readers got."""
+    for read in story.reads(life):
+        if read.kind == "poll" and read.isolation == "read_committed":
+            for offset, uid in zip(read.offsets, read.uids, strict=True):
+                yield read, offset, uid
+
+
+def aborted(plain: Plain, story: Story, life: PlainLife, offset: int, uid: int) -> bool:
+    log = story.log(life)
+    record = log.at(offset) if log else None
+    if record is not None and record.uid == uid and record.state == "aborted":
+        return True
+    send = sent(plain, uid)
+    return send is not None and never_committed(send)
+
+
+def sent(plain: Plain, uid: int) -> Any:
+    """The transaction that a payload was sent in."""
+    return next((s for s in plain.sends if s.kind == "transaction" and uid in [u for u, _, _ in of_send(s)]), None)

@@ -1,0 +1,36 @@
+"""Every payload is in every log once; aborted copies of a native era do not count, and a copy of a copy is faithful."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tests.oracles.crossing import crossings
+from tests.oracles.plain import Place, Plain
+from tests.oracles.story import Story, kept
+
+EACH = frozenset({"duplicate", "mirrored-duplicate"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            log = story.log(life)
+            seen: Counter[int] = Counter()
+            for record in log.records if log else ():
+                native = life.native(record.offset)
+                if record.uid < 0 or not (record.visible or (native and record.state != "aborted")):
+                    continue
+                copy = seen[record.uid]
+                seen[record.uid] += 1
+                if copy and (native or not _faithful(plain, story, life.cluster, record.uid, copy)) and kept(life, record.offset):
+                    found.append(plain.place("duplicate" if native else "mirrored-duplicate", life.cluster, record.offset))
+    return found
+
+
+def _faithful(plain: Plain, story: Story, cluster: str, uid: int, copy: int) -> bool:
+    """Whether a cluster that this one mirrored from has as many."""
+    sources = [c.source for c in crossings(plain, story) if c.crossing.destination == cluster]
+    return any(sum(1 for r in s.records if r.visible and r.uid == uid) > copy for s in sources)

@@ -1,0 +1,116 @@
+"""A relay makes exactly one committed output of each record that its group has passed; failovers are counted apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from tests.oracles.plain import Place, Plain
+from tests.oracles.story import PlainLife, Story
+
+EACH = frozenset({"input-lost", "output-repeated-by-failover", "output-lost-by-failover"})
+Key = tuple[str, str, int, str]
+"""Group, input topic, input partition, cluster."""
+
+
+@dataclass(slots=True)
+class Inputs:
+    """What a log has for a group: (offset, payload) of all that is visible, and where the group began there."""
+
+    start: int
+    visible: list[tuple[int, int]]
+    samples: list[tuple[int, int]]
+    promotion: Any
+
+
+@dataclass(slots=True)
+class Outputs:
+    """(input offset, input payload, made here) of committed outputs; (position, process, number, returned) of transactions."""
+
+    made: list[tuple[int, int, bool]] = field(default_factory=list)
+    claims: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    inputs: dict[Key, Inputs] = {}
+    outputs: dict[Key, Outputs] = {}
+    for plain in views:
+        story = Story(plain)
+        for life in [life for life in story.every() if life.last]:
+            _look(plain, story, life, inputs, outputs)
+    found: list[Place] = []
+    for key, told in inputs.items():
+        mine = outputs.get(key, Outputs())
+        before = (*key[:3], told.promotion.source if told.promotion else "")
+        places = list(_here(told, mine))
+        if before in inputs:
+            places += _over(told, mine, inputs[before], outputs.get(before, Outputs()))
+        found += [(kind, key[3], key[1], key[2], offset) for kind, offset in places]
+    return found
+
+
+def _look(plain: Plain, story: Story, life: PlainLife, inputs: dict[Key, Inputs], outputs: dict[Key, Outputs]) -> None:
+    log = story.log(life)
+    if log is None:
+        return
+    for group in {r.group for r in plain.reads if r.group and r.reader.rpartition("-")[0] == "relay"}:
+        began = [r for r in story.reads(life) if r.group == group and r.kind == "assign" and r.position >= 0]
+        if began:
+            since = min(r.time for r in began)
+            samples = [
+                (g.time, g.offset) for g in plain.groups if (g.group, g.cluster) == (group, life.cluster) and g.time >= since
+            ]
+            here = [p for p in plain.view.promotions if p.cluster == life.cluster and life.began <= p.time <= life.ended]
+            promotion = max(here, key=lambda p: p.time, default=None)
+            visible = [(r.offset, r.uid) for r in log.records if r.visible]
+            key = (group, plain.topic, plain.partition, life.cluster)
+            inputs[key] = Inputs(min(r.position for r in began), visible, samples, promotion)
+    numbers = {s.number for s in story.sends(life)}
+    for send in (s for s in plain.sends if s.group and s.input_topic):
+        mine = outputs.setdefault((send.group, send.input_topic, send.input_partition, life.cluster), Outputs())
+        committed = send.ending == "commit" and send.outcome == "ok"
+        records = [log.of(send.first_uid + i) for i in range(len(send.inputs))]
+        there = [r is not None and (r.visible or (committed and r.state == "open")) for r in records]
+        own = send.number in numbers
+        pairs = zip(send.inputs, send.input_uids, there, strict=True)
+        mine.made += [(offset, uid, own) for offset, uid, is_there in pairs if is_there]
+        if own and (committed or any(there)):
+            mine.claims.append((send.position, send.process, send.number, send.returned if committed else -1))
+
+
+def _here(told: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
+    used = [(offset, uid) for offset, uid, own in mine.made if own]
+    for place, (offset, uid) in enumerate(used):
+        if any(offset == other for other, _ in used[:place]):
+            yield "output-duplicated", offset
+        if (offset, uid) not in told.visible:
+            yield "output-without-input", offset
+    passed = max([-1, *(claim[0] for claim in mine.claims), *(offset for _, offset in told.samples)])
+    for offset, _ in told.visible:
+        if told.start <= offset < passed and all(offset != other for other, _ in used):
+            yield "input-lost", offset
+    over = []
+    for process in {claim[1] for claim in mine.claims}:
+        settled = sorted((c for c in mine.claims if c[1] == process and c[3] >= 0), key=lambda c: c[2])
+        over += [(following[3], claim[0]) for claim, following in pairwise(settled)]
+    for time, offset in told.samples:
+        if any(returned < time and offset < position for returned, position in over):
+            yield "offset-behind", offset
+
+
+def _over(told: Inputs, mine: Outputs, before: Inputs, theirs: Outputs) -> Iterator[tuple[str, int]]:
+    came, ours = {uid for _, uid, own in mine.made if not own}, {uid for _, uid, own in mine.made if own}
+    done = {uid for _, uid, own in theirs.made if own}
+    asked = {uid for offset, uid in before.visible if offset >= before.start}
+    for offset, uid in told.visible:
+        if offset >= told.promotion.offset:
+            continue
+        if uid in came and uid in ours:
+            yield "output-repeated-by-failover", offset
+        elif offset < told.start and uid not in came | ours:
+            if uid in done:
+                yield "output-lost-by-failover", offset
+            elif uid in asked:
+                yield "input-lost", offset

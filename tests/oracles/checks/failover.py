@@ -1,0 +1,67 @@
+"""No failover loses more acknowledged records, or takes longer to the first write, than the scenario's budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.oracles.checks.lost_write import shown
+from tests.oracles.crossing import Compared, crossings
+from tests.oracles.plain import NEVER, Place, Plain
+from tests.oracles.promises import promises
+from tests.oracles.story import Story
+
+EACH: frozenset[str] = frozenset()
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    every: dict[tuple[int, str, str], list[tuple[Plain, Any, int, list[int]]]] = {}
+    for plain in sorted(views, key=lambda p: (p.topic, p.partition)):
+        story = Story(plain)
+        for compared in crossings(plain, story):
+            promotion = compared.crossing.promotion
+            if promotion is not None:
+                lost = _lost(plain, story, compared) if promotion.kind == "forced" else 0
+                key = (promotion.fault_time, promotion.link, promotion.kind)
+                every.setdefault(key, []).append((plain, promotion, lost, _writes(plain, story, promotion)))
+    found: list[Place] = []
+    for (fault_time, _, _), parts in every.items():
+        plain, promotion = min(((p, q) for p, q, _, _ in parts), key=lambda x: (x[0].topic, x[0].partition, x[1].offset))
+        budgets = plain.view.budgets
+        writes = [w for *_, mine in parts for w in mine]
+        if budgets.rpo_records is not None and sum(lost for _, _, lost, _ in parts) > budgets.rpo_records:
+            found.append(plain.place("rpo-over-budget", promotion.cluster, promotion.offset))
+        if budgets.rto_seconds is not None and writes and round((min(writes) - fault_time) / 1e9, 3) > budgets.rto_seconds:
+            found.append(plain.place("rto-over-budget", promotion.cluster, promotion.offset))
+    return found
+
+
+def _lost(plain: Plain, story: Story, compared: Compared) -> int:
+    """Acknowledged records of the source that did not arrive, without those that lost-write tells of."""
+    crossing = compared.crossing
+    known = {r.uid for r in [*compared.holes, *shown(plain, compared)]} | {r.uid for r in compared.came}
+    count = 0
+    for life in story.every():
+        mine = (life.cluster, life.number) == (crossing.source, crossing.source_life)
+        upstream = life.cluster not in (crossing.source, crossing.destination)
+        since = compared.since if mine and compared.since > crossing.start else crossing.start
+        for promise in promises(plain, story, life, earlier=False) if mine or upstream else ():
+            due = promise.must and promise.acked >= since and (mine or compared.source.of(promise.uid) is not None)
+            count += due and promise.uid not in known
+    return count
+
+
+def _writes(plain: Plain, story: Story, promotion: Any) -> list[int]:
+    """When the destination confirmed writes of its own."""
+    era = (promotion.cluster, promotion.time)
+    told = any(era in life.owners for life in story.lives[promotion.cluster])
+    ended = story.ended.get(era, NEVER) if told else NEVER
+    return [
+        s.returned
+        for s in plain.sends
+        if s.cluster == promotion.cluster
+        and promotion.fault_time < s.returned
+        and s.invoked < ended
+        and any(offset >= promotion.offset for offset in s.offsets)
+        and (s.kind == "send" or (s.ending == "commit" and s.outcome == "ok"))
+    ]

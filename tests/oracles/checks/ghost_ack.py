@@ -1,0 +1,33 @@
+"""An acknowledged offset holds the record that was acknowledged, in the acknowledging cluster's own era, and nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.oracles.plain import Place, Plain
+from tests.oracles.promises import promises
+from tests.oracles.story import Story, kept
+
+EACH = frozenset({"ghost-ack"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            log = story.log(life)
+            # Where nothing was promoted nobody can tell; standby-isolation speaks of that.
+            if log is None or all(life.sources):
+                continue
+            given: set[int] = set()
+            for promise in promises(plain, story, life):
+                offset = promise.acked
+                if offset < log.log_start or offset < 0:
+                    continue
+                record = log.at(offset)
+                right = life.native(offset) and record is not None and record.uid == promise.uid
+                if not right and kept(life, offset):
+                    found.append(plain.place("ghost-ack", life.cluster, offset))
+                given.add(offset)
+    return found

@@ -1,0 +1,81 @@
+"""A consumer group that fails over skips no record, and gets again only what it had committed; its synced offsets only rise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.oracles.crossing import Compared, crossings
+from tests.oracles.plain import NEVER, Place, Plain
+from tests.oracles.story import Story
+
+EACH = frozenset({"group-skip", "group-replay", "checkpoint-ahead"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        for compared in crossings(plain, Story(plain)) if plain.options.get("groups", ".*") else ():
+            if compared.crossing.promotion is not None:
+                for group in {r.group for r in plain.reads if r.group}:
+                    places = _judge(plain, compared, group)
+                    found += [plain.place(kind, compared.crossing.promotion.cluster, offset) for kind, offset in places]
+    return found
+
+
+def _judge(plain: Plain, compared: Compared, group: str) -> Iterator[tuple[str, int]]:
+    promotion, there, began = compared.crossing.promotion, compared.crossing.destination, compared.crossing.began
+    ended = min((p.fault_time for p in plain.view.promotions if p.source == there and p.time > began), default=NEVER)
+    reads = [r for r in plain.reads if r.group == group and (r.cluster != there or r.time >= began) and r.returned <= ended]
+    after = [r for r in reads if r.cluster == promotion.cluster and r.kind == "poll" and r.offsets]
+    if not reads or any(r.returned < promotion.fault_time for r in after):
+        return
+    got = [r for r in plain.reads if r.group == group and r.kind == "poll"]
+    mirrored = [r for r in compared.destination.records if r.visible and r.uid >= 0 and r.offset < promotion.offset]
+    yield from _skips(compared, reads, after, got, mirrored)
+    synced = [g for g in plain.groups if g.group == group and g.cluster == promotion.cluster and g.time < promotion.fault_time]
+    synced = [g for g in synced if (g.cluster != there or g.time >= began) and g.time <= ended]
+    marks = [m for m in plain.marks.get(promotion.cluster, []) if _within(plain, m, there, began, ended)]
+    yield from _checkpoints(synced, marks, got, mirrored, promotion.offset)
+
+
+def _within(plain: Plain, mark: Any, there: str, began: int, ended: int) -> bool:
+    return bool(mark.time >= began and mark.returned <= ended)
+
+
+def _skips(
+    compared: Compared, reads: Sequence[Any], after: Sequence[Any], got: Sequence[Any], mirrored: Sequence[Any]
+) -> Iterator[tuple[str, int]]:
+    promotion = compared.crossing.promotion
+    commits = [r for r in reads if r.cluster == promotion.source and r.kind == "commit" and r.position >= 0]
+    if not commits or not after:
+        return
+    committed = max(commits, key=lambda r: r.returned).position
+    start = min(after, key=lambda r: r.returned).offsets[0]
+    ever, later = {u for r in got for u in r.uids}, {u for r in after for u in r.uids}
+    for record in mirrored:
+        origin = compared.source.of(record.uid)
+        if origin is None:
+            continue
+        if record.offset < start and origin.offset >= committed and record.uid not in ever:
+            yield "group-skip", record.offset
+        if origin.offset < committed and record.uid in later:
+            yield "group-replay", record.offset
+
+
+def _checkpoints(
+    synced: Sequence[Any], marks: Sequence[Any], got: Sequence[Any], mirrored: Sequence[Any], promoted: int
+) -> Iterator[tuple[str, int]]:
+    highest = -1
+    for row in synced:
+        if row.offset < highest:
+            yield "checkpoint-regression", row.offset
+        after = next((n for n, m in enumerate(marks) if m.time >= row.time), None)
+        end = promoted if after is None else max(m.high_watermark for m in marks[: after + 1])
+        if row.offset > end:
+            yield "checkpoint-beyond-end", row.offset
+        had = {u for r in got if r.time <= row.time for u in r.uids}
+        for record in mirrored:
+            if highest <= record.offset < row.offset and record.uid not in had:
+                yield "checkpoint-ahead", record.offset
+        highest = max(highest, row.offset)

@@ -1,0 +1,43 @@
+"""At one offset of one life of a log everybody saw the same payload: the bytes, producers by their acknowledgements, readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.oracles.plain import NEVER, Place, Plain, of_send
+from tests.oracles.story import PlainLife, Story, kept
+
+EACH = frozenset({"inconsistent-offset"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            seen: dict[int, set[int]] = {}
+            for offset, uid in _observed(plain, story, life):
+                if kept(life, offset):
+                    seen.setdefault(offset, set()).add(uid)
+            found += [plain.place("inconsistent-offset", life.cluster, o) for o, uids in seen.items() if len(uids) > 1]
+    return found
+
+
+def _observed(plain: Plain, story: Story, life: PlainLife) -> Iterator[tuple[int, int]]:
+    log = story.log(life)
+    yield from ((r.offset, r.uid) for r in (log.records if log else ()))
+    for before in story.lives[life.cluster][: life.number + 1]:
+        end = min(life.earlier[before.number :], default=NEVER)
+        for send in story.sends(before):
+            yield from ((acked, uid) for uid, acked, _ in of_send(send) if 0 <= acked < end)
+        for read in story.reads(before):
+            if read.kind == "poll":
+                limit = min(end, cut_since(plain, read))
+                yield from ((o, uid) for o, uid in zip(read.offsets, read.uids, strict=True) if o < limit)
+
+
+def cut_since(plain: Plain, read: Any) -> int:
+    """Where a mirror that ended after this poll said that it cut the log."""
+    cuts = [at for s in plain.view.stops if s.cluster == read.cluster and read.time <= s.time for _, at in s.truncated]
+    return min(cuts, default=NEVER)

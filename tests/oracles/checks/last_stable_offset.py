@@ -1,0 +1,82 @@
+"""The LSO that leaders tell never steps back, and some high watermark of that time gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from tests.oracles.plain import NEVER, Place, Plain, PlainLog, pair, transactions
+from tests.oracles.story import PlainLife, Story
+
+EACH: frozenset[str] = frozenset()
+TIMEOUT = 75_000_000_000
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            log = story.log(life)
+            marks = [m for m in story.marks(life) if m.last_stable >= 0 and m.high_watermark >= 0]
+            places = list(_order(plain, life, marks))
+            if log is not None:
+                places += list(_recomputed(log, marks))
+                if life.last and life.lost is None:
+                    places += list(_hanging(plain, life, log))
+            found += [plain.place(kind, life.cluster, offset) for kind, offset in places]
+    return found
+
+
+def _tenure(plain: Plain, life: PlainLife, before: Any, after: Any) -> bool:
+    """Whether two samples are surely of one leader in one epoch."""
+    if (before.leader, before.leader_epoch) != (after.leader, after.leader_epoch):
+        return False
+    broken = [w for w in plain.view.windows if w.target.split("/")[0] == life.cluster]
+    return after.leader_epoch >= 0 or not any(before.time <= w.end and after.returned >= w.start for w in broken)
+
+
+def _order(plain: Plain, life: PlainLife, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
+    for before, after in pairwise(marks):
+        same = _tenure(plain, life, before, after)
+        if same and after.last_stable < before.last_stable:
+            yield "lso-regression", after.last_stable
+        if same and after.high_watermark < before.high_watermark:
+            yield "high-watermark-regression", after.last_stable
+        # Another leader may have had any high watermark.
+        if same and before.last_stable > max(before.high_watermark, after.high_watermark):
+            yield "lso-above-high-watermark", before.last_stable
+
+
+def _recomputed(log: PlainLog, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
+    """Tries every high watermark that the log can have had when its LSO was asked for."""
+    pair(log, untracked=True)
+    every = transactions(log)
+    pair(log)
+    for place, mark in enumerate(marks):
+        before = marks[place - 1] if place else None
+        after = marks[place + 1] if place + 1 < len(marks) else None
+        lowest = min(before.high_watermark, mark.high_watermark) if _same(before, mark) else 0
+        highest = max(mark.high_watermark, after.high_watermark if _same(mark, after) else log.end)
+        if all(_lso(every, high) != mark.last_stable for high in range(lowest, highest + 1)):
+            yield "lso-mismatch", mark.last_stable
+
+
+def _same(before: Any, after: Any) -> bool:
+    return None not in (before, after) and (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
+
+
+def _lso(every: Sequence[Any], high: int) -> int:
+    open_ones = [t.first for t in every if t.first < high and (t.marker is None or t.marker.base_offset >= high)]
+    return min([high, *open_ones])
+
+
+def _hanging(plain: Plain, life: PlainLife, log: PlainLog) -> Iterator[tuple[str, int]]:
+    own = [start for start, _, _, source in life.eras()[1:] if not source] if plain.keeps else []
+    for each in transactions(log):
+        if each.marker is not None:
+            continue
+        written = next((r.timestamp for r in log.records if r.offset >= each.first), NEVER)
+        if written < NEVER and (plain.ended - written * 1_000_000 > TIMEOUT or each.first < max(own, default=0)):
+            yield "hanging-transaction", each.first

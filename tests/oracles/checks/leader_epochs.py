@@ -1,0 +1,74 @@
+"""Leader epochs never fall along a log, name one batch with its offset, are not above the leader's, and rise at promotions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from tests.oracles.plain import Place, Plain, PlainLog, starts
+from tests.oracles.story import PlainLife, Story, kept
+
+EACH: frozenset[str] = frozenset()
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for log in (*plain.replicas, *plain.earlier):
+            found += [plain.place("leader-epoch-regression", log.cluster, offset) for offset in _falls(log)]
+        for cluster in {r.cluster for r in plain.replicas}:
+            logs = [r for r in (*plain.replicas, *plain.earlier) if r.cluster == cluster]
+            found += [plain.place("epoch-reuse", cluster, offset) for offset in _reuse(logs)]
+        for life in story.every():
+            log = story.log(life)
+            if log is not None and plain.mirror == "shadow":
+                found += [plain.place("epoch-not-raised", life.cluster, o) for o in _not_raised(life, log) if kept(life, o)]
+            if log is not None and log.batches:
+                found += [plain.place("epoch-behind", life.cluster, o) for o in _behind(plain, story, life, log)]
+    return found
+
+
+def _falls(log: PlainLog) -> list[int]:
+    low = [n for n, b in enumerate(log.batches) if n and b.leader_epoch < max(a.leader_epoch for a in log.batches[:n])]
+    return [log.batches[n].base_offset for n in starts(low)]
+
+
+def _reuse(logs: Sequence[PlainLog]) -> set[int]:
+    held: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    for batch in (b for log in logs for b in log.batches if b.crc_ok):
+        held.setdefault((batch.leader_epoch, batch.base_offset), set()).add((batch.crc, batch.length))
+    return [base for (_, base), bytes_ in held.items() if len(bytes_) > 1]
+
+
+def _not_raised(life: PlainLife, log: PlainLog) -> list[int]:
+    found = []
+    eras = life.eras()
+    for (_, _, _, before), (start, end, _, source) in pairwise(eras):
+        mirrored = [b.leader_epoch for b in log.batches if b.base_offset < start]
+        if source or not before or not mirrored:
+            continue
+        low = [b.base_offset for b in log.batches if start <= b.base_offset < end and b.leader_epoch <= max(mirrored)]
+        found += low[:1]
+    return found
+
+
+def _behind(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> list[int]:
+    """The first sample of a leader epoch below that of a batch under its high watermark: at the first batch above it."""
+    said = [m for m in story.marks(life) if m.leader_epoch >= 0 and m.high_watermark >= 0]
+    every = plain.keeps and plain.options.get("leader_epochs") == "keep"
+    for mark in said if every else said[-1:]:
+        end = _uncut(plain, life, mark)
+        served = [b.leader_epoch for b in log.batches if b.last_offset < end]
+        if served and max(served) > mark.leader_epoch:
+            return [next(b.base_offset for b in log.batches if b.leader_epoch > mark.leader_epoch)]
+    return []
+
+
+def _uncut(plain: Plain, life: PlainLife, mark: Any) -> int:
+    ends = [mark.high_watermark]
+    for stop in plain.view.stops:
+        if stop.cluster == life.cluster and mark.time <= stop.time:
+            ends += [at for _, at in stop.truncated]
+    return min(ends)

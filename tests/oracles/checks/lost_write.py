@@ -1,0 +1,65 @@
+"""Every acknowledged record is where it was acknowledged, and on the other side of a mirror as far as that got."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.oracles.crossing import Compared, crossings
+from tests.oracles.plain import NEVER, Place, Plain
+from tests.oracles.promises import promises
+from tests.oracles.story import Story, kept
+
+EACH = frozenset({"lost-write"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            log = story.log(life)
+            for promise in promises(plain, story, life) if log else ():
+                record = log.of(promise.uid)
+                deleted = 0 <= promise.acked < log.log_start
+                there = record is not None and (record.visible or (record.state == "open" and life.lost is not None))
+                if promise.must and not deleted and not there and kept(life, promise.acked):
+                    found.append(plain.place("lost-write", life.cluster, promise.acked))
+        for compared in crossings(plain, story):
+            lost = {r.uid for r in [*compared.holes, *_tail(plain, story, compared)]}
+            for life in story.every():
+                for promise in promises(plain, story, life, earlier=False):
+                    if promise.must and promise.uid in lost:
+                        found.append(plain.place("lost-write", life.cluster, promise.acked))
+    return found
+
+
+def _tail(plain: Plain, story: Story, compared: Compared) -> list[Any]:
+    if compared.tail == "drained":
+        return compared.behind
+    return shown(plain, compared) if compared.tail == "lost" else []
+
+
+def shown(plain: Plain, compared: Compared) -> list[Any]:
+    """Of the missing tail, what the destination once had: readers got it, or its high watermark covered it."""
+    crossing = compared.crossing
+    polls = [r for r in plain.reads if r.cluster == crossing.destination and r.kind == "poll" and r.time >= crossing.began]
+    committed = {uid for r in polls if r.isolation == "read_committed" for uid in r.uids}
+    anyhow = {uid for r in polls for uid in r.uids} - {r.uid for r in compared.destination.records}
+    covered = compared.after_front[: _covered(plain, compared)]
+    return [r for r in compared.behind if r.uid in committed or r.uid in anyhow or any(r is c for c in covered)]
+
+
+def _covered(plain: Plain, compared: Compared) -> int:
+    """Offsets between the mirrored bytes and the promotion that were seen to be there before clients wrote."""
+    crossing, promotion, log = compared.crossing, compared.crossing.promotion, compared.destination
+    if promotion is None:
+        return 0
+    invoked = [s.invoked for s in plain.sends if s.cluster == log.cluster and s.invoked >= crossing.began]
+    before = max(min(invoked, default=NEVER), promotion.time)
+    marks = plain.marks.get(log.cluster, [])
+    seen = [m.high_watermark for m in marks if m.returned <= before and m.time >= crossing.began]
+    polls = [r for r in plain.reads if r.cluster == log.cluster and r.kind == "poll"]
+    seen += [r.position for r in polls if crossing.began <= r.time and r.returned <= before]
+    end = max((b.last_offset + 1 for b in log.batches if b.base_offset < crossing.end), default=log.log_start)
+    return max(0, min(max(seen, default=0), crossing.end) - end)

@@ -1,0 +1,70 @@
+"""What crossed a link is the source's committed records, in their order, unchanged, without holes or strangers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from tests.oracles.crossing import Compared, crossings
+from tests.oracles.plain import Place, Plain
+from tests.oracles.story import Story
+
+EACH = frozenset(
+    {"mirror-hole", "mirror-inversion", "mirror-divergence", "mirror-phantom", "mirrored-duplicate", "mirrored-aborted"}
+)
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        for compared in crossings(plain, Story(plain), far=True):
+            cluster = compared.destination.cluster
+            # Where clients wrote and nothing was promoted nobody can tell what was mirrored.
+            if all(compared.life.sources) and any(s.cluster == cluster for s in plain.sends):
+                continue
+            for part in (_repeats, _strangers, _holes, _inversions, _divergences):
+                found += [plain.place(kind, cluster, offset) for kind, offset in part(compared)]
+    return found
+
+
+def _repeats(compared: Compared) -> Iterator[tuple[str, int]]:
+    at_source = Counter(r.uid for r in compared.source.records)
+    for record in compared.came:
+        if record is not compared.arrived[record.uid] and at_source[record.uid] < 2:
+            yield "mirrored-duplicate", record.offset
+
+
+def _strangers(compared: Compared) -> Iterator[tuple[str, int]]:
+    sent = {r.uid for r in compared.sent}
+    for record in compared.came:
+        if record.uid in sent:
+            continue
+        there = compared.source.of(record.uid)
+        if there is not None and there.state in ("aborted", "open"):
+            yield "mirrored-aborted", record.offset
+        elif compared.source.log_start == 0:
+            yield "mirror-phantom", record.offset
+
+
+def _holes(compared: Compared) -> Iterator[tuple[str, int]]:
+    """At the offset of the next of the source's records that did arrive."""
+    for hole in compared.holes:
+        after = compared.sent[compared.sent.index(hole) :]
+        yield "mirror-hole", next(compared.arrived[r.uid].offset for r in after if r.uid in compared.arrived)
+
+
+def _inversions(compared: Compared) -> Iterator[tuple[str, int]]:
+    place = {r.uid: n for n, r in enumerate(compared.sent)}
+    reached = -1
+    for record in compared.came:
+        if record.uid in place and record is compared.arrived[record.uid]:
+            if place[record.uid] < reached:
+                yield "mirror-inversion", record.offset
+            reached = max(reached, place[record.uid])
+
+
+def _divergences(compared: Compared) -> Iterator[tuple[str, int]]:
+    sent = {r.uid: r for r in compared.sent}
+    for record in compared.came:
+        if record.uid in sent and sent[record.uid].digest != record.digest:
+            yield "mirror-divergence", record.offset

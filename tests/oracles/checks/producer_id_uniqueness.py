@@ -1,0 +1,135 @@
+"""No two producers share a producer id and epoch on a cluster, nor does a native one take an id that was mirrored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from tests.oracles.plain import Place, Plain, PlainLog, incarnation
+from tests.oracles.story import PlainLife, Story, kept
+
+EACH: frozenset[str] = frozenset()
+KIND = "producer-id-collision"
+
+
+@dataclass(slots=True)
+class Trace:
+    """A sign that a process used an id on a cluster: batches of one partition, or what a client knew."""
+
+    cluster: str
+    pid: int
+    process: int
+    epochs: list[int]
+    count: int
+    place: tuple[str, int, int]
+    transactional_id: str | None
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    traces: list[Trace] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            log = story.log(life)
+            if log is not None:
+                twice = _twice(life, log)
+                refused = _refused(story, life, log, set(twice))
+                offsets = [*twice.values(), *refused.values()]
+                found += [plain.place(KIND, life.cluster, offset) for offset in offsets if kept(life, offset)]
+                traces += _in_bytes(plain, life, log)
+        traces += _told(plain)
+    return found + _between(traces)
+
+
+def _twice(life: PlainLife, log: PlainLog) -> dict[int, int]:
+    """Ids that two clusters' producers wrote with, no reset in between: where the second began."""
+    found: dict[int, int] = {}
+    before: dict[int, Any] = {}
+    for batch in log.batches:
+        if batch.reset:
+            before = {}
+        if batch.data and batch.producer_id >= 0:
+            last = before.get(batch.producer_id)
+            if last is not None and life.owner(last.base_offset) != life.owner(batch.base_offset):
+                found.setdefault(batch.producer_id, batch.base_offset)
+            before[batch.producer_id] = batch
+    return found
+
+
+def _refused(story: Story, life: PlainLife, log: PlainLog, known: set[int]) -> dict[int, int]:
+    """Ids that clients had of the cluster and that the mirror wrote with: where the first was acknowledged."""
+    found: dict[int, int] = {}
+    if all(life.sources):
+        return found
+    for send in sorted(story.sends(life), key=lambda s: s.invoked):
+        pid = send.producer_id
+        theirs = [b for b in log.batches if b.data and b.producer_id == pid >= 0 and not life.native(b.base_offset)]
+        if (
+            pid in known
+            or pid in found
+            or not theirs
+            or any(b.reset and b.base_offset > theirs[-1].base_offset for b in log.batches)
+        ):
+            continue
+        found[pid] = next((offset for offset in send.offsets if offset >= 0), -1)
+    return found
+
+
+def _in_bytes(plain: Plain, life: PlainLife, log: PlainLog) -> Iterator[Trace]:
+    mine: dict[tuple[int, int], list[Any]] = {}
+    for batch in log.batches:
+        first = next((r for r in log.records if r.batch is batch and r.uid >= 0), None)
+        if batch.data and batch.producer_id >= 0 and life.native(batch.base_offset) and first is not None:
+            mine.setdefault((batch.producer_id, incarnation(first.uid)), []).append(batch)
+    for (pid, process), batches in mine.items():
+        place = (plain.topic, plain.partition, batches[0].base_offset)
+        yield Trace(life.cluster, pid, process, [b.producer_epoch for b in batches], len(batches), place, None)
+
+
+def _told(plain: Plain) -> Iterator[Trace]:
+    mine: dict[tuple[str, int, int, str], list[Any]] = {}
+    for send in plain.sends:
+        if send.producer_id >= 0:
+            mine.setdefault((send.cluster, send.producer_id, send.process, send.transactional_id), []).append(send)
+    for (cluster, pid, process, transactional_id), sends in mine.items():
+        acked = next((offset for offset in sends[0].offsets if offset >= 0), -1)
+        place = (plain.topic, plain.partition, acked)
+        yield Trace(cluster, pid, process, [s.producer_epoch for s in sends], len(sends), place, transactional_id)
+
+
+def _between(traces: list[Trace]) -> list[Place]:
+    """Pairs of processes with one id whose epochs overlap or whose transactional ids have nothing in common."""
+    found: list[Place] = []
+    for cluster, pid in {(t.cluster, t.pid) for t in traces}:
+        mine = [t for t in traces if (t.cluster, t.pid) == (cluster, pid)]
+        for one, other in combinations(sorted({t.process for t in mine}), 2):
+            a, b = [t for t in mine if t.process == one], [t for t in mine if t.process == other]
+            if _clash(a, b):
+                blamed = min((a, b), key=lambda u: (_claimed(u), _count(u), -u[0].process))
+                topic, partition, offset = min(_seen(blamed), key=lambda t: (t.count, *t.place)).place
+                found.append((KIND, cluster, topic, partition, offset))
+    return found
+
+
+def _seen(use: list[Trace]) -> list[Trace]:
+    """What is in the bytes, or else what was told."""
+    return [t for t in use if t.transactional_id is None] or use
+
+
+def _claimed(use: list[Trace]) -> bool:
+    return any(t.transactional_id is not None for t in use)
+
+
+def _count(use: list[Trace]) -> int:
+    return sum(t.count for t in _seen(use))
+
+
+def _clash(one: list[Trace], other: list[Trace]) -> bool:
+    ids = [{t.transactional_id for t in use} - {None} for use in (one, other)]
+    if ids[0] and ids[1] and not ids[0] & ids[1]:
+        return True
+    mine, yours = ([e for t in use for e in t.epochs] for use in (one, other))
+    return min(mine) <= max(yours) and min(yours) <= max(mine)

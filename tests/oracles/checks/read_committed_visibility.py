@@ -1,0 +1,65 @@
+"""A read_committed reader gets every committed and plain record of what it passes, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.story import Story
+
+EACH = frozenset({"hidden-committed", "phantom-read"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            log = story.log(life)
+            reads = [r for r in story.reads(life) if r.isolation == "read_committed"]
+            for name in {r.group or r.reader for r in reads} if log else ():
+                mine = sorted((r for r in reads if (r.group or r.reader) == name), key=lambda r: r.returned)
+                places = [*_phantoms(log, mine), *_hidden(log, mine)]
+                found += [plain.place(kind, life.cluster, offset) for kind, offset in places]
+    return found
+
+
+def _got(reads: Sequence[Any]) -> list[tuple[int, int]]:
+    return [pair for r in reads if r.kind == "poll" for pair in zip(r.offsets, r.uids, strict=True)]
+
+
+def _phantoms(log: PlainLog, reads: Sequence[Any]) -> list[tuple[str, int]]:
+    wrong = set()
+    for offset, uid in _got(reads):
+        record = log.at(offset)
+        right = record is not None and record.uid == uid and record.visible
+        if offset >= log.log_start and not right:
+            wrong.add(offset)
+    return [("phantom-read", offset) for offset in wrong]
+
+
+def _hidden(log: PlainLog, reads: Sequence[Any]) -> list[tuple[str, int]]:
+    """What some member of a group passed, and no member got."""
+    got = {offset for offset, _ in _got(reads)}
+    covered: set[int] = set()
+    for who in {(r.reader, r.process) for r in reads}:
+        for start, end in passed([r for r in reads if (r.reader, r.process) == who]):
+            covered |= set(range(start, end))
+    return [("hidden-committed", r.offset) for r in log.records if r.visible and r.offset in covered and r.offset not in got]
+
+
+def passed(reads: Sequence[Any]) -> list[tuple[int, int]]:
+    """Stretches in which one reader went on without being moved."""
+    found: list[tuple[int, int]] = []
+    at: tuple[int, int] | None = None
+    for read in reads:
+        if read.kind in ("assign", "revoke", "error"):
+            found += [at] if at else []
+            at = None
+        elif read.kind == "poll" and read.offsets:
+            if at and read.offsets[0] < at[1]:
+                found.append(at)
+                at = None
+            at = (at[0] if at else read.offsets[0], max(read.position, read.offsets[-1] + 1))
+    return [*found, at] if at else found

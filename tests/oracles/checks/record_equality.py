@@ -1,0 +1,41 @@
+"""Where a mirror keeps offsets and ids, the mirrored era has the source's record at every offset, however it is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.oracles.checks.byte_equality import window
+from tests.oracles.crossing import Compared, crossings
+from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.story import Story
+
+EACH = frozenset({"record-divergence", "record-hole", "record-stranger"})
+HEADER = ("base_offset", "last_offset", "length", "count", "crc")
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        if plain.keeps and plain.options.get("producer_ids") not in ("negate", "complement", "region"):
+            for compared in crossings(plain, Story(plain), far=True):
+                found += [plain.place(kind, compared.destination.cluster, offset) for kind, offset in _compare(compared)]
+    return found
+
+
+def _compare(compared: Compared) -> list[tuple[str, int]]:
+    start, end = window(compared)
+    source, destination = compared.source, compared.destination
+    ours = {r.offset: r for r in destination.records if start <= r.offset < end and not _proven(r.batch, source)}
+    theirs = {r.offset: r for r in source.records if start <= r.offset < end and not _proven(r.batch, destination)}
+    found = [("record-stranger", offset) for offset in ours.keys() - theirs.keys()]
+    found += [("record-hole", offset) for offset in theirs.keys() - ours.keys()]
+    both = [(ours[o], theirs[o]) for o in ours.keys() & theirs.keys()]
+    return found + [("record-divergence", a.offset) for a, b in both if (a.digest, a.uid) != (b.digest, b.uid)]
+
+
+def _proven(batch: Any, other: PlainLog) -> bool:
+    """Whether the other log has a batch with the same header and CRC, both right: then its records are the same."""
+    twin = next((b for b in other.batches if b.base_offset == batch.base_offset), None)
+    alike = twin is not None and all(getattr(batch, name) == getattr(twin, name) for name in HEADER)
+    return bool(alike and batch.crc_ok and twin.crc_ok)

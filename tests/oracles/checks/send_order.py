@@ -1,0 +1,40 @@
+"""Along a log the payload ids of one producer incarnation only rise: inside an operation, and from one to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.oracles.plain import Place, Plain, incarnation
+from tests.oracles.story import Story, kept
+
+EACH = frozenset({"send-inversion", "internal-inversion"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            log = story.log(life)
+            highest: dict[int, Any] = {}
+            seen: set[int] = set()
+            firsts: dict[int, int] = {}
+            for record in log.records if log else ():
+                native = life.native(record.offset)
+                if record.uid < 0 or record.uid in seen or not (native or record.visible):
+                    continue
+                seen.add(record.uid)
+                who = incarnation(record.uid)
+                first = firsts.setdefault(who, record.uid)
+                # Of a log that lost its beginning: the first copy may have been there.
+                if log.log_start > 0 and not plain.keeps and record.uid < first and not native:
+                    continue
+                before = highest.get(who)
+                if before is not None and record.uid < before.uid:
+                    kind = "internal-inversion" if before.operation == record.operation else "send-inversion"
+                    if kept(life, record.offset):
+                        found.append(plain.place(kind, life.cluster, record.offset))
+                else:
+                    highest[who] = record
+    return found

@@ -1,0 +1,44 @@
+"""A producer's sequence begins at 0 in every epoch, and rises without gap or repeat, modulo 2^31."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tests.oracles.plain import Place, Plain
+from tests.oracles.story import Story, kept
+
+EACH: frozenset[str] = frozenset()
+WRAP = 2**31
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            log = story.log(life)
+            last: dict[tuple[int, str, int], Any] = {}
+            resets = 0
+            for batch in log.batches if log else ():
+                resets += batch.reset
+                if not (batch.data and batch.producer_id >= 0 and batch.crc_ok):
+                    continue
+                key = (batch.producer_id, life.owner(batch.base_offset), resets)
+                kind = _kind(last.get(key), batch, anywhere=log.log_start > 0 or resets > 0)
+                last[key] = batch
+                if kind and kept(life, batch.base_offset):
+                    found.append(plain.place(kind, life.cluster, batch.base_offset))
+    return found
+
+
+def _kind(before: Any, batch: Any, *, anywhere: bool) -> str:
+    if before is None or batch.producer_epoch > before.producer_epoch:
+        began = batch.base_sequence == 0 or (before is None and anywhere)
+        return "" if began else "sequence-start"
+    if batch.producer_epoch < before.producer_epoch:
+        return "epoch-regression"
+    expected = (before.last_sequence + 1) % WRAP
+    if batch.base_sequence == expected:
+        return ""
+    return "sequence-repeat" if (expected - batch.base_sequence) % WRAP < WRAP // 2 else "sequence-gap"

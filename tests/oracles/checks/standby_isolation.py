@@ -1,0 +1,69 @@
+"""While a partition is mirrored to a cluster no client writes to it there, and no mirror writes to its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from spark_verify.view import Promotion
+from tests.oracles.plain import NEVER, Place, Plain, of_send
+from tests.oracles.story import Story, kept
+
+EACH = frozenset({"circular-mirror"})
+SOME = frozenset({"standby-write"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            log = story.log(life)
+            planned = {uid for s in plain.sends if s.cluster == life.cluster for uid, _, _ in of_send(s)}
+            everybodys = {uid for s in plain.sends for uid, _, _ in of_send(s)}
+            for record in log.records if log else ():
+                if record.uid < 0 or not kept(life, record.offset):
+                    continue
+                if not life.native(record.offset) and record.uid in planned and not _unrecorded(plain, life.cluster):
+                    found.append(plain.place("standby-write", life.cluster, record.offset))
+                if life.native(record.offset) and record.uid not in planned and record.uid in everybodys:
+                    found.append(plain.place("circular-mirror", life.cluster, record.offset))
+        for send in plain.sends:
+            acked = [offset for offset in send.offsets if offset >= 0]
+            if acked and _mirrored_then(story, send) and not _unrecorded(plain, send.cluster):
+                found.append(plain.place("standby-write", send.cluster, acked[0]))
+        found += [plain.place("circular-mirror", cut.cluster, cut.offset) for cut in _circles(plain)]
+    return found
+
+
+def _circles(plain: Plain) -> list[Any]:
+    """Cuts of a cluster that was made to follow one that, over however many links, followed it."""
+    follows = {destination: source for source, destination in plain.hops}
+    found = []
+    for step in sorted([*plain.view.promotions, *plain.view.truncations], key=lambda s: s.time):
+        if isinstance(step, Promotion):
+            follows.pop(step.cluster, None)
+            continue
+        source, _ = step.link.split("->")
+        upstream = {source}
+        for _ in follows:
+            upstream |= {follows[c] for c in upstream if c in follows}
+        if step.cluster in upstream:
+            found.append(step)
+        follows[step.cluster] = source
+    return found
+
+
+def _unrecorded(plain: Plain, cluster: str) -> bool:
+    """Whether a failover led there, and no promotion was written down."""
+    promoted = any(p.cluster == cluster for p in plain.view.promotions)
+    return not promoted and any(w.fault.startswith("failover") and w.target.endswith(f">{cluster}") for w in plain.view.windows)
+
+
+def _mirrored_then(story: Story, send: Any) -> bool:
+    """Whether the cluster followed another from when the operation was asked for until it was acknowledged."""
+    life = story.lives[send.cluster][story.number_at(send.cluster, send.invoked)]
+    if life.number == 0 and life.native(0):
+        return False
+    own = [owner[1] for _, _, owner, source in life.eras() if not source and owner[1] >= life.began]
+    return bool(life.began <= send.invoked and 0 <= send.returned < min(own, default=NEVER))

@@ -1,0 +1,77 @@
+"""A transaction of which anything is visible is visible in every partition that it wrote to; so too what a failover left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.oracles.crossing import crossings
+from tests.oracles.plain import Place, Plain
+from tests.oracles.promises import Promise, promises, read_uids
+from tests.oracles.story import PlainLife, Story
+
+EACH: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Seen:
+    """What became of one record of a transaction on a cluster: in what partition, where, and whether it is or was visible."""
+
+    plain: Plain
+    offset: int
+    visible: bool
+    read: bool
+
+
+Key = tuple[str, str, str, int]
+"""Cluster, link and time of the failover (empty on the cluster that took it), its kind, operation."""
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    every: dict[Key, list[Seen]] = {}
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            what = [p for p in promises(plain, story, life, earlier=False) if p.send.kind == "transaction"]
+            for key, seen in [*_native(plain, story, life, what), *_mirrored(plain, story, life, what)]:
+                every.setdefault(key, []).append(seen)
+    found: list[Place] = []
+    for (cluster, _, kind, _), mine in every.items():
+        hidden = [s for s in mine if not s.visible]
+        if hidden and any(s.visible or s.read for s in mine):
+            partial = {id(s.plain) for s in mine if s.visible}
+            worst = min(hidden, key=lambda s: (id(s.plain) in partial, s.plain.topic, s.plain.partition))
+            name = "torn-by-failover" if kind == "forced" else "torn-transaction"
+            found.append(worst.plain.place(name, cluster, worst.offset))
+    return found
+
+
+def _native(plain: Plain, story: Story, life: PlainLife, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
+    log = story.log(life)
+    read = read_uids(story, life, "read_committed")
+    for promise in what if log else ():
+        if promise.refused or 0 <= promise.acked < log.log_start:
+            continue
+        record = log.of(promise.uid)
+        if record is not None and record.state == "open" and life.lost is not None:
+            continue
+        offset = promise.acked if record is None else record.offset
+        visible = record is not None and record.state not in ("aborted", "open")
+        yield (life.cluster, "", "", promise.send.number), Seen(plain, offset, visible, promise.uid in read)
+
+
+def _mirrored(plain: Plain, story: Story, life: PlainLife, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
+    for compared in crossings(plain, story):
+        crossing, promotion = compared.crossing, compared.crossing.promotion
+        if promotion is None or crossing.destination == life.cluster:
+            continue
+        era = [r for r in compared.destination.records if r.visible and crossing.start <= r.offset < crossing.end]
+        for promise in what:
+            record = compared.source.of(promise.uid)
+            if record is None or not (record.visible or record.state == "open") or record.offset < compared.since:
+                continue
+            below: Any = compared.destination.of(promise.uid)
+            arrived = any(r.uid == promise.uid for r in era)
+            key = (promotion.cluster, f"{promotion.link} {promotion.fault_time}", promotion.kind, promise.send.number)
+            yield key, Seen(plain, -1 if below is None else below.offset, arrived, False)

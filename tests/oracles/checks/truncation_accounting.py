@@ -1,0 +1,105 @@
+"""A failback cuts off what the new owner never had, and nothing else; a failover appends what the mirror says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from tests.oracles.plain import Place, Plain, PlainLog, starts
+from tests.oracles.promises import promises
+from tests.oracles.story import PlainLife, Story
+
+EACH = frozenset({"truncated-write"})
+SAME = ("base_offset", "last_offset", "length", "crc", "leader_epoch")
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for cluster, lives in story.lives.items():
+            for life, following in pairwise(lives):
+                found += [plain.place(kind, cluster, offset) for kind, offset in _cut(plain, story, life, following)]
+        for stop in plain.view.stops:
+            promotion = next((p for p in plain.view.promotions if p.link == stop.link and p.time >= stop.time), None)
+            if promotion is None or stop.cluster not in story.lives:
+                continue
+            log = story.log(story.lives[stop.cluster][story.number_at(stop.cluster, stop.time)])
+            if log is not None and stop.promoted >= 0:
+                found += [plain.place(kind, stop.cluster, offset) for kind, offset in _ended(log, stop, promotion)]
+    return found
+
+
+def _cut(plain: Plain, story: Story, life: PlainLife, following: PlainLife) -> Iterator[tuple[str, int]]:
+    before, after = story.before_cut(life), story.log(following)
+    if before is None or after is None:
+        return
+    cuts = [t for t in plain.view.truncations if t.cluster == life.cluster and life.ended <= t.time <= following.ended]
+    yield from (("truncation-too-deep", cut.offset) for cut in cuts if cut.offset < life.cut)
+    tail = [b for b in before.batches if b.last_offset >= life.cut]
+    if tail and not cuts:
+        yield "truncation-unrecorded", tail[0].base_offset
+    gone = [n for n, b in enumerate(before.batches) if b not in tail and b.base_offset >= after.log_start and not _has(after, b)]
+    yield from (("history-changed", before.batches[n].base_offset) for n in starts(gone))
+    owner = plain.final(following.sources[min(life.cut, len(following.sources) - 1)])
+    left = [b for b in tail if _has(after, b) and not _from(owner, b)]
+    yield from (("tail-not-cut", b.base_offset) for b in left[:1])
+    for promise in promises(plain, story, life, earlier=False):
+        if promise.must and promise.acked >= life.cut and (life.lost is None or promise.send.invoked > life.lost):
+            yield "truncated-write", promise.acked
+
+
+def _has(log: PlainLog, batch: Any) -> bool:
+    return any(all(getattr(b, name) == getattr(batch, name) for name in SAME) for b in log.batches)
+
+
+def _from(owner: PlainLog | None, batch: Any) -> bool:
+    return owner is not None and any((b.base_offset, b.crc) == (batch.base_offset, batch.crc) for b in owner.batches)
+
+
+def _ended(log: PlainLog, stop: Any, promotion: Any) -> Iterator[tuple[str, int]]:
+    if promotion.offset != min(stop.promoted, stop.mirrored):
+        yield "promotion-mismatch", promotion.offset
+    for offset, what in stop.appended:
+        held = [_called(b) for b in log.batches if b.base_offset == offset]
+        if held != [what if what.startswith("ABORT") else "another control record"]:
+            yield "marker-not-appended", offset
+    said = [offset for offset, _ in stop.appended]
+    between = [b for b in log.batches if b.last_offset >= stop.mirrored and b.base_offset < stop.promoted]
+    silent = [b.base_offset for b in between if b.base_offset not in said]
+    yield from (("marker-unannounced", offset) for offset in silent)
+    appended = sum(offset < stop.promoted for offset in said)
+    if not silent and stop.promoted - appended not in _ways(stop):
+        yield "promotion-unaccounted", stop.promoted
+    yield from _not_made(log, stop)
+
+
+def _called(batch: Any) -> str:
+    if batch.control == 0:
+        return f"ABORT of producer {batch.producer_id}, epoch {batch.producer_epoch}"
+    return "another control record" if batch.reset else "data or COMMIT"
+
+
+def _ways(stop: Any) -> set[int]:
+    """Where the log can have ended after some of the last cuts, each from where it then ended, or had ended before."""
+    found = {stop.mirrored}
+    for first in range(len(stop.truncated)):
+        been = {stop.mirrored}
+        steps = stop.truncated[first:]
+        for end, at in steps:
+            been = been | {at} if end in been and at <= end else set()
+        if been:
+            found.add(steps[-1][1])
+    return found
+
+
+def _not_made(log: PlainLog, stop: Any) -> Iterator[tuple[str, int]]:
+    for place, (end, at) in enumerate(stop.truncated):
+        deeper = any(later < at for _, later in stop.truncated[place + 1 :])
+        below = [b for b in log.batches if b.base_offset < at]
+        behind = [b for b in log.batches if b.last_offset >= at]
+        if at >= end or deeper or not below or not behind:
+            continue
+        if behind[0].base_offset < at or behind[0].leader_epoch <= max(b.leader_epoch for b in below):
+            yield "cut-not-made", at

@@ -1,0 +1,50 @@
+"""A read_committed reader gets nothing before its commit was asked for, nor while the LSO was sampled at or below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from tests.oracles.checks.aborted_read import aborted, committed_reads, sent
+from tests.oracles.plain import NEVER, Place, Plain
+from tests.oracles.story import PlainLife, Story
+
+EACH = frozenset({"uncommitted-read"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            wrong = {
+                offset
+                for read, offset, uid in committed_reads(story, life)
+                if (read.returned < _asked(sent(plain, uid)) or _beyond(story, life, read, offset))
+                and not aborted(plain, story, life, offset, uid)
+            }
+            found += [plain.place("uncommitted-read", life.cluster, offset) for offset in wrong]
+    return found
+
+
+def _asked(send: Any) -> int:
+    """When its commit can have been asked for at the earliest."""
+    if send is None:
+        return 0
+    if send.ending != "commit":
+        return NEVER
+    if send.returned < 0:
+        return int(send.invoked)
+    if send.ended_at > 0:
+        return int(send.ended_at)
+    return int(send.invoked) if send.outcome == "ok" else NEVER
+
+
+def _beyond(story: Story, life: PlainLife, read: Any, offset: int) -> bool:
+    marks = [m for m in story.marks(life) if m.last_stable >= 0 and m.leader_epoch >= 0]
+    for before, after in pairwise(marks):
+        if before.time < read.returned <= after.time:
+            same = (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
+            return bool(same and after.last_stable <= offset)
+    return False

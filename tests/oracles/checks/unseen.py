@@ -1,0 +1,57 @@
+"""What must be committed was seen, where a read_committed reader had read to the end; at the offset where it was to be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.promises import Promise, promises, read_uids
+from tests.oracles.story import PlainLife, Story
+
+EACH = frozenset({"unseen-write"})
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    for plain in views:
+        story = Story(plain)
+        for life in story.every():
+            spans = list(_spans(story.reads(life))) if life.last else []
+            log = story.log(life)
+            floor = max([0, *(m.log_start for m in plain.marks.get(life.cluster, [])), *([log.log_start] if log else [])])
+            seen = {uid for each in story.lives[life.cluster] for uid in read_uids(story, each, "read_committed")}
+            for promise, own in _heard(plain, story, life) if spans else ():
+                offset = _where(life, log, promise, own=own)
+                passed = any(start <= offset < end for start, end in spans)
+                if promise.must and offset >= floor and passed and promise.uid not in seen:
+                    found.append(plain.place("unseen-write", life.cluster, offset))
+    return found
+
+
+def _spans(reads: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """From where a reader, or its group, first began, to the end that it got to."""
+    reads = [r for r in reads if r.isolation == "read_committed"]
+    for name in {r.group or r.reader for r in reads}:
+        mine = [r for r in reads if (r.group or r.reader) == name]
+        ends = [r.position for r in mine if r.kind == "drained"]
+        begins = [r.position for r in mine if r.kind == "assign" and r.position >= 0]
+        begins += [min(r.offsets) for r in mine if r.kind == "poll" and r.offsets]
+        if ends and begins:
+            yield min(begins), max(ends)
+
+
+def _heard(plain: Plain, story: Story, life: PlainLife) -> Iterator[tuple[Promise, bool]]:
+    for other in story.every():
+        if other is life:
+            yield from ((p, True) for p in promises(plain, story, life))
+        elif other.cluster != life.cluster:
+            yield from ((p, False) for p in promises(plain, story, other, earlier=False))
+
+
+def _where(life: PlainLife, log: PlainLog | None, promise: Promise, *, own: bool) -> int:
+    """The cluster's own records are where they were acknowledged; what came over a mirror is where the log has it."""
+    if own and promise.acked >= 0:
+        return promise.acked
+    there = next((r for r in log.records if r.visible and r.uid == promise.uid), None) if log else None
+    return there.offset if there is not None and life.native(there.offset) == own else -1

@@ -1,0 +1,95 @@
+"""What came over one link, record by record: the source's committed records, and where each of them is on the destination."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.oracles.plain import NEVER, Plain, PlainLog
+from tests.oracles.promises import marker_at
+from tests.oracles.story import PlainCrossing, PlainLife, Story
+
+
+@dataclass(slots=True, eq=False)
+class Compared:
+    """`sent` are the source's records in the order they should arrive, `came` what the destination has of the crossing.
+
+    `arrived[uid]` is the first copy. `holes` are missing and overtaken; `behind` is missing at the end, or its COMMIT was.
+    """
+
+    crossing: PlainCrossing
+    life: PlainLife
+    source: PlainLog
+    destination: PlainLog
+    since: int
+    sent: list[Any]
+    came: list[Any]
+    arrived: dict[int, Any]
+    holes: list[Any]
+    behind: list[Any]
+    after_front: list[Any]
+    tail: str
+
+
+def crossings(plain: Plain, story: Story, *, far: bool = False) -> Iterator[Compared]:
+    """Every crossing of which both logs were captured; `far`: also what came over several links, as if over one."""
+    for crossing in [*story.crossings, *(story.far() if far else ())]:
+        destination, source = plain.final(crossing.destination), story.source_log(crossing)
+        if destination is not None and source is not None:
+            yield compare(plain, story, crossing, source, destination)
+
+
+def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLog, destination: PlainLog) -> Compared:
+    sent: list[Any] = []
+    for record in source.records:
+        inside = record.offset >= crossing.start and (not crossing.far or record.offset < crossing.end)
+        if record.visible and record.uid >= 0 and inside and all(record.uid != s.uid for s in sent):
+            sent.append(record)
+    came = [r for r in destination.records if r.visible and r.uid >= 0 and crossing.start <= r.offset < crossing.end]
+    since = _since(plain, crossing, destination, sent, came)
+    if since > crossing.start:
+        gone = {r.uid for r in source.records if r.visible and r.offset < since}
+        came = [r for r in came if r.uid not in gone]
+    sent = [r for r in sent if r.offset >= since]
+    arrived: dict[int, Any] = {}
+    for record in came:
+        arrived.setdefault(record.uid, record)
+    missing = [(n, r) for n, r in enumerate(sent) if r.uid not in arrived]
+    front = max((n for n, r in enumerate(sent) if r.uid in arrived), default=-1)
+    late = [r for _, r in missing if plain.keeps and r.offset < crossing.end <= marker_at(r) < NEVER]
+    return Compared(
+        crossing=crossing,
+        life=story.lives[crossing.destination][-1],
+        source=source,
+        destination=destination,
+        since=since,
+        sent=sent,
+        came=came,
+        arrived=arrived,
+        holes=[r for n, r in missing if n < front and r not in late],
+        behind=[r for n, r in missing if n > front or r in late],
+        after_front=[r for n, r in missing if n > front],
+        tail=_tail(plain, crossing),
+    )
+
+
+def _since(plain: Plain, crossing: PlainCrossing, destination: PlainLog, sent: list[Any], came: list[Any]) -> int:
+    """Before which of the source's offsets the destination has deleted its own log's beginning."""
+    start = destination.log_start
+    if start <= (crossing.start if plain.keeps else 0):
+        return crossing.start
+    if plain.keeps:
+        return start
+    by_uid = {r.uid: r for r in reversed(sent)}
+    return next((by_uid[r.uid].offset for r in came if r.uid in by_uid), NEVER)
+
+
+def _tail(plain: Plain, crossing: PlainCrossing) -> str:
+    if crossing.far:
+        return "another-hop"
+    if crossing.promotion is not None:
+        return "lost" if crossing.promotion.kind == "forced" else "drained"
+    promotions = plain.view.promotions
+    lost = any(p.kind == "forced" and p.source == crossing.source and p.time >= crossing.began for p in promotions)
+    return "lost" if lost else "unknown"

@@ -1,0 +1,313 @@
+"""What happens in a small world (`tests.oracles.worlds`): clients write and read, mirrors copy, clusters fail over and back."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from random import Random
+from typing import Any
+
+from tests.oracles.worlds import ABORT, COMMIT, DATA, SECOND, TOPIC, Row, World
+
+
+def world(random: Random) -> World:
+    """A faithful history."""
+    made = World(random)
+    home = "A"
+    _live(made, home, random.randint(2, 6))
+    if random.random() < 0.7:
+        home = _fail_over(made, "A", "B", random.choice(["forced", "forced", "planned"]))
+        _live(made, home, random.randint(1, 4))
+        if made.mirror == "shadow" and made.topology == "A->B" and random.random() < 0.6:
+            _fail_back(made)
+            home = _fail_over(made, "B", "A", "planned") if random.random() < 0.7 else home
+            _live(made, home, random.randint(0, 3))
+    _read_to_the_end(made)
+    return made
+
+
+def _live(made: World, home: str, steps: int) -> None:
+    for _ in range(steps):
+        _write(made, home)
+        if made.random.random() < 0.7:
+            _copy(made)
+        if made.random.random() < 0.7:
+            _read(made)
+        if made.relays is not None and made.random.random() < 0.8:
+            _relay(made, home)
+        _sample(made)
+
+
+def _producer(made: World, cluster: str) -> Row:
+    mine = made.producers[cluster]
+    if len(mine) < 3 and (not mine or made.random.random() < 0.4):
+        made.processes += 1
+        kind = made.random.choice(["transaction", "transaction", "idempotent", "plain"])
+        pid = -1 if kind == "plain" else made.processes + 1000 * (cluster != "A")
+        mine.append(
+            {"process": made.processes, "kind": kind, "pid": pid, "sent": 0, "operations": 0, "seqs": {}, "open": False}
+        )  # fmt: skip
+    return made.random.choice(mine)
+
+
+def _write(made: World, cluster: str) -> None:
+    producer, random = _producer(made, cluster), made.random
+    transaction = producer["kind"] == "transaction"
+    if producer["open"]:
+        return
+    number = producer["process"] << 40 | producer["operations"]
+    producer["operations"] += 1
+    partitions = [p for p in made.partitions if random.random() < 0.8] or [0]
+    ending = random.choice(["commit", "commit", "commit", "abort", "open"]) if transaction else "none"
+    invoked = made.tick()
+    sends = [_group(made, producer, cluster, number, partition) for partition in (partitions if transaction else partitions[:1])]
+    asked = made.tick()
+    for partition in partitions if ending in ("commit", "abort") else ():
+        made.append(cluster, partition, pid=producer["pid"], pepoch=0, txn=True, control=COMMIT if ending == "commit" else ABORT)
+    producer["open"] = ending == "open"
+    outcome = random.choice(["ok", "ok", "ok", "info"]) if ending != "open" else "ok"
+    known = random.random() < 0.7
+    for partition, first, offsets in sends:
+        made.sends.append(
+            {
+                "partition": partition, "number": number, "client": f"p{producer['process']}", "process": producer["process"],
+                "cluster": cluster, "kind": "transaction" if transaction else "send", "ending": ending, "outcome": outcome,
+                "transactional_id": f"t{producer['process']}" if transaction else "", "invoked": invoked,
+                "ended_at": asked if ending in ("commit", "abort") else 0, "returned": made.time + SECOND // 2,
+                "producer_id": producer["pid"] if known else -1, "producer_epoch": 0 if known and producer["pid"] >= 0 else -1,
+                "first_uid": first, "offsets": offsets, "refused": [False] * len(offsets),
+            }
+        )  # fmt: skip
+
+
+def _group(made: World, producer: Row, cluster: str, number: int, partition: int) -> tuple[int, int, list[int]]:
+    """Records of one operation in one partition, in one batch or two."""
+    first = producer["process"] << 40 | producer["sent"]
+    sizes = made.random.choice([[1], [2], [3], [1, 2]])
+    offsets: list[int] = []
+    for size in sizes:
+        uids = [first + len(offsets) + i for i in range(size)]
+        now = made.time // 1_000_000
+        records = [{"uid": uid, "operation": number, "digest": uid % 1009, "timestamp": now} for uid in uids]
+        seq = producer["seqs"].get(partition, 0)
+        batch: Row = {} if producer["pid"] < 0 else {"pid": producer["pid"], "pepoch": 0, "seq": seq}
+        base = made.append(cluster, partition, records=records, txn=producer["kind"] == "transaction", **batch)
+        producer["seqs"][partition] = seq + size
+        offsets += range(base, base + size)
+    producer["sent"] += len(offsets)
+    return partition, first, offsets
+
+
+def _copy(made: World, *, all_of_it: bool = False) -> None:
+    """Mirrors copy, from where they are to somewhere."""
+    for source, destination in made.links:
+        for partition in made.partitions:
+            if made.mirror == "shadow":
+                _copy_batches(made, source, destination, partition, all_of_it=all_of_it)
+            else:
+                _copy_records(made, source, destination, partition, all_of_it=all_of_it)
+
+
+def _copy_batches(made: World, source: str, destination: str, partition: int, *, all_of_it: bool) -> None:
+    ahead = [b for b in made.logs[source, partition] if b["base"] >= made.end(destination, partition)]
+    taken = ahead if all_of_it else ahead[: made.random.randint(0, len(ahead))]
+    made.logs[destination, partition] += deepcopy(taken)
+    made.epochs[destination] = max([made.epochs[destination], *(b["epoch"] for b in taken)])
+
+
+def _copy_records(made: World, source: str, destination: str, partition: int, *, all_of_it: bool) -> None:
+    """MirrorMaker's own transactions, of what it gets that it had not got before."""
+    have = {r["uid"] for b in made.logs[destination, partition] for r in b["records"]}
+    ahead = [uid for _, uid in made.seen(source, partition, "read_committed") if uid not in have]
+    taken = ahead if all_of_it else ahead[: made.random.randint(0, len(ahead))]
+    by_uid = {r["uid"]: (r, b) for b in made.logs[source, partition] for r in b["records"]}
+    seqs = made.producers.setdefault(f"mirror {destination}", [{"seqs": {}}])[0]["seqs"]
+    if taken:
+        batch = {"pid": 900, "pepoch": 0, "seq": seqs.get(partition, 0), "txn": True}
+        made.append(destination, partition, records=[dict(by_uid[uid][0]) for uid in taken], **batch)
+        made.append(destination, partition, pid=900, pepoch=0, txn=True, control=COMMIT)
+        seqs[partition] = seqs.get(partition, 0) + len(taken)
+
+
+def _fail_over(made: World, source: str, destination: str, kind: str) -> str:
+    """Ends the mirror of a link and promotes its destination."""
+    link, fault = f"{source}->{destination}", made.tick()
+    if kind == "planned":
+        _end_transactions(made, source)
+        _copy(made, all_of_it=True)
+    made.windows.append(
+        {"id": f"f{fault}", "fault": f"failover-{kind}", "target": link, "start": fault, "end": fault + 3 * SECOND}
+    )  # fmt: skip
+    made.epochs[destination] = max(made.epochs.values()) + 10
+    stopped, promoted = made.tick(), made.tick()
+    for partition in made.partitions:
+        mirrored = made.end(destination, partition)
+        appended = _abort_open(made, destination, partition) if made.mirror == "shadow" else []
+        if made.mirror == "shadow":
+            made.stops.append(
+                {
+                    "partition": partition, "link": link, "cluster": destination, "time": stopped, "mirrored": mirrored,
+                    "promoted": mirrored + len(appended), "truncated": [], "appended": appended,
+                }
+            )  # fmt: skip
+        made.promotions.append(
+            {
+                "partition": partition, "link": link, "kind": kind, "source": source, "cluster": destination,
+                "offset": mirrored, "time": promoted, "fault_time": fault,
+            }
+        )  # fmt: skip
+    made.links = [one for one in made.links if one != (source, destination)]
+    return destination
+
+
+def _open_ids(made: World, cluster: str, partition: int) -> list[int]:
+    found: dict[int, bool] = {}
+    for batch in made.logs[cluster, partition]:
+        if batch["txn"]:
+            found[batch["pid"]] = batch["control"] == DATA
+    return [pid for pid, is_open in found.items() if is_open]
+
+
+def _abort_open(made: World, cluster: str, partition: int) -> list[tuple[int, str]]:
+    return [
+        (made.append(cluster, partition, pid=pid, pepoch=0, txn=True, control=ABORT), f"ABORT of producer {pid}, epoch 0")
+        for pid in _open_ids(made, cluster, partition)
+    ]
+
+
+def _end_transactions(made: World, cluster: str) -> None:
+    for partition in made.partitions:
+        _abort_open(made, cluster, partition)
+
+
+def _fail_back(made: World) -> None:
+    """A follows B: what it had behind the promotion is cut off."""
+    start, end = made.tick(), made.tick()
+    made.windows.append(
+        {"id": f"r{start}", "fault": "mirror-reverse", "target": "A->B", "start": start, "end": end, "took_place": True}
+    )
+    for partition in made.partitions:
+        log = made.logs["A", partition]
+        cut = next(p["offset"] for p in made.promotions if p["partition"] == partition and p["cluster"] == "B")
+        captured: Row = {"partition": partition, "cluster": "A", "log": deepcopy(log), "moment": f"1-r{start}", "captured": start}
+        made.earlier.append(captured)
+        if made.end("A", partition) > cut:
+            made.truncations.append(
+                {"partition": partition, "link": "B->A", "cluster": "A", "offset": cut, "end": made.end("A", partition), "time": end}
+            )  # fmt: skip
+        log[:] = [b for b in log if b["base"] < cut]
+    made.producers["A"] = []
+    made.links.append(("B", "A"))
+
+
+def _read(made: World) -> None:
+    """A reader goes on, somewhere."""
+    random = made.random
+    if len(made.readers) < 4 and (not made.readers or random.random() < 0.5):
+        cluster, number = random.choice(made.clusters), len(made.readers)
+        group = random.choice(["", "g"])
+        isolation = "read_committed" if group else random.choice(["read_committed", "read_committed", "read_uncommitted"])
+        made.readers.append({"reader": f"r{number}", "cluster": cluster, "isolation": isolation, "group": group, "at": {}})
+        for partition in made.partitions:
+            _row(made, made.readers[-1], partition, "assign", [], position=0)
+    reader = random.choice(made.readers)
+    for partition in made.partitions:
+        _poll(made, reader, partition, random.choice([1, 2, 5]))
+
+
+def _poll(made: World, reader: Row, partition: int, most: int) -> None:
+    seen = made.seen(reader["cluster"], partition, reader["isolation"])
+    fresh = [pair for pair in seen if pair[0] >= reader["at"].get(partition, 0)][:most]
+    if fresh:
+        reader["at"][partition] = fresh[-1][0] + 1
+        _row(made, reader, partition, "poll", fresh, position=fresh[-1][0] + 1)
+        if reader["group"] and made.random.random() < 0.6:
+            _row(made, reader, partition, "commit", [], position=fresh[-1][0] + 1)
+
+
+def _relay(made: World, cluster: str) -> None:
+    """Makes records of partition 1 from those of partition 0, with its group's offset in the transaction."""
+    random, relay = made.random, made.relays
+    if cluster not in relay:
+        made.processes += 1
+        pid = made.processes + 1000 * (cluster != "A")
+        start = 0 if cluster == "A" else random.choice([0, 1, 2])
+        relay[cluster] = {"process": made.processes, "kind": "transaction", "pid": pid, "sent": 0, "operations": 0, "seqs": {}}
+        relay[cluster] |= {
+            "at": {0: start},
+            "reader": "relay-0",
+            "isolation": "read_committed",
+            "group": "rg",
+            "cluster": cluster,
+        }
+        _row(made, relay[cluster], 0, "assign", [], position=start)
+    mine = relay[cluster]
+    pairs = [pair for pair in made.seen(cluster, 0, "read_committed") if pair[0] >= mine["at"][0]][: random.choice([1, 2])]
+    if not pairs:
+        return
+    number = mine["process"] << 40 | mine["operations"]
+    mine["operations"] += 1
+    invoked, first = made.tick(), mine["process"] << 40 | mine["sent"]
+    records = [{"uid": first + i, "operation": number, "digest": i, "timestamp": invoked // 1_000_000} for i in range(len(pairs))]
+    seq, ending = mine["seqs"].get(1, 0), random.choice(["commit", "commit", "commit", "abort"])
+    base = made.append(cluster, 1, records=records, txn=True, pid=mine["pid"], pepoch=0, seq=seq)
+    mine["seqs"][1], mine["sent"] = seq + len(pairs), mine["sent"] + len(pairs)
+    made.append(cluster, 1, pid=mine["pid"], pepoch=0, txn=True, control=COMMIT if ending == "commit" else ABORT)
+    position = pairs[-1][0] + 1
+    _row(made, mine, 0, "poll", pairs, position=position)
+    if ending == "commit":
+        mine["at"][0] = position
+        _row(made, mine, 0, "commit", [], position=position)
+    else:
+        _row(made, mine, 0, "assign", [], position=mine["at"][0])
+    made.sends.append(
+        {
+            "partition": 1, "number": number, "client": "relay-0", "process": mine["process"], "cluster": cluster,
+            "kind": "transaction", "ending": ending, "outcome": "ok", "transactional_id": f"t{mine['process']}",
+            "invoked": invoked, "ended_at": invoked + 1, "returned": made.tick(), "producer_id": mine["pid"],
+            "producer_epoch": 0, "first_uid": first, "offsets": list(range(base, base + len(pairs))),
+            "refused": [False] * len(pairs), "group": "rg", "input_topic": TOPIC, "input_partition": 0, "position": position,
+            "inputs": [offset for offset, _ in pairs], "input_uids": [uid for _, uid in pairs],
+        }
+    )  # fmt: skip
+    if random.random() < 0.5:
+        row = {"partition": 0, "time": made.tick(), "cluster": cluster, "group": "rg", "offset": mine["at"][0]}
+        made.groups.append(row)
+
+
+def _row(made: World, reader: Row, partition: int, kind: str, pairs: list[tuple[int, int]], *, position: int) -> None:
+    returned = made.tick()
+    made.reads.append(
+        {
+            "partition": partition, "reader": reader["reader"], "process": 90, "cluster": reader["cluster"],
+            "isolation": reader["isolation"], "kind": kind, "group": reader["group"], "time": returned - SECOND // 2,
+            "returned": returned, "position": position, "uids": [uid for _, uid in pairs], "offsets": [o for o, _ in pairs],
+        }
+    )  # fmt: skip
+
+
+def _read_to_the_end(made: World) -> None:
+    made.tick()
+    for reader in made.readers:
+        if made.random.random() < 0.6:
+            for partition in made.partitions:
+                _poll(made, reader, partition, 1000)
+                _row(made, reader, partition, "drained", [], position=reader["at"].get(partition, 0))
+
+
+def _sample(made: World) -> None:
+    """Bounds and committed offsets, as an admin client sees them."""
+    for cluster in made.clusters:
+        for partition in made.partitions:
+            time, high = made.tick(), made.end(cluster, partition)
+            known = made.epochs[cluster] if made.random.random() < 0.9 else -1
+            row: dict[str, Any] = {
+                "time": time,
+                "returned": time + SECOND // 10,
+                "leader": 1,
+                "log_start": 0,
+                "leader_epoch": known,
+            }
+            row |= {"last_stable": made.open_first(cluster, partition), "high_watermark": high}
+            made.marks.setdefault((cluster, partition), []).append(row)
+            if cluster != "A" and made.random.random() < 0.3:
+                made.groups.append({"partition": partition, "time": time, "cluster": cluster, "group": "g", "offset": 0})

@@ -1,0 +1,72 @@
+"""What clients were told of their records, one value per record, and so which records must be there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.oracles.plain import NEVER, Plain, PlainLog, of_send
+from tests.oracles.story import PlainLife, Story
+
+
+@dataclass(slots=True)
+class Promise:
+    """One record of one send. `must`: its commit was acknowledged, or a reader saw it; or its own acknowledgement was all."""
+
+    send: Any
+    uid: int
+    acked: int
+    refused: bool
+    must: bool
+
+
+def read_uids(story: Story, life: PlainLife, isolation: str | None = None) -> set[int]:
+    """Every payload that a reader got in a life."""
+    polls = [r for r in story.reads(life) if r.kind == "poll" and isolation in (None, r.isolation)]
+    return {uid for r in polls for uid in r.uids}
+
+
+def promises(plain: Plain, story: Story, life: PlainLife, *, earlier: bool = True) -> list[Promise]:
+    """Of this life; and of earlier ones what lies below every cut since, if what became of it was decided below it too."""
+    found: list[Promise] = []
+    seen = read_uids(story, life, "read_committed")
+    for send in plain.sends:
+        if send.cluster != life.cluster:
+            continue
+        number = story.number_at(life.cluster, send.invoked)
+        shown = any(uid in seen for uid, _, _ in of_send(send))
+        for uid, acked, refused in of_send(send):
+            if number == life.number or (earlier and number < life.number and _still(story, life, number, uid, acked)):
+                must = _must(send, acked, shown) and not refused
+                found.append(Promise(send=send, uid=uid, acked=acked, refused=refused, must=must))
+    return found
+
+
+def _must(send: Any, acked: int, shown: bool) -> bool:
+    if send.kind == "send":
+        return bool(acked >= 0)
+    committing = send.kind == "transaction" and send.ending == "commit"
+    return bool(committing and (send.outcome == "ok" or (send.outcome == "info" and shown)))
+
+
+def _still(story: Story, life: PlainLife, number: int, uid: int, acked: int) -> bool:
+    cut = min(life.earlier[number:])
+    return 0 <= acked < cut and _settled(story.log(story.lives[life.cluster][number]), uid, cut)
+
+
+def _settled(log: PlainLog | None, uid: int, cut: int) -> bool:
+    if log is None or not log.records:
+        return True
+    record = log.of(uid)
+    return record is not None and (record.state == "plain" or marker_at(record) < cut)
+
+
+def marker_at(record: Any) -> int:
+    """Where a record's transaction ends."""
+    marker = record.batch.marker
+    return NEVER if marker is None else int(marker.base_offset)
+
+
+def never_committed(send: Any) -> bool:
+    """Aborted by its producer, or its commit refused for certain."""
+    return send.kind == "transaction" and (send.ending == "abort" or (send.ending == "commit" and send.outcome == "fail"))

@@ -1,0 +1,196 @@
+"""Small random histories of a partition or two on two or three clusters, faithful until `tests.oracles.changes` is let at them.
+
+A world is dictionaries and lists that anybody may change; `views` makes of it what a check looks at. Everything is a function of
+the source of randomness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from harness.model.history import GroupOffset
+from harness.model.scenario import Budgets, MirrorSpec
+from spark_verify.view import (
+    Batches,
+    PartitionView,
+    Parts,
+    Promotion,
+    Read,
+    Records,
+    Replica,
+    Send,
+    Stop,
+    Truncation,
+    Watermarks,
+    Window,
+)
+from topologies import parse
+
+SECOND = 1_000_000_000
+TOPIC = "A.t"
+Row = dict[str, Any]
+COMMIT, ABORT, DATA, RESET = 1, 0, -1, 2
+
+
+class World:
+    """What happened. `logs[cluster, partition]` are batches, each with its records; all else are rows."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.time = 10 * SECOND
+        self.topology = random.choice(["A->B", "A->B", "A->B->C"])
+        self.mirror = random.choice(["shadow", "shadow", "mm2"])
+        self.options: Row = {"leader_epochs": random.choice(["keep", "own"])} if self.mirror == "shadow" else {}
+        self.clusters = self.topology.split("->")
+        self.partitions = range(random.choice([1, 2]))
+        self.logs: dict[tuple[str, int], list[Row]] = {(c, p): [] for c in self.clusters for p in self.partitions}
+        self.others: dict[tuple[str, int], list[Row]] = {}
+        self.earlier: list[Row] = []
+        self.starts: dict[tuple[str, int], int] = {}
+        self.sends: list[Row] = []
+        self.reads: list[Row] = []
+        self.marks: dict[tuple[str, int], list[Row]] = {}
+        self.groups: list[Row] = []
+        self.promotions: list[Row] = []
+        self.truncations: list[Row] = []
+        self.stops: list[Row] = []
+        self.windows: list[Row] = []
+        self.budgets = (random.choice([None, 0, 3]), random.choice([None, 0.5, 5.0]))
+        self.epochs = dict.fromkeys(self.clusters, 0)
+        self.producers: dict[str, list[Row]] = {c: [] for c in self.clusters}
+        self.readers: list[Row] = []
+        self.processes = 0
+        self.relays: Row | None = {} if len(self.partitions) > 1 and random.random() < 0.7 else None
+        self.crc = 100
+        self.links = list(zip(self.clusters, self.clusters[1:], strict=False))
+
+    def tick(self) -> int:
+        self.time += self.random.choice([1, 1, 2, 7]) * SECOND
+        return self.time
+
+    def end(self, cluster: str, partition: int) -> int:
+        log = self.logs[cluster, partition]
+        return log[-1]["base"] + log[-1]["size"] if log else 0
+
+    def append(self, cluster: str, partition: int, **batch: Any) -> int:
+        """A batch of a cluster's own, with bytes of its own; its first offset."""
+        self.crc += 1
+        base = self.end(cluster, partition)
+        row = {"base": base, "crc": self.crc, "crc_ok": True, "epoch": self.epochs[cluster], "written": self.time // 1_000_000}
+        row |= {"pid": -1, "pepoch": -1, "seq": -1, "txn": False, "control": DATA, "records": [], "length": 70} | batch
+        row["size"] = len(row["records"]) if row["control"] == DATA else 1
+        self.logs[cluster, partition].append(row)
+        return base
+
+    def open_first(self, cluster: str, partition: int, *, high: int | None = None) -> int:
+        """The LSO: where the oldest transaction that has no marker begins."""
+        begun: dict[int, int] = {}
+        limit = self.end(cluster, partition) if high is None else high
+        for batch in self.logs[cluster, partition]:
+            if batch["base"] < limit and batch["txn"]:
+                if batch["control"] == DATA:
+                    begun.setdefault(batch["pid"], batch["base"])
+                else:
+                    begun.pop(batch["pid"], None)
+        return min([limit, *begun.values()])
+
+    def seen(self, cluster: str, partition: int, isolation: str) -> list[tuple[int, int]]:
+        """(offset, uid) of what a consumer gets."""
+        log, committed = self.logs[cluster, partition], isolation == "read_committed"
+        limit = self.open_first(cluster, partition) if committed else self.end(cluster, partition)
+        found = []
+        for place, batch in enumerate(log):
+            ends = [b["control"] for b in log[place:] if b["control"] in (COMMIT, ABORT) and b["pid"] == batch["pid"]]
+            if committed and batch["txn"] and ends[:1] != [COMMIT]:
+                continue
+            found += [(batch["base"] + i, r["uid"]) for i, r in enumerate(batch["records"]) if batch["base"] + i < limit]
+        return found
+
+
+def _arrays(rows: list[Row], names: Mapping[str, str], flags: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {name: np.array([row[key] for row in rows], np.bool_ if name in flags else np.int64) for name, key in names.items()}
+
+
+def replica(cluster: str, log: list[Row], *, broker: int = 1, start: int = 0, moment: str = "", captured: int = 0) -> Replica:
+    """A log as a view has it."""
+    headers = [batch | _lasts(batch) for batch in log]
+    names = {
+        "base_offset": "base", "last_offset": "last", "length": "length", "count": "size", "crc": "crc", "crc_ok": "crc_ok",
+        "leader_epoch": "epoch", "producer_id": "pid", "producer_epoch": "pepoch", "base_sequence": "seq",
+        "last_sequence": "lastseq", "transactional": "txn", "control": "control",
+    }  # fmt: skip
+    records = [
+        {"offset": b["base"] + r.get("at", i), "batch": n, "timestamp": b["written"], **r}
+        for n, b in enumerate(log)
+        for i, r in enumerate(b["records"])
+    ]
+    columns = ("offset", "uid", "operation", "digest", "timestamp", "batch")
+    parts = _arrays(records, {name: name for name in ("offset", "uid", "timestamp")} | dict.fromkeys(("key", "headers"), "batch"))
+    end = headers[-1]["last"] + 1 if headers else start
+    return Replica(
+        cluster=cluster, broker=broker, leader=broker == 1, canonical=broker == 1, log_start=start, high_watermark=end,
+        high_watermark_from="sampled", damage=(), moment=moment, captured=captured,
+        batches=Batches(**_arrays(headers, names, ("crc_ok", "transactional"))),
+        records=Records(**_arrays(records, {name: name for name in columns})),
+        parts=Parts(**parts | {"value": np.array([r["digest"] for r in records], np.int64)}),
+    )  # fmt: skip
+
+
+def _lasts(batch: Row) -> Row:
+    """Last offset and last sequence."""
+    more = batch["size"] - 1
+    return {"last": batch["base"] + more, "lastseq": -1 if batch["seq"] < 0 else (batch["seq"] + more) % 2**31}
+
+
+def views(world: World) -> list[PartitionView]:
+    """All partitions of the world's run."""
+    return [_view(world, partition) for partition in world.partitions]
+
+
+def _view(world: World, partition: int) -> PartitionView:
+    def mine(rows: list[Row]) -> list[Row]:
+        return [
+            {k: v for k, v in row.items() if k != "partition"} for row in rows if row.get("partition", partition) == partition
+        ]
+
+    logs = [
+        replica(c, log, start=world.starts.get((c, p), 0)) for (c, p), log in world.logs.items() if p == partition
+    ] + [replica(c, log, broker=2) for (c, p), log in world.others.items() if p == partition]  # fmt: skip
+    rpo, rto = world.budgets
+    return PartitionView(
+        run="run",
+        topic=TOPIC,
+        partition=partition,
+        topology=parse(world.topology),
+        mirror=MirrorSpec(kind=world.mirror, options=world.options),
+        replicas=logs,
+        promotions=[Promotion(**row) for row in mine(world.promotions)],
+        sends=[_send(row) for row in mine(world.sends)],
+        reads=[_read(row) for row in mine(world.reads)],
+        watermarks={c: _marks(rows) for (c, p), rows in world.marks.items() if p == partition and rows},
+        windows=[Window(**row) for row in world.windows],
+        ended=world.time + 10 * SECOND,
+        groups=[GroupOffset(topic=TOPIC, partition=partition, **row) for row in mine(world.groups)],
+        earlier=[replica(**row) for row in mine(world.earlier)],
+        truncations=[Truncation(**row) for row in mine(world.truncations)],
+        stops=[Stop(**row) for row in mine(world.stops)],
+        budgets=Budgets(rpo_records=rpo, rto_seconds=rto),
+    )
+
+
+def _send(row: Row) -> Send:
+    numbers = {name: np.array(row.get(name, []), np.int64) for name in ("offsets", "inputs", "input_uids")}
+    return Send(**row | numbers | {"refused": np.array(row["refused"], np.bool_)})
+
+
+def _read(row: Row) -> Read:
+    return Read(**row | {"offsets": np.array(row["offsets"], np.int64), "uids": np.array(row["uids"], np.int64)})
+
+
+def _marks(rows: list[Row]) -> Watermarks:
+    names = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
+    return Watermarks(**_arrays(rows, {name: name for name in names}))

@@ -1,0 +1,62 @@
+"""Every check says what its slow reference says on random small histories, faithful ones and changed ones."""
+
+from __future__ import annotations
+
+import pkgutil
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from spark_verify.checks import REGISTRY
+from tests.oracles import checks as references
+from tests.oracles.agreement import disagreement, told
+from tests.oracles.changes import change
+from tests.oracles.happenings import world
+from tests.oracles.worlds import views
+
+COSTS = frozenset({"failover", "group-offsets", "torn-transaction", "last-stable-offset", "exactly-once"})
+"""Checks that may find something in a faithful history: what a failover cost, a transaction that nobody ended in time."""
+RANDOM = st.randoms(use_true_random=False, note_method_calls=False)
+COMMON = settings(
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+)
+
+
+def test_every_check_has_a_reference():
+    assert {module.name for module in pkgutil.iter_modules(references.__path__)} == {name.replace("-", "_") for name in REGISTRY}
+
+
+def agrees(name: str, random, changes: int) -> None:
+    made = world(random)
+    done = change(made, changes)
+    seen = views(made)
+    assert not disagreement(name, told(REGISTRY[name], seen), seen), done
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+@settings(COMMON, derandomize=True, max_examples=60)
+@given(random=RANDOM, changes=st.integers(1, 4))
+def test_a_check_and_its_reference_agree(name, random, changes):
+    agrees(name, random, changes)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", REGISTRY)
+@settings(COMMON, derandomize=False, max_examples=3000)
+@given(random=RANDOM, changes=st.integers(0, 6))
+def test_a_check_and_its_reference_agree_on_very_many(name, random, changes):
+    agrees(name, random, changes)
+
+
+@settings(COMMON, derandomize=True, max_examples=60)
+@given(random=RANDOM)
+def test_nothing_is_found_in_a_faithful_history(random):
+    seen = views(world(random))
+    for name, check in REGISTRY.items():
+        rows = told(check, seen)
+        assert not disagreement(name, rows, seen)
+        assert name in COSTS or [row for row in rows if row.finding == "found"] == []
