@@ -12,6 +12,7 @@ idle partitions comes last.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import tempfile
 import threading
@@ -31,7 +32,9 @@ from harness.model.protocols import Deployment
 from harness.model.scenario import MirrorSpec
 from harness.model.wait import pause, until
 from harness.runtimes.process import deploy
-from harness.wire.offsets import answered_bounds, quiet
+from harness.wire import messages
+from harness.wire.connection import Connection
+from harness.wire.offsets import quiet
 from topologies import parse
 
 TOPIC = "A.records"
@@ -129,11 +132,22 @@ def mirrored(kind: str, partitions: int) -> Iterator[tuple[Deployment, Callable[
         tempfile.TemporaryDirectory(prefix="linkflap-mirrors-") as folder,
         deploy(parse("A->B"), folder=Path(folder), recorder=Events()) as deployment,
     ):
-        source, destination = (AdminClient(quiet(deployment.clusters[name].bootstrap)) for name in "AB")
+        source = AdminClient(quiet(deployment.clusters["A"].bootstrap))
         source.create_topics([NewTopic(TOPIC, partitions, 1)])[TOPIC].result(60)
         make_mirror(MirrorSpec(kind=kind), deployment.topology.links[0], deployment, Events()).start()
-        places = [(TOPIC, number) for number in range(partitions)]
-        yield deployment, lambda: sum(answered_bounds(destination, places, "high", within=20).values())
+        with asyncio.Runner() as runner:
+            broker = Connection(deployment.clusters["B"].brokers[1].client_address)
+            yield deployment, lambda: runner.run(held_by(broker, partitions))
+            broker.close()
+
+
+async def held_by(broker: Connection, partitions: int) -> int:
+    """How many records of the topic this broker has, led or followed, as it tells a debugging replica. No mirror is asked."""
+    m = messages.request("list_offsets", 7)
+    rows = tuple(m.ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(partitions))
+    body = m.ListOffsetsRequest(replica_id=-2, isolation_level=0, topics=(m.ListOffsetsTopic(name=TOPIC, partitions=rows),))
+    (topic,) = (await broker.call("list_offsets", 7, body, within=20)).topics
+    return sum(max(0, int(row.offset)) for row in topic.partitions)
 
 
 def cost(kind: str, size: int, megabytes: int, partitions: int) -> Cost:

@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from harness.wire import messages
+from harness.wire.bulk import Buffer, Pieces
 from harness.wire.messages import Malformed, Message
+from harness.wire.stream import Stream
 
 CLIENT: Final = "linkflap"
-_STREAM_LIMIT: Final = 1 << 20
-_LARGEST_FRAME: Final = 128 << 20
-"""Above what brokers take (socket.request.max.bytes, 100 MiB)."""
 _CONNECT_SECONDS: Final = 3.0
 
 
@@ -31,7 +30,7 @@ class Connection:
     def __init__(self, address: str, *, client: str = CLIENT) -> None:
         self.address = address
         self._client = client
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._stream: Stream | None = None
         self._correlation = 0
         self._turn = asyncio.Lock()
 
@@ -47,15 +46,15 @@ class Connection:
                 self.close()
                 raise Unanswered(f"{self.address} answered what cannot be read: {error}") from error
 
-    async def forward(self, frame: bytes, *, within: float = 30.0) -> bytes:
+    async def forward(self, frame: Buffer, *, within: float = 30.0) -> memoryview:
         """The response frame (no length prefix) to a request frame that somebody else wrote."""
         async with self._turn:
-            return await self._exchange(messages.LENGTH.pack(len(frame)) + frame, within)
+            return await self._exchange(Pieces((messages.LENGTH.pack(len(frame)), frame)), within)
 
-    async def _exchange(self, framed: bytes, within: float) -> bytes:
+    async def _exchange(self, framed: Buffer | Pieces, within: float) -> memoryview:
         try:
             async with asyncio.timeout(within):
-                used = self._streams is not None
+                used = self._stream is not None
                 try:
                     return await self._once(framed)
                 except (ConnectionError, EOFError):
@@ -70,23 +69,19 @@ class Connection:
             self.close()  # its answer may come yet, and would be taken for the next one's
             raise
 
-    async def _once(self, framed: bytes) -> bytes:
-        reader, writer = await self._opened()
-        writer.write(framed)
-        await writer.drain()
-        return await read_frame(reader)
-
-    async def _opened(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self._streams is None:
+    async def _once(self, framed: Buffer | Pieces) -> memoryview:
+        if self._stream is None:
             host, _, port = self.address.rpartition(":")
             async with asyncio.timeout(_CONNECT_SECONDS):
-                self._streams = await asyncio.open_connection(host, int(port), limit=_STREAM_LIMIT)
-        return self._streams
+                self._stream = await Stream.to(host, int(port))
+        stream = self._stream
+        await stream.write(framed)
+        return await stream.read()
 
     def close(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
 
 
 class AnyOf:
@@ -118,14 +113,6 @@ class AnyOf:
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
-
-
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """One length-prefixed frame. Raises asyncio.IncompleteReadError (an EOFError) when the peer ended, Malformed."""
-    (length,) = messages.LENGTH.unpack(await reader.readexactly(4))
-    if not 0 <= length <= _LARGEST_FRAME:
-        raise Malformed(f"a frame of {length} bytes")
-    return await reader.readexactly(length)
 
 
 async def quietly_closed(writer: asyncio.StreamWriter) -> None:

@@ -1,12 +1,12 @@
 """Kafka's messages by API name and version, both sides of a connection, written and read with kio's schemas.
 
-`request("fetch", 17)` is the module that has the classes of that message. Frames are without their length prefix. kio has no
-single type for all messages, so they are Any here: what is in them is for the caller to know (Kafka protocol guide).
+`request("fetch", 17)` is the module that has the classes of that message. Frames to be decoded are without their length prefix.
+kio has no single type for all messages, so they are Any here: what is in them is for the caller to know (Kafka protocol guide).
+Records of fetch responses are not copied (`bulk`): what is encoded may have Pieces, what is decoded has views of its frame.
 """
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +17,9 @@ from typing import Any, Final, Literal
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
+
+from harness.wire import bulk
+from harness.wire.bulk import Buffer, Pieces, Sink
 
 Error: Final = ErrorCode
 """Kafka's error codes by name: Error.none, Error.not_controller, …"""
@@ -39,10 +42,10 @@ class Schema:
     module: Any
     entity: Any
     header: Any
-    read: Callable[[bytes, int], tuple[Message, int]]
-    write: Callable[[io.BytesIO, Any], None]
-    read_header: Callable[[bytes, int], tuple[Message, int]]
-    write_header: Callable[[io.BytesIO, Any], None]
+    read: Callable[[Buffer, int], tuple[Message, int]]
+    write: Callable[[Any, Message], None]
+    read_header: Callable[[Buffer, int], tuple[Message, int]]
+    write_header: Callable[[Any, Message], None]
 
 
 @cache
@@ -75,17 +78,16 @@ def response(api: str, version: int) -> Message:
 def encode_request(api: str, version: int, correlation: int, client: str, body: Message) -> bytes:
     """A framed request, length first."""
     known = schema(api, version, "request")
-    out = io.BytesIO(b"\0\0\0\0")
-    out.seek(4)
+    out = Sink()
     header = known.header(
         request_api_key=known.entity.__api_key__, request_api_version=version, correlation_id=correlation, client_id=client
     )
     known.write_header(out, header)
     known.write(out, body)
-    return _framed(out)
+    return bytes(out.framed())
 
 
-def request_head(frame: bytes) -> tuple[int, int, int]:
+def request_head(frame: Buffer) -> tuple[int, int, int]:
     """API key, API version, correlation id of a request frame. Raises Malformed."""
     if len(frame) < REQUEST_HEAD.size:
         raise Malformed(f"a request of {len(frame)} bytes")
@@ -93,38 +95,36 @@ def request_head(frame: bytes) -> tuple[int, int, int]:
     return key, version, correlation
 
 
-def decode_request(api: str, version: int, frame: bytes) -> Message:
+def decode_request(api: str, version: int, frame: Buffer) -> Message:
     """Raises Malformed, also for a version that there is not."""
     return _decoded(api, version, "request", frame)
 
 
-def encode_response(api: str, version: int, correlation: int, body: Message) -> bytes:
+def encode_response(api: str, version: int, correlation: int, body: Message) -> Pieces:
     """A framed response, length first."""
     known = schema(api, version, "response")
-    out = io.BytesIO(b"\0\0\0\0")
-    out.seek(4)
+    out = Sink()
     known.write_header(out, known.header(correlation_id=correlation))
     known.write(out, body)
-    return _framed(out)
+    return out.framed()
 
 
-def decode_response(api: str, version: int, frame: bytes) -> Message:
+def decode_response(api: str, version: int, frame: Buffer) -> Message:
     """Raises Malformed, also for a version that there is not."""
     return _decoded(api, version, "response", frame)
 
 
-def _decoded(api: str, version: int, side: Side, frame: bytes) -> Message:
+def _decoded(api: str, version: int, side: Side, frame: Buffer) -> Message:
     try:
         known = schema(api, version, side)
-        _, start = known.read_header(frame, 0)
-        return known.read(frame, start)[0]
-    except (ImportError, SerialError, ValueError, KeyError, struct.error, OverflowError) as error:
+        view = memoryview(frame)
+        readable = view.toreadonly()  # kio takes nothing else
+        _, start = known.read_header(readable, 0)
+        if (api, side) != ("fetch", "response") or version < bulk.VIEWED_FROM:
+            return known.read(readable, start)[0]
+        rest, records = bulk.cut(view, start)
+        return bulk.put_back(known.read(rest, 0)[0], records)
+    except (ImportError, SerialError, ValueError, LookupError, struct.error, OverflowError) as error:
         raise Malformed(
             f"{api} {side} v{version} of {len(frame)} bytes cannot be read: {type(error).__name__} {error}"
         ) from error
-
-
-def _framed(out: io.BytesIO) -> bytes:
-    with out.getbuffer() as view:
-        LENGTH.pack_into(view, 0, len(view) - 4)
-    return out.getvalue()

@@ -24,7 +24,9 @@ def three() -> list[bytes]:
 
 
 def stamped(raw: bytes, position: int = 10, *, below: int = NEVER, ids=None, epoch: int = 20):
-    return stamp(raw, position=position, below=below, source_epoch=3, epoch_at=lambda _base, _epoch: epoch, ids=ids)
+    return stamp(
+        memoryview(bytearray(raw)), position=position, below=below, source_epoch=3, epoch_at=lambda _base, _epoch: epoch, ids=ids
+    )
 
 
 def decoded(data) -> list[reference.Batch]:

@@ -9,9 +9,11 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from crc32c import crc32c
+
+from harness.wire.bulk import Buffer
 
 HEADER_SIZE: Final = 61
 NO_PRODUCER: Final = -1
@@ -29,7 +31,6 @@ _UNSIGNED: Final = struct.Struct(">I")
 _LONG: Final = struct.Struct(">q")
 
 ProducerIds = Callable[[int], int]
-Buffer = bytes | bytearray | memoryview
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,11 @@ class Stamped:
     epochs: list[tuple[int, int]]
     top_producer: int
 
+    @property
+    def frame(self) -> Buffer:
+        """The memory that `data` is in, and keeps."""
+        return cast(Buffer, self.data.obj)
+
     def from_offset(self, offset: int) -> memoryview:
         """From the batch that has `offset`, or the next one, on."""
         return next((self.data[batch.start :] for batch in walk(self.data) if batch.last >= offset), self.data[:0])
@@ -116,13 +122,19 @@ def within(data: memoryview, limit: int, *, at_least_one: bool) -> memoryview:
 
 
 def stamp(
-    raw: bytes, *, position: int, below: int, source_epoch: int, epoch_at: Callable[[int, int], int], ids: ProducerIds | None
+    data: memoryview,
+    *,
+    position: int,
+    below: int,
+    source_epoch: int,
+    epoch_at: Callable[[int, int], int],
+    ids: ProducerIds | None,
 ) -> Stamped:
-    """Prepares what a source answered to a fetch at `position`: batches that end at or after it and before offset `below`.
+    """Prepares, in place, what a source answered to a fetch at `position`: batches that end at or after it and
+    before offset `below`.
 
     `epoch_at(base offset, source epoch)` is the leader epoch that a batch gets; `ids` maps producer ids other than -1.
     """
-    data = bytearray(raw)
     first = stop = 0
     end, top, known = position, -1, source_epoch
     started = False
@@ -148,10 +160,10 @@ def stamp(
             _INT.pack_into(data, at + _EPOCH_AT, epoch_at(base, epoch))
             if ids is not None and producer != NO_PRODUCER:
                 _LONG.pack_into(data, at + _PRODUCER_AT, ids(producer))
-                _UNSIGNED.pack_into(data, at + _CRC_AT, crc32c(memoryview(data)[at + _CRC_FROM : after]))
+                _UNSIGNED.pack_into(data, at + _CRC_AT, crc32c(data[at + _CRC_FROM : after]))
             end, stop = last + 1, after
         at = after
-    return Stamped(base=position, end=end, data=memoryview(data)[first:stop], epochs=epochs, top_producer=top)
+    return Stamped(base=position, end=end, data=data[first:stop], epochs=epochs, top_producer=top)
 
 
 def control_batch(

@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import logging
 import os
+import socket
 from datetime import timedelta
 from typing import Final
 
@@ -20,14 +21,17 @@ from harness.mirrors.shadow.partition import Partition
 from harness.mirrors.shadow.serve import EPOCH_ENDS, FETCH, LATEST, LIST_OFFSETS, Leader
 from harness.model.errors import EnvironmentFailure
 from harness.wire import messages
-from harness.wire.connection import Connection, Unanswered, quietly_closed, read_frame
+from harness.wire.bulk import Pieces
+from harness.wire.connection import Connection, Unanswered
 from harness.wire.messages import Error, Malformed, Message
+from harness.wire.stream import Stream
 
 log = logging.getLogger(__name__)
 PRODUCE, API_VERSIONS = 0, 18
 _NOTHING: Final = timedelta()
 _EMPTY_WAIT: Final = 0.1
 _VERSIONS_V0: Final = 0
+_BACKLOG: Final = 100
 _NO_OFFSET: Final = {"error_code": Error.leader_not_available, "timestamp": -1, "offset": -1}
 
 
@@ -36,56 +40,59 @@ class Listeners:
 
     def __init__(self, mirrored: MirroredLog, leader: Leader) -> None:
         self._log, self._leader, self._real = mirrored, leader, mirrored.config.real
-        self._servers: list[asyncio.Server] = []
-        self._open: set[asyncio.StreamWriter] = set()
+        self._listening: list[asyncio.Task[None]] = []
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Listens; raises EnvironmentFailure when a port is taken."""
         config = self._log.config
         for name, port in config.listeners.items():
-
-            async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener: str = name) -> None:
-                await self._serve(reader, writer, listener)
-
             try:
-                self._servers.append(await asyncio.start_server(serve, config.host, config.behind.get(name, port), limit=1 << 20))
+                listening = socket.create_server((config.host, config.behind.get(name, port)), backlog=_BACKLOG)
             except OSError as error:
                 raise EnvironmentFailure(
                     f"port {port}, on which the shadow of {config.link} is to be broker {config.broker_id}, is not free "
                     f"({os.strerror(error.errno or 0)}); end the program that has it, or start the run again"
                 ) from error
+            self._listening.append(asyncio.create_task(self._listen(listening, name)))
 
     def close(self) -> None:
-        for server in self._servers:
-            server.close()
-        for writer in self._open:
-            writer.close()
+        for task in (*self._listening, *self._serving):
+            task.cancel()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener: str) -> None:
+    async def _listen(self, listening: socket.socket, listener: str) -> None:
+        loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        with listening:
+            while True:
+                try:
+                    accepted, _ = await loop.sock_accept(listening)
+                except OSError as error:  # it was gone again, or there are too many open files
+                    log.warning("a connection to %s was not taken: %s", listener, error)
+                    await asyncio.sleep(_EMPTY_WAIT)
+                    continue
+                serving = asyncio.create_task(self._serve(Stream(accepted), listener))
+                self._serving.add(serving)
+                serving.add_done_callback(self._serving.discard)
+
+    async def _serve(self, stream: Stream, listener: str) -> None:
         relay: dict[str, Connection] = {}
-        self._open.add(writer)
         try:
             while True:
-                frame = await read_frame(reader)
-                answer = await self._answer(frame, listener, relay)
+                answer = await self._answer(await stream.read(), listener, relay)
                 if answer is None:
                     return
-                if answer:
-                    writer.write(answer)
-                    await writer.drain()
+                await stream.write(answer)
         except (OSError, EOFError, Unanswered):
             pass  # the peer went away, or the broker that should have answered in our place
         except Malformed as error:
             log.warning("a connection to %s ends: %s", listener, error)
-        except asyncio.CancelledError:
-            pass  # the process ends
         finally:
-            self._open.discard(writer)
             for connection in relay.values():
                 connection.close()
-            await quietly_closed(writer)
+            stream.close()
 
-    async def _answer(self, frame: bytes, listener: str, relay: dict[str, Connection]) -> bytes | None:
+    async def _answer(self, frame: memoryview, listener: str, relay: dict[str, Connection]) -> Pieces | None:
         key, version, correlation = messages.request_head(frame)
         if listener == self._log.config.followers:
             return await self._leader.answer(key, version, correlation, frame)
@@ -97,8 +104,8 @@ class Listeners:
             return await self._client_offsets(version, correlation, frame, listener, relay)
         answer = await self._relay(frame, self._any(listener), relay)
         if key == API_VERSIONS:
-            return _framed(_without(answer, version, EPOCH_ENDS))
-        return _framed(answer)
+            return _without(answer, version, EPOCH_ENDS)
+        return Pieces((messages.LENGTH.pack(len(answer)), answer))
 
     def _any(self, listener: str) -> str:
         """A real broker that lives, on this listener."""
@@ -108,7 +115,7 @@ class Listeners:
         return live[0]
 
     @staticmethod
-    async def _relay(frame: bytes, address: str, relay: dict[str, Connection]) -> bytes:
+    async def _relay(frame: memoryview, address: str, relay: dict[str, Connection]) -> memoryview:
         connection = relay.setdefault(address, Connection(address))
         return await connection.forward(frame)
 
@@ -117,7 +124,7 @@ class Listeners:
         live = partition.live() if partition is not None else {}
         return max(live, key=lambda broker: (live[broker].offset, -broker), default=-1)
 
-    async def _client_fetch(self, version: int, correlation: int, frame: bytes, listener: str) -> bytes:
+    async def _client_fetch(self, version: int, correlation: int, frame: memoryview, listener: str) -> Pieces:
         request = messages.decode_request("fetch", version, frame)
         m = messages.response("fetch", version)
         topics, sent_on = [], False
@@ -147,8 +154,8 @@ class Listeners:
         return None if told is None else told[1 if committed else 0]
 
     async def _client_offsets(
-        self, version: int, correlation: int, frame: bytes, listener: str, relay: dict[str, Connection]
-    ) -> bytes:
+        self, version: int, correlation: int, frame: memoryview, listener: str, relay: dict[str, Connection]
+    ) -> Pieces:
         """Asks followers, who answer a debugging replica as a leader would answer a consumer."""
         request = messages.decode_request("list_offsets", version, frame)
         m, r = messages.request("list_offsets", version), messages.response("list_offsets", version)
@@ -210,11 +217,11 @@ def _ended(r: Message, version: int, asked: Message, partition: Partition, end: 
     )
 
 
-def _refuse_produce(version: int, correlation: int, frame: bytes) -> bytes:
+def _refuse_produce(version: int, correlation: int, frame: memoryview) -> Pieces:
     """POLICY_VIOLATION: clients report it and do not try again. Without acks there is no answer to give."""
     request = messages.decode_request("produce", version, frame)
     if request.acks == 0:
-        return b""
+        return Pieces()
     m = messages.response("produce", version)
     topics = tuple(
         m.TopicProduceResponse(
@@ -234,7 +241,7 @@ def _why(version: int) -> dict[str, Message]:
     return {"record_errors": (), "error_message": "a mirror topic is read-only until its failover"} if version >= 8 else {}
 
 
-def _without(frame: bytes, version: int, key: int) -> bytes:
+def _without(frame: memoryview, version: int, key: int) -> Pieces:
     """An ApiVersions answer that does not offer one API: clients then do not validate positions by leader epochs.
 
     A version that the broker does not know is answered in version 0 (KIP-511).
@@ -245,8 +252,4 @@ def _without(frame: bytes, version: int, key: int) -> bytes:
     body = messages.decode_response("api_versions", version, frame)
     left = tuple(api for api in body.api_keys if api.api_key != key)
     made = dataclasses.replace(body, api_keys=left)
-    return messages.encode_response("api_versions", version, correlation, made)[4:]
-
-
-def _framed(frame: bytes) -> bytes:
-    return messages.LENGTH.pack(len(frame)) + frame
+    return messages.encode_response("api_versions", version, correlation, made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -24,6 +25,17 @@ _NEVER: Final = (1 << 63) - 1
 Place = tuple[str, int]
 
 
+class Bell:
+    """Wakes who waits for `next`, which is taken before looking for what to wait for: so no change is missed."""
+
+    def __init__(self) -> None:
+        self.next = asyncio.Event()
+
+    def ring(self) -> None:
+        self.next.set()
+        self.next = asyncio.Event()
+
+
 class MirroredLog:
     """Partitions by place, and by topic id on either side."""
 
@@ -39,21 +51,39 @@ class MirroredLog:
         self.brokers: frozenset[int] = frozenset()
         """Real brokers of the destination that are alive."""
         self._ids = producer_ids.mapping(config.options, config.source_cluster_id)
-        self._bell = asyncio.Event()
+        self._bell = Bell()
+        self.room = Bell()
+        """Rung when something has left a window."""
 
     @property
     def bell(self) -> asyncio.Event:
         """Set, once, when anything changes that a waiting follower may want."""
-        return self._bell
+        return self._bell.next
 
     def ring(self) -> None:
-        self._bell.set()
-        self._bell = asyncio.Event()
+        self._bell.ring()
 
     @property
     def held(self) -> int:
         """Bytes in all windows."""
         return sum(partition.held for partition in self.partitions.values())
+
+    def memory(self) -> int:
+        """Bytes of memory that windows take.
+
+        A frame stays whole while any of it is in a window: when all the budget is used, what is left of frames that are
+        hardly in use is moved out of them.
+        """
+        stretches = [stretch for partition in self.partitions.values() for stretch in partition.window]
+        if (size := _memory(stretches)) < BUDGET_BYTES:
+            return size
+        used = Counter[int]()
+        for stretch in stretches:
+            used[id(stretch.frame)] += len(stretch.data)
+        for stretch in stretches:
+            if used[id(stretch.frame)] * 2 < len(stretch.frame):
+                stretch.data = memoryview(bytearray(stretch.data))
+        return _memory(stretches)
 
     def add(self, topic: str, number: int) -> Partition:
         """The partition, with what the journal knows of it."""
@@ -69,7 +99,7 @@ class MirroredLog:
             )
         return self.partitions[place]
 
-    def stamped(self, partition: Partition, raw: bytes, position: int) -> Stamped:
+    def stamped(self, partition: Partition, raw: memoryview, position: int) -> Stamped:
         """What the source answered to a fetch at `position`, as it is on the destination. Takes down new epochs first.
 
         With leader epochs kept, the log's own epochs are the source's, and batches above the partition's leader epoch are held
@@ -111,3 +141,7 @@ class MirroredLog:
             # What the window holds beyond `served` carries the epoch before.
             partition.drop_window(min(partition.position, partition.served))
         self.remember([partition])
+
+
+def _memory(stretches: Iterable[Stamped]) -> int:
+    return sum({id(stretch.frame): len(stretch.frame) for stretch in stretches}.values())

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from harness.mirrors.shadow.batches import Stamped, end_of, within
 from harness.mirrors.shadow.epochs import Lineage
 from harness.mirrors.shadow.journal import PartitionNote
+from harness.wire.bulk import Pieces
 
 LIVE_SECONDS = 3.0
 """A follower that has not fetched for so long holds nobody up (replica.lag.time.max.ms)."""
@@ -81,20 +82,21 @@ class Partition:
             self.window.append(stamped)
             self.held += len(stamped.data)
 
-    def release(self) -> None:
-        """Drops from the window what every live follower has."""
-        live = self.live()
+    def release(self) -> bool:
+        """Drops from the window what every live follower has; whether there was anything."""
+        live, held = self.live(), self.held
         if live:
             lowest = min(follower.offset for follower in live.values())
             while self.window and self.window[0].end <= lowest:
                 self.held -= len(self.window.popleft().data)
+        return self.held < held
 
     def drop_window(self, position: int) -> None:
         """Forgets the window; the source is read from `position` on."""
         self.window.clear()
         self.held, self.position = 0, position
 
-    def read(self, offset: int, limit: int) -> tuple[bytes, int] | None:
+    def read(self, offset: int, limit: int) -> tuple[Pieces, int] | None:
         """Whole batches from `offset` on, about `limit` bytes, at least one batch, and the offset after them.
 
         None when they are not in the window any more; no bytes when there is nothing after `offset` yet.
@@ -113,7 +115,7 @@ class Partition:
                 break
             parts.append(part)
             size, end = size + len(part), stamped.end
-        return b"".join(parts), end
+        return Pieces(parts), end
 
     def live(self) -> dict[int, Follower]:
         """The followers that fetched lately in this leader epoch."""

@@ -17,13 +17,14 @@ from harness.mirrors.shadow.batches import end_of
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.partition import Partition
 from harness.wire import messages
+from harness.wire.bulk import Buffer, Pieces
 from harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 FETCH, LIST_OFFSETS, EPOCH_ENDS = 1, 2, 23
 LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
 _NOTHING: Final = timedelta()
-ReadBehind = Callable[[Partition, int, int], Awaitable[bytes]]
+ReadBehind = Callable[[Partition, int, int], Awaitable[Buffer]]
 
 
 class Leader:
@@ -33,7 +34,7 @@ class Leader:
         self._log = mirrored
         self.read_behind = read_behind
 
-    async def answer(self, key: int, version: int, correlation: int, frame: bytes) -> bytes | None:
+    async def answer(self, key: int, version: int, correlation: int, frame: Buffer) -> Pieces | None:
         """The framed response to a broker's request; None for what a leader is not asked."""
         if key == FETCH:
             request = messages.decode_request("fetch", version, frame)
@@ -53,15 +54,18 @@ class Leader:
 
     async def _fetch(self, request: Message, version: int) -> Message:
         broker = int(request.replica_state.replica_id if version >= 15 else request.replica_id)
+        released = False
         for topic in request.topics:
             for asked in topic.partitions:
                 partition = self.find(topic, version, asked.partition)
                 if partition is not None and broker in self._log.config.brokers:
                     epochs = int(asked.current_leader_epoch), int(asked.last_fetched_epoch)
                     partition.heard(broker, int(asked.fetch_offset), *epochs)
-                    partition.release()
+                    released |= partition.release()
                     if partition.advance():
                         self._log.ring()
+        if released:
+            self._log.room.ring()
         deadline = time.monotonic() + request.max_wait.total_seconds()
         while True:
             bell = self._log.bell
@@ -84,7 +88,7 @@ class Leader:
             rows = []
             for asked in topic.partitions:
                 row, news = await self._row(m, self.find(topic, version, asked.partition), asked, broker, room)
-                room -= len(row.records or b"")
+                room -= len(row.records)
                 urgent |= news
                 rows.append(row)
             named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.topic}
@@ -119,17 +123,17 @@ class Leader:
             return Error.offset_out_of_range
         return Error.none
 
-    async def _records(self, partition: Partition, offset: int, limit: int, *, first: bool) -> bytes:
+    async def _records(self, partition: Partition, offset: int, limit: int, *, first: bool) -> Pieces:
         if not first or offset >= partition.end:
-            return b""
+            return Pieces()
         found = partition.read(offset, limit)
         if found is None:
             data = await self._behind(partition, offset, limit)
-            found = data, end_of(data)
+            found = Pieces((data,)), end_of(data)
         partition.served = max(partition.served, found[1])
         return found[0]
 
-    async def _behind(self, partition: Partition, offset: int, limit: int) -> bytes:
+    async def _behind(self, partition: Partition, offset: int, limit: int) -> Buffer:
         """A follower wants what the window has not: the window goes back to it if nobody else needs it where it is."""
         others = [f.offset for f in partition.live().values()]
         if others and max(others) < partition.window_start and not partition.sealed:

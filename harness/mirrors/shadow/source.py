@@ -7,6 +7,7 @@ broker say where the log was cut). Followers of the destination that are behind 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import struct
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from harness.mirrors.shadow.partition import Partition
 from harness.mirrors.shadow.readers import Readers, Reading, Word, cut
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from harness.wire import messages
+from harness.wire.bulk import Buffer
 from harness.wire.connection import AnyOf, Connection, Unanswered
 from harness.wire.messages import Error, Message
 
@@ -26,8 +28,10 @@ log = logging.getLogger(__name__)
 POLL: Final = timedelta(milliseconds=250)
 """How long the source may wait for data, and so how late a partition is that joins a poll."""
 _SHORT: Final = timedelta(milliseconds=10)
-_PARTITION_BYTES: Final = 1 << 20
+_PARTITION_BYTES: Final = 2 << 20
 _RESPONSE_BYTES: Final = 8 << 20
+_ROOM_SECONDS: Final = 0.05
+"""How long partitions that have room wait for those whose windows are full."""
 _STALL_SECONDS: Final = 3.0
 _EARLIEST, _LATEST = -2, -1
 _EPOCH_IN_BATCH: Final = struct.Struct(">12xi")
@@ -94,11 +98,15 @@ class Source:
             connection.close()
 
     async def _poll_once(self, connection: Connection) -> None:
-        mine = [p for p in self._log.partitions.values() if self._reads(p, connection) and _wanted(p)]
-        room = BUDGET_BYTES - self._log.held
-        due = [p for p in mine if p.held < WINDOW_BYTES] if room > 0 else []
+        released = self._log.room.next
+        mine, due = self._mine(connection)
+        if not mine or len(due) < len(mine):
+            # Who has room waits a little for those who have none: one large answer costs less than many small ones.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ROOM_SECONDS):
+                    await released.wait()
+            mine, due = self._mine(connection)
         if not due:
-            await asyncio.sleep(0.005 if mine else 0.05)
             return
         # A batch that is larger than the limits is only given first in an answer: everyone gets there.
         self._turns += 1
@@ -108,11 +116,17 @@ class Source:
         asked: dict[str, dict[int, int]] = {}
         for p in due:
             asked.setdefault(p.topic, {})[p.number] = p.position
-        answer = await self._fetch(connection, asked, wait=wait, most=min(_RESPONSE_BYTES, max(_PARTITION_BYTES, room)))
+        answer = await self._fetch(connection, asked, wait=wait, most=_RESPONSE_BYTES)
         for partition, data in answer:
             if partition.position == asked[partition.topic][partition.number]:  # else it was cut or moved meanwhile
                 await self._take(partition, data, connection)
         self._log.ring()
+
+    def _mine(self, connection: Connection) -> tuple[list[Partition], list[Partition]]:
+        """The partitions that are read here, and those of which more may be read now."""
+        mine = [p for p in self._log.partitions.values() if self._reads(p, connection) and _wanted(p)]
+        full = not mine or self._log.memory() >= BUDGET_BYTES
+        return mine, [] if full else [p for p in mine if p.held <= WINDOW_BYTES - _PARTITION_BYTES]
 
     def _reads(self, partition: Partition, connection: Connection) -> bool:
         reading = self._readers.get((partition.topic, partition.number))
@@ -272,7 +286,7 @@ class Source:
             partition.raise_to = partition.leader_epoch + 1
         self._log.remember([partition])
 
-    async def read_behind(self, partition: Partition, offset: int, limit: int) -> bytes:
+    async def read_behind(self, partition: Partition, offset: int, limit: int) -> Buffer:
         """Reads for a follower that is behind the window; empty when the source does not answer. Followers ask again."""
         reading = self._readers.get((partition.topic, partition.number))
         if reading is None:
@@ -287,7 +301,7 @@ class Source:
             return b""
         for _, data in answer:
             if data.error_code == Error.none and data.diverging_epoch.end_offset < 0 and data.records:
-                return bytes(self._log.stamped(partition, data.records, offset).data)
+                return self._log.stamped(partition, data.records, offset).data
         return b""
 
 

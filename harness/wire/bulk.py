@@ -1,0 +1,132 @@
+"""Records in messages without copying them: fetch responses whose records are views of the frame, and frames made of pieces.
+
+kio copies records out of what it reads, and joins all that it writes. So they are cut out of a response before it reads the rest,
+and left where they are in what it writes. What the rest means is for kio to know.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+Buffer = bytes | bytearray | memoryview
+Message = Any
+VIEWED_FROM: Final = 13
+"""The first version of the fetch response that is laid out as in `_records`: compact fields (KIP-482), topic ids (KIP-516)."""
+
+_LENGTH: Final = struct.Struct(">i")
+_HEAD_SIZE: Final = 4 + 2 + 4
+"""Throttle time, error code, session id."""
+_ID_SIZE: Final = 16
+_ROW_SIZE: Final = 4 + 2 + 3 * 8
+"""Partition, error code, high watermark, last stable offset, log start offset."""
+_ABORTED_SIZE: Final = 8 + 8 + 1
+"""Producer id, first offset, no tagged fields."""
+_PREFERRED_SIZE: Final = 4
+_EMPTY: Final = b"\1"
+_LONGEST_VARINT: Final = 28
+
+
+class Pieces:
+    """Bytes that lie in several places, and go out from there. `len` is of all of them."""
+
+    __slots__ = ("_size", "parts")
+
+    def __init__(self, parts: Iterable[Buffer] = ()) -> None:
+        self.parts = tuple(parts)
+        self._size = sum(map(len, self.parts))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
+
+
+class Sink:
+    """What kio's writers write to: joins what is small, leaves pieces where they are, and begins with the length of all."""
+
+    def __init__(self) -> None:
+        self._head = self._small = bytearray(_LENGTH.size)
+        self._done: list[Buffer] = []
+
+    def write(self, data: bytes | Pieces) -> None:
+        if isinstance(data, Pieces):
+            self._done += (self._small, *data.parts)
+            self._small = bytearray()
+        else:
+            self._small += data
+
+    def framed(self) -> Pieces:
+        """All that was written. Nothing may be written after this."""
+        parts = [*self._done, self._small]
+        _LENGTH.pack_into(self._head, 0, sum(map(len, parts)) - _LENGTH.size)
+        return Pieces(part for part in parts if len(part))
+
+
+def cut(frame: memoryview, start: int) -> tuple[bytes, list[memoryview | None]]:
+    """A fetch response from `start` of a frame on, without its records; and per partition these, None where there are none.
+
+    Raises ValueError or IndexError for bytes that are no response.
+    """
+    rest: list[Buffer] = []
+    found: list[memoryview | None] = []
+    for before, at, end in _records(frame, start):
+        if end > len(frame):
+            raise ValueError(f"records up to byte {end} in a frame of {len(frame)}")
+        found.append(frame[at:end] if end > at else None)
+        if end > at:
+            rest += [frame[start:before], _EMPTY]
+            start = end
+    return b"".join([*rest, frame[start:]]), found
+
+
+def put_back(answer: Message, records: Sequence[memoryview | None]) -> Message:
+    """The response with what was cut out of it. Raises ValueError when that was another response."""
+    if sum(len(topic.partitions) for topic in answer.responses) != len(records):
+        raise ValueError(f"records of {len(records)} partitions for a response of another number")
+    if not any(records):
+        return answer
+    left = iter(records)
+    topics = []
+    for topic in answer.responses:
+        rows = [row if (found := next(left)) is None else replace(row, records=found) for row in topic.partitions]
+        topics.append(replace(topic, partitions=tuple(rows)))
+    return replace(answer, responses=tuple(topics))
+
+
+def _records(frame: memoryview, at: int) -> Iterator[tuple[int, int, int]]:
+    """Per partition of a fetch response: where the length of its records is, where they are, where they end."""
+    topics, at = _varint(frame, at + _HEAD_SIZE)
+    for _ in range(topics - 1):
+        rows, at = _varint(frame, at + _ID_SIZE)
+        for _ in range(rows - 1):
+            aborted, at = _varint(frame, at + _ROW_SIZE)
+            before = at + max(0, aborted - 1) * _ABORTED_SIZE + _PREFERRED_SIZE
+            size, at = _varint(frame, before)
+            end = at + max(0, size - 1)
+            yield before, at, end
+            at = _after_tags(frame, end)
+        at = _after_tags(frame, at)
+
+
+def _after_tags(frame: memoryview, at: int) -> int:
+    count, at = _varint(frame, at)
+    for _ in range(count):
+        _, at = _varint(frame, at)
+        size, at = _varint(frame, at)
+        at += size
+    return at
+
+
+def _varint(frame: memoryview, at: int) -> tuple[int, int]:
+    """An unsigned varint, and where it ends."""
+    value = shift = 0
+    while (byte := frame[at]) & 0x80:
+        value |= (byte & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if shift > _LONGEST_VARINT:
+            raise ValueError("a number of more than 32 bits")
+    return value | byte << shift, at + 1

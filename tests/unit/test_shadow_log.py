@@ -1,0 +1,56 @@
+"""What the windows of all partitions take, when many of them are views of one frame."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.mirrors.shadow import log
+from harness.mirrors.shadow.batches import Stamped
+from harness.mirrors.shadow.journal import Journal
+from harness.mirrors.shadow.log import MirroredLog
+from tests.unit.test_shadow_protocol import config
+
+FRAME = 1 << 20
+
+
+@pytest.fixture
+def mirrored(tmp_path, monkeypatch) -> MirroredLog:
+    monkeypatch.setattr(log, "BUDGET_BYTES", 3 * FRAME)
+    return MirroredLog(config(), Journal(tmp_path))
+
+
+def read(mirrored: MirroredLog, sizes: dict[int, int]) -> bytearray:
+    """A frame from which partitions get so many bytes each."""
+    frame = bytearray(b"x" * FRAME)
+    at = 0
+    for number, size in sizes.items():
+        partition = mirrored.add("t", number)
+        base = max(partition.position, 0)
+        data = memoryview(frame)[at : at + size]
+        partition.keep(Stamped(base=base, end=base + 1, data=data, epochs=[], top_producer=-1))
+        at += size
+    return frame
+
+
+def test_a_frame_counts_whole_and_once(mirrored):
+    read(mirrored, {0: 10, 1: FRAME - 10})
+    assert (mirrored.memory(), mirrored.held) == (FRAME, FRAME)
+    mirrored.partitions["t", 1].drop_window(0)
+    assert (mirrored.memory(), mirrored.held) == (FRAME, 10)
+
+
+def test_what_is_left_of_many_frames_is_moved_out_of_them_when_the_budget_is_used(mirrored):
+    used = read(mirrored, {0: 10, 1: FRAME - 10})
+    for _ in range(3):
+        read(mirrored, {2: 100})
+    assert mirrored.memory() == FRAME + 3 * 100
+    assert {bytes(stretch.data) for p in mirrored.partitions.values() for stretch in p.window} == {
+        b"x" * size for size in (10, FRAME - 10, 100)
+    }
+    assert mirrored.partitions["t", 0].window[0].frame is used
+
+
+def test_frames_that_are_in_use_stay(mirrored):
+    for _ in range(4):
+        read(mirrored, {0: FRAME // 2, 1: FRAME // 2})
+    assert mirrored.memory() == 4 * FRAME == mirrored.held

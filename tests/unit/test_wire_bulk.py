@@ -1,0 +1,123 @@
+"""Records that are not copied: held against kio's own reading and writing of the same messages."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import uuid
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.serial import entity_reader, entity_writer
+
+from harness.wire import messages
+from harness.wire.bulk import VIEWED_FROM, Pieces
+from harness.wire.messages import Error, Malformed
+
+VERSIONS = range(VIEWED_FROM, 19)
+LONG = st.integers(-1, (1 << 63) - 1)
+RECORDS = st.none() | st.binary(max_size=300)
+
+
+@st.composite
+def answers(draw):
+    """(version, a fetch response)"""
+    version = draw(st.sampled_from(VERSIONS))
+    m = messages.response("fetch", version)
+    aborted = st.builds(m.AbortedTransaction, producer_id=LONG, first_offset=LONG)
+    row = st.builds(
+        m.PartitionData,
+        partition_index=st.integers(0, 300),
+        error_code=st.sampled_from([Error.none, Error.offset_out_of_range]),
+        high_watermark=LONG,
+        last_stable_offset=LONG,
+        log_start_offset=LONG,
+        diverging_epoch=st.builds(m.EpochEndOffset, epoch=st.integers(-1, 9), end_offset=LONG),
+        current_leader=st.builds(m.LeaderIdAndEpoch, leader_id=st.integers(-1, 9), leader_epoch=st.integers(-1, 9)),
+        aborted_transactions=st.none() | st.lists(aborted, max_size=3).map(tuple),
+        preferred_read_replica=st.integers(-1, 9),
+        records=RECORDS,
+    )
+    topic = st.builds(
+        m.FetchableTopicResponse,
+        topic_id=st.uuids(version=4) | st.just(uuid.UUID(int=7)),
+        partitions=st.lists(row, max_size=4).map(tuple),
+    )
+    return version, m.FetchResponse(
+        throttle_time=timedelta(milliseconds=draw(st.integers(0, 9))),
+        error_code=Error.none,
+        session_id=draw(st.integers(0, 9)),
+        responses=tuple(draw(st.lists(topic, max_size=3))),
+    )
+
+
+def with_records(answer, made):
+    """The response with its records replaced by what is made of them."""
+    topics = [
+        dataclasses.replace(topic, partitions=tuple(dataclasses.replace(p, records=made(p.records)) for p in topic.partitions))
+        for topic in answer.responses
+    ]
+    return dataclasses.replace(answer, responses=tuple(topics))
+
+
+def by_kio(answer) -> bytes:
+    out = io.BytesIO()
+    entity_writer(type(answer))(out, answer)
+    return out.getvalue()
+
+
+@given(answers())
+def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_frame(drawn):
+    version, answer = drawn
+    frame = bytearray(b"\0\0\0\x0b\0" + by_kio(answer))
+    read = messages.decode_response("fetch", version, frame)
+    assert with_records(read, lambda r: r if r is None else bytes(r)) == entity_reader(type(answer))(bytes(frame), 5)[0]
+    views = [p.records for topic in read.responses for p in topic.partitions if p.records]
+    assert all(view.obj is frame and not view.readonly for view in views)
+
+
+@given(answers())
+def test_a_response_of_pieces_is_what_kio_writes(drawn):
+    version, answer = drawn
+    in_pieces = with_records(answer, lambda r: r if r is None else Pieces((r[:5], memoryview(r)[5:], b"")))
+    made = messages.encode_response("fetch", version, 11, in_pieces)
+    expected = b"\0\0\0\x0b\0" + by_kio(answer)
+    assert bytes(made) == messages.LENGTH.pack(len(expected)) + expected
+    assert len(made) == len(expected) + 4
+
+
+def test_records_are_sent_from_where_they_are():
+    m = messages.response("fetch", 17)
+    data = memoryview(bytearray(100))
+    row = m.PartitionData(
+        partition_index=0,
+        error_code=Error.none,
+        high_watermark=0,
+        aborted_transactions=None,
+        records=Pieces((data[:60], data[60:])),
+    )
+    topic = m.FetchableTopicResponse(topic_id=uuid.UUID(int=7), partitions=(row,))
+    answer = m.FetchResponse(throttle_time=timedelta(), error_code=Error.none, session_id=0, responses=(topic,))
+    made = messages.encode_response("fetch", 17, 1, answer)
+    assert [part.obj is data.obj for part in made.parts if isinstance(part, memoryview)] == [True, True]
+
+
+@given(answers(), st.data())
+def test_a_damaged_response_is_read_or_malformed_and_nothing_else(drawn, data):
+    version, answer = drawn
+    frame = bytearray(b"\0\0\0\x0b\0" + by_kio(answer))
+    for _ in range(data.draw(st.integers(1, 4))):
+        frame[data.draw(st.integers(5, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    frame = frame[: data.draw(st.integers(5, len(frame)))]
+    with contextlib.suppress(Malformed):
+        messages.decode_response("fetch", version, frame)
+
+
+@pytest.mark.parametrize("size", [b"\xff\xff\xff\xff\x07", b"\xff\xff\xff\xff\xff\xff\xff\x07"])
+def test_records_longer_than_their_frame_are_malformed(size):
+    head = b"\0\0\0\x0b\0" + bytes(10) + b"\2" + bytes(16) + b"\2" + bytes(30) + b"\0" + bytes(4)
+    with pytest.raises(Malformed, match="cannot be read"):
+        messages.decode_response("fetch", 17, head + size + b"x" * 50)
