@@ -1,23 +1,39 @@
-"""`linkflap verify --bootstrap` on clusters that run: a mirror that follows under load, one that diverged, one that goes away."""
+"""`linkflap verify --bootstrap` on clusters that run: a mirror that follows under load and, by TLS and SASL, one that diverged."""
 
 from __future__ import annotations
 
 import json
+import re
+import threading
 
 import pytest
 from click.testing import CliRunner
 
+from harness.capture.folders import Asked
+from harness.capture.live.properties import access
+from harness.capture.live.record import LiveAsked, record
 from harness.cli import linkflap
-from tests.shadows import Writer, make_topic, shadow
+from harness.model.errors import EnvironmentFailure, InputError
+from harness.model.topology import LinkSpec
+from harness.model.verdict import Verdict
+from harness.model.wait import until
+from harness.rundir import RunReader
+from tests.copied_logs import judged_again
+from tests.secured import PASSWORD, add_reader, certificates, properties, secure, state_of
+from tests.shadows import TOPIC, Writer, all_end, drained, ends, make_topic, own_write, shadow
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def verified(deployment, out, *more: str) -> tuple[int, dict]:
-    """Exit code and document of the command."""
-    where = [t for name in "AB" for t in ("--bootstrap", f"{name}={deployment.clusters[name].bootstrap}")]
+def invoked(bootstrap, out, *more: str):
+    where = [t for name, address in bootstrap.items() for t in ("--bootstrap", f"{name}={address}")]
     arguments = ["verify", *where, "--link", "A->B", "--topics", r"A\.records", "--out", str(out), "--json", *more]
-    result = CliRunner().invoke(linkflap, arguments, standalone_mode=False)
+    return CliRunner().invoke(linkflap, arguments, standalone_mode=False)
+
+
+def verified(bootstrap, out, *more: str) -> tuple[int, dict]:
+    """Exit code and document of the command."""
+    result = invoked(bootstrap, out, *more)
     assert result.exception is None, result.output
     return result.return_value, json.loads(result.stdout)
 
@@ -26,16 +42,135 @@ def checks(document: dict) -> dict[str, dict]:
     return {check["name"]: check for check in document["checks"]}
 
 
+def plain(deployment) -> dict[str, str]:
+    return {name: deployment.clusters[name].bootstrap for name in "AB"}
+
+
 @pytest.mark.linkflap(topology="A->B")
-def test_a_mirror_that_follows_is_valid_and_one_that_diverged_is_not(linkflap_deployment, tmp_path, spark):
+def test_a_mirror_that_follows_under_load_is_valid(linkflap_deployment, tmp_path, spark):
     deployment = linkflap_deployment
     make_topic(deployment, "A")
     mirror = shadow(deployment, "A->B")
     mirror.start()
     writer = Writer(deployment.clusters["A"].bootstrap)
     writer.write(6)
+    drained(mirror)
     with writer.writing():
-        code, document = verified(deployment, tmp_path / "following")
+        code, document = verified(plain(deployment), tmp_path / "following")
     assert (code, document["verdict"]) == (0, "valid"), document["reason"]
     assert checks(document)["byte-equality"]["examined"]["B/mirrored"] >= 10
+    assert checks(document)["replica-agreement"]["verdict"] == "not due"
     assert "leaders' logs only" in checks(document)["replica-agreement"]["reason"]
+
+
+@pytest.mark.linkflap(topology="A->B")
+def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment, tmp_path, spark):
+    deployment = linkflap_deployment
+    make_topic(deployment, "A")
+    make_topic(deployment, "A", "secret", 1)
+    mirror = shadow(deployment, "A->B")
+    mirror.start()
+    Writer(deployment.clusters["A"].bootstrap).write(6, size=1000)
+    drained(mirror)
+    mirror.stop()
+    made = certificates(tmp_path / "certificates")
+    bootstrap = {name: secure(deployment, name, made) for name in "AB"}
+    for name in "AB":
+        add_reader(deployment.clusters[name].bootstrap, "A.")
+    told = properties(tmp_path / "client.properties", made)
+    entered = [t for name in "AB" for t in ("--client-properties", f"{name}={told}")]
+    before = [state_of(address) for address in plain(deployment).values()]
+    all_end(deployment, "B", ends(deployment, "A"))
+
+    code, document = verified(bootstrap, tmp_path / "same", *entered)
+    assert (code, document["verdict"]) == (0, "valid"), document["reason"]
+    assert checks(document)["byte-equality"]["examined"]["B/mirrored"] >= 10
+    assert [state_of(address) for address in plain(deployment).values()] == before
+    assert all(PASSWORD not in path.read_text(errors="replace") for path in (tmp_path / "same").glob("*.json*"))
+
+    refused_for_what_is_wrong(deployment, bootstrap, made, tmp_path)
+    gone_half_way(deployment, bootstrap, told, tmp_path)
+    diverged(deployment, bootstrap, entered, tmp_path)
+
+
+def refused_for_what_is_wrong(deployment, bootstrap, made, tmp_path):
+    """One sentence each: a password, an authority, a topic that is not shown, a cluster that is not there."""
+
+    def said(*more: str, where=bootstrap, kind=InputError) -> str:
+        error = invoked(where, tmp_path / "refused", *more).exception
+        assert isinstance(error, kind), error
+        assert not (tmp_path / "refused").exists()
+        return str(error)
+
+    def with_file(path) -> list[str]:
+        return [t for name in "AB" for t in ("--client-properties", f"{name}={path}")]
+
+    wrong = properties(tmp_path / "wrong.properties", made, mechanism="PLAIN", password="guessed")
+    assert "refuses reader" in said(*with_file(wrong))
+    strangers = certificates(tmp_path / "strangers")
+    unknown = properties(tmp_path / "unknown.properties", strangers)
+    assert "is not trusted" in said(*with_file(unknown))
+    known = properties(tmp_path / "plain.properties", made, mechanism="PLAIN")
+    hidden = said(*with_file(known), "--topics", "secret")
+    assert "no topic of A, B fits --topics 'secret': they have A." in hidden
+    nowhere = {**bootstrap, "A": f"127.0.0.1:{deployment.free_port()}"}
+    assert "cluster A does not answer at 127.0.0.1:" in said(*with_file(known), where=nowhere, kind=EnvironmentFailure)
+
+
+class Quiet:
+    def phase(self, name):
+        pass
+
+    def note(self, text):
+        pass
+
+
+def gone_half_way(deployment, bootstrap, told, tmp_path):
+    """A's broker dies while its second portion waits for its turn: what was read is compared, and the verdict is unknown."""
+    out = tmp_path / "gone"
+    (broker,) = deployment.clusters["A"].brokers.values()
+
+    def kill() -> None:
+        until(lambda: any(path.stat().st_size for path in out.glob("captures/*/A/*/*/*.log")), within=120, what="a portion of A")
+        broker.kill()
+
+    asked = LiveAsked(
+        said=Asked(
+            logs={name: tmp_path / name for name in bootstrap},
+            links=[LinkSpec(source="A", destination="B")],
+            promotions={},
+            topics=r"A\.records",
+        ),
+        bootstrap={name: [address] for name, address in bootstrap.items()},
+        access={name: access(told) for name in bootstrap},
+        rate=10_000.0,
+        patience=3.0,
+    )
+    killer = threading.Thread(target=kill)
+    killer.start()
+    record(out, asked, "linkflap verify --bootstrap", Quiet())
+    killer.join(60)
+    broker.start()
+    run = RunReader(out).run
+    assert run.status == "failed"
+    assert re.search(r"of A only A\.records-\d up to [1-9]\d*", run.error), run.error
+    judgement = judged_again(out)
+    assert judgement.verdict is Verdict.UNKNOWN, judgement.document["anomalies"]
+    assert judgement.verdict.exit_code == 2
+    by_name = {check.name: check for check in judgement.checks}
+    assert "it went away" in by_name["recording"].reason
+    assert by_name["byte-equality"].verdict is Verdict.VALID
+    assert by_name["byte-equality"].examined["B/mirrored"] > 0
+
+
+def diverged(deployment, bootstrap, entered, tmp_path):
+    """Both write on by themselves: invalid, until somebody says that B was promoted."""
+    (end,) = ends(deployment, "B", places=[(TOPIC, 0)]).values()
+    assert own_write(deployment.clusters["B"].bootstrap) == end
+    assert own_write(deployment.clusters["A"].bootstrap) == end
+    code, document = verified(bootstrap, tmp_path / "diverged", *entered)
+    assert (code, document["verdict"]) == (1, "invalid")
+    found = {(a["kind"], a["cluster"], a["partition"], a["offset"]) for a in document["anomalies"]}
+    assert found == {("byte-divergence", "B", 0, end)}
+    code, document = verified(bootstrap, tmp_path / "promoted", *entered, "--promotion", f"B:{TOPIC}-0={end}")
+    assert (code, document["verdict"]) == (0, "valid"), document["reason"]
