@@ -138,7 +138,7 @@ def _hanging(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
         at = np.flatnonzero(records.offset >= every.first[i])
         if not len(at):
             continue
-        age = view.ended - int(records.timestamp[at[0]]) * 1_000_000
+        age = view.ended - _begun(view, log, int(at[0]))
         if age > TIMEOUT or every.first[i] < given_up:
             evidence = {
                 "producer_id": int(every.producer_id[i]),
@@ -147,6 +147,13 @@ def _hanging(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
             }
             findings.append(Found(kind="hanging-transaction", cluster=cluster, offset=int(every.first[i]), evidence=evidence))
     return findings
+
+
+def _begun(view: PartitionView, log: Log, row: int) -> int:
+    """When a record was sent: as its sender wrote down, by the harness' clock; its timestamp is of whatever clock its client has."""
+    uid = int(log.replica.records.uid[row])
+    told = [s.invoked for s in view.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)]
+    return told[0] if told else int(log.replica.records.timestamp[row]) * 1_000_000
 
 
 CHECK = Check(

@@ -1,0 +1,13 @@
+"""Runs of several clusters that nobody ran: faithful by construction, each a function of one seed, and what to break in them.
+
+    entries     one batch of a log as a value, and its bytes
+    made        a whole run directory as values, until it is written
+    clusters    clusters with their logs, and what Kafka does to those
+    links       what the two kinds of mirrors do, failovers and failbacks
+    clients     producers, readers and samplers, with what they write down
+    stories     a seed's story: topology, mirror, clients, what happens when
+    catalogue   every mutation, declared: what it does, what must find it, what may
+    matrix      docs/matrix.md, written from the catalogue
+
+It shares no code with `harness.log` or `spark_verify`: a decoder or a check that is wrong is not wrong here in the same way.
+"""

@@ -1,0 +1,422 @@
+"""Clients, and what they write down: producers of every kind, readers in a group and alone, samplers of bounds and groups.
+
+A producer writes an operation down before its first record is sent, and again when it returned. Every step takes time of one
+clock; what happens in a step happens between its two times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from harness.model.history import Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from harness.model.payload import PROCESS_SHIFT
+from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.entries import ABORT, COMMIT, WRAP, Entry, Rec
+
+MS = 1_000_000
+SECOND = 1000 * MS
+
+
+@dataclass(slots=True)
+class Clock:
+    """The harness' clock, in nanoseconds."""
+
+    rng: Random
+    now: int
+
+    def tick(self, low: int = 1, high: int = 9) -> int:
+        """Some milliseconds later."""
+        self.now += self.rng.randint(low * MS, high * MS)
+        return self.now
+
+    @property
+    def ms(self) -> int:
+        return self.now // MS
+
+
+@dataclass(slots=True)
+class Notes:
+    """What is written down of a run while it goes on."""
+
+    operations: list[Operation] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+    marks: list[Watermark] = field(default_factory=list)
+    groups: list[GroupOffset] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    processes: int = 0
+
+    def event(self, time: int, kind: str, subject: str, /, **data: object) -> None:
+        self.events.append(Event(time=time, kind=kind, subject=subject, data=data))
+
+
+@dataclass(slots=True)
+class Writing:
+    """An operation that has begun: what it is to send, and what was acknowledged so far."""
+
+    row: Operation
+    left: list[tuple[Spot, int, int]]
+    acks: dict[tuple[Spot, int], list[tuple[int, int, int]]] = field(default_factory=dict)
+    refused: dict[tuple[Spot, int], list[tuple[int, int]]] = field(default_factory=dict)
+
+    def sends(self) -> tuple[SendGroup, ...]:
+        def told(group: SendGroup) -> SendGroup:
+            key = ((group.topic, group.partition), group.first_uid)
+            return replace(group, acks=tuple(self.acks.get(key, ())), refused=tuple(self.refused.get(key, ())))
+
+        return tuple(map(told, self.row.sends))
+
+
+@dataclass(slots=True)
+class Producer:
+    """A producer through all of its incarnations. `version` is that of its transactions (KIP-890); 0: none, -1: no id either."""
+
+    name: str
+    version: int
+    clock: Clock
+    notes: Notes
+    codecs: tuple[str, ...]
+    cluster: Cluster | None = None
+    process: int = 0
+    pid: int = -1
+    epoch: int = -1
+    first_sequence: int = 0
+    sequences: dict[Spot, int] = field(default_factory=dict)
+    counters: dict[Spot, int] = field(default_factory=dict)
+    uids: int = 0
+    numbers: int = 0
+    writing: Writing | None = None
+    touched: set[Spot] = field(default_factory=set)
+
+    @property
+    def transactional(self) -> bool:
+        return self.version > 0
+
+    @property
+    def transactional_id(self) -> str:
+        return self.name if self.transactional else ""
+
+    def start(self, cluster: Cluster) -> None:
+        """A new incarnation on a cluster: a transactional id's successor fences what was there, and ends what it left open."""
+        self.notes.processes += 1
+        self.cluster, self.process, self.uids, self.numbers = cluster, self.notes.processes, 0, 0
+        self.counters, self.sequences, self.writing = {}, {}, None
+        if self.pid >= 0:
+            self.first_sequence = 0
+        row = self._row("init", self.clock.tick())
+        self.notes.operations.append(row)
+        self.clock.tick()
+        if self.transactional:
+            self.pid, self.epoch = self._initialised(cluster)
+        elif self.version == 0:
+            self.pid, self.epoch = cluster.new_pid(), 0
+        else:
+            self.pid, self.epoch = -1, -1
+        self.notes.operations.append(self._returned(row, "ok"))
+
+    def _initialised(self, cluster: Cluster) -> tuple[int, int]:
+        known = cluster.transactional.get(self.name)
+        if known is None:
+            known = cluster.transactional[self.name] = [cluster.new_pid(), -1]
+        elif any(known[0] in log.open for log in cluster.logs.values()):
+            fence(cluster, self.name, self.clock.ms)
+        known[1] += 1
+        return known[0], known[1]
+
+    def begin(self, spots: Iterable[Spot], rng: Random, *, most: int = 4, ending: str = "") -> None:
+        """Plans an operation and writes it down."""
+        groups, left = [], []
+        for topic, partition in spots:
+            count = rng.randint(1, most)
+            first = (self.process << PROCESS_SHIFT) + self.uids
+            self.uids += count
+            groups.append(SendGroup(topic=topic, partition=partition, first_uid=first, count=count))
+            place = 0
+            while place < count:
+                size = rng.randint(1, count - place)
+                left.append(((topic, partition), first, size))
+                place += size
+        ending = "none" if not self.transactional else ending or rng.choices(("commit", "abort"), (4, 1))[0]
+        kind = "transaction" if self.transactional else "send"
+        row = self._row(kind, self.clock.tick(), sends=tuple(groups), ending=ending)
+        self.notes.operations.append(row)
+        self.writing = Writing(row=row, left=left)
+
+    def write(self, rng: Random, *, appended: bool = False) -> bool:
+        """Sends the next batch. False when there is nothing left to send."""
+        writing = self.writing
+        if writing is None or not writing.left:
+            return False
+        spot, first, size = writing.left.pop(0)
+        log = self._log(spot)
+        acks = writing.acks.setdefault((spot, first), [])
+        index = acks[-1][0] + acks[-1][1] if acks else 0
+        now = self.clock.tick(1, 3) // MS
+        counter = self.counters.get(spot, 0)
+        self.counters[spot] = counter + size
+        records = tuple(
+            Rec(
+                i,
+                first + index + i,
+                writing.row.number,
+                counter + i,
+                now - rng.randint(0, 2),
+                _key(rng),
+                b"v%d" % rng.getrandbits(32),
+            )
+            for i in range(size)
+        )
+        sequence = self._sequence(spot, size)
+        entry = Entry(
+            offset=0,
+            records=records,
+            span=size,
+            pid=self.pid,
+            epoch=self.epoch,
+            sequence=sequence,
+            codec=rng.choice(self.codecs),
+            transactional=self.transactional,
+            appended=now if appended else None,
+        )
+        offset = log.append(entry).offset
+        if acks and acks[-1][2] + acks[-1][1] == offset:
+            acks[-1] = (acks[-1][0], acks[-1][1] + size, acks[-1][2])
+        else:
+            acks.append((index, size, offset))
+        self.touched.add(spot)
+        return True
+
+    def end(self, *, outcome: str = "ok", really: int | None = None) -> None:
+        """Ends the operation: markers, and what its client was told. `really`: what the cluster did, if not what was asked."""
+        writing = self.writing
+        if writing is None:
+            return
+        asked = self.clock.tick(1, 3)
+        if self.transactional:
+            ends = (COMMIT if writing.row.ending == "commit" else ABORT) if really is None else really
+            marker_epoch = self.epoch + (1 if self.version == 2 else 0)
+            for spot in sorted({(g.topic, g.partition) for g in writing.row.sends}):
+                self._log(spot).mark(ends, pid=self.pid, epoch=marker_epoch, timestamp=self.clock.ms)
+            if self.version == 2:
+                self.epoch = marker_epoch
+                # The sequence begins anew in every epoch.
+                self.sequences, self.first_sequence = {}, 0
+                self._cluster().transactional[self.name][1] = marker_epoch
+        self.clock.tick(1, 3)
+        told = self._returned(writing.row, outcome, sends=writing.sends(), ended_at=asked if self.transactional else 0)
+        self.notes.operations.append(replace(told, producer_epoch=writing_epoch(self, told)))
+        self.writing = None
+
+    def give_up(self, rng: Random) -> None:
+        """The client is gone, or cannot reach its cluster: what it was doing has no known outcome."""
+        writing, self.writing = self.writing, None
+        if writing is None or rng.random() < 0.3:
+            return
+        row = replace(writing.row, ending=writing.row.ending if writing.row.ending != "abort" else "open")
+        asked = self.clock.tick() if row.ending == "commit" else 0
+        self.clock.tick()
+        self.notes.operations.append(self._returned(row, "info", sends=writing.sends(), ended_at=asked))
+
+    def refused(self) -> None:
+        """What was not sent yet was refused for certain, and the transaction aborted for that."""
+        writing = self.writing
+        if writing is None:
+            return
+        for spot, first, size in writing.left:
+            done = writing.acks.get((spot, first), [])
+            index = done[-1][0] + done[-1][1] if done else 0
+            runs = writing.refused.setdefault((spot, first), [])
+            runs.append((runs[-1][0] + runs[-1][1] if runs else index, size))
+        writing.left = []
+
+    def _cluster(self) -> Cluster:
+        assert self.cluster is not None
+        return self.cluster
+
+    def _log(self, spot: Spot) -> Log:
+        return self._cluster().logs[spot]
+
+    def _sequence(self, spot: Spot, size: int) -> int:
+        if self.pid < 0:
+            return -1
+        first = self.sequences.get(spot, self.first_sequence)
+        self.sequences[spot] = (first + size) % WRAP
+        return first
+
+    def _row(self, kind: str, time: int, **rest: object) -> Operation:
+        number = (self.process << PROCESS_SHIFT) + self.numbers
+        self.numbers += 1
+        assert self.cluster is not None
+        return Operation(
+            number=number,
+            phase="invoke",
+            time=time,
+            client=self.name,
+            process=self.process,
+            cluster=self.cluster.name,
+            kind=kind,
+            transactional_id=self.transactional_id,
+            **rest,  # type: ignore[arg-type]
+        )
+
+    def _returned(self, row: Operation, outcome: str, **rest: object) -> Operation:
+        return replace(
+            row,
+            phase="return",
+            time=self.clock.tick(1, 3),
+            outcome=outcome,
+            producer_id=self.pid,
+            producer_epoch=self.epoch,
+            **rest,
+        )
+
+
+def writing_epoch(producer: Producer, row: Operation) -> int:
+    """librdkafka tells the epoch in which it wrote; with transactions v2 the broker has raised it since."""
+    return producer.epoch - 1 if producer.version == 2 and row.kind == "transaction" else producer.epoch
+
+
+def fence(cluster: Cluster, transactional_id: str, ms: int) -> None:
+    """A successor, or the coordinator at a timeout: the epoch is raised and what is open is aborted in the new one."""
+    known = cluster.transactional[transactional_id]
+    known[1] += 1
+    for _, log in sorted(cluster.logs.items()):
+        if known[0] in log.open:
+            log.mark(ABORT, pid=known[0], epoch=known[1], timestamp=ms)
+
+
+def _key(rng: Random) -> bytes | None:
+    return None if rng.random() < 0.3 else b"k%d" % rng.randint(0, 9)
+
+
+@dataclass(slots=True)
+class Reader:
+    """A consumer. In a group it commits after polls, follows failovers, and begins where the group's offset is."""
+
+    name: str
+    isolation: str
+    clock: Clock
+    notes: Notes
+    group: str = ""
+    cluster: Cluster | None = None
+    process: int = 0
+    positions: dict[Spot, int] = field(default_factory=dict)
+
+    def assign(self, cluster: Cluster, positions: Mapping[Spot, int]) -> None:
+        """Begins to read a cluster from some positions."""
+        if not self.process:
+            self.notes.processes += 1
+            self.process = self.notes.processes
+        self.cluster, self.positions = cluster, dict(positions)
+        self._write("assign", {spot: () for spot in positions})
+
+    def poll(self, rng: Random, *, everything: bool = False) -> None:
+        """One poll of every partition that has something; and, of a group, perhaps a commit."""
+        got: dict[Spot, tuple[tuple[int, int, int], ...]] = {}
+        assert self.cluster is not None
+        for spot, position in self.positions.items():
+            log = self.cluster.logs[spot]
+            limit = log.stable if self.isolation == "read_committed" else log.end
+            if not everything and rng.random() < 0.5:
+                limit = min(limit, position + rng.randint(0, 6))
+            got[spot], self.positions[spot] = self._fetched(log, max(position, log.start), limit)
+        self._write("poll", got)
+        if self.group and (everything or rng.random() < 0.5):
+            self.commit()
+
+    def _fetched(self, log: Log, position: int, limit: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
+        """Runs (uid, offset, count) of [position, limit), and the position after them."""
+        runs: list[tuple[int, int, int]] = []
+        for entry in log.entries:
+            if entry.end <= position or entry.offset >= limit or entry.ends is not None:
+                continue
+            if self.isolation == "read_committed" and not log.visible(entry):
+                continue
+            for record in entry.records:
+                offset = entry.offset + record.delta
+                if not position <= offset < limit:
+                    continue
+                last = runs[-1] if runs else (-9, -9, 0)
+                if record.uid >= 0 and (last[0] + last[2], last[1] + last[2]) == (record.uid, offset):
+                    runs[-1] = (last[0], last[1], last[2] + 1)
+                else:
+                    runs.append((record.uid, offset, 1))
+        return tuple(runs), max(position, limit)
+
+    def commit(self) -> None:
+        """Commits the group's offsets."""
+        self._write("commit", {spot: () for spot in self.positions})
+
+    def drained(self) -> None:
+        """Says that it has read to the end."""
+        self._write("drained", {spot: () for spot in self.positions})
+
+    def _write(self, kind: str, got: Mapping[Spot, tuple[tuple[int, int, int], ...]]) -> None:
+        assert self.cluster is not None
+        fetched = tuple(
+            Fetched(topic=topic, partition=partition, runs=runs, position=self.positions[topic, partition])
+            for (topic, partition), runs in got.items()
+        )
+        time = self.clock.tick(1, 3)
+        self.notes.polls.append(
+            Poll(
+                time=time,
+                returned=self.clock.tick(1, 3),
+                reader=self.name,
+                process=self.process,
+                cluster=self.cluster.name,
+                isolation=self.isolation,
+                kind=kind,
+                group=self.group,
+                fetched=fetched,  # type: ignore[arg-type]
+            )
+        )
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Asks one cluster for its bounds: the high watermark when a sample begins, the LSO when it ends."""
+
+    cluster: Cluster
+    clock: Clock
+    notes: Notes
+    begun: tuple[int, dict[Spot, tuple[int, int, int]]] | None = None
+
+    def begin(self) -> None:
+        """Asks for high watermarks; what follows before `finish` happens in the meantime."""
+        marks = {spot: (log.end, log.epoch, log.leader) for spot, log in self.cluster.logs.items()}
+        self.begun = self.clock.tick(1, 2), marks
+
+    def finish(self) -> None:
+        """Asks for the rest, and writes the sample down unless the leader changed."""
+        if self.begun is None:
+            return
+        time, marks = self.begun
+        self.begun = None
+        rows = []
+        for spot, (high, epoch, leader) in marks.items():
+            log = self.cluster.logs[spot]
+            if (log.epoch, log.leader) == (epoch, leader) and log.end >= high:
+                rows.append((spot, high, epoch, leader, log.stable, log.start))
+        returned = self.clock.tick(1, 2)
+        self.notes.marks += [
+            Watermark(
+                time=time,
+                returned=returned,
+                cluster=self.cluster.name,
+                leader=leader,
+                topic=spot[0],
+                partition=spot[1],
+                log_start=start,
+                last_stable=stable,
+                high_watermark=high,
+                leader_epoch=epoch,
+            )
+            for spot, high, epoch, leader, stable, start in rows
+        ]
+
+    def sample(self) -> None:
+        """A sample in which nothing happened meanwhile."""
+        self.begin()
+        self.finish()

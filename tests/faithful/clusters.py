@@ -1,0 +1,91 @@
+"""Clusters with their logs, and what Kafka does to a log: append, end a transaction, cut; and producer ids (KIP-98, KIP-890)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from tests.faithful.entries import ABORT, COMMIT, RESET, Entry
+
+Spot = tuple[str, int]
+"""Topic, partition."""
+
+
+@dataclass(slots=True)
+class Log:
+    """One partition on one cluster. `ended` says of every transactional batch, by its offset, how it ended."""
+
+    cluster: Cluster
+    start: int = 0
+    base: int = 0
+    epoch: int = 0
+    leader: int = 1
+    entries: list[Entry] = field(default_factory=list)
+    ended: dict[int, int] = field(default_factory=dict)
+    open: dict[int, list[Entry]] = field(default_factory=dict)
+    rises: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """Log end offset; replicas are never behind here, so it is the high watermark too."""
+        return self.entries[-1].end if self.entries else self.base
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset."""
+        return min((mine[0].offset for mine in self.open.values()), default=self.end)
+
+    def append(self, entry: Entry) -> Entry:
+        """Appends at the end, in the leader's epoch."""
+        return self.take(replace(entry, offset=self.end, leader_epoch=self.epoch))
+
+    def take(self, entry: Entry) -> Entry:
+        """Appends a batch as it is."""
+        self.entries.append(entry)
+        if entry.ends in (ABORT, COMMIT):
+            for one in self.open.pop(entry.pid, ()):
+                self.ended[one.offset] = entry.ends
+        elif entry.transactional and entry.pid >= 0:
+            self.open.setdefault(entry.pid, []).append(entry)
+        return entry
+
+    def visible(self, entry: Entry) -> bool:
+        """Whether readers of committed records get it, once it is below the LSO."""
+        return entry.ends is None and (not entry.transactional or self.ended.get(entry.offset) == COMMIT)
+
+    def cut(self, offset: int) -> None:
+        """Truncates, and takes back what markers behind the cut had ended."""
+        kept = [e for e in self.entries if e.end <= offset]
+        self.entries, self.ended, self.open = [], {}, {}
+        for entry in kept:
+            self.take(entry)
+
+    def mark(self, ends: int, *, pid: int, epoch: int, timestamp: int) -> Entry:
+        """Appends the marker that ends a transaction."""
+        return self.append(Entry(offset=0, pid=pid, epoch=epoch, transactional=True, ends=ends, timestamp=timestamp))
+
+    def reset(self) -> Entry:
+        """Appends KIP-1279's MIRROR_PID_RESET."""
+        return self.append(Entry(offset=0, ends=RESET))
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A cluster: its logs by topic and partition, its transaction coordinator, the producer ids it hands out."""
+
+    name: str
+    brokers: int
+    next_pid: int
+    logs: dict[Spot, Log] = field(default_factory=dict)
+    transactional: dict[str, list[int]] = field(default_factory=dict)
+    alive: bool = True
+    stopped: bool = False
+
+    def new_pid(self) -> int:
+        self.next_pid += 1
+        return self.next_pid - 1
+
+    def elect(self, spot: Spot, leader: int) -> None:
+        """Another broker leads, in a higher epoch."""
+        log = self.logs[spot]
+        log.epoch += 1
+        log.leader = leader

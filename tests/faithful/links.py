@@ -1,0 +1,203 @@
+"""What the two kinds of mirrors do with a link: fetch, sync group offsets, be failed over and turned round.
+
+Shadow (KIP-1279): the source's batches, byte for byte but for the leader epoch and, where it is asked to, producer ids.
+MirrorMaker 2 (KIP-382, KIP-618): what a reader of committed records gets, in batches of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Protocol
+
+from harness.model.history import GroupOffset
+from tests.faithful.clients import Clock, Notes
+from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.entries import ABORT, COMMIT, Entry, Rec
+
+LONGEST = 2**63 - 1
+
+
+class Link(Protocol):
+    """A mirror on one link. `synced` are the offsets that it has committed for the group on the destination."""
+
+    source: Cluster
+    destination: Cluster
+    synced: dict[Spot, int]
+
+    def fetch(self, spot: Spot, rng: Random, *, everything: bool = False) -> None:
+        """Mirrors a little, or all that there is."""
+
+    def translated(self, spot: Spot, offset: int) -> int:
+        """Where a group that committed an offset on the source goes on, on the destination."""
+
+
+@dataclass(slots=True)
+class Shadow:
+    """A mirror that keeps offsets. `ids` maps producer ids; `stable`: fetches up to the LSO only; `keeps` leader epochs."""
+
+    source: Cluster
+    destination: Cluster
+    ids: str = "jump"
+    stable: bool = False
+    keeps: bool = False
+    synced: dict[Spot, int] = field(default_factory=dict)
+
+    def fetch(self, spot: Spot, rng: Random, *, everything: bool = False) -> None:
+        theirs, ours = self.source.logs[spot], self.destination.logs[spot]
+        limit = theirs.stable if self.stable else theirs.end
+        batches = [e for e in theirs.entries if e.offset >= ours.end and e.end <= limit]
+        if not ours.entries and batches:
+            ours.base = ours.start = max(theirs.start, ours.start)
+        for entry in batches if everything else batches[: rng.randint(0, 3)]:
+            if self.keeps:
+                ours.epoch = max(ours.epoch, entry.leader_epoch)
+            epoch = entry.leader_epoch if self.keeps else ours.epoch
+            ours.take(replace(entry, leader_epoch=epoch, pid=self.mapped(entry.pid)))
+
+    def mapped(self, pid: int) -> int:
+        return LONGEST - pid - 1 if self.ids == "complement" and pid >= 0 else pid
+
+    def translated(self, spot: Spot, offset: int) -> int:
+        return min(offset, self.destination.logs[spot].end)
+
+
+@dataclass(slots=True)
+class Connector:
+    """A mirror that moves offsets: it reads committed, and writes with a producer of its own, in transactions if `exactly_once`.
+
+    `where` says, per partition, which source offset each mirrored record had and where it is now.
+    """
+
+    source: Cluster
+    destination: Cluster
+    clock: Clock
+    exactly_once: bool = False
+    pid: int = -1
+    epoch: int = 0
+    sequences: dict[Spot, int] = field(default_factory=dict)
+    positions: dict[Spot, int] = field(default_factory=dict)
+    where: dict[Spot, list[tuple[int, int]]] = field(default_factory=dict)
+    synced: dict[Spot, int] = field(default_factory=dict)
+
+    def fetch(self, spot: Spot, rng: Random, *, everything: bool = False) -> None:
+        if self.pid < 0:
+            self.pid = self.destination.new_pid()
+        theirs = self.source.logs[spot]
+        position = self.positions.get(spot, theirs.start)
+        found = self._readable(theirs, position)
+        if not everything:
+            found = found[: rng.randint(0, 6)]
+        while found:
+            size = rng.randint(1, min(len(found), 5))
+            self._write(spot, found[:size], rng)
+            self.positions[spot] = found[size - 1][0] + 1
+            found = found[size:]
+
+    def rewind(self, spot: Spot, records: int) -> int:
+        """Back to what its last commit of offsets said: what follows is mirrored again. How many records."""
+        done = [offset for offset, _ in self.where.get(spot, ())][-records:]
+        if done:
+            self.positions[spot] = done[0]
+        return len(done)
+
+    def _readable(self, log: Log, position: int) -> list[tuple[int, Rec, Entry]]:
+        entries = [e for e in log.entries if e.end > position and e.offset < log.stable and log.visible(e)]
+        found = [(e.offset + r.delta, r, e) for e in entries for r in e.records]
+        return [row for row in found if row[0] >= max(position, log.start)]
+
+    def _write(self, spot: Spot, rows: list[tuple[int, Rec, Entry]], rng: Random) -> None:
+        log = self.destination.logs[spot]
+        first = self.sequences.get(spot, 0)
+        self.sequences[spot] = first + len(rows)
+        # A record's timestamp is what its batch says where the broker stamps it (message.timestamp.type=LogAppendTime).
+        records = tuple(
+            r._replace(delta=i, timestamp=r.timestamp if e.appended is None else e.appended) for i, (_, r, e) in enumerate(rows)
+        )
+        entry = Entry(
+            offset=0,
+            records=records,
+            span=len(rows),
+            pid=self.pid,
+            epoch=self.epoch,
+            sequence=first,
+            transactional=self.exactly_once,
+            codec=rng.choice(("none", "gzip")),
+        )
+        offset = log.append(entry).offset
+        self.where.setdefault(spot, []).extend((source, offset + i) for i, (source, _, _) in enumerate(rows))
+        if self.exactly_once:
+            log.mark(COMMIT, pid=self.pid, epoch=self.epoch, timestamp=self.clock.ms)
+
+    def translated(self, spot: Spot, offset: int) -> int:
+        below = [there for source, there in self.where.get(spot, ()) if source < offset]
+        return max(below) + 1 if below else 0
+
+
+def sync_groups(link: Link, notes: Notes, clock: Clock, group: str) -> None:
+    """What the mirror has committed for the group on the destination, and the group on the source, as a sampler sees it."""
+    time = clock.tick(1, 2)
+    for spot, position in committed(notes, link.source.name, group).items():
+        # A translation never goes back.
+        link.synced[spot] = max(link.translated(spot, position), link.synced.get(spot, 0))
+        offsets = ((link.source.name, position), (link.destination.name, link.synced[spot]))
+        notes.groups += [
+            GroupOffset(time=time, cluster=cluster, group=group, topic=spot[0], partition=spot[1], offset=offset)
+            for cluster, offset in offsets
+        ]
+
+
+def committed(notes: Notes, cluster: str, group: str) -> dict[Spot, int]:
+    """The group's offsets on a cluster, as it committed them itself."""
+    found: dict[Spot, int] = {}
+    for poll in notes.polls:
+        if (poll.kind, poll.cluster, poll.group) == ("commit", cluster, group):
+            found |= {(f.topic, f.partition): f.position for f in poll.fetched}
+    return found
+
+
+def hand_over(link: Link, notes: Notes, clock: Clock, *, kind: str, fault_time: int) -> dict[Spot, int]:
+    """The mirror ends, what it left open is aborted, the destination may be written to. Returns the promotion offsets."""
+    told, offsets, opened = [], {}, 0
+    destination, name = link.destination, f"{link.source.name}->{link.destination.name}"
+    for spot, log in sorted(destination.logs.items()):
+        mirrored, appended = log.end, []
+        log.epoch = max(log.epoch, link.source.logs[spot].epoch if isinstance(link, Shadow) and link.keeps else 0) + 1
+        if isinstance(link, Shadow):
+            opened += len(log.open)
+            appended = _ended(log, clock.ms)
+            if link.ids == "reset":
+                appended.append((log.reset().offset, "MIRROR_PID_RESET"))
+        offsets[spot] = mirrored
+        row = {"topic": spot[0], "partition": spot[1], "mirrored": mirrored, "promoted": log.end, "truncated": [], "open": []}
+        told.append(row | {"appended": appended})
+    journal: dict[str, object] = {"partitions": told} if isinstance(link, Shadow) else {}
+    notes.event(clock.tick(), "mirror-stopped", name, drained=kind == "planned", **journal)
+    for (topic, partition), offset in offsets.items():
+        notes.event(
+            clock.tick(1, 1), "promotion", name, cluster=destination.name, topic=topic, partition=partition, offset=offset
+        )
+    notes.event(clock.tick(1, 1), "failover", name, kind=kind, fault_time=fault_time, open_transactions=opened)
+    return offsets
+
+
+def _ended(log: Log, ms: int) -> list[tuple[int, str]]:
+    """ABORT markers for what is open, in the order in which it began."""
+    appended = []
+    for pid, mine in sorted(log.open.items(), key=lambda item: item[1][0].offset):
+        epoch = mine[-1].epoch
+        marker = log.mark(ABORT, pid=pid, epoch=epoch, timestamp=ms)
+        appended.append((marker.offset, f"ABORT of producer {pid}, epoch {epoch}"))
+    return appended
+
+
+def turn_back(old: Cluster, new: Cluster, parted: dict[Spot, int], notes: Notes, clock: Clock) -> None:
+    """The cluster that was given up loses what the new owner never had, and follows it."""
+    for spot, log in sorted(old.logs.items()):
+        end, cut = log.end, parted[spot]
+        if end > cut:
+            log.cut(cut)
+            data = {"cluster": old.name, "topic": spot[0], "partition": spot[1], "offset": cut, "end": end}
+            notes.event(clock.tick(1, 2), "truncation", f"{new.name}->{old.name}", **data)
+        log.epoch = max(log.epoch, new.logs[spot].epoch) + 1
+    notes.event(clock.tick(), "mirror-started", f"{new.name}->{old.name}", mirror="shadow", options={}, seconds=0.1)

@@ -1,0 +1,148 @@
+"""A whole run directory as values, to be changed before it is written.
+
+Logs are lists of `Entry`, by where they were captured; the history is the rows of `harness.model.history`. Nothing is sorted or
+repaired on writing: what a mutation leaves here is what the verifier gets to see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from harness.model.history import Bounds, Event, GroupOffset, Operation, Poll, Watermark
+from harness.model.scenario import Scenario
+from harness.rundir import FORMAT, Run, inventory, write_whole
+from tests.faithful.entries import Entry
+
+END = "2-end"
+"""The capture of what lives in the end."""
+
+
+class Place(NamedTuple):
+    """One captured replica of one partition."""
+
+    moment: str
+    cluster: str
+    broker: int
+    topic: str
+    partition: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Captured:
+    """What was captured of one replica. `cuts` are offsets at which new segments begin."""
+
+    entries: list[Entry]
+    bounds: Bounds
+    cuts: tuple[int, ...] = ()
+
+    def segments(self) -> Iterator[tuple[int, list[Entry]]]:
+        """(base offset, batches) of every segment file."""
+        first = self.entries[0].offset if self.entries else self.bounds.log_start
+        edges = [first, *(cut for cut in self.cuts if cut > first), 2**62]
+        for start, end in pairwise(edges):
+            mine = [e for e in self.entries if start <= e.offset < end]
+            if mine or start == first:
+                yield start, mine
+
+
+@dataclass(slots=True, kw_only=True)
+class Made:
+    """A run that is not written yet. Rows are in the order in which they were written."""
+
+    scenario: Scenario
+    started: int
+    ended: int
+    logs: dict[Place, Captured] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+    marks: list[Watermark] = field(default_factory=list)
+    groups: list[GroupOffset] = field(default_factory=list)
+    recorded: bool = True
+    homes: dict[str, str] = field(default_factory=dict)
+
+    def places(self, cluster: str, partition: int | None = None, *, moment: str = "", topic: str = "") -> list[Place]:
+        """Captured replicas of a cluster, the leader's first; of its last capture, unless a moment is named."""
+        moment = moment or self.moment(cluster)
+        found = [p for p in self.logs if p.cluster == cluster and p.moment == moment and p.topic in (topic or p.topic)]
+        found = [p for p in found if partition in (None, p.partition)]
+        return sorted(found, key=lambda p: (p.topic, p.partition, not self.logs[p].bounds.leader, p.broker))
+
+    def moment(self, cluster: str) -> str:
+        """The last moment at which a cluster was captured."""
+        return max(p.moment for p in self.logs if p.cluster == cluster)
+
+    def log(self, cluster: str, partition: int = 0, *, moment: str = "", topic: str = "") -> list[Entry]:
+        """The leader's log of a partition."""
+        return self.logs[self.places(cluster, partition, moment=moment, topic=topic)[0]].entries
+
+    def change(
+        self, cluster: str, partition: int, how: Callable[[list[Entry]], list[Entry]], *, moment: str = "", topic: str = ""
+    ) -> None:
+        """Rewrites every replica of a partition of a cluster."""
+        for place in self.places(cluster, partition, moment=moment, topic=topic):
+            self.rewrite(place, how)
+
+    def rewrite(self, place: Place, how: Callable[[list[Entry]], list[Entry]]) -> None:
+        """Rewrites one replica; a high watermark that was its end is its end again."""
+        captured = self.logs[place]
+        before = end_of(captured.entries)
+        captured.entries = how(list(captured.entries))
+        if captured.bounds.high_watermark == before:
+            captured.bounds = replace(captured.bounds, high_watermark=end_of(captured.entries))
+
+    def write(self, root: Path) -> Path:
+        """Writes the run directory."""
+        root.mkdir(parents=True)
+        for kind, rows in self._rows():
+            path = root / kind
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(b"".join(_JSON.encode(row) + b"\n" for row in rows))
+        moments: dict[str, list[Bounds]] = {}
+        for place, captured in self.logs.items():
+            moments.setdefault(place.moment, []).append(captured.bounds)
+            name = f"{place.topic}-{place.partition}"
+            folder = root / "captures" / place.moment / place.cluster / str(place.broker) / name
+            folder.mkdir(parents=True)
+            for base, entries in captured.segments():
+                (folder / f"{base:020}.log").write_bytes(b"".join(e.encoded() for e in entries))
+        for moment, bounds in moments.items():
+            (root / "captures" / moment / "bounds.json").write_bytes(_JSON.encode(bounds))
+        run = Run(
+            format=FORMAT,
+            linkflap="0",
+            command="made up",
+            runtime="none",
+            status="finished",
+            started=self.started,
+            ended=self.ended,
+            scenario=self.scenario,
+            recorded=self.recorded,
+            homes=self.homes,
+        )
+        write_whole(root / "run.json", _JSON.encode(run))
+        write_whole(root / "manifest.json", _JSON.encode(inventory(root)))
+        return root
+
+    def _rows(self) -> Iterator[tuple[str, list]]:
+        yield "events.jsonl", self.events
+        if not self.recorded:
+            return
+        yield "operations/clients.jsonl", self.operations
+        yield "polls/readers.jsonl", self.polls
+        yield "watermarks/sampled.jsonl", self.marks
+        yield "groups/sampled.jsonl", self.groups
+
+
+_JSON = msgspec.json.Encoder()
+
+
+def end_of(entries: list[Entry]) -> int:
+    """The log end offset that the bytes give."""
+    return entries[-1].end if entries else 0

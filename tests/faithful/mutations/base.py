@@ -1,0 +1,246 @@
+"""What a mutation is, and the stories that mutations are made in.
+
+`must` and `may` are kinds of anomalies as `check/kind`; in `may` a check alone stands for all of its kinds. A mutation is found
+when every one of `must` is, missed when one is not, and a false alarm is anything that is in neither and that the mirror's
+guarantee does not allow. `unknown` are the checks that then cannot say anything; with it a mutation that
+has no `must` makes a run worthless, and not invalid. `allowed`: the mirror's guarantee permits it, so that the run stays valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+from harness.model.history import Event, Operation, Poll, Watermark
+from tests.faithful.entries import ABORT, COMMIT, Entry
+from tests.faithful.made import Made
+from tests.faithful.stories import spec, story
+
+Afterwards = Callable[[Path], None]
+How = Callable[[Made, Random], Afterwards | None]
+Verdict = Literal["invalid", "unknown", "valid"]
+
+
+class NoPlace(LookupError):
+    """A story has nothing that a mutation could change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """One declaration. `how` changes a story, and may return what is to be done to its files once it is written."""
+
+    name: str
+    what: str
+    on: Mapping[str, object]
+    how: How
+    must: frozenset[str] = frozenset()
+    may: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()
+    verdict: Verdict = "invalid"
+
+    def permits(self, kind: str) -> bool:
+        """Whether an anomaly (`check/kind`) may be found."""
+        return kind in self.must or kind in self.may or kind.partition("/")[0] in self.may
+
+    @property
+    def checks(self) -> Mapping[str, bool]:
+        """Checks that fire -> whether they must."""
+        return {each.partition("/")[0]: False for each in self.may} | {each.partition("/")[0]: True for each in self.must}
+
+    def made(self, seed: int) -> tuple[Made, Afterwards | None]:
+        """The mutated story of a seed; of the next one where this one has no place for it."""
+        for further in range(SEEDS):
+            made = story(spec(seed + 10_000 * further, **self.on))
+            try:
+                return made, self.how(made, Random(seed))
+            except (StopIteration, NoPlace):
+                continue
+        raise NoPlace(f"{self.name} has no place in {SEEDS} stories from seed {seed} on")
+
+
+SEEDS = 30
+CATALOGUE: dict[str, Mutation] = {}
+
+
+def mutation(
+    on: Mapping[str, object], *, must: str = "", may: str = "", unknown: str = "", verdict: Verdict = "invalid"
+) -> Callable[[How], How]:
+    """Registers a function as the mutation of its name; its docstring is what it does. Kinds are separated by blanks."""
+
+    def register(how: How) -> How:
+        name = how.__name__.replace("_", "-")
+        assert name not in CATALOGUE, name
+        CATALOGUE[name] = Mutation(
+            name=name,
+            what=" ".join((how.__doc__ or "").split()),
+            on=on,
+            how=how,
+            must=frozenset(must.split()),
+            may=frozenset(may.split()) - frozenset(must.split()),
+            unknown=frozenset(unknown.split()),
+            verdict=verdict,
+        )
+        return how
+
+    return register
+
+
+_CALM = {
+    "partitions": 2,
+    "brokers": 2,
+    "begun": 0,
+    "deleted": False,
+    "flap": False,
+    "elections": False,
+    "lag": False,
+    "behind": False,
+    "open_at_end": False,
+}
+_KEPT = {"producer_ids": "jump", "bound": "hw", "leader_epochs": "rewrite"}
+_SHADOW: dict[str, object] = {**_CALM, "mirror": "shadow", "options": _KEPT}
+_MM2: dict[str, object] = {**_CALM, "mirror": "mm2", "options": {"delivery": "at-least-once"}}
+PAIR = {**_SHADOW, "shape": "pair"}
+MM2_PAIR = {**_MM2, "shape": "pair"}
+FORCED = {**_SHADOW, "shape": "failover", "forced": True}
+PLANNED = {**_SHADOW, "shape": "failover", "forced": False}
+MM2_FORCED = {**_MM2, "shape": "failover", "forced": True}
+MM2_PLANNED = {**_MM2, "shape": "failover", "forced": False}
+ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": True, "lag": True}
+PLANNED_ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": False}
+CHAIN = {**_SHADOW, "shape": "chain", "forced": False}
+V1, V2 = {"version": 1}, {"version": 2}
+
+
+def mapped(story: Mapping[str, object], **options: object) -> dict[str, object]:
+    """A story with other options of its mirror."""
+    told = story["options"]
+    assert isinstance(told, Mapping)
+    return {**story, "options": {**told, **options}}
+
+
+# What is where.
+
+
+def promotion(made: Made, cluster: str = "B", partition: int = 0) -> int:
+    """The first offset that is a cluster's own; beyond everything where it was never promoted."""
+    told = [e.data["offset"] for e in made.events if e.kind == "promotion" and e.data["cluster"] == cluster]
+    mine = told[partition :: made.scenario.partitions]
+    return int(str(mine[-1])) if mine else 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class States:
+    """What became of every batch of a log: plain, committed, aborted, open; and the offset of its marker."""
+
+    state: Mapping[int, str]
+    marker: Mapping[int, int] = field(default_factory=dict)
+
+
+def states(entries: Iterable[Entry]) -> States:
+    state: dict[int, str] = {}
+    marker: dict[int, int] = {}
+    waiting: dict[int, list[Entry]] = {}
+    for entry in entries:
+        if entry.ends in (ABORT, COMMIT):
+            for one in waiting.pop(entry.pid, ()):
+                state[one.offset] = "committed" if entry.ends == COMMIT else "aborted"
+                marker[one.offset] = entry.offset
+        elif entry.ends is None and entry.transactional:
+            waiting.setdefault(entry.pid, []).append(entry)
+            state[entry.offset] = "open"
+        elif entry.ends is None:
+            state[entry.offset] = "plain"
+    return States(state=state, marker=marker)
+
+
+def data(made: Made, cluster: str, partition: int = 0, *, native: bool, state: str = "", moment: str = "") -> list[Entry]:
+    """Data batches of a cluster, its own or those that came over a link, that ended in some state (or any)."""
+    log = made.log(cluster, partition, moment=moment)
+    told, cut = states(log).state, promotion(made, cluster, partition) if cluster != "A" else 0
+    mine = [e for e in log if e.ends is None and (e.offset >= cut) == native]
+    return [e for e in mine if told[e.offset] in (state or told[e.offset])]
+
+
+def returned(made: Made, uid: int) -> Operation:
+    """What the client of a payload was told of its operation."""
+    return next(
+        o for o in made.operations if o.phase == "return" and any(g.first_uid <= uid < g.first_uid + g.count for g in o.sends)
+    )
+
+
+def promised(made: Made, entry: Entry) -> bool:
+    """Whether clients know all of a batch to be committed."""
+    row = next((o for o in made.operations if o.phase == "return" and _of(o, entry.uids[0])), None)
+    if row is None or row.outcome != "ok":
+        return False
+    return row.ending == "commit" or row.kind == "send"
+
+
+def _of(row: Operation, uid: int) -> bool:
+    return any(g.first_uid <= uid < g.first_uid + g.count for g in row.sends)
+
+
+def kept_out(entry: Entry) -> Callable[[list[Entry]], list[Entry]]:
+    """Rewrites a log without a batch."""
+    return lambda log: [e for e in log if e.offset != entry.offset]
+
+
+def put(entry: Entry, **fields: object) -> Callable[[list[Entry]], list[Entry]]:
+    """Rewrites a log with other fields of a batch."""
+    return lambda log: [replace(e, **fields) if e.offset == entry.offset else e for e in log]  # type: ignore[arg-type]
+
+
+def event(made: Made, kind: str, at: int = 0, /, **changes: object) -> None:
+    """Changes the data of the how-manyeth event of a kind."""
+    place = [i for i, e in enumerate(made.events) if e.kind == kind][at]
+    told = made.events[place]
+    made.events[place] = replace(told, data={**told.data, **changes})
+
+
+def drop_events(made: Made, which: Callable[[Event], bool]) -> None:
+    made.events = [e for e in made.events if not which(e)]
+
+
+def change_return(made: Made, row: Operation, **fields: object) -> None:
+    made.operations[made.operations.index(row)] = replace(row, **fields)  # type: ignore[arg-type]
+
+
+def marks(made: Made, cluster: str, partition: int = 0) -> list[Watermark]:
+    return [m for m in made.marks if (m.cluster, m.partition) == (cluster, partition)]
+
+
+def change_mark(made: Made, mark: Watermark, **fields: object) -> None:
+    made.marks[made.marks.index(mark)] = replace(mark, **fields)  # type: ignore[arg-type]
+
+
+def polls(made: Made, reader: str, partition: int = 0, *, least: int = 1) -> list[Poll]:
+    """Polls of a reader that returned at least so many records of a partition."""
+    return [p for p in made.polls if p.reader == reader and p.kind == "poll" and _count(p, partition) >= least]
+
+
+def _count(poll: Poll, partition: int) -> int:
+    return sum(count for f in poll.fetched if f.partition == partition for _, _, count in f.runs)
+
+
+def got(poll: Poll, partition: int = 0) -> list[tuple[int, int]]:
+    """(uid, offset) of every record that a poll returned."""
+    runs = [run for f in poll.fetched if f.partition == partition for run in f.runs]
+    return [(uid + i if uid >= 0 else uid, offset + i) for uid, offset, count in runs for i in range(count)]
+
+
+def change_poll(made: Made, poll: Poll, pairs: Iterable[tuple[int, int]], partition: int = 0) -> None:
+    """Makes a poll return other records; the position stays."""
+    runs = tuple((uid, offset, 1) for uid, offset in pairs)
+    fetched = tuple(replace(f, runs=runs) if f.partition == partition else f for f in poll.fetched)
+    made.polls[made.polls.index(poll)] = replace(poll, fetched=fetched)
+
+
+def forget(made: Made, offsets: set[int], cluster: str, partition: int = 0) -> None:
+    """Nobody got what is at these offsets of a cluster."""
+    for poll in list(made.polls):
+        pairs = got(poll, partition)
+        if poll.cluster == cluster and any(offset in offsets for _, offset in pairs):
+            change_poll(made, poll, [p for p in pairs if p[1] not in offsets], partition)

@@ -1,0 +1,59 @@
+"""Bounds that leaders told and that cannot be: last stable offsets too early or too late, high watermarks that fell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+from harness.model.history import Watermark
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import PAIR, change_mark, data, marks, mutation, states
+
+MISMATCH = "last-stable-offset/lso-mismatch"
+
+
+def _in_one_epoch(made: Made) -> list[tuple[Watermark, Watermark]]:
+    """Neighbouring samples of A by one leader in one epoch."""
+    told = marks(made, "A")
+    return [(a, b) for a, b in pairwise(told) if (a.leader, a.leader_epoch) == (b.leader, b.leader_epoch)]
+
+
+@mutation(PAIR, must=MISMATCH, may="last-stable-offset/lso-regression uncommitted-read/uncommitted-read")
+def stable_too_early(made: Made, rng: Random) -> None:
+    """A sample has a last stable offset in the middle of a transaction that was open."""
+    batch = next(e for e in data(made, "A", native=True, state="committed") if e.span > 1)
+    marker = states(made.log("A")).marker[batch.offset]
+    found = next(m for m in marks(made, "A") if m.high_watermark > marker)
+    change_mark(made, found, last_stable=batch.offset + 1)
+
+
+@mutation(PAIR, must=MISMATCH, may="last-stable-offset/lso-regression last-stable-offset/lso-above-high-watermark")
+def stable_too_late(made: Made, rng: Random) -> None:
+    """A sample has a last stable offset behind data whose transaction has no marker below the high watermark."""
+    batch = data(made, "A", native=True, state="committed")[0]
+    first = marks(made, "A")[0]
+    made.marks.insert(
+        0, replace(first, time=made.started, returned=made.started + 10, last_stable=batch.end, high_watermark=batch.end)
+    )
+
+
+@mutation(PAIR, must="last-stable-offset/lso-above-high-watermark", may=MISMATCH + " last-stable-offset/lso-regression")
+def stable_above_the_high_watermark(made: Made, rng: Random) -> None:
+    """A sample has a last stable offset above the high watermark, and above that of the next sample."""
+    before, after = _in_one_epoch(made)[0]
+    change_mark(made, before, last_stable=max(before.high_watermark, after.high_watermark) + 1)
+
+
+@mutation(PAIR, must="last-stable-offset/lso-regression", may=MISMATCH + " uncommitted-read/uncommitted-read")
+def stable_went_back(made: Made, rng: Random) -> None:
+    """A sample has a lower last stable offset than the one before, of the same leader in the same epoch."""
+    before, after = next((a, b) for a, b in _in_one_epoch(made) if a.last_stable > 0)
+    change_mark(made, after, last_stable=before.last_stable - 1)
+
+
+@mutation(PAIR, must="last-stable-offset/high-watermark-regression", may="last-stable-offset")
+def high_watermark_fell(made: Made, rng: Random) -> None:
+    """A sample has a lower high watermark than the one before, of the same leader in the same epoch."""
+    before, after = next((a, b) for a, b in _in_one_epoch(made) if a.high_watermark > 0)
+    change_mark(made, after, high_watermark=before.high_watermark - 1)

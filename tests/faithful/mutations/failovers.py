@@ -1,0 +1,217 @@
+"""Promotions, cuts, leader epochs and budgets: what a failover and a failback may do, and what was done instead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from harness.model.history import SendGroup
+from harness.model.scenario import Budgets
+from tests.faithful.clients import MS, SECOND
+from tests.faithful.entries import Entry
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import (
+    FORCED,
+    MM2_FORCED,
+    PAIR,
+    PLANNED,
+    PLANNED_ROUND_TRIP,
+    ROUND_TRIP,
+    change_mark,
+    data,
+    drop_events,
+    event,
+    mapped,
+    marks,
+    mutation,
+    promotion,
+    put,
+)
+
+STRANGE = (
+    "byte-equality record-equality order-equality lost-write ghost-ack inconsistent-offset read-committed-visibility unseen "
+    "poll-continuity torn-transaction truncation-accounting leader-epochs group-offsets send-order sequence-continuity "
+    "producer-id-uniqueness"
+)
+"""What else is true where bytes lie in a mirrored era that did not come over the link."""
+
+
+@mutation(FORCED, must="leader-epochs/leader-epoch-regression leader-epochs/epoch-not-raised")
+def epoch_of_a_batch_fell(made: Made, rng: Random) -> None:
+    """B's last batch has the leader epoch of what was mirrored."""
+    log = made.log("B")
+    made.change("B", 0, put(log[-1], leader_epoch=log[0].leader_epoch))
+
+
+@mutation(FORCED, must="leader-epochs/epoch-not-raised")
+def epoch_not_raised_by_the_promotion(made: Made, rng: Random) -> None:
+    """What clients wrote on B has the leader epoch of what was mirrored."""
+    epoch = made.log("B")[0].leader_epoch
+    made.change("B", 0, lambda log: [replace(e, leader_epoch=epoch) for e in log])
+
+
+@mutation(PAIR, must="leader-epochs/epoch-behind")
+def leader_behind_its_batches(made: Made, rng: Random) -> None:
+    """The last sample of A tells a leader epoch below that of batches under its high watermark."""
+    made.change("A", 0, lambda log: [replace(e, leader_epoch=e.leader_epoch + 3) for e in log])
+
+
+@mutation(mapped(FORCED, leader_epochs="keep"), must="leader-epochs/epoch-behind")
+def destination_behind_its_source(made: Made, rng: Random) -> None:
+    """B's leader told an epoch below the source's, which the mirror keeps (KIP-1279: DLE >= SLE)."""
+    for cluster in "AB":
+        made.change(cluster, 0, lambda log: [replace(e, leader_epoch=e.leader_epoch + 1) for e in log])
+    for mark in marks(made, "A"):
+        change_mark(made, mark, leader_epoch=mark.leader_epoch + 1)
+
+
+@mutation(
+    ROUND_TRIP, must="leader-epochs/epoch-reuse", may="leader-epochs/leader-epoch-regression leader-epochs/epoch-not-raised"
+)
+def epoch_used_again(made: Made, rng: Random) -> None:
+    """A has, where its tail was cut off, other batches in the leader epoch of that tail."""
+    parted = promotion(made, "B")
+    epoch = made.log("A", moment="1-reverse")[-1].leader_epoch
+    home = promotion(made, "A")
+    made.change("A", 0, lambda log: [replace(e, leader_epoch=epoch) if parted <= e.offset < home else e for e in log])
+
+
+@mutation(FORCED, must="standby-isolation/standby-write", may="ghost-ack inconsistent-offset lost-write unseen order-equality")
+def standby_acknowledged(made: Made, rng: Random) -> None:
+    """B acknowledged a client's write while it was mirrored to."""
+    row = next(o for o in made.operations if (o.cluster, o.phase, o.kind) == ("B", "return", "send"))
+    invoke = next(o for o in made.operations if (o.number, o.phase) == (row.number, "invoke"))
+    number = row.number + 100
+    group = SendGroup(topic=row.sends[0].topic, partition=0, first_uid=(row.process << 40) + 7000, count=1)
+    early = made.started + SECOND // 50
+    made.operations += [
+        replace(invoke, number=number, time=early, sends=(group,)),
+        replace(row, number=number, time=early + MS, sends=(replace(group, acks=((0, 1, 1),)),)),
+    ]
+
+
+@mutation(FORCED, must="standby-isolation/circular-mirror provenance/stranger", may="lost-write/lost-write")
+def came_round(made: Made, rng: Random) -> None:
+    """A's own era has a record that clients handed to B: mirrors in a circle."""
+    theirs = next(e for e in data(made, "B", native=True, state="plain") if e.pid < 0)
+    made.change("A", 0, lambda log: [*log, replace(theirs, offset=log[-1].end, leader_epoch=log[-1].leader_epoch)])
+
+
+@mutation(PLANNED, must="standby-isolation/standby-write", may=STRANGE)
+def promotion_recorded_too_late(made: Made, rng: Random) -> None:
+    """The promotion of B is recorded behind B's first own batches, so that these are in the era of the mirror."""
+    first = data(made, "B", native=True)[0]
+    place = next(i for i, e in enumerate(made.events) if e.kind == "promotion")
+    told = made.events[place]
+    made.events[place] = replace(told, data={**told.data, "offset": first.end})
+
+
+@mutation(ROUND_TRIP, must="truncation-accounting/truncation-too-deep")
+def cut_too_deep(made: Made, rng: Random) -> None:
+    """A was cut below where its history and B's part, as the mirror says itself."""
+    event(made, "truncation", offset=made.log("A")[1].offset)
+
+
+@mutation(ROUND_TRIP, must="truncation-accounting/truncation-unrecorded")
+def cut_not_recorded(made: Made, rng: Random) -> None:
+    """A had a tail that B never had, and nobody wrote down that it was cut off."""
+    drop_events(made, lambda e: e.kind == "truncation" and e.data["partition"] == 0)
+
+
+@mutation(ROUND_TRIP, must="truncation-accounting/history-changed")
+def history_rewritten(made: Made, rng: Random) -> None:
+    """A batch of A from below the cut has another leader epoch than before."""
+    batch = next(e for e in made.log("A")[::-1] if e.end <= promotion(made, "B"))
+    made.change("A", 0, put(batch, leader_epoch=batch.leader_epoch + 1))
+
+
+@mutation(
+    ROUND_TRIP,
+    must="truncation-accounting/tail-not-cut",
+    may=STRANGE + " standby-isolation marker-pairing commit-aborted aborted-read last-stable-offset",
+)
+def tail_not_cut(made: Made, rng: Random) -> None:
+    """What A had, and B never, is on A still, in place of what B wrote there."""
+    parted = promotion(made, "B")
+    tail = [e for e in made.log("A", moment="1-reverse") if e.offset >= parted]
+    made.change("A", 0, lambda log: [*[e for e in log if e.end <= parted], *tail, *[e for e in log if e.offset >= tail[-1].end]])
+
+
+@mutation(PLANNED_ROUND_TRIP, must="truncation-accounting/truncated-write", may="lost-write/lost-write")
+def acknowledged_and_cut(made: Made, rng: Random) -> None:
+    """A acknowledged a write after the planned failover from it, and lost it when it followed B."""
+    row = next(o for o in made.operations if (o.cluster, o.phase, o.kind) == ("A", "return", "send"))
+    invoke = next(o for o in made.operations if (o.number, o.phase) == (row.number, "invoke"))
+    number, time = row.number + 100, next(e.time for e in made.events if e.kind == "clients-moved")
+    group = SendGroup(topic=row.sends[0].topic, partition=0, first_uid=(row.process << 40) + 7000, count=1)
+    log = made.log("A", moment="1-reverse")
+    record = log[0].records[0]._replace(delta=0, uid=group.first_uid, operation=number, counter=7000)
+    entry = Entry(offset=log[-1].end, records=(record,), leader_epoch=log[-1].leader_epoch)
+    made.change("A", 0, lambda all_: [*all_, entry], moment="1-reverse")
+    made.operations += [
+        replace(invoke, number=number, time=time, sends=(group,)),
+        replace(row, number=number, time=time + MS, sends=(replace(group, acks=((0, 1, entry.offset),)),)),
+    ]
+    cut = {"cluster": "A", "topic": group.topic, "partition": 0, "offset": entry.offset, "end": entry.end}
+    at = next(i for i, e in enumerate(made.events) if e.kind == "mirror-started")
+    made.events.insert(at, replace(made.events[at], kind="truncation", data=cut, time=made.events[at].time - 1))
+
+
+@mutation(
+    {**FORCED, "open_at_death": True},
+    must="truncation-accounting/marker-not-appended",
+    may="marker-pairing/stale-data "
+    "marker-pairing/marker-epoch last-stable-offset/hanging-transaction last-stable-offset/lso-mismatch",
+)
+def another_marker_than_announced(made: Made, rng: Random) -> None:
+    """The mirror says that it aborted one producer, and the marker is another's."""
+    marker = next(e for e in made.log("B") if e.offset >= promotion(made, "B"))
+    made.change("B", 0, put(marker, epoch=marker.epoch + 7))
+
+
+@mutation({**FORCED, "open_at_death": True}, must="truncation-accounting/marker-unannounced")
+def marker_not_announced(made: Made, rng: Random) -> None:
+    """A marker lies between the last mirrored offset and the promoted one, and the mirror does not say so."""
+    rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
+    told = [{**row, "appended": row["appended"][1:]} for row in rows]  # type: ignore[attr-defined]
+    event(made, "mirror-stopped", 0, partitions=told)
+
+
+@mutation(PLANNED, must="truncation-accounting/promotion-mismatch", may="truncation-accounting/promotion-unaccounted")
+def journal_says_something_else(made: Made, rng: Random) -> None:
+    """The mirror says that its own part ended one batch before where B was promoted."""
+    last = data(made, "B", native=False)[-1]
+    _journal(made, mirrored=promotion(made, "B"), promoted=last.offset)
+
+
+@mutation(PLANNED, must="truncation-accounting/promotion-unaccounted", may="truncation-accounting/promotion-mismatch")
+def journal_does_not_add_up(made: Made, rng: Random) -> None:
+    """The mirror says that it was promoted two offsets behind what it had mirrored, and of no marker there."""
+    _journal(made, mirrored=promotion(made, "B") + 2, promoted=promotion(made, "B"))
+
+
+@mutation(PLANNED, must="truncation-accounting/cut-not-made")
+def cut_only_announced(made: Made, rng: Random) -> None:
+    """The mirror says that it cut B's log at its failover, and what was mirrored there is there still."""
+    log = made.log("B")
+    cut = log[len(log) // 4].offset
+    _journal(made, truncated=[[promotion(made, "B"), cut]])
+
+
+def _journal(made: Made, **changes: object) -> None:
+    """Changes what the mirror says of partition 0."""
+    rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
+    told = [{**row, **changes} if row["partition"] == 0 else row for row in rows]  # type: ignore[attr-defined]
+    event(made, "mirror-stopped", 0, partitions=told)
+
+
+@mutation({**FORCED, "lag": True}, must="failover/rpo-over-budget")
+def more_lost_than_allowed(made: Made, rng: Random) -> None:
+    """The failover cost records, and the scenario allows none."""
+    made.scenario = replace(made.scenario, budgets=Budgets(rpo_records=0))
+
+
+@mutation(MM2_FORCED, must="failover/rto-over-budget")
+def slower_than_allowed(made: Made, rng: Random) -> None:
+    """The first write after the failover took longer than the scenario allows."""
+    made.scenario = replace(made.scenario, budgets=Budgets(rto_seconds=0.001))

@@ -1,0 +1,169 @@
+"""Producer ids that collide, on a cluster, across a link and across two; sequence numbers; ids and acknowledgements that lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from harness.model.payload import PROCESS_SHIFT
+from tests.faithful.entries import WRAP, Entry
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import (
+    CHAIN,
+    FORCED,
+    PAIR,
+    V1,
+    NoPlace,
+    change_return,
+    data,
+    mapped,
+    mutation,
+    promised,
+    put,
+    returned,
+)
+
+COLLISION = "producer-id-uniqueness/producer-id-collision"
+SEQUENCES = "sequence-continuity/sequence-start sequence-continuity/sequence-repeat sequence-continuity/sequence-gap "
+MARKERS = "marker-pairing/marker-missing marker-pairing/stale-data sequence-continuity/epoch-regression "
+
+
+def _idempotent(made: Made, cluster: str = "B", *, least: int = 2) -> list[Entry]:
+    """The batches of one idempotent producer in a cluster's own era."""
+    mine = [e for e in data(made, cluster, native=True, state="plain") if e.pid >= 0]
+    found = [e for e in mine if e.pid == mine[0].pid]
+    if len(found) < least:
+        raise NoPlace(f"{cluster} has {len(found)} batches of an idempotent producer")
+    return found
+
+
+def _taken(made: Made, clusters: str, old: int, new: int) -> None:
+    """Every batch of one id has another."""
+    for cluster in clusters:
+        for partition in range(made.scenario.partitions):
+            made.change(cluster, partition, lambda log: [replace(e, pid=new) if e.pid == old else e for e in log])
+    made.operations = [replace(o, producer_id=new) if o.producer_id == old else o for o in made.operations]
+
+
+@mutation(FORCED, must=COLLISION, may=MARKERS)
+def id_of_a_mirrored_producer(made: Made, rng: Random) -> None:
+    """B handed out an id that had come over the link: what Redpanda's shadow links met."""
+    mirrored = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0)
+    _taken(made, "B", _idempotent(made)[0].pid, mirrored.pid)
+
+
+@mutation(FORCED, must=COLLISION, may=SEQUENCES + MARKERS)
+def id_of_another_producer(made: Made, rng: Random) -> None:
+    """Two of B's own producers, one of them transactional, have one id."""
+    other = next(e for e in data(made, "B", native=True) if e.transactional)
+    _taken(made, "B", _idempotent(made)[0].pid, other.pid)
+
+
+@mutation(CHAIN, must=COLLISION, may=MARKERS)
+def id_of_two_clusters_upstream(made: Made, rng: Random) -> None:
+    """A and B handed out one id, and both reached C."""
+    mirrored = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0)
+    _taken(made, "BC", _idempotent(made)[0].pid, mirrored.pid)
+
+
+@mutation(
+    FORCED,
+    must=f"ghost-ack/ghost-ack lost-write/lost-write {COLLISION}",
+    may="inconsistent-offset/inconsistent-offset read-committed-visibility/phantom-read unseen/unseen-write",
+)
+def taken_for_a_repeat(made: Made, rng: Random) -> None:
+    """B acknowledged a new producer's batch with the offset of a mirrored one of the same id, and appended nothing."""
+    mirrored = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0)
+    mine = _idempotent(made)
+    row = returned(made, mine[0].uids[0])
+    made.change("B", 0, lambda log: [e for e in log if e.offset not in {b.offset for b in mine}])
+    _taken(made, "B", mine[0].pid, mirrored.pid)
+    told = next(o for o in made.operations if (o.number, o.phase) == (row.number, "return"))
+    acks = tuple(replace(g, acks=((0, g.count, mirrored.offset),)) if g.partition == 0 else g for g in told.sends)
+    change_return(made, told, sends=acks)
+
+
+@mutation(FORCED, must="ghost-ack/ghost-ack", may="inconsistent-offset/inconsistent-offset unseen/unseen-write")
+def acknowledged_at_an_old_offset(made: Made, rng: Random) -> None:
+    """A client of B was told an offset at which another record is."""
+    batch = [e for e in data(made, "B", native=True, state="plain") if promised(made, e)][-1]
+    row = returned(made, batch.uids[0])
+    first = data(made, "B", native=True)[0].offset
+    sends = tuple(replace(g, acks=((0, 1, first), *_rest(g.acks))) if batch.uids[0] in _uids(g) else g for g in row.sends)
+    change_return(made, row, sends=sends)
+
+
+def _rest(acks: tuple[tuple[int, int, int], ...]) -> tuple[tuple[int, int, int], ...]:
+    (index, count, offset), *rest = acks
+    return (((index + 1, count - 1, offset + 1),) if count > 1 else ()) + tuple(rest)
+
+
+def _uids(group) -> range:
+    return range(group.first_uid, group.first_uid + group.count)
+
+
+@mutation(FORCED, must="ghost-ack/ghost-ack lost-write/lost-write", may="unseen/unseen-write")
+def acknowledged_beyond_the_end(made: Made, rng: Random) -> None:
+    """A client of B was told of a record, without a transaction, that is nowhere."""
+    row = [o for o in made.operations if (o.phase, o.kind, o.cluster, o.outcome) == ("return", "send", "B", "ok")][-1]
+    invoke = next(o for o in made.operations if (o.number, o.phase) == (row.number, "invoke"))
+    end = made.log("B")[-1].end
+    first = (row.process << PROCESS_SHIFT) + 5000
+    group = replace(row.sends[0], partition=0, first_uid=first, count=1, acks=())
+    change_return(made, invoke, sends=(*invoke.sends, group))
+    change_return(made, row, sends=(*row.sends, replace(group, acks=((0, 1, end + 3),))))
+
+
+@mutation(FORCED, must="sequence-continuity/sequence-gap")
+def sequence_gap(made: Made, rng: Random) -> None:
+    """From its second batch on, an idempotent producer of B's own is one sequence number ahead."""
+    later = {e.offset for e in _idempotent(made)[1:]}
+    made.change("B", 0, lambda log: [replace(e, sequence=e.sequence + 1) if e.offset in later else e for e in log])
+
+
+@mutation(FORCED, must="sequence-continuity/sequence-start")
+def sequence_starts_late(made: Made, rng: Random) -> None:
+    """All batches of an idempotent producer of B's own are three sequence numbers ahead."""
+    all_of = {e.offset for e in _idempotent(made)}
+    made.change("B", 0, lambda log: [replace(e, sequence=e.sequence + 3) if e.offset in all_of else e for e in log])
+
+
+@mutation(FORCED, must="sequence-continuity/sequence-repeat", may="sequence-continuity/sequence-gap")
+def sequence_repeated(made: Made, rng: Random) -> None:
+    """The second batch of an idempotent producer of B's own has the sequence number of the first."""
+    first, second = _idempotent(made)[:2]
+    made.change("B", 0, put(second, sequence=first.sequence))
+
+
+@mutation({**PAIR, **V1, "begun": 17, "steps": 90}, must="sequence-continuity/sequence-gap")
+def gap_at_the_wrap(made: Made, rng: Random) -> None:
+    """A producer that came to sequence number 2^31 - 1 went on with 1, and not with 0, on both clusters."""
+    for partition in range(2):
+        mine = [e for e in data(made, "A", partition, native=True) if e.pid >= 0]
+        high = {(e.pid, e.epoch) for e in mine if e.sequence >= WRAP // 2}
+        first = next((e for e in mine if (e.pid, e.epoch) in high and e.sequence < WRAP // 2), None)
+        if first is not None:
+            later = {e.offset for e in mine if e.offset >= first.offset and (e.pid, e.epoch) == (first.pid, first.epoch)}
+            for cluster in "AB":
+                how = [replace(e, sequence=e.sequence + 1) if e.offset in later else e for e in made.log(cluster, partition)]
+                made.change(cluster, partition, lambda _, how=how: list(how))
+            return
+    raise NoPlace("nobody's sequence wrapped")
+
+
+@mutation(PAIR, must="byte-equality/byte-divergence", may=COLLISION)
+def id_made_negative(made: Made, rng: Random) -> None:
+    """The mirror wrote a producer's batches under a negative id, and had not said so."""
+    pid = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0).pid
+    _mirrored_as(made, pid, -(pid + 2))
+
+
+@mutation(mapped(PAIR, producer_ids="complement"), must="byte-equality/byte-divergence", may=COLLISION)
+def id_not_mapped(made: Made, rng: Random) -> None:
+    """The mirror wrote one producer's batches under the id that it had on A, though it maps ids."""
+    pid = next(e for e in data(made, "A", native=True, state="plain") if e.pid >= 0).pid
+    _mirrored_as(made, 2**63 - 1 - pid - 1, pid)
+
+
+def _mirrored_as(made: Made, old: int, new: int) -> None:
+    made.change("B", 0, lambda log: [replace(e, pid=new) if e.pid == old else e for e in log])

@@ -1,0 +1,237 @@
+"""What readers got and should not have, did not get and should have, or got twice; and the offsets of their group."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from harness.model.history import GroupOffset, Poll
+from tests.faithful.clients import MS
+from tests.faithful.entries import Entry
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import (
+    FORCED,
+    PAIR,
+    PLANNED,
+    NoPlace,
+    change_poll,
+    change_return,
+    data,
+    forget,
+    got,
+    mutation,
+    polls,
+    promised,
+    promotion,
+    returned,
+    states,
+)
+
+SEEN = "inconsistent-offset/inconsistent-offset poll-continuity/internal-skip poll-continuity/poll-skip"
+
+
+def _read(made: Made, reader: str, *, least: int, newest: bool = False) -> Poll:
+    found = polls(made, reader, least=least)
+    return found[-1] if newest else found[0]
+
+
+def _shown(made: Made, reader: str, entry: Entry) -> None:
+    """A reader got a batch too, in the poll that passed it."""
+    wanted = [(uid, entry.offset_of(uid)) for uid in entry.uids]
+    for poll in polls(made, reader, least=0):
+        (position,) = [f.position for f in poll.fetched if f.partition == 0] or [-1]
+        if position >= entry.end:
+            change_poll(made, poll, sorted([*got(poll), *wanted], key=lambda pair: pair[1]))
+            return
+    raise NoPlace(f"{reader} never passed {entry.offset}")
+
+
+@mutation(PAIR, must="aborted-read/aborted-read read-committed-visibility/phantom-read", may="poll-continuity/poll-regression")
+def aborted_was_read(made: Made, rng: Random) -> None:
+    """A reader of committed records got a transaction whose abort was acknowledged."""
+    _shown(made, "B-committed", data(made, "B", native=False, state="aborted")[0])
+
+
+@mutation(PAIR, must="uncommitted-read/uncommitted-read")
+def read_before_the_commit(made: Made, rng: Random) -> None:
+    """A reader of committed records got one whose commit was asked for only later."""
+    told = states(made.log("A")).state
+    poll, uid = next(
+        (p, uid)
+        for p in polls(made, "follower")
+        for uid, offset in got(p)
+        if p.cluster == "A" and any(e.offset <= offset < e.end and told.get(e.offset) == "committed" for e in made.log("A"))
+    )
+    row = returned(made, uid)
+    change_return(made, row, ended_at=poll.returned + MS, time=poll.returned + 2 * MS, outcome="ok")
+
+
+@mutation(PAIR, must="read-committed-visibility/hidden-committed", may="poll-continuity unseen")
+def committed_was_hidden(made: Made, rng: Random) -> None:
+    """No reader of committed records on B got what is committed there, though they passed it."""
+    batch = next(e for e in data(made, "B", native=False)[2:-2] if promised(made, e))
+    for poll in list(made.polls):
+        if poll.cluster == "B" and poll.isolation == "read_committed":
+            change_poll(made, poll, [p for p in got(poll) if not batch.offset <= p[1] < batch.end])
+
+
+@mutation(
+    FORCED,
+    must="unseen/unseen-write",
+    may="read-committed-visibility/hidden-committed poll-continuity/poll-skip poll-continuity/internal-skip",
+)
+def never_seen(made: Made, rng: Random) -> None:
+    """Nobody got what was committed last on B, though readers say that they have read to the end."""
+    last = [e for e in data(made, "B", native=True) if promised(made, e)][-1]
+    forget(made, set(range(last.offset, last.end)), "B")
+
+
+@mutation(PAIR, must="poll-continuity/poll-skip")
+def poll_skipped(made: Made, rng: Random) -> None:
+    """A reader of everything did not get the first records of a poll."""
+    poll = polls(made, "A-uncommitted", least=2)[1]
+    change_poll(made, poll, got(poll)[1:])
+
+
+@mutation(PAIR, must="poll-continuity/poll-regression")
+def poll_went_back(made: Made, rng: Random) -> None:
+    """A reader of everything got the last record of a poll again in the next."""
+    before, after = polls(made, "A-uncommitted")[:2]
+    change_poll(made, after, [got(before)[-1], *got(after)])
+
+
+@mutation(PAIR, must="poll-continuity/internal-skip")
+def record_skipped_in_a_poll(made: Made, rng: Random) -> None:
+    """A reader of everything did not get a record from the middle of a poll."""
+    poll = _read(made, "A-uncommitted", least=3)
+    first, _, *rest = got(poll)
+    change_poll(made, poll, [first, *rest])
+
+
+@mutation(
+    PAIR,
+    must="poll-continuity/internal-regression",
+    may="poll-continuity/internal-skip poll-continuity/poll-skip poll-continuity/poll-regression",
+)
+def poll_out_of_order(made: Made, rng: Random) -> None:
+    """A reader of everything got two records of a poll in the wrong order."""
+    poll = _read(made, "A-uncommitted", least=3)
+    one, two, *rest = got(poll)
+    change_poll(made, poll, [two, one, *rest])
+
+
+@mutation(
+    PAIR,
+    must="read-committed-visibility/phantom-read inconsistent-offset/inconsistent-offset",
+    may="read-committed-visibility/hidden-committed unseen poll-continuity",
+)
+def read_what_is_not_there(made: Made, rng: Random) -> None:
+    """A reader of committed records got, at one offset, a record that no log has."""
+    poll = _read(made, "B-committed", least=1)
+    (_, offset), *rest = got(poll)
+    change_poll(made, poll, [((77 << 40) + 3, offset), *rest])
+
+
+@mutation(PAIR, must="inconsistent-offset/inconsistent-offset", may="poll-continuity")
+def readers_disagree(made: Made, rng: Random) -> None:
+    """Of two readers of one cluster one got another record at an offset than the other."""
+    poll = _read(made, "A-uncommitted", least=1)
+    (_, offset), *rest = got(poll)
+    change_poll(made, poll, [((77 << 40) + 3, offset), *rest])
+
+
+# A consumer group's offsets.
+
+
+def _first_on_b(made: Made) -> Poll:
+    return next(p for p in polls(made, "follower") if p.cluster == "B")
+
+
+@mutation(FORCED, must="group-offsets/group-skip", may="read-committed-visibility unseen poll-continuity group-offsets")
+def group_skipped(made: Made, rng: Random) -> None:
+    """The group began on B behind records that it had neither got nor committed on A."""
+    own = [p for p in made.polls if p.reader == "follower"]
+    before = {uid for p in own if p.cluster == "A" for uid, _ in got(p)}
+    edge = data(made, "B", native=False)[len(data(made, "B", native=False)) // 2].offset
+    for poll in own:
+        keep = [(u, o) for u, o in got(poll) if (o < edge if poll.cluster == "A" else o >= promotion(made, "B"))]
+        if got(poll) != keep:
+            change_poll(made, poll, keep)
+    made.polls = [
+        replace(p, fetched=tuple(replace(f, position=min(f.position, edge)) if f.partition == 0 else f for f in p.fetched))
+        if p.reader == "follower" and p.cluster == "A"
+        else p
+        for p in made.polls
+    ]
+    made.groups = [replace(g, offset=min(g.offset, edge)) if g.partition == 0 else g for g in made.groups]
+    assert before
+
+
+@mutation(PLANNED, must="group-offsets/group-replay", verdict="valid", may="poll-continuity/poll-regression")
+def group_replayed_a_little(made: Made, rng: Random) -> None:
+    """The group got again on B what it had committed on A shortly before: offset translation may step back."""
+    _replay(made)
+
+
+@mutation({**PLANNED, "steps": 600}, must="group-offsets/group-replay", may="poll-continuity group-offsets")
+def group_replayed_too_much(made: Made, rng: Random) -> None:
+    """The group got again on B more than 100 records that it had committed on A long before."""
+    early = min(p.returned for p in made.polls if p.reader == "follower" and p.kind == "commit")
+    own = [p for p in made.polls if p.reader == "follower" and p.kind == "commit" and p.cluster == "A"]
+    # All commits but the first lie in one instant, long before the failover: nothing explains a step back.
+    shift = 20_000 * MS
+    for poll in own:
+        made.polls[made.polls.index(poll)] = replace(poll, time=poll.time - shift, returned=poll.returned - shift)
+    made.groups = [g for g in made.groups if g.cluster != "B"] + [
+        GroupOffset(time=early, cluster="B", group="followers", topic=own[0].fetched[0].topic, partition=p, offset=_end(made, p))
+        for p in range(2)
+    ]
+    made.polls.append(replace(own[-1], time=own[-1].time + shift, returned=own[-1].returned + shift))
+    _replay(made)
+
+
+def _end(made: Made, partition: int) -> int:
+    return promotion(made, "B", partition)
+
+
+def _replay(made: Made) -> None:
+    """The group's first poll on B begins at the start of the log."""
+    poll = _first_on_b(made)
+    again = [
+        (uid, e.offset_of(uid))
+        for e in data(made, "B", native=False)
+        if states(made.log("B")).state[e.offset] in ("plain", "committed")
+        for uid in e.uids
+    ]
+    mine = got(poll)
+    change_poll(made, poll, [*[p for p in again if not mine or p[1] < mine[0][1]], *mine])
+
+
+def _synced(made: Made) -> list[GroupOffset]:
+    """What the mirror committed for the group on B before the failover."""
+    fault = next(e.time for e in made.events if e.kind == "fault-start")
+    return [g for g in made.groups if (g.cluster, g.partition) == ("B", 0) and g.time < fault and g.offset > 0]
+
+
+@mutation(PLANNED, must="group-offsets/checkpoint-regression")
+def checkpoint_went_back(made: Made, rng: Random) -> None:
+    """The offset that the mirror committed for the group on B went back."""
+    last = _synced(made)[-1]
+    made.groups[made.groups.index(last)] = replace(last, offset=_synced(made)[0].offset - 1)
+
+
+@mutation(PLANNED, must="group-offsets/checkpoint-beyond-end", may="group-offsets/checkpoint-ahead")
+def checkpoint_beyond_the_end(made: Made, rng: Random) -> None:
+    """The offset that the mirror committed for the group on B is above B's high watermark."""
+    last = _synced(made)[-1]
+    made.groups[made.groups.index(last)] = replace(last, offset=promotion(made, "B") + 50)
+
+
+@mutation(
+    PLANNED, must="group-offsets/checkpoint-ahead", may="group-offsets/checkpoint-regression group-offsets/checkpoint-beyond-end"
+)
+def checkpoint_ahead(made: Made, rng: Random) -> None:
+    """The offset that the mirror committed for the group on B is above records that it had not got."""
+    first = _synced(made)[0]
+    later = min(p.time for p in polls(made, "follower"))
+    made.groups[made.groups.index(first)] = replace(first, time=later - MS, offset=first.offset)

@@ -1,0 +1,223 @@
+"""Markers that are wrong, missing, early or too old; data that was fenced; and what transactions leave open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from tests.faithful.clients import SECOND
+from tests.faithful.entries import ABORT, COMMIT, Entry
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import (
+    FORCED,
+    MM2_PAIR,
+    PAIR,
+    V1,
+    V2,
+    NoPlace,
+    change_return,
+    data,
+    kept_out,
+    mutation,
+    promised,
+    put,
+    returned,
+    states,
+)
+
+HIDDEN = "read-committed-visibility/phantom-read torn-transaction/torn-transaction lost-write/lost-write aborted-read unseen"
+"""What else is true of an acknowledged commit, which readers got, when one of its partitions does not say COMMIT."""
+LSO = "last-stable-offset/lso-mismatch"
+MOVED = "marker-pairing ghost-ack inconsistent-offset send-order poll-continuity read-committed-visibility producer-id-uniqueness"
+"""What else is true where records have other offsets than they had."""
+
+
+def _marker(made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool | None = None) -> Entry:
+    """A marker in a cluster's own era that ends data whose client was told so; `going_on`: its producer id writes on (or not)."""
+    log = made.log(cluster)
+    told = states(log)
+    asked = "commit" if ends == COMMIT else "abort"
+    ending = {"committed": COMMIT, "aborted": ABORT}
+    found = []
+    for entry in data(made, cluster, native=True):
+        if ending.get(told.state[entry.offset]) != ends or any(r.uid < 0 for r in entry.records):
+            continue
+        row = returned(made, entry.uids[0]) if entry.uids else None
+        marker = next(e for e in log if e.offset == told.marker[entry.offset])
+        goes_on = any(e.pid == marker.pid and e.offset > marker.offset and e.ends is None for e in log)
+        if row and row.outcome == "ok" and row.ending == asked and going_on in (None, goes_on):
+            found.append(marker)
+    if not found:
+        raise NoPlace(f"{cluster} has no such marker")
+    return found[at]
+
+
+@mutation(FORCED, must="commit-aborted/commit-aborted", may=HIDDEN)
+def commit_became_abort(made: Made, rng: Random) -> None:
+    """A COMMIT marker of B's own is an ABORT in one partition, though the commit was acknowledged and read."""
+    made.change("B", 0, put(_marker(made, "B", COMMIT), ends=ABORT))
+
+
+@mutation(
+    FORCED,
+    must="commit-aborted/abort-committed",
+    may="torn-transaction/torn-transaction read-committed-visibility/hidden-committed poll-continuity unseen",
+)
+def abort_became_commit(made: Made, rng: Random) -> None:
+    """An ABORT marker of B's own is a COMMIT, though the abort was acknowledged."""
+    made.change("B", 0, put(_marker(made, "B", ABORT, at=0), ends=COMMIT))
+
+
+@mutation({**FORCED, **V1}, must="marker-pairing/marker-missing", may="commit-aborted " + HIDDEN + " " + LSO)
+def marker_lost_and_overrun(made: Made, rng: Random) -> None:
+    """A COMMIT marker of B's own is gone, and its producer went on in the same epoch: the next marker ends both."""
+    made.change("B", 0, kept_out(_marker(made, "B", COMMIT, at=0, going_on=True)))
+
+
+@mutation({**FORCED, **V2}, must="marker-pairing/marker-missing", may="commit-aborted " + HIDDEN + " " + LSO)
+def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
+    """A COMMIT marker of B's own is gone, and its producer went on in the next epoch, as transactions v2 do."""
+    made.change("B", 0, kept_out(_marker(made, "B", COMMIT, at=0, going_on=True)))
+
+
+@mutation(FORCED, must="commit-aborted/commit-unmarked", may=HIDDEN + " " + LSO)
+def last_marker_lost(made: Made, rng: Random) -> None:
+    """The last COMMIT marker of one of B's own producers is gone, and B lived on."""
+    made.change("B", 0, kept_out(_marker(made, "B", COMMIT, going_on=False)))
+
+
+@mutation(FORCED, must="last-stable-offset/hanging-transaction", may="commit-aborted/commit-unmarked " + HIDDEN + " " + LSO)
+def transaction_hangs(made: Made, rng: Random) -> None:
+    """A transaction of B's own has no marker, and the run went on for longer than its timeout."""
+    made.change("B", 0, kept_out(_marker(made, "B", COMMIT, going_on=False)))
+    made.ended += 100 * SECOND
+
+
+@mutation(
+    {**FORCED, "open_at_death": True},
+    must="last-stable-offset/hanging-transaction truncation-accounting/marker-not-appended",
+    may=LSO + " standby-isolation/standby-write",
+)
+def mirror_left_it_open(made: Made, rng: Random) -> None:
+    """The mirror says that it aborted what was open at the failover, and the marker is not there."""
+    made.change("B", 0, kept_out(_appended(made)))
+
+
+def _appended(made: Made) -> Entry:
+    """The marker that the mirror appended in partition 0."""
+    told = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
+    rows = [row for row in told if row["partition"] == 0]  # type: ignore[attr-defined]
+    offset = rows[0]["appended"][0][0]
+    return next(e for e in made.log("B") if e.offset == offset)
+
+
+@mutation(FORCED, must="commit-aborted/commit-unmarked", may=f"{HIDDEN} {LSO} {MOVED}")
+def marker_before_its_data(made: Made, rng: Random) -> None:
+    """The last COMMIT marker of one of B's own producers lies before the data that it ends."""
+    marker = _marker(made, "B", COMMIT, going_on=False)
+    log = made.log("B")
+    first = next(e for e in log if states(log).marker.get(e.offset) == marker.offset)
+    made.change("B", 0, lambda all_: _moved(all_, marker, first))
+
+
+def _moved(log: list[Entry], marker: Entry, first: Entry) -> list[Entry]:
+    """The marker where its data began, and everything up to where it was one offset later."""
+    kept = [e for e in log if e.offset < first.offset or e.offset > marker.offset]
+    later = [replace(e, offset=e.offset + 1) for e in log if first.offset <= e.offset < marker.offset]
+    return sorted([*kept, replace(marker, offset=first.offset), *later], key=lambda e: e.offset)
+
+
+@mutation({**FORCED, **V2}, must="marker-pairing/marker-epoch", may="marker-pairing/stale-data")
+def marker_of_an_older_epoch(made: Made, rng: Random) -> None:
+    """A COMMIT marker of B's own has an epoch below that of the data it ends."""
+    marker = _marker(made, "B", COMMIT)
+    made.change("B", 0, put(marker, epoch=marker.epoch - 2))
+
+
+@mutation(
+    {**FORCED, **V2, "steps": 90},
+    must="marker-pairing/stale-data",
+    may="sequence-continuity producer-id-uniqueness marker-pairing",
+)
+def fenced_producer_wrote(made: Made, rng: Random) -> None:
+    """Data of B's own has the epoch before that of the marker it follows."""
+    _fenced(made, 1)
+
+
+@mutation(
+    {**FORCED, **V2, "steps": 90},
+    must="sequence-continuity/epoch-regression marker-pairing/stale-data",
+    may="sequence-continuity producer-id-uniqueness marker-pairing",
+)
+def epoch_went_back(made: Made, rng: Random) -> None:
+    """Data of B's own has an epoch below that of its producer's data before it."""
+    _fenced(made, 2)
+
+
+def _fenced(made: Made, epochs: int) -> None:
+    """Data of one transaction gets an epoch so many below; the marker before it in the partition has the epoch it had."""
+    log, mine = made.log("B"), data(made, "B", native=True, state="committed")
+    for entry in mine:
+        before = [e for e in log if e.pid == entry.pid and e.offset < entry.offset and e.epoch <= entry.epoch]
+        earlier = [e for e in before if e.ends is None and e.epoch < entry.epoch]
+        markers = [e for e in before if e.ends is not None]
+        if entry.epoch >= epochs and earlier and markers and markers[-1].epoch == entry.epoch:
+            break
+    else:
+        raise NoPlace("no producer of B wrote in two epochs")
+    made.change(
+        "B",
+        0,
+        lambda all_: [
+            replace(e, epoch=e.epoch - epochs) if (e.pid, e.epoch, e.ends) == (entry.pid, entry.epoch, None) else e for e in all_
+        ],
+    )
+
+
+@mutation(MM2_PAIR, must="order-equality/mirrored-aborted aborted-read/aborted-read", may="send-order poll-continuity")
+def aborted_was_mirrored(made: Made, rng: Random) -> None:
+    """MirrorMaker 2 wrote what was aborted on A, and readers of committed records got it."""
+    aborted = data(made, "A", native=True, state="aborted")[0]
+    last = data(made, "B", native=False)[-1]
+    log = made.log("B")
+    entry = replace(
+        last,
+        offset=log[-1].end,
+        records=aborted.records,
+        span=aborted.span,
+        sequence=last.sequence + len(last.records),
+        leader_epoch=log[-1].leader_epoch,
+    )
+    made.change("B", 0, lambda all_: [*all_, entry])
+    _show(made, "B-committed", entry)
+
+
+def _show(made: Made, reader: str, entry: Entry) -> None:
+    """A reader got a batch in one more poll."""
+    at = max(i for i, p in enumerate(made.polls) if p.reader == reader and p.kind == "poll")
+    last = made.polls[at]
+    runs = tuple((uid, entry.offset_of(uid), 1) for uid in entry.uids)
+    fetched = tuple(
+        replace(f, runs=runs if f.partition == 0 else (), position=entry.end) for f in last.fetched if f.partition == 0
+    )
+    made.polls.insert(at + 1, replace(last, time=last.returned + 1, returned=last.returned + 1000, fetched=fetched))
+
+
+@mutation(PAIR, must="commit-aborted/commit-aborted lost-write/lost-write", may=HIDDEN, unknown="recording")
+def told_committed(made: Made, rng: Random) -> None:
+    """A client was told that its transaction is committed, and every partition on both clusters says ABORT."""
+    aborted = data(made, "A", native=True, state="aborted")[0]
+    for row in [o for o in made.operations if o.number == aborted.records[0].operation]:
+        change_return(made, row, ending="commit", outcome="ok" if row.phase == "return" else row.outcome)
+
+
+@mutation(FORCED, must="torn-transaction/torn-transaction", may="commit-aborted/commit-aborted " + HIDDEN)
+def torn_over_partitions(made: Made, rng: Random) -> None:
+    """A transaction of B's own over two partitions says COMMIT in one and ABORT in the other."""
+    other = {r.operation for e in data(made, "B", 1, native=True, state="committed") for r in e.records}
+    log = made.log("B")
+    batch = [e for e in data(made, "B", native=True, state="committed") if promised(made, e) and e.records[0].operation in other][
+        -1
+    ]
+    marker = next(e for e in log if e.offset == states(log).marker[batch.offset])
+    made.change("B", 0, put(marker, ends=ABORT))

@@ -1,0 +1,130 @@
+"""Runs that prove nothing, whose verdict has to be unknown; and what looks wrong and is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import FORCED, PAIR, change_return, drop_events, event, mutation, states
+
+
+@mutation(PAIR, unknown="recording lost-write", verdict="unknown")
+def no_operations(made: Made, rng: Random) -> None:
+    """Nobody wrote down what clients did."""
+    made.operations = []
+
+
+@mutation(PAIR, unknown="recording read-committed-visibility", verdict="unknown")
+def no_polls(made: Made, rng: Random) -> None:
+    """Nobody wrote down what readers got."""
+    made.polls = []
+
+
+@mutation(PAIR, unknown="last-stable-offset", verdict="unknown")
+def no_samples(made: Made, rng: Random) -> None:
+    """Nobody sampled any bounds."""
+    made.marks = []
+
+
+@mutation(FORCED, unknown="group-offsets", verdict="unknown")
+def no_group_offsets(made: Made, rng: Random) -> None:
+    """Nobody sampled the group's offsets, though it failed over."""
+    made.groups = []
+
+
+@mutation(PAIR, unknown="recording byte-equality", verdict="unknown")
+def no_capture_of_the_mirror(made: Made, rng: Random) -> None:
+    """B's logs were not captured."""
+    made.logs = {place: captured for place, captured in made.logs.items() if place.cluster != "B"}
+    drop_events(made, lambda e: e.kind == "captured" and e.subject == "B")
+
+
+@mutation(PAIR, unknown="recording byte-equality", verdict="unknown")
+def empty_logs(made: Made, rng: Random) -> None:
+    """Every captured log is empty, and no client was promised anything."""
+    for place in made.logs:
+        made.rewrite(place, lambda log: [])
+    made.operations, made.polls, made.marks, made.groups = [], [], [], []
+
+
+@mutation({**PAIR, "flap": True}, unknown="fault-bite", verdict="unknown")
+def fault_did_not_bite(made: Made, rng: Random) -> None:
+    """A fault had no effect that anybody could measure."""
+    event(made, "fault-bite", bit=False)
+
+
+@mutation({**PAIR, "flap": True}, unknown="fault-bite", verdict="unknown")
+def fault_not_measured(made: Made, rng: Random) -> None:
+    """Nobody measured whether a fault bit."""
+    drop_events(made, lambda e: e.kind == "fault-bite")
+
+
+@mutation(FORCED, may="byte-equality record-equality", unknown="recording failover", verdict="unknown")
+def promotion_not_recorded(made: Made, rng: Random) -> None:
+    """Of a failover nobody wrote down from which offset on B's log is its own."""
+    drop_events(made, lambda e: e.kind == "promotion")
+
+
+@mutation(PAIR, unknown="recording", verdict="unknown")
+def run_did_not_end(made: Made, rng: Random):
+    """The harness was killed: run.json still says that it runs."""
+
+    def running(root: Path) -> None:
+        path = root / "run.json"
+        path.write_text(path.read_text().replace('"finished"', '"running"'))
+
+    return running
+
+
+@mutation(PAIR, unknown="recording", verdict="unknown")
+def row_torn(made: Made, rng: Random):
+    """The last row of the operations is torn."""
+
+    def tear(root: Path) -> None:
+        path = root / "operations" / "clients.jsonl"
+        path.write_bytes(path.read_bytes()[:-9])
+
+    return tear
+
+
+@mutation(FORCED, verdict="valid")
+def clocks_apart(made: Made, rng: Random) -> None:
+    """Clients stamp records with a clock that is two hours behind: timestamps are theirs, and prove nothing."""
+    _skew(made, -2 * 3600 * 1000)
+
+
+@mutation(FORCED, verdict="valid")
+def clocks_ahead(made: Made, rng: Random) -> None:
+    """Clients stamp records with a clock that is two hours ahead."""
+    _skew(made, 2 * 3600 * 1000)
+
+
+@mutation({**FORCED, "open_at_end": True}, verdict="valid")
+def clocks_apart_and_open(made: Made, rng: Random) -> None:
+    """A transaction is open when the run ends, of a client whose clock is two hours behind: it has not hung for two hours."""
+    assert any(entry.transactional and states(made.log("B")).state.get(entry.offset) == "open" for entry in made.log("B"))
+    _skew(made, -2 * 3600 * 1000)
+
+
+def _skew(made: Made, milliseconds: int) -> None:
+    for place in made.logs:
+        made.rewrite(
+            place,
+            lambda log: [
+                replace(
+                    e,
+                    timestamp=e.timestamp + milliseconds,
+                    records=tuple(r._replace(timestamp=r.timestamp + milliseconds) for r in e.records),
+                )
+                for e in log
+            ],
+        )
+
+
+@mutation(FORCED, verdict="valid")
+def outcome_unknown(made: Made, rng: Random) -> None:
+    """Clients of B were never told what became of their transactions."""
+    for row in [o for o in made.operations if o.phase == "return" and o.cluster == "B" and o.ending == "commit"][1:]:
+        change_return(made, row, outcome="info")
