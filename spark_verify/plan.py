@@ -305,6 +305,7 @@ def _stops(event: Event) -> Iterator[tuple[Key, Stop]]:
                 promoted=int(row["promoted"]),
                 truncated=tuple((int(end), int(offset)) for end, offset in row.get("truncated", ())),
                 appended=tuple((int(offset), str(what)) for offset, what in row.get("appended", ())),
+                epochs=tuple((int(epoch), int(start)) for epoch, start in row.get("epochs", ())),
             ),
         )
 

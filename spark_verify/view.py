@@ -92,7 +92,8 @@ def no_parts() -> Parts:
 class Replica:
     """One captured log. `end` is the offset after the last batch in the bytes; records are decoded only when `canonical`.
 
-    `parts` are the records of those batches that another replica of its cluster has with other bytes (`spark_verify.disputes`).
+    `parts` are the records of those batches that another replica of its cluster, or the other end of a mirror that keeps bytes, has
+    with other bytes (`spark_verify.disputes`).
     `moment` is the capture's name and `captured` when it was done (0: nobody wrote that down).
     """
 
@@ -143,7 +144,8 @@ class Truncation:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """What a mirror says of its own end in a partition: the offset after the last mirrored one, what it did then, where
-    the destination's clients may begin. `truncated` are (end, cut at), `appended` (offset, what).
+    the destination's clients may begin. `truncated` are (end, cut at), `appended` (offset, what), `epochs` the leader epochs of
+    the mirrored log (epoch, first offset), both rising.
     """
 
     link: str
@@ -153,6 +155,7 @@ class Stop:
     promoted: int
     truncated: Sequence[tuple[int, int]]
     appended: Sequence[tuple[int, str]]
+    epochs: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +164,8 @@ class Send:
 
     `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for. `offsets[i]` is the
     acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where
-    the client was told for certain that it was not written. Where it was made from other records, `inputs[i]` is the offset of the
-    one that record i was made from, in the partition (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]`
+    the client was told for certain that it was not written. Where it was made from other records, `inputs[i]` is the offset of
+    the one that record i was made from, in the partition (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]`
     its payload id, and `position` what was to be committed for `group` in the same transaction.
     """
 

@@ -23,8 +23,8 @@ PollKind = Literal["poll", "assign", "revoke", "commit", "drained", "error"]
 class Fetched:
     """What one poll returned of one partition: runs (uid, offset, how many), both rising by one; and the position after it.
 
-    Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is the committed offset. Where it is
-    what records were made from (`SendGroup.made_from`), `position` is the group offset that is committed with them.
+    Records that are not ours have uid -1 and runs of one. In a row of kind commit, `position` is the committed offset. Where it
+    is what records were made from (`SendGroup.made_from`), `position` is the group offset that is committed with them.
     """
 
     topic: str
@@ -136,7 +136,7 @@ class Event:
     fault-end        target          {id}
     proxy-rebuilt    link            {reason}
     mirror-started   link            {mirror, options, seconds}
-    mirror-stopped   link            {drained: bool}
+    mirror-stopped   link            {drained: bool}    of one that keeps a journal also partitions: [..], topics: {name: ids}
     mirror-crashed   link            {by: SIGKILL|itself}
     broker-died      broker          {by: itself}    no fault has ended it
     failover         link            {kind: planned|forced, fault_time, open_transactions}

@@ -8,7 +8,8 @@ before has lost already, and counts (`failover`). A planned one leaves nothing.
 A failover ends open transactions: between the last mirrored offset and the promoted one lie the markers that the mirror wrote
 down, at the offsets that it wrote down, and nothing else; or the log was cut, and then the cuts that it wrote down lead from the
 one to the other. Where a mirror says that it cut a log, at a failover or because its source was cut, a batch begins there, in
-a later leader epoch than all before it (KIP-101: else an epoch and an offset name two batches).
+a later leader epoch than all before it (KIP-101: else an epoch and an offset name two batches). What was mirrored has the leader
+epochs that the mirror wrote down, the last one among them: a failback by epoch rests on that.
 """
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ def _ended(replica: Replica, stop: Stop, promotion: Promotion, life: int) -> Ite
         evidence = about | {"truncated": [list(one) for one in stop.truncated], "appended": [list(one) for one in stop.appended]}
         yield Found(kind="promotion-unaccounted", cluster=stop.cluster, offset=stop.promoted, evidence=evidence)
     yield from _uncut(replica, stop, about)
+    yield from _other_epochs(replica, stop, about)
 
 
 def _adds_up(stop: Stop) -> bool:
@@ -182,6 +184,22 @@ def _uncut(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterato
             holds = {"base": int(batches.base_offset[row]), "leader_epoch": int(batches.leader_epoch[row])}
             evidence = {**about, "end": end, "cut": at, "before": newest, "holds": holds}
             yield Found(kind="cut-not-made", cluster=stop.cluster, offset=at, evidence=evidence)
+
+
+def _other_epochs(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:
+    """The first mirrored batch whose leader epoch is not the one that the mirror wrote down, up to the last one mirrored."""
+    batches = replica.batches
+    starts = np.array([start for _, start in stop.epochs], np.int64)
+    rows = np.flatnonzero(batches.base_offset < min(stop.mirrored, stop.promoted))
+    if not len(starts) or not len(rows):
+        return
+    place = np.searchsorted(starts, batches.base_offset[rows], side="right") - 1
+    said = np.array([epoch for epoch, _ in stop.epochs], np.int64)[np.maximum(place, 0)]
+    wrong = np.flatnonzero((place >= 0) & (said != batches.leader_epoch[rows]))
+    if len(wrong):
+        row = int(rows[wrong[0]])
+        evidence = {**about, "said": int(said[wrong[0]]), "leader_epoch": int(batches.leader_epoch[row]), "batches": len(wrong)}
+        yield Found(kind="epoch-mismatch", cluster=stop.cluster, offset=int(batches.base_offset[row]), evidence=evidence)
 
 
 def _is(batches: Batches, row: int, what: str) -> bool:
@@ -264,6 +282,12 @@ CHECK = Check(
             name="promotion-unaccounted",
             meaning="The cuts and markers that a mirror wrote down do not lead from its last mirrored offset to the promoted.",
             smallest="the mirror says mirrored 2, promoted 1, and of no cut: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="epoch-mismatch",
+            meaning="A mirrored batch has another leader epoch than the mirror wrote down for its offset.",
+            smallest="the mirror of A->B says epoch 3 from offset 0 on, B's batch at offset 0 has epoch 0: at offset 0.",
             despite_torn=True,
         ),
         AnomalyKind(

@@ -66,6 +66,17 @@ class Notes:
     partitions: dict[str, dict[int, PartitionNote]] = field(default_factory=dict)
     top_producer: int = -1
 
+    def told(self) -> dict[str, object]:
+        """What a run's record keeps of it: all of each partition, and each topic's ids."""
+        return {
+            "partitions": [
+                {"topic": topic, "partition": number, **msgspec.to_builtins(note)}
+                for topic, partitions in self.partitions.items()
+                for number, note in sorted(partitions.items())
+            ],
+            "topics": {name: {"source": one.source_id, "destination": one.destination_id} for name, one in self.topics.items()},
+        }
+
 
 def read_notes(path: Path) -> Notes | None:
     """Another shadow's journal, as it is now; None while there is none that can be read."""

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -305,13 +304,9 @@ class ShadowMirror:
         else:
             self.resume()
             self._fail_over()
-        self._tell_given_up({name: topic.given_up for name, topic in self.notes().topics.items() if topic.given_up})
-        details = [
-            {"topic": topic, "partition": number, **msgspec.to_builtins(note)}
-            for topic, partitions in self.notes().partitions.items()
-            for number, note in sorted(partitions.items())
-        ]
-        self._recorder.event("mirror-stopped", self.link.name, drained=drained, partitions=details)
+        notes = self.notes()
+        self._tell_given_up({name: topic.given_up for name, topic in notes.topics.items() if topic.given_up})
+        self._recorder.event("mirror-stopped", self.link.name, drained=drained, **notes.told())
 
     def _fail_over(self) -> None:
         self._spawn()

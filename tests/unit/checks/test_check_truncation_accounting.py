@@ -11,9 +11,18 @@ from spark_verify.view import Stop
 NAME = "truncation-accounting"
 
 
-def stop(mirrored, at, *appended, truncated=()):
+def stop(mirrored, at, *appended, truncated=(), epochs=()):
     return Stop(
-        link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=at, truncated=truncated, appended=appended
+        link="A->B", cluster="B", time=500 * SECOND, mirrored=mirrored, promoted=at, truncated=truncated, appended=appended,
+        epochs=epochs,
+    )  # fmt: skip
+
+
+def in_epochs(*epochs):
+    """B has mirrored 1 2 in epoch 0 and 3 in epoch 2, and says that it did so in these; what comes behind is its own."""
+    b = Log("B").data(1).data(2).data(3, leader_epoch=2).data(9, leader_epoch=7)
+    return view(
+        [Log("A").data(1).data(2).data(3), b], mirror_kind="shadow", promotions=[promoted(3)], stops=[stop(3, 3, epochs=epochs)]
     )  # fmt: skip
 
 
@@ -74,6 +83,7 @@ ACCEPTED = {
         shortened(mirrored=1, appended=[(1, "ABORT of producer 7, epoch 0")], log=Log("B").txn(1, pid=7, end="abort")),
         {"B/native": 2},
     ),
+    "leader epochs as they were written down": (in_epochs((0, 0), (2, 2)), {"B/native": 1}),
     "a mirror that was never failed over": (view([Log("A"), Log("B")], mirror_kind="shadow", stops=[stop(-1, -1)]), {}),
 }  # fmt: skip
 REJECTS = {
@@ -90,6 +100,7 @@ REJECTS = {
         cluster="B", offset=1,
     ),
     "marker-unannounced": Rejected(view=ended(stop(1, 2)), cluster="B", offset=1),
+    "epoch-mismatch": Rejected(view=in_epochs((0, 0), (3, 2)), cluster="B", offset=2),
     "promotion-unaccounted": Rejected(view=shortened(), cluster="B", offset=1),
     "cut-not-made": Rejected(view=shortened((3, 1), log=Log("B").data(1).data(2).data(3)), cluster="B", offset=1),
     "promotion-mismatch": Rejected(view=ended(stop(1, 2, SAID), offset=0), cluster="B", offset=0),
