@@ -1,26 +1,73 @@
-"""A pair ready in containers against the same pair as child processes, as a ratio from one run.
+"""Pairs ready in containers, against child processes and against the naive image, as ratios from one run.
 
-Measured: from `deploy` to a deployment whose clusters are whole and whose links are proven (`A->B`, one broker each), and how
-long its end takes. Rounds are interleaved, so that what else the machine does hits both; medians are compared. Jars, images,
-templates and class archives are warm.
+Measured: from `deploy` to a deployment whose clusters are whole and whose links are proven (`A->B`, with one broker each, and
+with three), and how long its end takes. The naive image is what one writes first: each broker formats its log directory by a JVM
+of its own, and no class archive spares brokers loading their classes. Rounds are interleaved, so that what else the machine does
+hits all; medians are compared. Jars, images, templates and class archives are warm.
 
-    python benchmarks/runtimes.py [rounds] [brokers]      target: at most 2 times the process runtime
+    python benchmarks/runtimes.py [rounds] [brokers …]      target: at most 2 times the process runtime, and less than naive
 """
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+from harness.model.protocols import Deployment, Recorder
+from harness.model.side_by_side import side_by_side
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.model.wait import until
 from harness.rundir import EventLog
 from harness.runtimes import cleanup, runtime
+from harness.runtimes.docker.cluster import container_service
+from harness.runtimes.docker.deployment import DockerDeployment
+from harness.runtimes.kraft.broker import KraftBroker
+from harness.runtimes.kraft.cluster import KraftCluster
+from harness.runtimes.kraft.deployment import started
+from harness.runtimes.kraft.installation import Installation
 
 TARGET = 2.0
-ORDER = ("process", "docker")
+ORDER = ("process", "docker", "naive")
+
+
+class NaiveDeployment(DockerDeployment):
+    """Containers as one would write them first."""
+
+    def _install(self, asked: str) -> Installation:
+        return replace(super()._install(asked), archives=None)
+
+    def _launch(self) -> None:
+        side_by_side(self._first_formatted(c, b) for c in self.clusters.values() for b in c.brokers.values())
+        super()._launch()
+
+    def _first_formatted(self, cluster: KraftCluster, broker: KraftBroker) -> Callable[[], None]:
+        def make() -> None:
+            shutil.rmtree(broker.log_dir)
+            place = broker.log_dir.parent
+            service = container_service(
+                f"format-{cluster.name}-{broker.id}",
+                cluster.installation,
+                self._ground,
+                main="kafka.tools.StorageTool",
+                folder=place / "format",
+                files={},
+                arguments=["format", "-t", cluster.id, "-c", str(place / "server.properties")],
+                folders={place: True},
+            )
+            service.start()
+            until(lambda: not service.alive, within=120, what=f"{broker.name} to be formatted", every=0.01)
+
+        return make
+
+
+def naive(topology: Topology, *, folder: Path, recorder: Recorder) -> Deployment:
+    return started(NaiveDeployment(topology, folder=folder, recorder=recorder))
 
 
 def one(name: str, brokers: int, folder: Path) -> tuple[float, float]:
@@ -29,33 +76,42 @@ def one(name: str, brokers: int, folder: Path) -> tuple[float, float]:
         clusters=(ClusterSpec(name="A", brokers=brokers), ClusterSpec(name="B", brokers=brokers)),
         links=(LinkSpec(source="A", destination="B"),),
     )
+    deploy = naive if name == "naive" else runtime(name)
     folder.mkdir()
     with closing(EventLog(folder / "events.jsonl")) as events:
         began = time.perf_counter()
-        deployment = runtime(name)(topology, folder=folder, recorder=events)
+        deployment = deploy(topology, folder=folder, recorder=events)
         ready = time.perf_counter()
         deployment.close()
         return ready - began, time.perf_counter() - ready
 
 
-def main(rounds: int, brokers: int) -> int:
-    """Prints the medians and their ratio; 1 when the target is missed."""
+def compare(rounds: int, brokers: int, folder: Path) -> bool:
+    """Prints the medians and their ratios; whether the target is met."""
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in ORDER}
-    with cleanup.temporary_folder() as folder:
-        for number in range(-1, rounds):  # the first, which warms what is cold, does not count
-            for name in ORDER:
-                seconds = one(name, brokers, folder / f"{name}{number}")
-                if number >= 0:
-                    taken[name].append(seconds)
+    for number in range(-1, rounds):  # the first, which warms what is cold, does not count
+        for name in ORDER:
+            seconds = one(name, brokers, folder / f"{name}{brokers}-{number}")
+            if number >= 0:
+                taken[name].append(seconds)
     ready = {name: statistics.median(up for up, _ in taken[name]) for name in ORDER}
     gone = {name: statistics.median(down for _, down in taken[name]) for name in ORDER}
+    print(f"pairs of {brokers} broker{'s' * (brokers > 1)} each, {rounds} rounds")
     for name in ORDER:
-        print(f"{name:8} ready {ready[name]:6.2f} s   gone {gone[name]:5.2f} s   ({rounds} rounds, {brokers} brokers each)")
+        print(f"  {name:8} ready {ready[name]:6.2f} s   gone {gone[name]:5.2f} s")
     ratio = ready["docker"] / ready["process"]
-    print(f"ready, docker to process: {ratio:.2f} (target: at most {TARGET:g})")
-    return int(ratio > TARGET)
+    print(f"  ready, docker to process: {ratio:.2f} (target: at most {TARGET:g})")
+    print(f"  ready, naive to docker:   {ready['naive'] / ready['docker']:.2f} (target: more than 1)")
+    return ratio <= TARGET and ready["docker"] < ready["naive"]
+
+
+def main(rounds: int, sizes: list[int]) -> int:
+    """1 when a target is missed."""
+    with cleanup.temporary_folder() as folder:
+        met = [compare(rounds, brokers, folder) for brokers in sizes]
+    return int(not all(met))
 
 
 if __name__ == "__main__":
     given = [int(text) for text in sys.argv[1:]]
-    sys.exit(main(*(given + [3, 1][len(given) :])))
+    sys.exit(main(given[0] if given else 3, given[1:] or [1, 3]))

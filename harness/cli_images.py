@@ -42,10 +42,11 @@ def images() -> None:
 def build(asked: Sequence[str], base: str | None) -> int:
     """Builds the image of each Kafka that has none yet, and tries it in containers. Runs do both by themselves."""
     from harness.runtimes.distribution.kafka import kafka
-    from harness.runtimes.docker import python_image
+    from harness.runtimes.docker import proxy_image, python_image
     from harness.runtimes.docker.image import ready
     from harness.runtimes.docker.installation import install
 
+    click.echo(proxy_image.ready(build=True))
     click.echo(f"{python_image.ready()} with the packages of linkflap's own programs")
     for one in asked:
         image = ready(kafka(one), base)
@@ -61,12 +62,12 @@ def build(asked: Sequence[str], base: str | None) -> int:
 @_base
 def check(asked: Sequence[str], base: str | None) -> int:
     """Tells which images are there; builds and fetches none. Exit code 255 when one is missing."""
-    from harness.runtimes.docker.image import there
+    from harness.runtimes.docker.image import built, there
 
     missing = False
     for one in asked:
-        image = there(one, base)
+        made = built(one, base) if base else None
+        image = made.tag if made else None if base else there(one)
         missing |= image is None
-        mend = f"Kafka {one} has no image yet; make it: linkflap images build --kafka {one}"
-        click.echo(f"{image.tag} with Java {image.java}" if image else mend)
+        click.echo(image or f"Kafka {one} has no image yet; make it: linkflap images build --kafka {one}")
     return FAILED if missing else 0

@@ -1,11 +1,15 @@
 """What is the docker runtime's own: images, whose containers are whose, what is left when the harness dies, what it says."""
 
 import contextlib
+import hashlib
+import io
 import json
 import os
+import platform
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 
 import psutil
@@ -14,11 +18,11 @@ import pytest
 from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.topology import DEFAULT_KAFKA, ClusterSpec
 from harness.model.wait import until
-from harness.runtimes import cleanup, ledger, runtime
+from harness.runtimes import cleanup, ledger, mounts, runtime
 from harness.runtimes.distribution.kafka import kafka
 from harness.runtimes.leases import Lease
-from tests.command_line import ledger_of_its_own
-from tests.on_runtimes import Events, skip_without, topology
+from tests.command_line import environment, ledger_of_its_own, linkflap
+from tests.on_runtimes import Events, create, produce, skip_without, topology
 
 pytestmark = pytest.mark.integration
 
@@ -168,14 +172,107 @@ def test_a_container_that_somebody_removed_is_a_dead_broker(engine, tmp_path):
             broker.start()
 
 
-def test_no_engine_is_one_sentence():
-    """In a process of its own: this one has a client already."""
-    program = "from harness.runtimes.docker import engine; engine.client()"
-    environment = {**os.environ, "DOCKER_HOST": "tcp://127.0.0.1:1"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("harness.model.errors.SetupError: no Docker engine answers")
-    assert "--runtime process needs none" in last
+@pytest.mark.parametrize(
+    ("host", "topology", "said"),
+    [
+        ("tcp://127.0.0.1:1", "A->B", "no Docker engine answers (Connection refused)"),
+        ("tcp://engine.example:2375", "A->B", "the Docker engine at tcp://engine.example:2375 is another machine's"),
+        ("", 'A@"127.0.0.1:1/kafka:4.3.1"->B', "could not pull 127.0.0.1:1/kafka:4.3.1"),
+    ],
+)
+def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(tmp_path, host, topology, said):
+    if not host:
+        skip_without("docker")
+    env = environment(tmp_path / "ledger", **({"DOCKER_HOST": host} if host else {}))
+    done = linkflap("run", "baseline", "--runtime", "docker", "--topology", topology, "--out", "run", env=env, cwd=tmp_path)
+    assert done.returncode == 255
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("linkflap: ")]
+    assert said in sentence
+    assert not (tmp_path / "run").exists(), "nothing ran, and the same command can be given again"
+
+
+def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path, engine):
+    full = tmp_path / "full"
+    full.mkdir()
+    try:
+        mounts.mount(full, size=1 << 17)
+    except OSError as error:
+        pytest.skip(f"no small disk can be made here: {error}")
+    try:
+        env = environment(tmp_path / "ledger")
+        done = linkflap("run", "baseline", "--runtime", "docker", "--out", str(full / "run"), env=env, cwd=tmp_path)
+    finally:
+        mounts.unmount(full)
+    assert done.returncode in (254, 255)
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def laid_out_as_released(engine, name: str, *lines: str) -> None:
+    """An image as others make them: with an entry point, a user and volumes of its own."""
+    from harness.runtimes.docker import image
+
+    recipe = "\n".join(
+        [f"FROM {image.ready(kafka(DEFAULT_KAFKA)).tag}", *lines, 'ENTRYPOINT ["/none"]', 'VOLUME ["/var/lib/kafka/data"]']
+    )
+    engine.images.build(fileobj=io.BytesIO(recipe.encode()), tag=name, rm=True)
+
+
+@pytest.mark.nightly
+def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine, tmp_path):
+    name = f"linkflap-test/kafka:of-{os.getpid()}"
+    laid_out_as_released(engine, name, "USER 1000")
+    try:
+        before = volumes(engine)
+        asked = topology(ClusterSpec(name="A", kafka=name), ClusterSpec(name="B"), links=("A->B",))
+        with runtime("docker")(asked, folder=tmp_path, recorder=Events()) as deployment:
+            assert {cluster.kafka for cluster in deployment.clusters.values()} == {DEFAULT_KAFKA}
+            create(deployment.clusters["A"], "mine")
+            assert produce(deployment.links["A->B"].bootstrap, "mine", b"x") == 0
+        assert volumes(engine) == before
+    finally:
+        engine.images.remove(name, force=True)
+
+
+def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine):
+    from harness.runtimes.docker import foreign
+
+    plain, other = f"linkflap-test/none:{os.getpid()}", f"linkflap-test/other:{os.getpid()}"
+    load_for(engine, other, architecture="arm64" if platform.machine() == "x86_64" else "amd64")
+    load_for(engine, plain, architecture={"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()))
+    try:
+        with pytest.raises(SetupError, match=f"image {other} is for .* and the Docker engine is .*; name one that is for"):
+            foreign.take(other)
+        with pytest.raises(SetupError, match=f"could not run java in {plain}"):
+            foreign.take(plain)
+    finally:
+        for name in (plain, other):
+            engine.images.remove(name, force=True)
+
+
+def load_for(engine, name: str, *, architecture: str) -> None:
+    """An empty image for some kind of machine, as `docker save` writes them."""
+    layer = io.BytesIO()
+    tarfile.open(fileobj=layer, mode="w").close()
+    digest = hashlib.sha256(layer.getvalue()).hexdigest()
+    config = {
+        "architecture": architecture,
+        "os": "linux",
+        "config": {},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+    saved = io.BytesIO()
+    with tarfile.open(fileobj=saved, mode="w") as tar:
+        for path, content in (
+            ("config.json", json.dumps(config).encode()),
+            ("layer.tar", layer.getvalue()),
+            ("manifest.json", json.dumps(manifest).encode()),
+        ):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+    engine.images.load(saved.getvalue())
 
 
 def test_a_base_that_cannot_be_pulled_is_named_with_the_mend(engine):
@@ -187,9 +284,6 @@ def test_a_base_that_cannot_be_pulled_is_named_with_the_mend(engine):
 
 def test_a_base_without_a_java_is_refused(engine):
     """The base is whatever the user names: it is asked before anything is built on it."""
-    import io
-    import tarfile
-
     from harness.runtimes.docker import image
 
     empty = io.BytesIO()
@@ -290,17 +384,3 @@ def test_twenty_starts_in_a_row(engine, tmp_path):
             deployment.clusters["A"].brokers[1].kill()
             deployment.clusters["A"].brokers[1].start()
     assert of(engine, ledger.own().owner) == []
-
-
-@pytest.mark.nightly
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-@pytest.mark.usefixtures("engine")
-class TestTheMainJob:
-    @pytest.mark.linkflap(scenario="link-flap", runtime="docker", seed=1279)
-    def test_with_the_shadow(self, linkflap_run):
-        assert linkflap_run.verdict == "valid", linkflap_run.why
-
-    @pytest.mark.linkflap(scenario="link-flap", runtime="docker", mirror="mm2", seed=1279)
-    def test_with_mirrormaker(self, linkflap_run):
-        assert linkflap_run.verdict == "valid", linkflap_run.why

@@ -58,13 +58,14 @@ class Container:
         ).with_kwargs(
             network=ground.name,
             networking_config={ground.name: EndpointConfig(_API_VERSION, ipv4_address=address, aliases=[name])},
+            entrypoint=[command[0]],  # whatever the image's own is
             hostname=name,
             labels=ground.labels,
             user=ground.user,
             working_dir=str(output.parent),
             log_config=_LOG,
         )
-        self._container.with_command(list(command))
+        self._container.with_command(list(command[1:]))
         ports = cast("dict[str, Any]", self._container.ports)  # the package's own with_bind_ports takes no address of the host
         ports.update({f"{port}/tcp": ("127.0.0.1", port) for port in published})
         for folder, writable in folders.items():

@@ -17,7 +17,7 @@ from harness.model.side_by_side import side_by_side
 from harness.model.topology import ClusterSpec, Topology
 from harness.runtimes import probe
 from harness.runtimes.distribution import kafka
-from harness.runtimes.docker import image
+from harness.runtimes.docker import foreign, proxy_image
 from harness.runtimes.docker.cluster import ContainerCluster, container_service
 from harness.runtimes.docker.container import Container
 from harness.runtimes.docker.ground import Ground, lay
@@ -38,7 +38,8 @@ _FIRST_PATH_PORT: Final = 9200
 def check(topology: Topology) -> None:
     """Raises InputError for a Kafka that there is not; fetches nothing and asks no engine."""
     for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
-        kafka.look_for(asked)
+        if not foreign.is_reference(asked):
+            kafka.look_for(asked)
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> DockerDeployment:
@@ -55,6 +56,7 @@ class DockerDeployment(KraftDeployment):
     def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
         super().__init__(topology, folder=folder.absolute(), recorder=recorder)
         self._laid: Ground | None = None
+        self._proxies = ""
         self._published: dict[str, str] = {}
         """What this machine's clients are told -> where that is on the deployment's network."""
 
@@ -70,6 +72,7 @@ class DockerDeployment(KraftDeployment):
         )
 
     def _begin_ground(self) -> None:
+        self._proxies = proxy_image.ready()
         self._laid = lay()
 
     def _end_ground(self) -> None:
@@ -106,7 +109,7 @@ class DockerDeployment(KraftDeployment):
             folder = self._folder / spec.name / listener.lower()
             api = next(ports)
             published = [api, *(port for port, _ in proxies[path].values())]
-            server = self._server(f"{spec.name}-{listener}", installation, servers[path], published, folder / "toxiproxy.log")
+            server = self._server(f"{spec.name}-{listener}", servers[path], published, folder / "toxiproxy.log")
             self._links[path] = ToxiproxyLink(
                 path,
                 spec.name,
@@ -119,15 +122,13 @@ class DockerDeployment(KraftDeployment):
                 told={node: probe.parse(ports.told(listener)) for node, ports in nodes.items()},
             )
 
-    def _server(
-        self, name: str, installation: Installation, address: str, published: Sequence[int], log: Path
-    ) -> ToxiproxyServer:
+    def _server(self, name: str, address: str, published: Sequence[int], log: Path) -> ToxiproxyServer:
         """A toxiproxy-server whose control API is on the first of `published`."""
         container = Container(
             name.lower().replace("_", "-"),
             self._ground,
-            image=installation.image,
-            command=[image.TOXIPROXY, "-host", "0.0.0.0", "-port", str(published[0])],
+            image=self._proxies,
+            command=[proxy_image.SERVER, "-host", "0.0.0.0", "-port", str(published[0])],
             address=address,
             output=log,
             folders={log.parent: True},

@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import docker
 from docker.errors import DockerException
@@ -31,6 +32,7 @@ _MEND: Final = "see that it runs and has room: docker info"
 DEPLOYMENT: Final = "linkflap.deployment"
 _UNIX: Final = "unix://"
 _USUAL: Final = "unix:///var/run/docker.sock"
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 _clients: dict[int, docker.DockerClient] = {}
 _lock = threading.Lock()
@@ -50,6 +52,7 @@ def client() -> docker.DockerClient:
     with _lock:
         if os.getpid() not in _clients:
             _prepare_testcontainers()
+            _check_near(get_docker_host() or _USUAL)
             try:
                 _knock(get_docker_host() or _USUAL)
                 made = DockerClient(timeout=ANSWERS_WITHIN).client
@@ -61,6 +64,17 @@ def client() -> docker.DockerClient:
                 ) from error
             _clients[os.getpid()] = made
         return _clients[os.getpid()]
+
+
+def _check_near(host: str) -> None:
+    """Raises SetupError for an engine of another machine: it has not the folders in which brokers are to keep their logs."""
+    place = urlsplit(host)
+    if place.scheme in ("unix", "npipe") or place.hostname in _LOOPBACK:
+        return
+    raise SetupError(
+        f"the Docker engine at {host} is another machine's, and brokers' folders are on this one; unset DOCKER_HOST, "
+        "run linkflap there, or take --runtime process"
+    )
 
 
 def _knock(host: str) -> None:

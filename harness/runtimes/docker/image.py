@@ -1,4 +1,4 @@
-"""The image of one Kafka: its jars and toxiproxy-server, fetched on this machine, on a base with a Java.
+"""The image of one Kafka, built here: its jars, fetched on this machine, on a base with a Java.
 
 Its tag says what it was made of, so that an image made of something else is never taken for it.
 """
@@ -6,36 +6,28 @@ Its tag says what it was made of, so that an image made of something else is nev
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import platform
-import re
-import tarfile
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from docker.errors import BuildError, ImageNotFound
+from docker.errors import ImageNotFound
 from filelock import FileLock
 
 from harness.model.errors import SetupError
-from harness.runtimes.distribution import cache, toxiproxy_server
+from harness.runtimes.distribution import cache
 from harness.runtimes.distribution.java import java_for
 from harness.runtimes.distribution.kafka import Kafka, cached, look_for
 from harness.runtimes.distribution.kafka import kafka as fetched
-from harness.runtimes.docker import base, engine
+from harness.runtimes.docker import base, builds, engine, foreign, registry
+from harness.runtimes.docker.java_inside import java_in
 
 BASE_VARIABLE: Final = "LINKFLAP_BASE"
 LIBS: Final = Path("/opt/kafka/libs")
-TOXIPROXY: Final = "/usr/local/bin/toxiproxy-server"
-_DOCKERFILE: Final = Path(__file__).parent / "image" / "Dockerfile"
 _REPOSITORY: Final = "linkflap-kafka"
 _JAVA: Final = "linkflap.java"
-# Of every file in the image: a class archive remembers its jars' times.
-_TIME: Final = 1_700_000_000
 _OTHER_BASE: Final = f"name another with --base or ${BASE_VARIABLE}"
-_JAVA_WITHIN: Final = 60
 _SAME_ARCHITECTURE: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -50,7 +42,7 @@ class Image:
 
 def tag(kafka: Kafka, base_image: str) -> str:
     """The name of the image of this Kafka on this base."""
-    recipe = "\n".join((_DOCKERFILE.read_text(), base_image, toxiproxy_server.VERSION, kafka.key, *(j.name for j in kafka.jars)))
+    recipe = "\n".join((builds.recipe("kafka"), base_image, kafka.key, *(jar.name for jar in kafka.jars)))
     return f"{_REPOSITORY}:{kafka.key}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
@@ -68,13 +60,32 @@ def found(kafka: Kafka, base_image: str | None = None) -> Image | None:
     return Image(tag=name, id=str(image.id).removeprefix("sha256:"), java=int(image.labels[_JAVA]))
 
 
-def there(asked: str, base_image: str | None = None) -> Image | None:
-    """The image of a `ClusterSpec.kafka`, if it was built; fetches nothing. Raises InputError and SetupError."""
+def there(asked: str) -> str | None:
+    """The name of an image for a `ClusterSpec.kafka` that the engine has; fetches nothing. Raises InputError and SetupError."""
+    if foreign.is_reference(asked):
+        return asked if builds.identity(asked) else None
+    made = built(asked)
+    if made is not None:
+        return made.tag
+    official = f"{foreign.OFFICIAL}:{asked}"
+    return official if look_for(asked) is None and builds.identity(official) else None
+
+
+def built(asked: str, base_image: str | None = None) -> Image | None:
+    """The image of a version or a folder of jars, if it was built here. Raises InputError and SetupError."""
     local = look_for(asked)
     engine.client()
     if local is None and cached(asked) is None:
         return None
     return found(local or fetched(asked), base_image)
+
+
+def official(asked: str) -> str | None:
+    """The released image of a version, where none was built here and it is in the engine or in a registry that answers."""
+    if look_for(asked) is not None or os.environ.get(BASE_VARIABLE) or built(asked) is not None:
+        return None
+    name = f"{foreign.OFFICIAL}:{asked}"
+    return name if registry.fetched(name) else None
 
 
 def ready(kafka: Kafka, base_image: str | None = None) -> Image:
@@ -85,30 +96,15 @@ def ready(kafka: Kafka, base_image: str | None = None) -> Image:
 
 def _build(kafka: Kafka, base_image: str | None) -> Image:
     cache.LOG.info("first use: building the image of Kafka %s", kafka.version)
-    client = engine.client()
     base_image = _base(kafka, base_image)
-    java = _java_in(base_image)
+    java = java_in(base_image, mend=_OTHER_BASE)
     name = tag(kafka, base_image)
-    with tempfile.TemporaryFile(dir=cache.folder()) as context:
-        _pack(context, kafka)
-        context.seek(0)
-        with engine.asked(f"build {name}", kind=SetupError):
-            try:
-                client.images.build(
-                    fileobj=context,
-                    custom_context=True,
-                    tag=name,
-                    rm=True,
-                    forcerm=True,
-                    buildargs={"BASE": base_image},
-                    labels={_JAVA: str(java)},
-                )
-            except BuildError as error:
-                raise SetupError(f"the image of Kafka {kafka.version} could not be built: {engine.reason(error)}") from error
-    built = found(kafka, base_image)
-    if built is None:
+    content = [(jar, f"libs/{jar.name}", 0o644) for jar in kafka.jars]
+    builds.build(name, "kafka", content, arguments={"BASE": base_image}, labels={_JAVA: str(java)})
+    made = found(kafka, base_image)
+    if made is None:
         raise SetupError(f"image {name} was built and is gone; does something remove images on this machine?")
-    return built
+    return made
 
 
 def _base(kafka: Kafka, asked: str | None) -> str:
@@ -141,31 +137,3 @@ def _check_architecture(about: dict[str, Any]) -> None:
             f"the Docker engine is {theirs} and this machine {ours}, so that a base from this machine's Java cannot run there; "
             "name one that can: linkflap images build --base IMAGE"
         )
-
-
-def _java_in(name: str) -> int:
-    """The feature release of the Java on an image's PATH."""
-    with engine.claimed("base") as labels, engine.asked(f"run java in {name}", kind=SetupError, mend=_OTHER_BASE):
-        container = engine.client().containers.create(name, ["java", "-version"], network_mode="none", labels=labels)
-        try:
-            container.start()
-            container.wait(timeout=_JAVA_WITHIN)
-            said = container.logs()
-        finally:
-            container.remove(force=True, v=True)
-    release = re.search(r'version "(\d+)', said.decode(errors="replace"))
-    if release is None or int(release[1]) < 17:
-        raise SetupError(f"the Java of image {name} is not 17 or later; {_OTHER_BASE}")
-    return int(release[1])
-
-
-def _pack(context: Any, kafka: Kafka) -> None:  # noqa: ANN401 - a binary file
-    """The build context as a tar, the same bytes whoever fetched the files."""
-    files = [(_DOCKERFILE, "Dockerfile", 0o644), *((jar, f"libs/{jar.name}", 0o644) for jar in kafka.jars)]
-    files.append((toxiproxy_server.toxiproxy_server(), "toxiproxy-server", 0o755))
-    with tarfile.open(fileobj=context, mode="w") as tar:
-        for path, inside, mode in files:
-            entry = tarfile.TarInfo(inside)
-            content = path.read_bytes()
-            entry.size, entry.mode, entry.mtime = len(content), mode, _TIME
-            tar.addfile(entry, io.BytesIO(content))

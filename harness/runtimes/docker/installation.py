@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.runtimes.distribution import cache
 from harness.runtimes.distribution.java import Java, java_for
 from harness.runtimes.distribution.kafka import Kafka, kafka
-from harness.runtimes.docker import image
+from harness.runtimes.docker import foreign, image
 from harness.runtimes.docker.cluster import ContainerCluster, container_service
 from harness.runtimes.docker.ground import lay
 from harness.runtimes.kraft import jvm, storage, training
@@ -25,17 +25,22 @@ def install(asked: str, base_image: str | None = None) -> Installation:
 
     `base_image` as of `image.ready`.
     """
-    found = kafka(asked)
-    made = image.ready(found, base_image)
+    if base_image is None and (reference := asked if foreign.is_reference(asked) else image.official(asked)):
+        taken = foreign.take(reference)
+        found, libs, identity, java = taken.kafka, taken.libs, taken.id, taken.java
+    else:
+        found = kafka(asked)
+        made = image.ready(found, base_image)
+        libs, identity, java = image.LIBS, made.id, made.java
     plain = Installation(
-        kafka=Kafka(version=found.version, jars=tuple(image.LIBS / jar.name for jar in found.jars), key=found.key),
-        java=Java(path=Path("java"), major=made.java),
+        kafka=Kafka(version=found.version, jars=tuple(libs / jar.name for jar in found.jars), key=found.key),
+        java=Java(path=Path("java"), major=java),
         template=storage.template(found, java_for(found.version)),
         archives=None,
-        image=made.id,
+        image=identity,
     )
     doing = f"making class archives of Kafka {found.version} in containers, so that its brokers start in 2 s instead of 5"
-    archives = cache.once(f"archives/docker-{made.id[:24]}", lambda target: _train(plain, target), doing=doing)
+    archives = cache.once(f"archives/docker-{identity[:24]}", lambda target: _train(plain, target), doing=doing)
     return replace(plain, archives=archives)
 
 
