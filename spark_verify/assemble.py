@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from harness.model.history import GroupOffset
 from harness.rundir import Damage
-from spark_verify.disputes import with_parts
+from spark_verify.checks.producer_ids import MAPPED
+from spark_verify.disputes import Pair, with_parts
+from spark_verify.eras import KEEP_OFFSETS, history
 from spark_verify.plan import RunPlan, plan
 from spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
 from spark_verify.view import Batches, PartitionView, Read, Records, Replica, Send, Watermarks
@@ -30,15 +32,23 @@ def view(run: RunPlan, topic: str, partition: int, batches: pa.Table, history: p
     """One partition as the kernels see it. The tables hold its rows only, of the schemas of `spark_verify.rows`."""
     captured = [c for c in run.replicas if (c.bounds.topic, c.bounds.partition) == (topic, partition)]
     replicas = _replicas(batches)
+    story = run.story(topic, partition)
     return replace(
-        run.story(topic, partition),
-        replicas=with_parts([r for last, r in replicas if last], captured),
+        story,
+        replicas=with_parts([r for last, r in replicas if last], captured, _same_bytes(story)),
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=_sends(_of(history, "send")),
         reads=_reads(_of(history, "read")),
         watermarks=_watermarks(_of(history, "watermark")),
         groups=_groups(_of(history, "group"), topic, partition),
     )
+
+
+def _same_bytes(story: PartitionView) -> Iterator[Pair]:
+    """What crossed which link, where the mirror keeps every byte."""
+    if story.mirror.kind in KEEP_OFFSETS and story.mirror.options.get("producer_ids") not in MAPPED:
+        for crossing in history(story).crossings:
+            yield crossing.source, crossing.destination, crossing.start, crossing.end
 
 
 def views(root: Path) -> Iterator[PartitionView]:

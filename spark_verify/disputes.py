@@ -1,4 +1,4 @@
-"""Batches in which replicas of one cluster differ, record by record: only those are decoded again, part by part.
+"""Batches in which replicas of one cluster, or both ends of a mirror, differ: only those are decoded again, part by part.
 
 Headers (length, count, CRC) tell which batches differ; a healthy run has none, and then nothing is read here. What a batch
 with a wrong CRC holds is told as far as it can be read.
@@ -22,11 +22,16 @@ from spark_verify.plan import Captured
 from spark_verify.view import Ints, Parts, Replica
 
 MOST: Final = 32
-"""Batches per pair of replicas that are looked into: the slow decoder takes some ten milliseconds for a large one."""
+"""Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a large one."""
+Pair = tuple[str, str, int, int]
+"""Two clusters that should have the same bytes, at offsets [start, end)."""
 
 
-def with_parts(replicas: Sequence[Replica], captured: Iterable[Captured]) -> Sequence[Replica]:
-    """The replicas, those that differ from the one that speaks for their cluster with the parts of the records in question."""
+def with_parts(replicas: Sequence[Replica], captured: Iterable[Captured], pairs: Iterable[Pair] = ()) -> Sequence[Replica]:
+    """The replicas, those that differ from the one that speaks for their cluster with the parts of the records in question.
+
+    So those that speak for the two clusters of a pair.
+    """
     files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
     looked: dict[tuple[str, int], set[int]] = {}
     for model in (r for r in replicas if r.canonical):
@@ -35,15 +40,25 @@ def with_parts(replicas: Sequence[Replica], captured: Iterable[Captured]) -> Seq
                 ours, theirs = differing(model, other)
                 looked.setdefault((model.cluster, model.broker), set()).update(ours.tolist())
                 looked.setdefault((other.cluster, other.broker), set()).update(theirs.tolist())
+    speaks = {r.cluster: r for r in replicas if r.canonical}
+    for source, destination, start, end in pairs:
+        if source in speaks and destination in speaks:
+            one, other = speaks[source], speaks[destination]
+            for each, rows in zip((one, other), _between(one, other, start, end), strict=True):
+                looked.setdefault((each.cluster, each.broker), set()).update(rows.tolist())
     return [_told(r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))) for r in replicas]
 
 
 def differing(model: Replica, other: Replica) -> tuple[Ints, Ints]:
     """Rows of batches with one base offset and other bytes, in both replicas, below both high watermarks; the first few."""
+    return _between(model, other, 0, min(model.high_watermark, other.high_watermark))
+
+
+def _between(model: Replica, other: Replica, start: int, end: int) -> tuple[Ints, Ints]:
     ours, theirs = model.batches, other.batches
     at = locate(ours.base_offset, theirs.base_offset)
-    inside = theirs.last_offset < min(model.high_watermark, other.high_watermark)
-    rows = np.flatnonzero((at >= 0) & inside & (theirs.base_offset >= max(model.log_start, other.log_start)))
+    start = max(start, model.log_start, other.log_start)
+    rows = np.flatnonzero((at >= 0) & (theirs.last_offset < end) & (theirs.base_offset >= start))
     changed = np.zeros(len(rows), np.bool_)
     for name in ("crc", "crc_ok", "length", "count"):
         changed |= getattr(ours, name)[at[rows]] != getattr(theirs, name)[rows]
@@ -54,9 +69,18 @@ def differing(model: Replica, other: Replica) -> tuple[Ints, Ints]:
 def _told(replica: Replica, paths: Sequence[str], rows: Sequence[int]) -> Replica:
     if not rows or not paths:
         return replica
-    log = batches.scan([Path(path) for path in paths])
-    found = [part for row in rows for part in _records(log, row)]
+    bases = replica.batches.base_offset[np.array(rows)]
+    log = batches.scan(_holding([Path(path) for path in paths], bases))
+    found = [part for row in locate(log.headers.base_offset, bases).tolist() for part in _records(log, row)]
     return replace(replica, parts=parts_of(found))
+
+
+def _holding(paths: Sequence[Path], offsets: Ints) -> Sequence[Path]:
+    """The segments with these offsets, by their names; all of them where names say nothing."""
+    if not all(path.stem.isascii() and path.stem.isdigit() for path in paths):
+        return paths
+    places = np.searchsorted(np.array([int(path.stem) for path in paths]), offsets, side="right") - 1
+    return [paths[place] for place in np.unique(np.maximum(places, 0)).tolist()]
 
 
 def parts_of(records: Sequence[reference.Record]) -> Parts:
@@ -74,7 +98,7 @@ def parts_of(records: Sequence[reference.Record]) -> Parts:
 
 def _records(log: batches.Log, row: int) -> list[reference.Record]:
     """The records of one batch, or none where they cannot be read."""
-    if row >= len(log.headers):
+    if not 0 <= row < len(log.headers):
         return []
     begin = int(log.headers.position[row])
     data = log.segments[int(log.headers.segment[row])].data[begin : begin + int(log.headers.length[row])].tobytes()

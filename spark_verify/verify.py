@@ -81,7 +81,8 @@ def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Ch
 
 def _sentence(trace: str) -> str:
     """What the executor said, without the trace around it."""
-    return next((line.partition(UNSEEN)[2].lstrip(": ") for line in trace.splitlines() if UNSEEN in line), trace).strip()
+    said = f"{UNSEEN}: "
+    return next((line.partition(said)[2].strip() for line in trace.splitlines() if said in line), trace)
 
 
 def checks_of(run: Path) -> list[Check]:

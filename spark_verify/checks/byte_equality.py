@@ -10,13 +10,14 @@ record-equality compares that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from harness.model.scenario import Option, Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from spark_verify.checks.changed import changed_records
 from spark_verify.checks.lives import compacted, examined
 from spark_verify.checks.logs import locate
 from spark_verify.checks.mirroring import Hop, hops
@@ -24,6 +25,8 @@ from spark_verify.checks.producer_ids import MAPPED, as_declared
 from spark_verify.eras import KEEP_OFFSETS
 from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
 
+_CHANGED: Final = 5
+"""Records per batch of which it is told what differs."""
 _BYTES: Final = ("last_offset", "length", "crc")
 _TRANSFORMED: Final = ("last_offset", "length", "count", "producer_epoch", "base_sequence", "control")
 
@@ -87,11 +90,22 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
         findings.append(_found(source, destination, "byte-divergence", destination.batches, row, fields=["producer_id"]))
     for row, partner in zip(rows[wrong].tolist(), partners[wrong].tolist(), strict=True):
         fields = [n for n in names if getattr(destination.batches, n)[row] != getattr(source.batches, n)[partner]]
-        findings.append(_found(source, destination, "byte-divergence", destination.batches, row, fields=fields))
+        evidence = {"fields": fields, **_changed(source, destination, row)}
+        findings.append(_found(source, destination, "byte-divergence", destination.batches, row, **evidence))
     _, had = _locate(destination.batches.base_offset[ours], source.batches.base_offset[theirs])
     for row in theirs[~had].tolist():
         findings.append(_found(source, destination, "byte-hole", source.batches, row))
     return findings
+
+
+def _changed(source: Replica, destination: Replica, row: int) -> Mapping[str, object]:
+    """Which records of a batch differ, where it was looked into; none: it is packed in another way."""
+    base, last = int(destination.batches.base_offset[row]), int(destination.batches.last_offset[row])
+    looked_into = (source.parts.offset >= base) & (source.parts.offset <= last)
+    if not looked_into.any():
+        return {}
+    changed = changed_records(source.parts, destination.parts, base, last)
+    return {"records": [c["offset"] for c in changed], "changed": changed[:_CHANGED]}
 
 
 def _records(source: Replica, destination: Replica, start: int, end: int) -> Iterator[Found]:

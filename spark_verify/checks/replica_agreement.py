@@ -9,14 +9,14 @@ batches that differ, the records are compared, so that the one whose bytes chang
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from spark_verify.checks.changed import changed_records
 from spark_verify.checks.lives import compacted, examined, lives
-from spark_verify.view import Batches, PartitionView, Parts, Replica
+from spark_verify.view import Batches, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -91,7 +91,6 @@ def _table(batches: Batches, start: int, end: int) -> NDArray[np.int64]:
 
 NAMES = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")
 PRODUCER = ("producer_id", "producer_epoch", "base_sequence", "control")
-FIELDS = ("timestamp", "key", "value", "headers")
 
 
 def _differences(
@@ -120,7 +119,7 @@ def _disagreement(
         return Found(kind="replica-missing", cluster=model.cluster, offset=base, evidence=evidence)
     evidence |= {name: [int(a), int(b)] for name, a, b in zip(NAMES, mine[0].tolist(), yours[0].tolist(), strict=True) if a != b}
     evidence["batch"] = [base, max(int(mine[0][1]), int(yours[0][1]))]
-    changed = _changed(model.parts, other.parts, base, int(mine[0][1]))
+    changed = changed_records(model.parts, other.parts, base, int(mine[0][1]))
     evidence |= _producers(model, other, base)
     evidence["changed"] = changed
     evidence["records"] = offsets = [c["offset"] for c in changed]
@@ -140,28 +139,6 @@ def _producers(model: Replica, other: Replica, base: int) -> dict[str, object]:
     one, two = (int(np.flatnonzero(r.batches.base_offset == base)[0]) for r in (model, other))
     pairs = {name: [int(getattr(r.batches, name)[row]) for r, row in ((model, one), (other, two))] for name in PRODUCER}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _changed(ours: Parts, theirs: Parts, base: int, last: int) -> list[dict[str, Any]]:
-    """The records of a batch that differ: offset, uid, and which of their parts do, or on which side one is not there."""
-    one, two = _by_offset(ours, base, last), _by_offset(theirs, base, last)
-    found: list[dict[str, Any]] = []
-    if not one or not two:
-        return found
-    for offset in sorted(one.keys() | two.keys()):
-        mine, yours = one.get(offset), two.get(offset)
-        if mine is None or yours is None:
-            uid = int((ours if mine is not None else theirs).uid[mine if mine is not None else yours])
-            found.append({"offset": offset, "uid": uid, "fields": ["absent on one"]})
-            continue
-        fields = [name for name in FIELDS if getattr(ours, name)[mine] != getattr(theirs, name)[yours]]
-        if fields:
-            found.append({"offset": offset, "uid": int(ours.uid[mine]), "fields": fields})
-    return found
-
-
-def _by_offset(parts: Parts, base: int, last: int) -> dict[int, int]:
-    return {offset: row for row, offset in enumerate(parts.offset.tolist()) if base <= offset <= last}
 
 
 def _odd_one_out(replicas: Sequence[Replica], base: int) -> int | None:
