@@ -214,7 +214,8 @@ def _over(
     offsets, uids = np.array(told["offsets"], np.int64), np.array(told["uids"], np.int64)
     came, ours = made[key].of("uid", own=False), made[key].of("uid", own=True)
     mirrored = offsets < told["promoted"]
-    again = mirrored & (locate(came, uids) >= 0) & (locate(ours, uids) >= 0)
+    # By offset: a mirror may have written an input twice, of which the group here had only the second before it.
+    again = mirrored & (locate(came, uids) >= 0) & (locate(made[key].of("input", own=True), offsets) >= 0)
     shared = {"failover": told["kind"], "source": there[3], "began_at": told["start"]}
     if again.any():
         bound = int(np.count_nonzero(mirrored & (offsets >= told["start"])))
