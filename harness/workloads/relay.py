@@ -12,6 +12,9 @@ When its cluster fails over the relay goes on at the destination, from the offse
 
 from __future__ import annotations
 
+import contextlib
+import queue
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -19,10 +22,10 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from harness.model.clock import now
-from harness.model.history import Ending, Fetched
+from harness.model.history import Ending, Fetched, OutcomeName
 from harness.model.topology import topic_name
 from harness.workloads import endings
-from harness.workloads.client import SLICE
+from harness.workloads.client import GRACE, SLICE
 from harness.workloads.context import Context
 from harness.workloads.fetches import Place, fetched
 from harness.workloads.incarnation import Incarnation, InFlight, describe
@@ -130,8 +133,10 @@ class RelayClient(Producing):
         flight = self.flight = incarnation.invoke(
             "transaction", meant, plan, made_from=list(got.values()), group=self.input.group
         )
-        refused = incarnation.send(flight) or self._send_offsets(incarnation, got)
-        ended = self._end(incarnation, flight, refused)
+        refused, hangs = incarnation.send(flight), False
+        if not refused:
+            refused, hangs = self._send_offsets(incarnation, got)
+        ended = self._given_up(flight, refused) if hangs else self._end(incarnation, flight, refused)
         done = flight.ending == "commit" and ended.outcome == "ok"
         if done:
             self.input.committed(flight.ended_at, got)
@@ -143,18 +148,35 @@ class RelayClient(Producing):
         elif not done:
             self.forget()
 
-    def _send_offsets(self, incarnation: Incarnation, got: Mapping[Place, Fetched]) -> str:
-        """Why the offsets could not be added to the transaction; empty when they were."""
+    def _send_offsets(self, incarnation: Incarnation, got: Mapping[Place, Fetched]) -> tuple[str, bool]:
+        """Why the offsets could not be added to the transaction, empty when they were; and whether that call still hangs.
+
+        In a thread that is left behind where need be: librdkafka forgets the call's timeout, and may never come back when the
+        group's coordinator went down in the middle of it (librdkafka issues 5456 and 5511; seen with 2.16).
+        """
         offsets = [TopicPartition(t, p, each.position) for (t, p), each in got.items()]
-        deadline = now() + int(self.shape.timeout * 1e9)
-        while True:
+        producer, metadata = incarnation.producer, self.input.consumer.consumer_group_metadata()
+        answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+        def call() -> None:
             try:
-                incarnation.producer.send_offsets_to_transaction(offsets, self.input.consumer.consumer_group_metadata(), SLICE)
+                producer.send_offsets_to_transaction(offsets, metadata, self.shape.timeout)
             except KafkaException as error:
-                if error.args[0].retriable() and now() < deadline and not self.interrupted:
-                    continue
-                return describe(error)
-            return ""
+                answers.put(describe(error))
+            else:
+                answers.put("")
+
+        threading.Thread(target=call, name=f"offsets of {self.name}", daemon=True).start()
+        deadline = now() + int((self.shape.timeout + GRACE) * 1e9)
+        while now() < deadline and not self.interrupted:
+            with contextlib.suppress(queue.Empty):
+                return answers.get(timeout=SLICE), False
+        return "the group's offsets could not be added in time", True
+
+    def _given_up(self, flight: InFlight, refused: str) -> endings.Ended:
+        """Nobody asked for a commit, and nobody will: the next incarnation ends the transaction."""
+        outcome: OutcomeName = "fail" if flight.ending == "commit" else "info"
+        return endings.Ended(outcome=outcome, usable=False, error=refused)
 
     def _end(self, incarnation: Incarnation, flight: InFlight, refused: str) -> endings.Ended:
         within = self.shape.timeout + 5.0

@@ -1,0 +1,115 @@
+"""Relays on a real broker that dies in mid-transaction: each input has its one output; a history that says otherwise is found."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.capture.logs import Captures
+from harness.model.clock import now
+from harness.model.history import Operation
+from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from harness.model.topology import ClusterSpec, Topology
+from harness.model.wait import until
+from harness.rundir import FORMAT, Run, RunReader, RunWriter, inventory, write_whole
+from harness.runtimes.process import deploy
+from harness.workloads import Processes, make, topics
+from harness.workloads.clients import WorkloadClients
+from spark_verify import tables
+from spark_verify.assemble import views
+from spark_verify.checks import REGISTRY
+
+pytestmark = pytest.mark.integration
+
+WORKLOADS = (
+    WorkloadSpec(kind="transactional", home="A", options={"rate": 20.0, "records": 10, "open_share": 0.0}),
+    WorkloadSpec(
+        kind="relay", home="A", clients=2, options={"rate": 20.0, "group": "g", "abort_share": 0.3, "batch": 20, "timeout": 20.0}
+    ),
+)
+PARTITIONS = 2
+ENOUGH = 150
+
+
+def judged(folder: Path) -> list[tables.FindingRow]:
+    check = REGISTRY["exactly-once"]
+    assert check.combine is not None
+    rows = [row for view in views(folder) for row in tables.examine(check, view)]
+    clues = [row for row in rows if row.finding == "clue"]
+    return [*(row for row in rows if row.finding != "clue"), *tables.combined(check, "run", clues)]
+
+
+def found(folder: Path) -> set[tuple[str, str]]:
+    return {(row.finding, row.kind) for row in judged(folder) if row.finding != "examined"}
+
+
+def recorded(folder: Path) -> None:
+    """A run: a broker with relays at work is killed and started again, and they go on."""
+    topology = Topology(clusters=(ClusterSpec(name="A"),), links=())
+    scenario = Scenario(
+        name="relays", about="", seed=7, topology=topology, mirror=MirrorSpec(kind="none"), workloads=WORKLOADS, schedule=()
+    )
+    run = Run(
+        format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0, scenario=scenario
+    )
+    writer = RunWriter(folder, run)
+    with deploy(topology, folder=folder.parent / "clusters", recorder=writer) as deployment:
+        cluster = deployment.clusters["A"]
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        there = dict.fromkeys(topics(WORKLOADS), PARTITIONS)
+        assert set(there) == {"A.orders", "A.relayed"}
+        for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in there]).values():
+            made.result(60)
+        processes = Processes()
+        crews = [make(spec, addresses=deployment, topics=there, writer=writer, seed=7, processes=processes) for spec in WORKLOADS]
+        clients = WorkloadClients(crews, writer)
+        relays = crews[1]
+
+        def relayed(least: int) -> None:
+            until(lambda: relays.progress().acknowledged >= least, within=180, what=f"{least} outputs", state=relays.progress)
+
+        clients.start()
+        try:
+            relayed(ENOUGH)
+            until(lambda: clients.open_transactions("A"), within=60, what="an open transaction")
+            cluster.brokers[1].kill()
+            before = relays.progress().acknowledged
+            cluster.brokers[1].start()
+            relayed(before + ENOUGH)
+            until(lambda: relays.progress().aborted, within=120, what="an aborted relay")
+        finally:
+            clients.stop()
+        assert clients.crashes == []
+        Captures(deployment, writer).take("1-end", "A")
+    writer.close("finished")
+
+
+def test_each_input_has_one_output_and_a_history_without_it_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    recorded(folder)
+    assert found(folder) == set()
+    assert sum(row.count for row in judged(folder) if row.finding == "examined") >= ENOUGH // 3
+    operations, damage = RunReader(folder).operations()
+    assert not damage
+    committed = [o for o in operations if o.group and o.phase == "return" and o.outcome == "ok" and o.ending == "commit"]
+    aborted = [o for o in operations if o.group and o.phase == "return" and o.outcome == "ok" and o.ending == "abort"]
+    assert committed
+    assert aborted
+    assert all(s.made_from is not None and sum(n for _, _, n in s.made_from.runs) == s.count for o in committed for s in o.sends)
+
+    without = shutil.copytree(folder, tmp_path / "without")
+    rewritten(without, lambda o: None if o.number == committed[0].number else o)
+    assert ("found", "input-lost") in found(without)
+
+
+def rewritten(folder: Path, change) -> None:
+    """Changes the operations of a run directory, or leaves them out."""
+    for path in folder.glob("operations/*.jsonl"):
+        rows = [msgspec.json.decode(line, type=Operation) for line in path.read_bytes().splitlines()]
+        kept = [row for row in map(change, rows) if row is not None]
+        path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in kept))
+    write_whole(folder / "manifest.json", msgspec.json.encode(inventory(folder)))
