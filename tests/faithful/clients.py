@@ -6,7 +6,7 @@ clock; what happens in a step happens between its two times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -124,11 +124,11 @@ class Producer:
         known[1] += 1
         return known[0], known[1]
 
-    def begin(self, spots: Iterable[Spot], rng: Random, *, most: int = 4, ending: str = "") -> None:
-        """Plans an operation and writes it down."""
+    def begin(self, spots: Iterable[Spot], rng: Random, *, counts: Mapping[Spot, int] | None = None, ending: str = "") -> None:
+        """Plans an operation and writes it down; `counts`: how many records where, else a few."""
         groups, left = [], []
         for topic, partition in spots:
-            count = rng.randint(1, most)
+            count = counts[topic, partition] if counts else rng.randint(1, 4)
             first = (self.process << PROCESS_SHIFT) + self.uids
             self.uids += count
             groups.append(SendGroup(topic=topic, partition=partition, first_uid=first, count=count))
@@ -311,8 +311,8 @@ class Reader:
         self.cluster, self.positions = cluster, dict(positions)
         self._write("assign", {spot: () for spot in positions})
 
-    def poll(self, rng: Random, *, everything: bool = False) -> None:
-        """One poll of every partition that has something; and, of a group, perhaps a commit."""
+    def poll(self, rng: Random, *, everything: bool = False, commits: bool = True) -> tuple[Fetched, ...]:
+        """One poll of every partition; and, of a group, perhaps a commit."""
         got: dict[Spot, tuple[tuple[int, int, int], ...]] = {}
         assert self.cluster is not None
         for spot, position in self.positions.items():
@@ -321,9 +321,10 @@ class Reader:
             if not everything and rng.random() < 0.5:
                 limit = min(limit, position + rng.randint(0, 6))
             got[spot], self.positions[spot] = self._fetched(log, max(position, log.start), limit)
-        self._write("poll", got)
-        if self.group and (everything or rng.random() < 0.5):
+        fetched = self._write("poll", got)
+        if self.group and commits and (everything or rng.random() < 0.5):
             self.commit()
+        return fetched
 
     def _fetched(self, log: Log, position: int, limit: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
         """Runs (uid, offset, count) of [position, limit), and the position after them."""
@@ -344,15 +345,15 @@ class Reader:
                     runs.append((record.uid, offset, 1))
         return tuple(runs), max(position, limit)
 
-    def commit(self) -> None:
-        """Commits the group's offsets."""
-        self._write("commit", {spot: () for spot in self.positions})
+    def commit(self, spots: Sequence[Spot] = ()) -> None:
+        """Commits the group's offsets of some partitions, or of all."""
+        self._write("commit", {spot: () for spot in spots or self.positions})
 
     def drained(self) -> None:
         """Says that it has read to the end."""
         self._write("drained", {spot: () for spot in self.positions})
 
-    def _write(self, kind: str, got: Mapping[Spot, tuple[tuple[int, int, int], ...]]) -> None:
+    def _write(self, kind: str, got: Mapping[Spot, tuple[tuple[int, int, int], ...]]) -> tuple[Fetched, ...]:
         assert self.cluster is not None
         fetched = tuple(
             Fetched(topic=topic, partition=partition, runs=runs, position=self.positions[topic, partition])
@@ -372,6 +373,7 @@ class Reader:
                 fetched=fetched,  # type: ignore[arg-type]
             )
         )
+        return fetched
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ MirrorMaker 2 (KIP-382, KIP-618): what a reader of committed records gets, in ba
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from random import Random
 from typing import Protocol
 
@@ -19,11 +20,11 @@ LONGEST = 2**63 - 1
 
 
 class Link(Protocol):
-    """A mirror on one link. `synced` are the offsets that it has committed for the group on the destination."""
+    """A mirror on one link. `synced` are the offsets that it has committed for groups on the destination."""
 
     source: Cluster
     destination: Cluster
-    synced: dict[Spot, int]
+    synced: dict[tuple[str, Spot], int]
 
     def fetch(self, spot: Spot, rng: Random, *, everything: bool = False) -> None:
         """Mirrors a little, or all that there is."""
@@ -41,7 +42,7 @@ class Shadow:
     ids: str = "jump"
     stable: bool = False
     keeps: bool = False
-    synced: dict[Spot, int] = field(default_factory=dict)
+    synced: dict[tuple[str, Spot], int] = field(default_factory=dict)
 
     def fetch(self, spot: Spot, rng: Random, *, everything: bool = False) -> None:
         theirs, ours = self.source.logs[spot], self.destination.logs[spot]
@@ -78,7 +79,7 @@ class Connector:
     sequences: dict[Spot, int] = field(default_factory=dict)
     positions: dict[Spot, int] = field(default_factory=dict)
     where: dict[Spot, list[tuple[int, int]]] = field(default_factory=dict)
-    synced: dict[Spot, int] = field(default_factory=dict)
+    synced: dict[tuple[str, Spot], int] = field(default_factory=dict)
 
     def fetch(self, spot: Spot, rng: Random, *, everything: bool = False) -> None:
         if self.pid < 0:
@@ -139,8 +140,8 @@ def sync_groups(link: Link, notes: Notes, clock: Clock, group: str) -> None:
     time = clock.tick(1, 2)
     for spot, position in committed(notes, link.source.name, group).items():
         # A translation never goes back.
-        link.synced[spot] = max(link.translated(spot, position), link.synced.get(spot, 0))
-        offsets = ((link.source.name, position), (link.destination.name, link.synced[spot]))
+        there = link.synced[group, spot] = max(link.translated(spot, position), link.synced.get((group, spot), 0))
+        offsets = ((link.source.name, position), (link.destination.name, there))
         notes.groups += [
             GroupOffset(time=time, cluster=cluster, group=group, topic=spot[0], partition=spot[1], offset=offset)
             for cluster, offset in offsets
@@ -169,7 +170,17 @@ def hand_over(link: Link, notes: Notes, clock: Clock, *, kind: str, fault_time: 
             if link.ids == "reset":
                 appended.append((log.reset().offset, "MIRROR_PID_RESET"))
         offsets[spot] = mirrored
-        row = {"topic": spot[0], "partition": spot[1], "mirrored": mirrored, "promoted": log.end, "truncated": [], "open": []}
+        epochs = [[e.leader_epoch, e.offset] for e in log.entries[:1]]
+        epochs += [[b.leader_epoch, b.offset] for a, b in pairwise(log.entries) if a.leader_epoch != b.leader_epoch]
+        row = {
+            "epochs": epochs,
+            "topic": spot[0],
+            "partition": spot[1],
+            "mirrored": mirrored,
+            "promoted": log.end,
+            "truncated": [],
+            "open": [],
+        }
         told.append(row | {"appended": appended})
     journal: dict[str, object] = {"partitions": told} if isinstance(link, Shadow) else {}
     notes.event(clock.tick(), "mirror-stopped", name, drained=kind == "planned", **journal)

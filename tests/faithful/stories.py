@@ -10,7 +10,7 @@ copied       the logs of such a pair alone, compacted before they were mirrored,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 from typing import Final
@@ -23,10 +23,15 @@ from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.entries import ABORT, COMMIT, WRAP, Entry
 from tests.faithful.links import Connector, Link, Shadow, committed, hand_over, sync_groups, turn_back
 from tests.faithful.made import END, Captured, Made, Place
+from tests.faithful.relays import GROUP as RELAYS
+from tests.faithful.relays import NAME, Relay
 
 TOPIC: Final = "A.orders"
+OUTPUTS: Final = "A.relayed"
 GROUP: Final = "followers"
 SHAPES: Final = ("pair", "failover", "round-trip", "chain")
+_WEIGHTS: Final = (12, 6, 4, 3, 2, 2, 0.5, 0.3)
+"""How often clients write, mirrors fetch, readers poll, somebody samples, group offsets are synced, relays step, and so on."""
 _BEGAN: Final = 1_800_000_000 * SECOND
 
 
@@ -34,11 +39,12 @@ _BEGAN: Final = 1_800_000_000 * SECOND
 class Spec:
     """What a story is about; all of it a function of the seed, but for what a caller insists on (`spec`).
 
-    `version` is that of transactions. `begun`: offsets before the log start, and with it sequences that wrap. `deleted`: on which
-    clusters the beginning was deleted in the end. `flap`: the link is broken for a while. `lag`: the last that was acknowledged
-    before a forced failover was not mirrored; `behind`: followers may lack the last batch. `open_at_end`,
-    `open_at_death`: a transaction was open then, of which something was; `tear`: one was
-    committed, of which one partition was mirrored and another was not.
+    `version` is that of transactions. `begun`: offsets before the log start, and with it sequences that wrap. `deleted`: the
+    beginnings were deleted in the end. `flap`: the link is broken for a while. `lag`: the last that was acknowledged before a
+    forced failover was not mirrored; `tear`: a transaction was committed then of which one partition was mirrored and another was
+    not; `open_at_death`: one was open, of which something was mirrored; `open_at_end`: one is when the run ends. `relay`: there
+    is one, which before a forced failover passes on what is not mirrored (`relay_torn`), or begins on the destination anew
+    (`relay_anew`). `behind`: followers may lack the last batch.
     """
 
     seed: int
@@ -56,11 +62,14 @@ class Spec:
     flap: bool
     elections: bool
     lag: bool
+    relay: bool
     behind: bool
     open_at_end: bool
     steps: int = 40
     open_at_death: bool = False
     tear: bool = False
+    relay_torn: bool = False
+    relay_anew: bool = False
 
 
 def spec(seed: int, **wanted: object) -> Spec:
@@ -84,6 +93,7 @@ def spec(seed: int, **wanted: object) -> Spec:
         flap=rng.random() < 0.5,
         elections=rng.random() < 0.5,
         lag=rng.random() < 0.5,
+        relay=rng.random() < 0.4,
         behind=rng.random() < 0.5,
         open_at_end=rng.random() < 0.2,
     )
@@ -115,7 +125,9 @@ class World:
     samplers: dict[str, Sampler]
     made: Made
     owner: Cluster
-    spots: list[Spot] = field(default_factory=list)
+    spots: list[Spot]
+    everywhere: list[Spot]
+    relay: Relay | None
 
 
 def story(told: Spec) -> Made:
@@ -132,6 +144,7 @@ def _world(told: Spec) -> World:
     names = "ABC" if told.shape == "chain" else "AB"
     apart = told.options.get("producer_ids") != "reset"
     spots = [(TOPIC, p) for p in range(told.partitions)]
+    everywhere = [*spots, *((OUTPUTS, p) for p in range(told.partitions) if told.relay)]
     clusters = {
         name: Cluster(name=name, brokers=told.brokers, next_pid=1000 * number if apart else 0)
         for number, name in enumerate(names)
@@ -139,7 +152,7 @@ def _world(told: Spec) -> World:
     for cluster in clusters.values():
         first = cluster.name == "A" or told.mirror == "shadow"
         base = told.begun if first else 0
-        for spot in spots:
+        for spot in everywhere:
             cluster.logs[spot] = Log(cluster, start=base, base=base, epoch=rng.randint(0, 3) if told.mirror == "mm2" else 0)
     pairs = list(pairwise(names))
     made = Made(scenario=_scenario(told, names, pairs), started=clock.now, ended=0)
@@ -150,6 +163,8 @@ def _world(told: Spec) -> World:
         notes=notes,
         clusters=clusters,
         spots=spots,
+        everywhere=everywhere,
+        relay=_relay(told, clock, notes),
         made=made,
         owner=clusters["A"],
         links=[_link(told, clusters[a], clusters[b], clock) for a, b in pairs],
@@ -188,8 +203,15 @@ def _readers(clock: Clock, notes: Notes, names: str) -> list[Reader]:
     ]
 
 
+def _relay(told: Spec, clock: Clock, notes: Notes) -> Relay | None:
+    if not told.relay:
+        return None
+    reader = Reader(NAME, "read_committed", clock, notes, group=RELAYS)
+    return Relay(reader, Producer(NAME, told.version, clock, notes, told.codecs), OUTPUTS)
+
+
 def _scenario(told: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
-    clients = {"transactional": 2, "idempotent": 1}
+    clients = {"transactional": 2, "idempotent": 1} | ({"relay": 1} if told.relay else {})
     workloads = [WorkloadSpec(kind=kind, home="A", clients=count) for kind, count in clients.items()]
     readers = [WorkloadSpec(kind="readers", home="A", options={"group": GROUP})]
     return Scenario(
@@ -213,7 +235,9 @@ def _begin(world: World) -> None:
         producer.start(world.owner)
     for reader in world.readers:
         cluster = world.clusters["A" if reader.group else reader.name[0]]
-        reader.assign(cluster, {spot: cluster.logs[spot].start for spot in world.spots})
+        reader.assign(cluster, {spot: cluster.logs[spot].start for spot in world.everywhere})
+    if world.relay is not None:
+        world.relay.start(world.owner, {spot: world.owner.logs[spot].start for spot in world.spots})
 
 
 def _pair(world: World) -> None:
@@ -252,10 +276,12 @@ def _era(world: World) -> None:
     for producer in world.producers:
         _operation(world, producer, "commit")
     _operation(world, world.producers[0], "abort")
+    if world.relay is not None:
+        world.relay.step(world.rng, everything=True, appended=world.spec.append_time, ending="commit")
     _drain(world)
     _look(world)
     for _ in range(world.spec.steps):
-        action = rng.choices((_produce, _mirror, _poll, _sample, _sync, _restart, _elect), (12, 6, 4, 3, 2, 0.5, 0.3))[0]
+        action = rng.choices((_produce, _mirror, _poll, _sample, _sync, _pass_on, _restart, _elect), _WEIGHTS)[0]
         action(world)
 
 
@@ -298,7 +324,7 @@ def _ended(producer: Producer, rng: Random) -> None:
 def _mirror(world: World) -> None:
     for link in world.links:
         if link.source.alive:
-            link.fetch(world.rng.choice(world.spots), world.rng)
+            link.fetch(world.rng.choice(world.everywhere), world.rng)
 
 
 def _poll(world: World) -> None:
@@ -320,6 +346,12 @@ def _sync(world: World) -> None:
     for link in world.links:
         if link.source.alive:
             sync_groups(link, world.notes, world.clock, GROUP)
+            sync_groups(link, world.notes, world.clock, RELAYS)
+
+
+def _pass_on(world: World) -> None:
+    if world.relay is not None:
+        world.relay.step(world.rng, appended=world.spec.append_time)
 
 
 def _restart(world: World) -> None:
@@ -341,7 +373,7 @@ def _restart(world: World) -> None:
 
 def _elect(world: World) -> None:
     if world.spec.elections and world.spec.brokers > 1:
-        world.owner.elect(world.rng.choice(world.spots), world.rng.randint(1, world.spec.brokers))
+        world.owner.elect(world.rng.choice(world.everywhere), world.rng.randint(1, world.spec.brokers))
 
 
 def _settle(world: World) -> None:
@@ -356,7 +388,7 @@ def _settle(world: World) -> None:
 
 def _drain(world: World) -> None:
     for link in world.links:
-        for spot in world.spots if link.source.alive else ():
+        for spot in world.everywhere if link.source.alive else ():
             link.fetch(spot, world.rng, everything=True)
 
 
@@ -377,7 +409,7 @@ def _flap(world: World) -> None:
     name = f"{link.source.name}->{link.destination.name}"
     _fault_start(world, "flap", "link-flap", name, restores=True)
     if isinstance(link, Connector) and not link.exactly_once:
-        for spot in world.spots:
+        for spot in world.everywhere:
             link.rewind(spot, world.rng.randint(0, 5))
     for _ in range(5):
         _produce(world)
@@ -422,12 +454,20 @@ def _fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spo
     for producer in world.producers:
         producer.start(destination)
     follower = world.readers[0]
-    follower.assign(destination, {spot: link.synced.get(spot, destination.logs[spot].start) for spot in world.spots})
+    follower.assign(destination, _synced(link, GROUP, world.everywhere))
+    if world.relay is not None:
+        anew = {spot: destination.logs[spot].start for spot in world.spots}
+        world.relay.start(destination, anew if world.spec.relay_anew else _synced(link, RELAYS, world.spots))
     world.notes.event(world.clock.tick(), "clients-moved", source.name, to=destination.name)
     if forced:
         _capture(world, f"1-{name}", source)
     _fault_end(world, name, target)
     return offsets
+
+
+def _synced(link: Link, group: str, spots: list[Spot]) -> dict[Spot, int]:
+    """Where a group is on the destination: where the mirror says, or at the start."""
+    return {spot: link.synced.get((group, spot), link.destination.logs[spot].start) for spot in spots}
 
 
 def _last_moments(world: World, link: Link, *, forced: bool) -> None:
@@ -441,6 +481,12 @@ def _last_moments(world: World, link: Link, *, forced: bool) -> None:
         _drain(world)
         _operation(world, world.producers[0], "commit")
         link.fetch(world.spots[-1], world.rng, everything=True)
+    if world.spec.relay_torn and world.relay is not None:
+        _all_finish(world)
+        _operation(world, world.producers[2], "")
+        _drain(world)
+        world.relay.step(world.rng, everything=True, ending="commit")
+        _sync(world)
     if world.spec.lag:
         for producer in world.producers[1:]:
             _operation(world, producer, "commit")

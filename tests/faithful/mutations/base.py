@@ -96,6 +96,7 @@ _CALM = {
     "flap": False,
     "elections": False,
     "lag": False,
+    "relay": False,
     "behind": False,
     "open_at_end": False,
 }

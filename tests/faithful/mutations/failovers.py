@@ -198,6 +198,12 @@ def cut_only_announced(made: Made, rng: Random) -> None:
     _journal(made, truncated=[[promotion(made, "B"), cut]])
 
 
+@mutation(PLANNED, must="truncation-accounting/epoch-mismatch")
+def other_epochs_than_announced(made: Made, rng: Random) -> None:
+    """The mirror wrote down another leader epoch for what it mirrored than B's batches have."""
+    _journal(made, epochs=[[7, 0]])
+
+
 def _journal(made: Made, **changes: object) -> None:
     """Changes what the mirror says of partition 0."""
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]

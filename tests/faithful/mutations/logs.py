@@ -112,7 +112,7 @@ def records_swapped(made: Made, rng: Random) -> None:
 
 
 @mutation(
-    {**FORCED, "steps": 120}, must="send-order/send-inversion ghost-ack/ghost-ack", may="inconsistent-offset send-order " + SEEN
+    {**FORCED, "steps": 200}, must="send-order/send-inversion ghost-ack/ghost-ack", may="inconsistent-offset send-order " + SEEN
 )
 def batches_swapped(made: Made, rng: Random) -> None:
     """What a producer without an id sent in two operations is on B in the wrong order."""

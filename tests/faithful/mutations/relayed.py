@@ -1,0 +1,116 @@
+"""What a relay lost, made twice, or made of nothing; transactions that read each other; and what failovers cost it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from harness.model.history import Operation, SendGroup
+from tests.faithful.entries import ABORT
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import FORCED, PAIR, PLANNED, NoPlace, change_return, mutation, put, states
+from tests.faithful.relays import GROUP
+from tests.faithful.stories import OUTPUTS
+
+RELAYED = {**PAIR, "relay": True, "steps": 120}
+HIDDEN = "read-committed-visibility torn-transaction lost-write aborted-read unseen"
+
+
+def _steps(made: Made, *, least: int) -> list[tuple[Operation, SendGroup]]:
+    """What the relay wrote to partition 0 in transactions that were committed, one group each."""
+    rows = [o for o in made.operations if (o.phase, o.ending, o.outcome, o.group) == ("return", "commit", "ok", GROUP)]
+    found = [(o, g) for o in rows for g in o.sends if g.partition == 0 and o.cluster == "A"]
+    if len(found) < least:
+        raise NoPlace(f"the relay committed {len(found)} transactions")
+    return found
+
+
+def _made_from(made: Made, row: Operation, group: SendGroup, runs: tuple[tuple[int, int, int], ...]) -> None:
+    """The client says that it made a group from something else."""
+    assert group.made_from is not None
+    other = replace(group, made_from=replace(group.made_from, runs=runs))
+    change_return(made, row, sends=tuple(other if g == group else g for g in row.sends))
+
+
+def _inputs(group: SendGroup) -> tuple[int, int]:
+    """The payload id and the offset of the first record that a group was made from."""
+    assert group.made_from is not None
+    uid, offset, _ = group.made_from.runs[0]
+    return uid, offset
+
+
+@mutation(RELAYED, must="exactly-once/input-lost commit-aborted/commit-aborted", may=HIDDEN)
+def output_lost(made: Made, rng: Random) -> None:
+    """The outputs of a relay's transaction are aborted in one partition, on both clusters, though its offsets were committed."""
+    _, group = _steps(made, least=1)[-1]
+    log = made.log("A", topic=OUTPUTS)
+    batch = next(e for e in log if group.first_uid in e.uids)
+    marker = next(e for e in log if e.offset == states(log).marker[batch.offset])
+    for cluster in "AB":
+        made.change(cluster, 0, put(marker, ends=ABORT), topic=OUTPUTS)
+
+
+@mutation(RELAYED, must="exactly-once/output-duplicated", may="exactly-once/input-lost exactly-once/output-without-input")
+def output_made_twice(made: Made, rng: Random) -> None:
+    """A relay made its outputs from an input that it had made outputs from before."""
+    steps = _steps(made, least=2)
+    row, group = steps[-1]
+    assert group.made_from is not None
+    uid, offset = _inputs(steps[0][1])
+    first, *rest = [(u + i, o + i, 1) for u, o, count in group.made_from.runs for i in range(count)]
+    assert first != (uid, offset, 1)
+    _made_from(made, row, group, ((uid, offset, 1), *rest))
+
+
+@mutation(RELAYED, must="exactly-once/output-without-input")
+def output_of_nothing(made: Made, rng: Random) -> None:
+    """A relay made an output from a record that is not there."""
+    row, group = _steps(made, least=1)[-1]
+    assert group.made_from is not None
+    (_, offset, _), *rest = [(u + i, o + i, 1) for u, o, count in group.made_from.runs for i in range(count)]
+    _made_from(made, row, group, (((77 << 40) + 9, offset, 1), *rest))
+
+
+@mutation(RELAYED, must="exactly-once/offset-behind")
+def offset_lost(made: Made, rng: Random) -> None:
+    """The group's offset is sampled below what transactions had committed that were over."""
+    steps = _steps(made, least=2)
+    mine = [g for g in made.groups if (g.cluster, g.group, g.partition) == ("A", GROUP, 0)]
+    late = [g for g in mine if g.time > steps[1][0].time and g.offset > 0]
+    if not late:
+        raise NoPlace("nobody sampled the group late enough")
+    made.groups[made.groups.index(late[-1])] = replace(late[-1], offset=0)
+
+
+@mutation(RELAYED, must="write-cycles/write-cycle", may="exactly-once")
+def transactions_in_a_circle(made: Made, rng: Random) -> None:
+    """Of two transactions each read what the other wrote."""
+    steps = _steps(made, least=2)
+    (one, ours), (two, theirs) = steps[0], steps[-1]
+    _made_from(made, one, ours, ((theirs.first_uid, 0, 1),))
+    _made_from(made, two, theirs, ((ours.first_uid, 0, 1),))
+    for row in (one, two):
+        made.operations = [
+            replace(o, sends=next(r.sends for r in made.operations if (r.number, r.phase) == (row.number, "return")))
+            if (o.number, o.phase) == (row.number, "invoke")
+            else o
+            for o in made.operations
+        ]
+
+
+@mutation(
+    {**PLANNED, "relay": True, "relay_anew": True},
+    must="exactly-once/output-repeated-by-failover",
+    verdict="valid",
+)
+def relay_began_anew(made: Made, rng: Random) -> None:
+    """A relay began on B where its group had been long ago, and made again what had arrived: group offsets are synced apart."""
+
+
+@mutation(
+    {**FORCED, "relay": True, "relay_torn": True},
+    must="exactly-once/output-lost-by-failover",
+    verdict="valid",
+)
+def outputs_left_behind(made: Made, rng: Random) -> None:
+    """The group's offset was synced to B before A died, and what had been made of its inputs was not mirrored."""

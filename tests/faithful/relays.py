@@ -1,0 +1,55 @@
+"""A relay: what its group gets becomes one record each in another topic, in transactions with the group's offsets (KIP-98)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from harness.model.history import Fetched
+from tests.faithful.clients import Producer, Reader
+from tests.faithful.clusters import Cluster, Spot
+
+GROUP = "relays"
+NAME = "relay-1"
+
+
+@dataclass(slots=True)
+class Relay:
+    """A consumer and a producer. `outputs` names the topic that it writes, to the partition of the same number."""
+
+    reader: Reader
+    producer: Producer
+    outputs: str
+
+    def start(self, cluster: Cluster, positions: dict[Spot, int]) -> None:
+        """Begins on a cluster where its group is."""
+        self.producer.start(cluster)
+        self.reader.assign(cluster, positions)
+
+    def step(self, rng: Random, *, everything: bool = False, appended: bool = False, ending: str = "") -> None:
+        """One poll and one transaction; where that is aborted, the inputs are got again."""
+        before = dict(self.reader.positions)
+        got = {f: f.runs for f in self.reader.poll(rng, everything=everything, commits=False) if f.runs}
+        if not got:
+            return
+        self._begin(list(got), rng, ending)
+        while self.producer.write(rng, appended=appended):
+            pass
+        writing = self.producer.writing
+        committed = writing is not None and writing.row.ending == "commit"
+        self.producer.end()
+        if committed:
+            self.reader.commit([(f.topic, f.partition) for f in got])
+        else:
+            assert self.reader.cluster is not None
+            self.reader.assign(self.reader.cluster, before)
+
+    def _begin(self, got: list[Fetched], rng: Random, ending: str) -> None:
+        counts = {(self.outputs, f.partition): sum(count for _, _, count in f.runs) for f in got}
+        made_from = {(self.outputs, f.partition): f for f in got}
+        self.producer.begin(counts, rng, counts=counts, ending=ending or rng.choices(("commit", "abort"), (6, 1))[0])
+        writing = self.producer.writing
+        assert writing is not None
+        sends = tuple(replace(g, made_from=made_from[g.topic, g.partition]) for g in writing.row.sends)
+        row = replace(writing.row, sends=sends, group=GROUP)
+        self.producer.notes.operations[-1] = writing.row = row
