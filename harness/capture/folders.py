@@ -7,7 +7,7 @@ that were told or that the bytes tell (`harness.capture.turns`). Clients' histor
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -234,8 +234,10 @@ def longest(found: Iterable[Folder]) -> Iterator[tuple[Place, Mapping[str, batch
         by_place[folder.place].append(folder)
     for place, same in sorted(by_place.items()):
         logs: dict[str, batches.Log] = {}
+        alone = Counter(folder.cluster for folder in same)
         for folder in same:
-            log = batches.scan(folder.segments)
+            # Every CRC is recomputed when the log is judged; here, where replicas are chosen from, and of what is believed.
+            log = batches.scan(folder.segments, sums=alone[folder.cluster] > 1)
             before = logs.get(folder.cluster)
             if before is None or _reach(log) > _reach(before):
                 logs[folder.cluster] = log

@@ -171,5 +171,6 @@ def _written(log: batches.Log, offset: int) -> int:
 
 def _latest(log: batches.Log) -> int:
     """The newest sound timestamp of a log, nanoseconds; 0 where there is none."""
-    good = log.headers.max_timestamp[log.headers.crc_ok]
-    return max(0, int(good.max())) * 1_000_000 if len(good) else 0
+    times = log.headers.max_timestamp
+    newest_first = np.argsort(times, kind="stable")[::-1].tolist()
+    return next((max(0, int(times[row])) * 1_000_000 for row in newest_first if batches.is_sound(log, row)), 0)
