@@ -24,6 +24,7 @@ PLACES = {
     "harness/mirrors/shadow": "The offset-exact mirror",
     "harness/workloads": "Clients with a purpose",
     "harness/capture": "Raw logs and watermarks",
+    "harness/capture/live": "Logs of clusters that run and that nobody here started",
     "harness/report": "What a person sees",
     "chaos": "What is broken, and when",
     "chaos/faults": "The faults, one file each",
