@@ -1,4 +1,4 @@
-"""`linkflap verify --bootstrap` on clusters that run: a mirror that follows under load and, by TLS and SASL, one that diverged."""
+"""`linkflap verify --bootstrap` on clusters that run: a mirror that follows under load; by TLS and SASL, one that diverged."""
 
 from __future__ import annotations
 
