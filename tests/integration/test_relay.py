@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from pathlib import Path
 
@@ -113,3 +114,23 @@ def rewritten(folder: Path, change) -> None:
         kept = [row for row in map(change, rows) if row is not None]
         path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in kept))
     write_whole(folder / "manifest.json", msgspec.json.encode(inventory(folder)))
+
+
+SPARK = [pytest.mark.nightly, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+SEED = secrets.randbits(32)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("shadow", marks=[*SPARK, pytest.mark.linkflap(scenario="relay", mirror="shadow", seed=SEED)]),
+        pytest.param("mm2", marks=[*SPARK, pytest.mark.linkflap(scenario="relay", mirror="mm2", seed=SEED)]),
+    ],
+)
+def test_relays_go_on_after_a_failover(linkflap_run, name):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+    (check,) = (c for c in linkflap_run.document["checks"] if c["name"] == "exactly-once")
+    assert check["examined"]["A/native"] > 0
+    assert check["examined"]["B/native"] > 0
+    kinds = {a["kind"] for a in linkflap_run.document["anomalies"] if a["check"] == "exactly-once"}
+    assert kinds <= {"output-repeated-by-failover", "output-lost-by-failover"}
