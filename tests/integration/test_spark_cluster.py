@@ -1,0 +1,186 @@
+"""`linkflap verify --master spark://…`: a standalone master and two workers that run elsewhere, on loopback.
+
+Elsewhere: another directory, an environment with nothing of ours in it, and a Python of their own in which linkflap is installed
+from its wheel. One driver process does all of it, one command after the other, as one session.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+
+from harness.model import errors
+from harness.model.wait import until
+from harness.runtimes.distribution.java import java_for
+from harness.runtimes.leases import Lease
+from spark_verify.verify import VERDICT_FILE
+from tests.command_line import environment
+from tests.copied_logs import sound
+from tests.kafka_log import batches_in, changed, rewrite
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+HERE = Path(__file__).parents[2]
+PACKAGES = ("harness", "chaos", "topologies", "spark_verify")
+DRIVER = """
+import json, sys
+from click.testing import CliRunner
+from harness.cli import linkflap
+from spark_verify import session
+
+told = []
+for arguments in json.load(sys.stdin):
+    result = CliRunner().invoke(linkflap, arguments, standalone_mode=False)
+    error = result.exception
+    told.append({"code": result.return_value, "error": str(error or ""), "exit": getattr(error, "exit_code", None)})
+spark = session.session()
+found = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("spark_verify").__file__).collect()
+session.close()
+print(json.dumps({"told": told, "found": found}))
+"""
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory) -> Path:
+    """A folder with a Python of its own: linkflap from its wheel, what it needs from where the tests have it."""
+    root = tmp_path_factory.mktemp("elsewhere")
+    source = root / "source"
+    for name in PACKAGES:
+        shutil.copytree(HERE / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("linkflap_pytest.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(HERE / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(root), str(source)], check=True, timeout=600)
+    shutil.rmtree(source)
+    (wheel,) = root.glob("linkflap-*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(root / "python")], check=True, timeout=600)
+    (packages,) = (root / "python").glob("lib/python*/site-packages")
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", str(packages), str(wheel)], check=True, timeout=600)
+    # Paths that a .pth file adds are not looked through for further ones: an editable linkflap there is not seen.
+    paths = sysconfig.get_paths()
+    (packages / "needs.pth").write_text("\n".join(dict.fromkeys((paths["purelib"], paths["platlib"]))))
+    return root
+
+
+def says(said: Path, text: str) -> None:
+    until(lambda: text in said.read_text(), within=300, what=f"{said.parent.name} to say {text!r}", state=said.read_text)
+
+
+@pytest.fixture(scope="module")
+def master(elsewhere) -> Iterator[str]:
+    """The URL of a master with two workers, one core each."""
+    lease = Lease()
+    (port,) = lease.ports(1)
+    url = f"spark://127.0.0.1:{port}"
+    spark, java = Path(pyspark.__file__).parent, java_for("4").path
+    kept = {"PATH": "/usr/bin:/bin", "JAVA_HOME": str(java.parent.parent), "SPARK_HOME": str(spark), "HOME": str(elsewhere)}
+    # What Spark's own scripts set, and that its interface for browsers listens on loopback too.
+    kept |= {"SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": "127.0.0.1"}
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *arguments: str) -> Path:
+        folder = elsewhere / name
+        folder.mkdir()
+        said = folder / "said"
+        command = [str(java), "-Xmx256m", "-cp", f"{spark}/jars/*", *arguments]
+        with said.open("wb") as out:
+            started.append(subprocess.Popen(command, cwd=folder, env=kept, stdout=out, stderr=subprocess.STDOUT))
+        return said
+
+    try:
+        web = ["--host", "127.0.0.1", "--webui-port", "0"]
+        said = start("master", "org.apache.spark.deploy.master.Master", *web, "--port", str(port))
+        says(said, "I have been elected leader")
+        for number in (1, 2):
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(elsewhere / f"worker-{number}" / "work")]
+            said = start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *web, *size, url)
+            says(said, "Successfully registered with master")
+        yield url
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            process.wait(60)
+        lease.release()
+
+
+@pytest.fixture(scope="module")
+def judged(elsewhere, master, tmp_path_factory):
+    """What the driver was told: of equal logs, of logs that differ, and of a path that means another thing to each process."""
+    root = tmp_path_factory.mktemp("driver")
+    for cluster in "ABC":
+        for number in range(3):
+            sound(root / cluster / f"orders-{number}")
+    path = root / "C" / "orders-1" / "00000000000000000000.log"
+    batches = [data for _, data in batches_in(path)]
+    rewrite(path, [batches[0], changed(batches[1], leader_epoch=3, pid=9), *batches[2:]])
+    python = f"spark.pyspark.python={elsewhere / 'python' / 'bin' / 'python'}"
+    where = ["--master", master, "--spark", python, "--spark", "spark.executor.memory=512m"]
+
+    def verify(other: str, *rest: str) -> list[str]:
+        return [
+            "verify",
+            "--logs",
+            f"A={root / 'A'}",
+            "--logs",
+            f"{other}={root / other}",
+            "--link",
+            f"A->{other}",
+            *where,
+            *rest,
+        ]
+
+    commands = [
+        verify("B", "--out", "equal", "--json"),
+        verify("C", "--out", str(root / "other"), "--json"),
+        ["verify", "/proc/self/cwd/equal", *where],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER], input=json.dumps(commands), env=environment(root / "ledger") | {"PYTHONPATH": str(HERE)},
+        cwd=root, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return root, json.loads(done.stdout.splitlines()[-1])
+
+
+def test_executors_elsewhere_read_and_judge(judged, elsewhere):
+    root, told = judged
+    equal = told["told"][0]
+    assert (equal["error"], equal["code"]) == ("", errors.VALID), equal
+    document = json.loads((root / "equal" / VERDICT_FILE).read_bytes())
+    assert document["verdict"] == "valid"
+    (byte_equality,) = (c for c in document["checks"] if c["name"] == "byte-equality")
+    assert byte_equality["examined"] == {"B/mirrored": 18}
+    assert {Path(path).parents[4] for path in told["found"]} == {elsewhere / "python"}
+    assert len(list(elsewhere.glob("worker-*/work/app-*"))) >= 1
+
+
+def test_what_was_found_is_in_parquet_too(judged):
+    root, told = judged
+    assert told["told"][1]["code"] == errors.INVALID
+    found = pq.read_table(root / "other" / "findings.parquet").to_pylist()
+    document = json.loads((root / "other" / VERDICT_FILE).read_bytes())
+    assert {(r["check"], r["kind"], r["partition"], r["offset"]) for r in found} == {
+        (a["check"], a["kind"], a["partition"], a["offset"]) for a in document["anomalies"]
+    }
+    assert ("byte-equality", "byte-divergence", 1, 2) in {(r["check"], r["kind"], r["partition"], r["offset"]) for r in found}
+    examined = pq.read_table(root / "other" / "examined.parquet").to_pylist()
+    counted = sum(r["count"] for r in examined if r["check"] == "byte-equality")
+    assert counted == 18
+
+
+def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged, elsewhere):
+    _, told = judged
+    unseen = told["told"][2]
+    assert unseen["exit"] == errors.FAILED, unseen
+    assert "cannot see /proc/self/cwd/equal/" in unseen["error"]
+    assert str(elsewhere / "worker-") in unseen["error"]
+    assert "put the logs on storage that every executor has at the same path" in unseen["error"]
