@@ -1,0 +1,70 @@
+"""What CI does where no Docker engine can be had: one loud line with the reason, status 0, and tests that know it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ENGINE = Path(__file__).parents[2] / ".ci" / "engine"
+TOOLS = ("bash", "cat", "kill", "ln", "mktemp", "rm", "setsid", "sleep", "tail", "timeout")
+SCRIPT = f'set -euo pipefail; source "{ENGINE}"; trap end_engine EXIT; begin_engine; echo "${{LINKFLAP_NO_DOCKER:-an engine}}"'
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A PATH with little on it: no engine answers, and root is whoever asks."""
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found, tool
+        (tmp_path / tool).symlink_to(found)
+    put(tmp_path, "python3", "exit 1")
+    put(tmp_path, "id", "echo 0")
+    return tmp_path
+
+
+def put(folder: Path, name: str, script: str) -> None:
+    path = folder / name
+    path.unlink(missing_ok=True)
+    path.write_text(f"#!{shutil.which('bash')}\n{script}\n")
+    path.chmod(0o755)
+
+
+def begun(machine: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name not in ("DOCKER_HOST", "LINKFLAP_NO_DOCKER")}
+    env |= {"PATH": str(machine), "TMPDIR": str(machine), **environment}
+    return subprocess.run(["bash", "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def refused(done: subprocess.CompletedProcess[str], reason: str) -> None:
+    assert done.returncode == 0, done.stderr
+    (loud,) = [line for line in done.stderr.splitlines() if line.startswith("##### NO DOCKER: ")]
+    assert reason in loud
+    assert "the tests with docker are SKIPPED" in loud
+    assert reason in done.stdout
+
+
+def test_an_engine_that_was_named_and_does_not_answer(machine):
+    refused(begun(machine, DOCKER_HOST="tcp://127.0.0.1:1"), "nothing answers at DOCKER_HOST=tcp://127.0.0.1:1")
+
+
+def test_somebody_who_may_not_start_one(machine):
+    put(machine, "id", "echo 1000")
+    refused(begun(machine), "only root can start one")
+
+
+def test_nothing_to_install_one_with(machine):
+    refused(begun(machine), "there is no dockerd and no apt-get")
+
+
+def test_a_package_that_cannot_be_installed(machine):
+    put(machine, "apt-get", "echo 'E: Unable to locate package docker.io'; exit 100")
+    refused(begun(machine), "apt-get could not install docker.io (E: Unable to locate package docker.io)")
+
+
+def test_a_kernel_that_refuses(machine):
+    put(machine, "dockerd", "echo 'failed to start daemon: no cgroups'; exit 1")
+    refused(begun(machine), "dockerd does not start here (failed to start daemon: no cgroups)")
