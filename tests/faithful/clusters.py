@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from random import Random
 
 from tests.faithful.entries import ABORT, COMMIT, RESET, Entry
 
@@ -58,6 +59,18 @@ class Log:
         self.entries, self.ended, self.open = [], {}, {}
         for entry in kept:
             self.take(entry)
+
+    def compact(self, rng: Random) -> None:
+        """Takes records away, and batches that have none left but for the last of each producer id (KIP-98): offsets stay."""
+        last = {e.pid: e.offset for e in self.entries if e.ends is None}
+        kept = []
+        for entry in self.entries:
+            records = tuple(r for r in entry.records if rng.random() < 0.6)
+            if entry.ends is not None or entry.end > self.stable:
+                kept.append(entry)
+            elif records or last[entry.pid] == entry.offset:
+                kept.append(replace(entry, records=records))
+        self.entries = kept
 
     def mark(self, ends: int, *, pid: int, epoch: int, timestamp: int) -> Entry:
         """Appends the marker that ends a transaction."""

@@ -29,7 +29,7 @@ from tests.faithful.relays import NAME, Relay
 TOPIC: Final = "A.orders"
 OUTPUTS: Final = "A.relayed"
 GROUP: Final = "followers"
-SHAPES: Final = ("pair", "failover", "round-trip", "chain")
+SHAPES: Final = ("pair", "failover", "round-trip", "chain", "copied")
 _WEIGHTS: Final = (12, 6, 4, 3, 2, 2, 0.5, 0.3)
 """How often clients write, mirrors fetch, readers poll, somebody samples, group offsets are synced, relays step, and so on."""
 _BEGAN: Final = 1_800_000_000 * SECOND
@@ -76,7 +76,7 @@ def spec(seed: int, **wanted: object) -> Spec:
     """The story of a seed, with what is wanted of it."""
     rng = Random(seed)
     shape = str(wanted.pop("shape", "") or rng.choice(SHAPES))
-    mirror = str(wanted.pop("mirror", "") or ("shadow" if shape == "round-trip" else rng.choice(("shadow", "mm2"))))
+    mirror = str(wanted.pop("mirror", "") or ("shadow" if shape in ("round-trip", "copied") else rng.choice(("shadow", "mm2"))))
     drawn = Spec(
         seed=seed,
         shape=shape,
@@ -247,6 +247,18 @@ def _pair(world: World) -> None:
     _settle(world)
 
 
+def _copied(world: World) -> None:
+    """What A had was compacted before anything was mirrored; of clients nothing is known."""
+    links, world.links = world.links, []
+    _era(world)
+    for log in world.owner.logs.values():
+        log.compact(world.rng)
+    world.links = links
+    _fail_over(world, world.links[0], forced=False, name="away")
+    _era(world)
+    _settle(world)
+
+
 def _failover(world: World) -> None:
     _era(world)
     if world.spec.flap:
@@ -267,7 +279,7 @@ def _round_trip(world: World) -> None:
     _settle(world)
 
 
-_SHAPES: Final = {"pair": _pair, "failover": _failover, "round-trip": _round_trip, "chain": _failover}
+_SHAPES: Final = {"pair": _pair, "failover": _failover, "round-trip": _round_trip, "chain": _failover, "copied": _copied}
 
 
 def _era(world: World) -> None:
@@ -568,6 +580,18 @@ def _finished(world: World) -> Made:
             _capture(world, END, cluster)
     made.operations, made.polls, made.marks, made.groups = notes.operations, notes.polls, notes.marks, notes.groups
     made.events, made.ended = notes.events, world.clock.tick()
+    return _without_history(made) if world.spec.shape == "copied" else made
+
+
+def _without_history(made: Made) -> Made:
+    """What is left of a run when somebody has only copied its logs, and knows what was promoted where."""
+    made.operations, made.polls, made.marks, made.groups = [], [], [], []
+    made.events = [e for e in made.events if e.kind in ("promotion", "captured")]
+    made.recorded, made.homes = False, {place.topic: "A" for place in made.logs}
+    ids = made.scenario.mirror.options.get("producer_ids")
+    exact = MirrorSpec(kind="exact", options={"producer_ids": ids} if ids == "complement" else {})
+    unknown = (WorkloadSpec(kind="unknown", home="A"),)
+    made.scenario = replace(made.scenario, mirror=exact, workloads=unknown, schedule=())
     return made
 
 

@@ -234,6 +234,23 @@ def mirrored_from_nowhere(made: Made, rng: Random) -> None:
     made.change("B", 0, lambda log: [*log, replace(entry, offset=log[-1].end)])
 
 
+@mutation(
+    PAIR,
+    must="byte-equality/byte-stranger record-equality/record-stranger order-equality/mirror-phantom",
+)
+def mirrored_beyond_the_source(made: Made, rng: Random) -> None:
+    """Behind all that A has, B has a record, as if it had been mirrored."""
+    record = Rec(0, (77 << 40) + 1, 77 << 40, 0, 1_800_000_000_000, None, b"whose?")
+    made.change("B", 0, lambda log: [*log, _alone(log[-1], record)])
+
+
+@mutation(PAIR, must="byte-equality/byte-divergence")
+def packed_anew(made: Made, rng: Random) -> None:
+    """The mirror compressed a batch with another codec: the same records in other bytes."""
+    batch = _committed(made, "B", rng, native=False)
+    made.change("B", 0, put(batch, codec="gzip" if batch.codec != "gzip" else "lz4"))
+
+
 @mutation(FORCED, must="provenance/stranger")
 def nobody_sent_it(made: Made, rng: Random) -> None:
     """A record without a payload id lies at the end of B's log."""
