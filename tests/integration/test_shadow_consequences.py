@@ -217,7 +217,8 @@ def assert_blind(seen: Seen) -> None:
     assert beyond
     for anomaly in beyond:
         assert seen.batch("B", anomaly.partition, anomaly.evidence["recomputed"])["transactional"]
-    assert seen.kinds() == {"aborted-read", "lso-mismatch", "mirrored-aborted"}
+    # A reader of B may also have been faster than a producer that had not asked for its commit yet.
+    assert seen.kinds() - {"uncommitted-read"} == {"aborted-read", "lso-mismatch", "mirrored-aborted"}
     assert seen.check("byte-equality").verdict is Verdict.VALID
 
 
