@@ -55,7 +55,7 @@ def wrong(mutation, judgement) -> list[str]:
 
 
 HONESTLY_OPEN = ("whose start was deleted", "compaction, or loss", "where a log is compacted")
-"""What cannot be known of a faithful run: what was mirrored of a source that lost its beginning; and what compaction took away."""
+"""What cannot be known of a faithful run: what was mirrored of a source that lost its beginning; what compaction took."""
 
 
 def false_alarms(judgement) -> list[str]:
