@@ -10,7 +10,7 @@
     captures/<moment>/<cluster>/<broker>/<topic>-<partition>/*.log      as the broker wrote them
     logs/                           what processes printed
     manifest.json                   what there was when the run ended: path -> bytes (-1 for segments: only that they exist)
-    verdict.json, report.html       the judgement, made anew by every `linkflap verify`
+    verdict.json, report.html       the judgement, made anew by every `linkflap verify`; and findings.parquet, examined.parquet
 
 Rows are appended line by line and flushed, so that a killed harness leaves a directory in which at most the last line of a
 file is torn. Readers never half trust it: a torn or missing part becomes a `Damage` with the reason, beside the rows

@@ -100,7 +100,7 @@ def master(elsewhere) -> Iterator[str]:
         said = start("master", "org.apache.spark.deploy.master.Master", *web, "--port", str(port))
         says(said, "I have been elected leader")
         for number in (1, 2):
-            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(elsewhere / f"worker-{number}" / "work")]
+            size = ["--cores", "1", "--memory", "1g", "--work-dir", str(elsewhere / f"worker-{number}" / "apps")]
             said = start(f"worker-{number}", "org.apache.spark.deploy.worker.Worker", *web, *size, url)
             says(said, "Successfully registered with master")
         yield url
@@ -160,7 +160,7 @@ def test_executors_elsewhere_read_and_judge(judged, elsewhere):
     (byte_equality,) = (c for c in document["checks"] if c["name"] == "byte-equality")
     assert byte_equality["examined"] == {"B/mirrored": 18}
     assert {Path(path).parents[4] for path in told["found"]} == {elsewhere / "python"}
-    assert len(list(elsewhere.glob("worker-*/work/app-*"))) >= 1
+    assert len(list(elsewhere.glob("worker-*/apps/app-*"))) >= 1
 
 
 def test_what_was_found_is_in_parquet_too(judged):
