@@ -12,12 +12,13 @@ from typing import ClassVar, Final
 
 from chaos.faults.confined import ConfinedFault
 from chaos.faults.settings import number
-from harness.model.errors import FaultError
+from harness.model.errors import EnvironmentFailure, FaultError
 from harness.model.protocols import Bite, Broker, World
 from harness.model.scenario import FaultSpec, Option
 
 _MEGABYTE: Final = 1 << 20
 _MET_WITHIN: Final = 60.0
+_ATTEMPTS: Final = 10
 
 
 class BrokerMemoryLimit(ConfinedFault):
@@ -34,7 +35,13 @@ class BrokerMemoryLimit(ConfinedFault):
     def take_down(self, broker: Broker) -> None:
         before = self.confines.memory()
         self._hits_before = before.hits or 0
-        self.confines.limit_memory(before.used + self._spare)
+        for more in range(1, _ATTEMPTS + 1):  # the kernel's own part cannot be pressed out of it, nor seen beforehand
+            try:
+                self.confines.limit_memory(before.used + more * self._spare)
+                return
+            except EnvironmentFailure:
+                if more == _ATTEMPTS:
+                    raise
 
     def measure(self) -> tuple[bool, object]:
         use = self.confines.memory()

@@ -184,7 +184,9 @@ def test_what_is_not_there_ends_a_run_with_one_sentence_and_255(tmp_path, host, 
     if not host:
         skip_without("docker")
     env = environment(tmp_path / "ledger", **({"DOCKER_HOST": host} if host else {}))
-    done = linkflap("run", "baseline", "--runtime", "docker", "--topology", topology, "--out", "run", env=env, cwd=tmp_path)
+    done = linkflap(
+        "run", "baseline", "--runtime", "docker", "--topology", topology, "--out", "run", env=env, cwd=tmp_path, within=300
+    )
     assert done.returncode == 255
     (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("linkflap: ")]
     assert said in sentence
@@ -200,7 +202,7 @@ def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path, engine):
         pytest.skip(f"no small disk can be made here: {error}")
     try:
         env = environment(tmp_path / "ledger")
-        done = linkflap("run", "baseline", "--runtime", "docker", "--out", str(full / "run"), env=env, cwd=tmp_path)
+        done = linkflap("run", "baseline", "--runtime", "docker", "--out", str(full / "run"), env=env, cwd=tmp_path, within=300)
     finally:
         mounts.unmount(full)
     assert done.returncode in (254, 255)
