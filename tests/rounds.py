@@ -7,7 +7,8 @@
 
 What A had acknowledged from offset 8 on (three and four, 6 records) was lost: the marker of three had not arrived. C has what
 B has.
-Change `logs`, `events` or `operations` of what `round_trip` and `chain` give, then `write` it. Times are in seconds.
+Written down by hand, so that every offset is known; seeds give others (`tests.faithful`, which writes these too). Change `logs`,
+`events` or `operations` of what `round_trip` and `chain` give, then `write` it. Times are in seconds.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendG
 from harness.model.payload import PROCESS_SHIFT
 from harness.model.scenario import Budgets, FaultSpec, MirrorSpec, Scenario, WorkloadSpec
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
-from harness.rundir import FORMAT, Run, RunWriter
-from tests.kafka_log import ABORT, COMMIT, batch, marker, ours, segment
-from tests.synthetic import append_events
+from tests.faithful import entries as faithful
+from tests.faithful.entries import ABORT, COMMIT
+from tests.faithful.made import Captured, Place, end_of
+from tests.faithful.made import Made as Run
 
 TOPIC, SIZE, SECOND = "A.t", 3, 1_000_000_000
 LOST, PARTED, HOME = 6, 11, 20
@@ -40,12 +42,14 @@ class Entry:
     sequence: int = 0
     ends: int | None = None
 
-    def encoded(self) -> bytes:
-        common = {"pid": self.pid, "epoch": 0, "leader_epoch": self.leader_epoch}
+    def made(self) -> faithful.Entry:
+        common = {"offset": self.offset, "pid": self.pid, "epoch": 0, "leader_epoch": self.leader_epoch, "transactional": True}
         if self.ends is not None:
-            return marker(self.offset, self.ends, **common)
-        values = [ours(uid, self.number, i) for i, uid in enumerate(uids(self.number))]
-        return batch(self.offset, values, seq=self.sequence, transactional=True, **common)  # type: ignore[arg-type]
+            return faithful.Entry(ends=self.ends, **common)  # type: ignore[arg-type]
+        records = tuple(
+            faithful.Rec(i, uid, self.number, i, 1_700_000_000_000, None, b"v%d" % uid) for i, uid in enumerate(uids(self.number))
+        )
+        return faithful.Entry(records=records, span=len(records), sequence=self.sequence, **common)  # type: ignore[arg-type]
 
 
 def uids(number: int) -> range:
@@ -103,30 +107,18 @@ class Made:
             name="rounds", about="made up", seed=1, topology=self.topology, mirror=MirrorSpec(kind="shadow"),
             workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=self.schedule, partitions=1, budgets=self.budgets,
         )  # fmt: skip
-        run = Run(
-            format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=1, ended=0, scenario=scenario
-        )
-        writer = RunWriter(root, run)
-        operations, polls, marks = writer.operations("p"), writer.polls("r"), writer.watermarks("all")
+        run = Run(scenario=scenario, started=1, ended=100 * SECOND, events=self.events)
         for row in self.operations:
-            operations.write(replace(row, phase="invoke", outcome="info", sends=tuple(replace(g, acks=()) for g in row.sends)))
-            operations.write(replace(row, phase="return", time=row.time + SECOND // 2))
-        for place, read in enumerate(self.reads):
-            polls.write(_poll(f"r{place}", *read))
-        for mark in self.marks:
-            marks.write(_mark(*mark))
-        for moment in sorted({m for m, _ in self.logs}):
-            mine = {cluster: log for (m, cluster), log in self.logs.items() if m == moment}
-            for cluster, log in mine.items():
-                segment(root / "captures" / moment / cluster / "1" / f"{TOPIC}-0", [entry.encoded() for entry in log])
-            writer.write_bounds(moment, [_bounds(cluster, _ends(log)) for cluster, log in mine.items()])
-        append_events(root, self.events)
-        writer.close("finished")
-        return root
-
-
-def _ends(log: list[Entry]) -> int:
-    return log[-1].offset + (1 if log[-1].ends is not None else SIZE)
+            asked = tuple(replace(g, acks=()) for g in row.sends)
+            run.operations.append(replace(row, phase="invoke", outcome="info", sends=asked))
+            run.operations.append(replace(row, phase="return", time=row.time + SECOND // 2))
+        run.polls = [_poll(f"r{place}", *read) for place, read in enumerate(self.reads)]
+        run.marks = [_mark(*mark) for mark in self.marks]
+        for (moment, cluster), log in self.logs.items():
+            entries = [entry.made() for entry in log]
+            captured = Captured(entries=entries, bounds=_bounds(cluster, end_of(entries)))
+            run.logs[Place(moment, cluster, 1, TOPIC, 0)] = captured
+        return run.write(root)
 
 
 def _event(second: float, kind: str, subject: str, /, **data: object) -> Event:
