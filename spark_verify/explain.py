@@ -7,7 +7,7 @@ by its place: `check:cluster:topic-partition@offset`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -16,9 +16,9 @@ import msgspec
 
 from harness.log import batches
 from harness.model.errors import InputError
-from harness.model.history import Operation, Poll
+from harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
 from harness.rundir import RunReader
-from spark_verify import evidence
+from spark_verify import evidence, witnesses
 from spark_verify.checks import REGISTRY
 from spark_verify.evidence import Shown
 from spark_verify.plan import Captured, RunPlan, plan
@@ -62,7 +62,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything about one anomaly. `total` operations touch it, of which the first are told."""
+    """Everything about one anomaly; `sentence` is all in one. Of `total` operations and polls the first are told."""
 
     number: int
     of: int
@@ -71,10 +71,14 @@ class Explanation:
     source: str
     meaning: str
     there: str
+    sentence: str
     sides: Sequence[Side]
     operations: Sequence[Operation]
     polls: Sequence[Poll]
     total: int
+    watermarks: Sequence[Watermark]
+    groups: Sequence[GroupOffset]
+    takeovers: Sequence[Event]
 
 
 def explain(root: Path, name: str) -> Explanation:
@@ -85,16 +89,29 @@ def explain(root: Path, name: str) -> Explanation:
     check = REGISTRY.get(told.check)
     planned = plan(root)
     sides = [_side(c, offset) for c, offset in _places(planned, told)]
-    uids = _uids(told, sides)
     reader = RunReader(root)
-    operations = _operations(reader, told, uids)
-    polls = _polls(reader, told, uids)
-    meaning = next((k.meaning for k in check.anomalies if k.name == told.kind), "") if check else ""
-    return Explanation(
-        number=number + 1, of=len(anomalies), anomaly=told, promised=check.guarantee if check else "",
-        source=check.source if check else "", meaning=meaning, there="; ".join(side.there for side in sides),
-        sides=sides, operations=operations[:MOST], polls=polls[:MOST], total=len(operations) + len(polls),
+    at = {record["uid"] for side in sides for record in side.records if record["offset"] == side.offset}
+    place = witnesses.Place(
+        cluster=told.cluster, topic=told.topic, partition=told.partition, offset=told.offset,
+        uids=witnesses.uids_of(told.evidence, at), evidence=told.evidence,
     )  # fmt: skip
+    operations, polls = witnesses.operations(reader, place), witnesses.polls(reader, place)
+    meaning = next((k.meaning for k in check.anomalies if k.name == told.kind), "") if check else ""
+    promised, there = check.guarantee if check else "", "; ".join(side.there for side in sides)
+    return Explanation(
+        number=number + 1, of=len(anomalies), anomaly=told, promised=promised, source=check.source if check else "",
+        meaning=meaning, there=there, sentence=_sentence(told, promised, meaning, there), sides=sides,
+        operations=operations[:MOST], polls=polls[:MOST], total=len(operations) + len(polls),
+        watermarks=witnesses.watermarks(reader, place),
+        groups=witnesses.near(witnesses.groups(reader, place), place.time, most=MOST),
+        takeovers=witnesses.takeovers(reader, place),
+    )  # fmt: skip
+
+
+def _sentence(told: Told, promised: str, meaning: str, there: str) -> str:
+    """What was promised and what is there, in one sentence."""
+    where = f"{told.topic}-{told.partition} on {told.cluster}" + (f" at offset {told.offset}" if told.offset >= 0 else "")
+    return f"Promised was: {promised.rstrip('.')}; but of {where}: {meaning.rstrip('.')}: {there or 'no log of it was captured'}."
 
 
 def _anomalies(root: Path) -> list[Told]:
@@ -164,43 +181,3 @@ def _said(log: batches.Log, row: int | None, offset: int) -> str:
     whose = f" of producer {shown['producer_id']} epoch {shown['producer_epoch']}" if shown["producer_id"] != -1 else ""
     wrong = "" if shown["crc_ok"] else ", which is wrong"
     return f"{shown['kind']}{whose} at {span} (leader epoch {shown['leader_epoch']}, CRC {shown['crc']}{wrong})"
-
-
-def _uids(told: Told, sides: Iterable[Side]) -> set[int]:
-    """Our payload ids that the anomaly is about: those it names, and those at its offset."""
-    found: set[object] = {record["uid"] for side in sides for record in side.records if record["offset"] == side.offset}
-    found.add(told.evidence.get("uid"))
-    several = told.evidence.get("uids")
-    found |= set(several) if isinstance(several, list) else set()
-    return {uid for uid in found if isinstance(uid, int) and uid >= 0}
-
-
-def _operations(reader: RunReader, told: Told, uids: set[int]) -> list[Operation]:
-    """Both rows of every operation that sent one of the payloads, was acknowledged the offset, or is named by the evidence."""
-    named = {told.evidence.get("operation")}
-    several = told.evidence.get("operations")
-    named |= set(several) if isinstance(several, list) else set()
-    rows, _ = reader.operations()
-    numbers = {row.number for row in rows if row.number in named or _sent(row, told, uids)}
-    return sorted((row for row in rows if row.number in numbers), key=lambda row: row.time)
-
-
-def _sent(row: Operation, told: Told, uids: set[int]) -> bool:
-    for group in row.sends:
-        if any(group.first_uid <= uid < group.first_uid + group.count for uid in uids):
-            return True
-        here = row.cluster == told.cluster and (group.topic, group.partition) == (told.topic, told.partition)
-        if here and any(offset <= told.offset < offset + count for _, count, offset in group.acks):
-            return True
-    return False
-
-
-def _polls(reader: RunReader, told: Told, uids: set[int]) -> list[Poll]:
-    """Polls that returned one of the payloads, without what else they returned."""
-    rows, _ = reader.polls()
-    found = []
-    for row in rows:
-        here = [f for f in row.fetched if (f.topic, f.partition) == (told.topic, told.partition)]
-        if any(first <= uid < first + count for f in here for first, _, count in f.runs for uid in uids):
-            found.append(row)
-    return sorted(found, key=lambda row: row.time)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol, TextIO
 
-from harness.model.history import Operation, Poll
+from harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
 from harness.report.document import in_short
 
 Row = Mapping[str, object]
@@ -90,6 +90,12 @@ class Explanation(Protocol):
     def polls(self) -> Sequence[Poll]: ...
     @property
     def total(self) -> int: ...
+    @property
+    def watermarks(self) -> Sequence[Watermark]: ...
+    @property
+    def groups(self) -> Sequence[GroupOffset]: ...
+    @property
+    def takeovers(self) -> Sequence[Event]: ...
 
 
 def tell(
@@ -130,6 +136,7 @@ def tell_why(told: Explanation, stream: TextIO | None = None) -> None:
             stream.write("  records there\n")
             stream.writelines(f"    {line}\n" for line in records(side.records, at=side.offset))
     _history(told, stream)
+    _beside(told, stream)
 
 
 def _history(told: Explanation, stream: TextIO) -> None:
@@ -144,7 +151,35 @@ def _history(told: Explanation, stream: TextIO) -> None:
         stream.write(f"  {moment(row.time // 1_000_000)}  {row.client} #{row.number} {row.kind} on {row.cluster}, ")
         stream.write(f"{row.ending} {said}: {sends}{' ' + row.error if row.error else ''}\n")
     for poll in told.polls:
-        stream.write(f"  {moment(poll.time // 1_000_000)}  {poll.reader} polled {poll.cluster} {poll.isolation}: got it\n")
+        stream.write(
+            f"  {moment(poll.time // 1_000_000)}  {poll.reader} {poll.kind} on {poll.cluster} {poll.isolation}: {_got(poll)}\n"
+        )
+
+
+def _got(poll: Poll) -> str:
+    """What of each partition, and where that left the reader."""
+    parts = []
+    for fetched in poll.fetched:
+        runs = ", ".join(
+            f"uids {uid}+{count} at {offset}" if uid >= 0 else f"foreign at {offset}" for uid, offset, count in fetched.runs
+        )
+        parts.append(f"{fetched.topic}-{fetched.partition} {in_short(runs, 200) or 'nothing'}, position {fetched.position}")
+    return "; ".join(parts)
+
+
+def _beside(told: Explanation, stream: TextIO) -> None:
+    """What was sampled of the partition, and who took it over when."""
+    stream.write("\nsampled bounds\n" if told.watermarks else "")
+    for mark in told.watermarks:
+        stream.write(f"  {moment(mark.time // 1_000_000)}  {mark.cluster}/{mark.leader} leader epoch {mark.leader_epoch}: ")
+        stream.write(f"log start {mark.log_start}, LSO {mark.last_stable}, high watermark {mark.high_watermark}\n")
+    stream.write("\ncommitted offsets\n" if told.groups else "")
+    for row in told.groups:
+        stream.write(f"  {moment(row.time // 1_000_000)}  {row.group} on {row.cluster} at {row.offset}\n")
+    stream.write("\npromotions and cuts\n" if told.takeovers else "")
+    for event in told.takeovers:
+        facts = ", ".join(f"{name} {in_short(value, 200)}" for name, value in event.data.items())
+        stream.write(f"  {moment(event.time // 1_000_000)}  {event.subject} {event.kind}: {facts}\n")
 
 
 def headers(rows: Sequence[Row], *, at: int = -1) -> list[str]:

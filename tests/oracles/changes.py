@@ -194,7 +194,8 @@ def _change_read(made: World) -> bool:
     elif what == "isolation":
         read["isolation"] = random.choice(["read_committed", "read_uncommitted"])
     elif what in ("early", "late"):
-        read["returned"] += random.choice([5, 20]) * (SECOND if what == "late" else -SECOND)
+        # No two rows of a reader return at once.
+        read["returned"] += random.choice([5, 20]) * (SECOND if what == "late" else -SECOND) + random.randint(2, 10**6)
         read["time"] = read["returned"] - SECOND // 2
     else:
         made.reads.remove(read)

@@ -191,11 +191,14 @@ def _fail_back(made: World) -> None:
         captured: Row = {"partition": partition, "cluster": "A", "log": deepcopy(log), "moment": f"1-r{start}", "captured": start}
         made.earlier.append(captured)
         if made.end("A", partition) > cut:
+            ended = made.end("A", partition)
             made.truncations.append(
-                {"partition": partition, "link": "B->A", "cluster": "A", "offset": cut, "end": made.end("A", partition), "time": end}
-            )  # fmt: skip
+                {"partition": partition, "link": "B->A", "cluster": "A", "offset": cut, "end": ended, "time": end}
+            )
         log[:] = [b for b in log if b["base"] < cut]
     made.producers["A"] = []
+    if made.relays is not None:
+        made.relays.pop("A", None)
     made.links.append(("B", "A"))
 
 

@@ -64,6 +64,7 @@ class World:
         self.producers: dict[str, list[Row]] = {c: [] for c in self.clusters}
         self.readers: list[Row] = []
         self.processes = 0
+        self.ended = 0
         self.relays: Row | None = {} if len(self.partitions) > 1 and random.random() < 0.7 else None
         self.crc = 100
         self.links = list(zip(self.clusters, self.clusters[1:], strict=False))
@@ -129,7 +130,8 @@ def replica(cluster: str, log: list[Row], *, broker: int = 1, start: int = 0, mo
         for i, r in enumerate(b["records"])
     ]
     columns = ("offset", "uid", "operation", "digest", "timestamp", "batch")
-    parts = _arrays(records, {name: name for name in ("offset", "uid", "timestamp")} | dict.fromkeys(("key", "headers"), "batch"))
+    nothing = np.zeros(len(records), np.int64)
+    parts = _arrays(records, {name: name for name in ("offset", "uid", "timestamp")}) | {"key": nothing, "headers": nothing}
     end = headers[-1]["last"] + 1 if headers else start
     return Replica(
         cluster=cluster, broker=broker, leader=broker == 1, canonical=broker == 1, log_start=start, high_watermark=end,
@@ -173,7 +175,7 @@ def _view(world: World, partition: int) -> PartitionView:
         reads=[_read(row) for row in mine(world.reads)],
         watermarks={c: _marks(rows) for (c, p), rows in world.marks.items() if p == partition and rows},
         windows=[Window(**row) for row in world.windows],
-        ended=world.time + 10 * SECOND,
+        ended=world.ended or world.time + 10 * SECOND,
         groups=[GroupOffset(topic=TOPIC, partition=partition, **row) for row in mine(world.groups)],
         earlier=[replica(**row) for row in mine(world.earlier)],
         truncations=[Truncation(**row) for row in mine(world.truncations)],

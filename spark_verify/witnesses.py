@@ -1,0 +1,147 @@
+"""What a run's history says of one anomaly: operations, polls, samples, committed offsets of groups, and what mirrors did there.
+
+Of each the rows that touch the place, and their neighbours in time: what a reader got before and after, how far the partition had
+got. Nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from harness.model.history import Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from harness.rundir import RunReader
+
+TAKEOVERS: Final = frozenset({"promotion", "truncation", "mirror-stopped", "failover"})
+_TIMES: Final = ("time", "returned", "invoked")
+_EACH_WAY: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where to look: a partition of a cluster and an offset (-1: nowhere), payload ids, and what the evidence names."""
+
+    cluster: str
+    topic: str
+    partition: int
+    offset: int
+    uids: Collection[int] = ()
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def time(self) -> int | None:
+        """When it was seen, where the evidence says so."""
+        return next((at for name in _TIMES if isinstance(at := self.evidence.get(name), int)), None)
+
+    def of(self, topic: str, partition: int) -> bool:
+        """Whether something is of this partition."""
+        return (topic, partition) == (self.topic, self.partition)
+
+    def named(self, name: str) -> Collection[object]:
+        """What the evidence calls by this name, one or several."""
+        one, several = self.evidence.get(name), self.evidence.get(f"{name}s")
+        return [*([one] if one is not None else ()), *(several if isinstance(several, list) else ())]
+
+
+def operations(reader: RunReader, place: Place) -> list[Operation]:
+    """Both rows of every operation that sent one of the payloads, was acknowledged the offset, or is named by the evidence."""
+    rows, _ = reader.operations()
+    named = place.named("operation")
+    numbers = {row.number for row in rows if row.number in named or any(_sent(row, group, place) for group in row.sends)}
+    return sorted((row for row in rows if row.number in numbers), key=lambda row: row.time)
+
+
+def _sent(row: Operation, group: SendGroup, place: Place) -> bool:
+    if any(group.first_uid <= uid < group.first_uid + group.count for uid in place.uids):
+        return True
+    here = row.cluster == place.cluster and place.of(group.topic, group.partition)
+    return here and any(offset <= place.offset < offset + count for _, count, offset in group.acks)
+
+
+def polls(reader: RunReader, place: Place) -> list[Poll]:
+    """Rows that returned one of the payloads or the offset, and of a reader or group that is named those next to that time."""
+    rows, _ = reader.polls()
+    mine = sorted((row for row in rows if _here(row, place)), key=lambda row: row.returned)
+    touching = {id(row) for row in mine if any(_got(row, fetched, place) for fetched in _here(row, place))}
+    who = {*place.named("reader"), *place.named("group")}
+    for name in {row.reader for row in mine if row.reader in who or (row.group and row.group in who)}:
+        own = [row for row in mine if row.reader == name]
+        near = [n for n, row in enumerate(own) if id(row) in touching or row.returned == place.time] or [len(own) - 1]
+        touching |= {id(own[n]) for at in near for n in range(max(0, at - 1), min(len(own), at + 2))}
+    return [row for row in mine if id(row) in touching]
+
+
+def _here(row: Poll, place: Place) -> list[Fetched]:
+    return [fetched for fetched in row.fetched if place.of(fetched.topic, fetched.partition)]
+
+
+def _got(row: Poll, fetched: Fetched, place: Place) -> bool:
+    for first, offset, count in fetched.runs:
+        if any(first <= uid < first + count for uid in place.uids):
+            return True
+        if row.cluster == place.cluster and offset <= place.offset < offset + count:
+            return True
+    return False
+
+
+def watermarks(reader: RunReader, place: Place) -> list[Watermark]:
+    """Samples next to the time that the evidence names, else next to when the partition had got as far; and the last."""
+    rows, _ = reader.watermarks()
+    mine = sorted((r for r in rows if r.cluster == place.cluster and place.of(r.topic, r.partition)), key=lambda row: row.time)
+    time = place.time
+    after = [n for n, row in enumerate(mine) if (row.time >= time if time is not None else row.high_watermark > place.offset)]
+    at = after[0] if after else len(mine)
+    chosen = {*range(max(0, at - _EACH_WAY), min(len(mine), at + _EACH_WAY)), *([len(mine) - 1] if mine else ())}
+    return [mine[n] for n in sorted(chosen)]
+
+
+def groups(reader: RunReader, place: Place) -> list[GroupOffset]:
+    """Committed offsets of the group that the evidence names, on whatever cluster they were sampled; only where they changed."""
+    rows, _ = reader.groups()
+    wanted = place.named("group")
+    found: list[GroupOffset] = []
+    last: dict[tuple[str, str], int] = {}
+    for row in sorted((r for r in rows if r.group in wanted and place.of(r.topic, r.partition)), key=lambda row: row.time):
+        if last.get((row.cluster, row.group)) != row.offset:
+            found.append(row)
+        last[row.cluster, row.group] = row.offset
+    return found
+
+
+def takeovers(reader: RunReader, place: Place) -> list[Event]:
+    """Promotions, cuts and ends of mirrors that changed whose the partition's offsets are; of several partitions only this."""
+    rows, _ = reader.events()
+    found = [_only(row, place) for row in rows if row.kind in TAKEOVERS]
+    return sorted((row for row in found if row is not None), key=lambda row: row.time)
+
+
+def _only(row: Event, place: Place) -> Event | None:
+    data = row.data
+    told = data.get("partitions")
+    if isinstance(told, list | tuple):
+        mine = [
+            one for one in told if isinstance(one, Mapping) and place.of(str(one.get("topic")), _number(one.get("partition")))
+        ]
+        return Event(time=row.time, kind=row.kind, subject=row.subject, data={**data, "partitions": mine}) if mine else None
+    if "topic" in data and not place.of(str(data["topic"]), _number(data.get("partition"))):
+        return None
+    return row
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def near(rows: Sequence[GroupOffset], time: int | None, *, most: int) -> Sequence[GroupOffset]:
+    """The rows next to a time, or the last."""
+    if time is None:
+        return rows[-most:]
+    return sorted(sorted(rows, key=lambda row: abs(row.time - time))[:most], key=lambda row: row.time)
+
+
+def uids_of(evidence: Mapping[str, object], there: Iterable[object]) -> set[int]:
+    """Our payload ids that an anomaly is about: those that it names, and those at its offset."""
+    several = evidence.get("uids")
+    found = {*there, evidence.get("uid"), *(several if isinstance(several, list) else ())}
+    return {uid for uid in found if isinstance(uid, int) and uid >= 0}

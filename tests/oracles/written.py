@@ -1,0 +1,173 @@
+"""A small world as a run directory; and the world as its bytes have it: CRCs, lengths and digests are those that were written."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from harness.log import reference
+from harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from harness.model.scenario import Budgets, MirrorSpec, Scenario, WorkloadSpec
+from harness.rundir import FORMAT, Run, RunReader, RunWriter
+from tests.kafka_log import Plain, batch, ours, record, segment
+from tests.oracles.worlds import DATA, TOPIC, Row, World
+from tests.synthetic import append_events
+from topologies import parse
+
+END = "2-end"
+_KEY_TYPE = {0: 0, 1: 1, 2: 7}
+
+
+def write(made: World, root: Path) -> Path:
+    """Writes a run directory, and gives the world the bytes' own values and the run's end."""
+    for send in made.sends:
+        _as_told(send)
+    scenario = Scenario(
+        name="oracle", about="made up", seed=1, topology=parse(made.topology),
+        mirror=MirrorSpec(kind=made.mirror, options=made.options), schedule=(), partitions=len(made.partitions),
+        workloads=(WorkloadSpec(kind="transactional", home="A"),),
+        budgets=Budgets(rpo_records=made.budgets[0], rto_seconds=made.budgets[1]),
+    )  # fmt: skip
+    run = Run(format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=1, ended=0, scenario=scenario)
+    writer = RunWriter(root, run)
+    _history(made, writer)
+    events = [*_events(made), *_captures(made, writer)]
+    append_events(root, sorted(events, key=lambda e: e.time))
+    writer.close("finished")
+    made.ended = RunReader(root).run.ended
+    return root
+
+
+def _as_told(send: Row) -> None:
+    """An operation that never returned told nothing."""
+    if send["returned"] < 0:
+        nothing = [-1] * len(send["offsets"])
+        send |= {"outcome": "info", "ended_at": 0, "producer_id": -1, "producer_epoch": -1, "offsets": nothing}
+        send["refused"] = [False] * len(nothing)
+
+
+def _history(made: World, writer: RunWriter) -> None:
+    operations, polls = writer.operations("p"), writer.polls("r")
+    for number in dict.fromkeys(send["number"] for send in made.sends):
+        for row in _operation([send for send in made.sends if send["number"] == number]):
+            operations.write(row)
+    for read in made.reads:
+        runs = tuple((uid, offset, 1) for uid, offset in zip(read["uids"], read["offsets"], strict=True))
+        fetched = Fetched(topic=TOPIC, partition=read["partition"], runs=runs, position=read["position"])
+        names = ("time", "returned", "reader", "process", "cluster", "isolation", "kind", "group")
+        polls.write(Poll(**{name: read[name] for name in names}, fetched=(fetched,)))
+    marks, groups = writer.watermarks("all"), writer.groups("all")
+    for (cluster, partition), rows in made.marks.items():
+        for row in rows:
+            marks.write(Watermark(cluster=cluster, topic=TOPIC, partition=partition, **row))
+    for row in made.groups:
+        groups.write(GroupOffset(topic=TOPIC, **row))
+
+
+def _operation(parts: list[Row]) -> Iterator[Operation]:
+    """One operation, of which each row is the part of one partition."""
+    one = parts[0]
+    names = ("number", "client", "process", "cluster", "kind", "ending", "transactional_id")
+    common: dict[str, Any] = {name: one[name] for name in names} | {"group": one.get("group", "")}
+    sends = tuple(_group(part) for part in parts)
+    asked = tuple(replace(group, acks=(), refused=()) for group in sends)
+    yield Operation(phase="invoke", time=one["invoked"], sends=asked, **common)
+    if one["returned"] >= 0:
+        told = {name: one[name] for name in ("outcome", "ended_at", "producer_id", "producer_epoch")}
+        yield Operation(phase="return", time=one["returned"], sends=sends, **told, **common)
+
+
+def _group(part: Row) -> SendGroup:
+    inputs = tuple((uid, offset, 1) for uid, offset in zip(part.get("input_uids", ()), part.get("inputs", ()), strict=True))
+    place = {"topic": part.get("input_topic", ""), "partition": part.get("input_partition", -1)}
+    return SendGroup(
+        topic=TOPIC,
+        partition=part["partition"],
+        first_uid=part["first_uid"],
+        count=len(part["offsets"]),
+        acks=tuple((i, 1, offset) for i, offset in enumerate(part["offsets"]) if offset >= 0),
+        refused=tuple((i, 1) for i, refused in enumerate(part["refused"]) if refused),
+        made_from=Fetched(runs=inputs, position=part["position"], **place) if inputs else None,
+    )
+
+
+def _events(made: World) -> Iterator[Event]:
+    for window in made.windows:
+        data = {"id": window["id"], "fault": window["fault"], "options": {}, "restores": True}
+        yield Event(time=window["start"], kind="fault-start", subject=window["target"], data=data)
+        yield Event(time=window["end"], kind="fault-end", subject=window["target"], data={"id": window["id"]})
+        if window["fault"] == "mirror-reverse":
+            data = {"mirror": made.mirror, "options": {}, "seconds": 1.0}
+            yield Event(time=window["start"] + 1, kind="mirror-started", subject="B->A", data=data)
+    for row in made.promotions:
+        place = {name: row[name] for name in ("cluster", "partition", "offset")} | {"topic": TOPIC}
+        yield Event(time=row["time"], kind="promotion", subject=row["link"], data=place)
+        data = {"kind": row["kind"], "fault_time": row["fault_time"], "open_transactions": 0}
+        yield Event(time=row["time"], kind="failover", subject=row["link"], data=data)
+    for row in made.truncations:
+        place = {name: row[name] for name in ("cluster", "partition", "offset", "end")} | {"topic": TOPIC}
+        yield Event(time=row["time"], kind="truncation", subject=row["link"], data=place)
+    for row in made.stops:
+        told = {name: row[name] for name in ("partition", "mirrored", "promoted", "truncated", "appended")} | {"topic": TOPIC}
+        yield Event(time=row["time"], kind="mirror-stopped", subject=row["link"], data={"drained": True, "partitions": [told]})
+
+
+def _captures(made: World, writer: RunWriter) -> Iterator[Event]:
+    held: dict[tuple[str, str], list[Bounds]] = {}
+    for row in made.earlier:
+        moment = row["moment"]
+        held.setdefault((moment, row["cluster"]), []).append(
+            _capture(writer, moment, row["cluster"], 1, row["partition"], row["log"])
+        )
+        yield Event(time=row["captured"], kind="captured", subject=row["cluster"], data={"moment": moment, "replicas": 1})
+    for broker, logs in ((1, made.logs), (2, made.others)):
+        for (cluster, partition), log in logs.items():
+            start = made.starts.get((cluster, partition), 0) if broker == 1 else 0
+            held.setdefault((END, cluster), []).append(_capture(writer, END, cluster, broker, partition, log, start))
+    for (moment, cluster), bounds in held.items():
+        if moment == END:
+            yield Event(time=made.time + 1, kind="captured", subject=cluster, data={"moment": END, "replicas": len(bounds)})
+    for moment in {moment for moment, _ in held}:
+        writer.write_bounds(moment, [b for (at, _), bounds in held.items() if at == moment for b in bounds])
+
+
+def _capture(writer: RunWriter, moment: str, cluster: str, broker: int, partition: int, log: list[Row], start: int = 0) -> Bounds:
+    encoded = [_encoded(one) for one in log]
+    segment(writer.root / "captures" / moment / cluster / str(broker) / f"{TOPIC}-{partition}", encoded)
+    for one, data in zip(log, encoded, strict=True):
+        _take_over(one, data)
+    end = log[-1]["base"] + log[-1]["size"] if log else start
+    return Bounds(
+        cluster=cluster, broker=broker, topic=TOPIC, partition=partition, leader=broker == 1, alive=True, log_start=start,
+        high_watermark=end, high_watermark_from="sampled",
+    )  # fmt: skip
+
+
+def _encoded(one: Row) -> bytes:
+    common = {"pid": one["pid"], "epoch": one["pepoch"], "seq": one["seq"], "transactional": one["txn"]}
+    if one["control"] == DATA:
+        data = batch(one["base"], [_plain(r) for r in one["records"]], leader_epoch=one["epoch"], **common)
+    else:
+        key, value = struct.pack(">hh", 0, _KEY_TYPE[one["control"]]), struct.pack(">hi", 0, 0)
+        plain = Plain(key=key, value=value, timestamp=one["written"])
+        data = batch(one["base"], [plain], leader_epoch=one["epoch"], control=True, **common)
+    return data
+
+
+def _plain(row: Row) -> Plain:
+    value = b"%d" % row["digest"]
+    if row["uid"] < 0:
+        return record(value, timestamp=row["timestamp"])
+    return ours(row["uid"], row["operation"], value=value, timestamp=row["timestamp"])
+
+
+def _take_over(one: Row, data: bytes) -> None:
+    (read,) = reference.batches(data)
+    # A wrong CRC makes a log torn, and torn logs are not for the references.
+    one |= {"crc": read.crc, "length": read.length, "crc_ok": True}
+    if one["control"] == DATA:
+        for row, found in zip(one["records"], reference.records(read), strict=True):
+            row["digest"] = reference.digest(found)

@@ -1,0 +1,111 @@
+"""Explaining anomalies of every kind: what was promised, both sides, operations, polls, samples, group offsets and promotions."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from harness.report.evidence import tell_why
+from spark_verify.assemble import views
+from spark_verify.checks import REGISTRY
+from spark_verify.explain import Explanation, explain
+from tests.oracles.agreement import told
+from tests.oracles.changes import change
+from tests.oracles.happenings import world
+from tests.oracles.worlds import TOPIC, Row, World
+from tests.oracles.written import write
+
+KINDS = [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
+
+
+def place_in(made: World) -> Row | None:
+    """A record that was acknowledged on A, read there, and is on B, in a world that failed over."""
+    if not made.promotions or not any(g["group"] == "g" and g["partition"] == 0 for g in made.groups):
+        return None
+    mirrored = {r["uid"]: batch["base"] for batch in made.logs["B", 0] for r in batch["records"]}
+    for send in made.sends:
+        for i, offset in enumerate(send["offsets"]):
+            uid = send["first_uid"] + i
+            readers = [r["reader"] for r in made.reads if r["cluster"] == "A" and r["partition"] == 0 and uid in r["uids"]]
+            if send["cluster"] == "A" and send["partition"] == 0 and offset > 0 and readers and uid in mirrored:
+                return {"offset": offset, "uid": uid, "operation": send["number"], "reader": readers[0]}
+    return None
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> tuple[Path, Row]:
+    made = next(made for made in (world(Random(seed)) for seed in range(1000)) if made.mirror == "shadow" and place_in(made))
+    place = place_in(made)
+    assert place is not None
+    return write(made, tmp_path_factory.mktemp("explained") / "run"), place
+
+
+def with_verdict(root: Path, *anomalies: Row) -> Path:
+    (root / "verdict.json").write_bytes(msgspec.json.encode({"anomalies": anomalies}))
+    return root
+
+
+def text_of(told: Explanation) -> str:
+    stream = io.StringIO()
+    tell_why(told, stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(("check", "kind"), KINDS)
+def test_a_place_is_enough_for_all_that_shows_it(run, check, kind):
+    root, place = run
+    anomaly = {"check": check, "kind": kind, "cluster": "A", "topic": TOPIC, "partition": 0, "offset": place["offset"]}
+    shown = explain(with_verdict(root, anomaly | {"evidence": {"group": "g"}}), "1")
+    assert shown.promised == REGISTRY[check].guarantee
+    assert shown.meaning
+    assert shown.meaning.rstrip(".") in shown.sentence
+    assert shown.there in shown.sentence
+    assert {side.cluster for side in shown.sides} >= {"A", "B"}
+    for side in shown.sides:
+        assert any(b["base_offset"] <= place["offset"] <= b["last_offset"] for b in side.batches), "the batch itself"
+        assert len(side.batches) > 1, "and its neighbours"
+    assert place["operation"] in {row.number for row in shown.operations}
+    assert place["reader"] in {row.reader for row in shown.polls}
+    assert shown.watermarks
+    assert all(mark.cluster == "A" for mark in shown.watermarks)
+    assert {row.group for row in shown.groups} == {"g"}
+    assert {row.kind for row in shown.takeovers} >= {"promotion", "mirror-stopped", "failover"}
+    text = text_of(shown)
+    assert all(f"\n{heading}\n" in text for heading in ("sampled bounds", "committed offsets", "promotions and cuts"))
+
+
+def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(run):
+    root, place = run
+    evidence = {"uid": place["uid"], "reader": place["reader"]}
+    anomaly = {"check": "aborted-read", "kind": "aborted-read", "cluster": "A", "topic": TOPIC, "partition": 0, "offset": -1}
+    shown = explain(with_verdict(root, anomaly | {"evidence": evidence}), "1")
+    mine = [row for row in shown.polls if row.reader == place["reader"]]
+    got = [n for n, row in enumerate(mine) if any(u <= place["uid"] < u + c for f in row.fetched for u, _, c in f.runs)]
+    assert got
+    assert got[0] > 0, "what the reader did before is there: at least its assignment"
+
+
+def test_what_checks_find_in_changed_histories_can_be_explained(tmp_path):
+    seen: set[str] = set()
+    for seed in range(8):
+        random = Random(seed)
+        made = world(random)
+        change(made, 4)
+        root = write(made, tmp_path / str(seed))
+        rows = [row for check in REGISTRY.values() for row in told(check, list(views(root))) if row.finding == "found"]
+        one_each = list({row.kind: row for row in rows}.values())
+        names = ("check", "kind", "cluster", "topic", "partition", "offset")
+        anomalies = [{name: getattr(row, name) for name in names} | {"evidence": row.data} for row in one_each]
+        with_verdict(root, *anomalies)
+        for number, row in enumerate(one_each, start=1):
+            shown = explain(root, str(number))
+            assert row.cluster in {side.cluster for side in shown.sides}
+            assert shown.sentence.count(shown.there) == 1
+            assert text_of(shown).startswith(row.kind)
+            assert msgspec.json.encode(shown)
+            seen.add(row.kind)
+    assert len(seen) > 5

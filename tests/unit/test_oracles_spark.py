@@ -1,0 +1,60 @@
+"""Random small histories, written down as run directories and judged together in one Spark job: findings are the references'."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from spark_verify import tables
+from spark_verify.checks import REGISTRY
+from tests.oracles import changes
+from tests.oracles.agreement import disagreement
+from tests.oracles.happenings import world
+from tests.oracles.worlds import views
+from tests.oracles.written import write
+
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+RUNS = 24
+IN_MEMORY_ONLY = {"_change_promotion", "_map_ids"}
+"""What no run directory can say: that a failover was forced in one partition and planned in another."""
+OF_ONE_PARTITION = {"_change_send"}
+"""What a directory says of an operation as a whole."""
+
+
+def changed(seed: int):
+    random = Random(seed)
+    made = world(random)
+    kept = [c for c in changes.CHANGES if c.__name__ not in IN_MEMORY_ONLY]
+    kept = [c for c in kept if len(made.partitions) == 1 or c.__name__ not in OF_ONE_PARTITION]
+    done = [c.__name__ for c in random.choices(kept, k=seed % 4) if c(made)]
+    return made, done
+
+
+def judged(spark, folder: Path, seeds) -> list[str]:
+    """In one job all runs; what is told otherwise than the references tell it."""
+    worlds = [changed(seed) for seed in seeds]
+    roots = [write(made, folder / str(seed)) for (made, _), seed in zip(worlds, seeds, strict=True)]
+    rows = tables.findings(spark, roots, list(REGISTRY.values()))
+    wrong: list[str] = []
+    for (made, done), root, seed in zip(worlds, roots, seeds, strict=True):
+        seen = [replace(view, run=str(root)) for view in views(made)]
+        for name in REGISTRY:
+            mine = [row for row in rows if row.run == str(root) and row.check == name]
+            told = disagreement(name, mine, seen)
+            wrong += [f"seed {seed}, {name}, after {done}: {told}"] if told else []
+    assert len({row.run for row in rows}) == len(roots)
+    return wrong
+
+
+def test_random_runs_through_spark_are_what_the_references_say(spark, tmp_path):
+    assert judged(spark, tmp_path, range(RUNS)) == []
+
+
+@pytest.mark.nightly
+def test_very_many_random_runs_through_spark(spark, tmp_path):
+    first = Random().randrange(10**6)
+    assert judged(spark, tmp_path, range(first, first + 1000)) == []
