@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from functools import cache
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -12,9 +13,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness.model.clock import now
 from harness.model.errors import SetupError
 from harness.model.history import Event
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from harness.model.wait import until
 from harness.runtimes import RUNTIMES
+from harness.runtimes.distribution.kafka import kafka
 
 QUIET = {"log_level": 0}
 EVERY = sorted(RUNTIMES)
@@ -37,6 +39,16 @@ def skip_without(name: str) -> None:
         engine.client()
     except SetupError as error:
         pytest.skip(f"{NOT_TESTED}: {error}")
+    _built_here()
+
+
+@cache
+def _built_here() -> None:
+    """What is tested is what this tree builds, whatever a registry may have."""
+    from harness.runtimes.docker import image, proxy_image
+
+    proxy_image.ready(build=True)
+    image.ready(kafka(DEFAULT_KAFKA))
 
 
 class Events:
