@@ -120,3 +120,24 @@ def test_configs_are_those_of_the_home_after_a_failover_behind_another_mirror(li
     assert configs_of(up, "B")["retention.ms"] == "-1"
     first.stop()
     assert configs_of(up, "B") == wanted
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A:3->B")
+def test_a_smaller_cluster_asks_for_no_more_replicas_than_it_has_and_home_keeps_its_own_number(linkflap_deployment):
+    up = linkflap_deployment
+    make_topic(up, "A", partitions=1, min_insync_replicas=2)
+    write_to(up, TOPIC, 2)
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    drained(mirror)
+    mirror.stop()
+    assert configs_of(up, "B") == {"min.insync.replicas": "1"}
+    assert own_write(up.clusters["B"].bootstrap, acks="all") == 2
+    back = mirror.reversed()
+    back.start()
+    assert configs_of(up, "A")["min.insync.replicas"] == "1", "while it is mirrored"
+    drained(back)
+    back.stop()
+    assert configs_of(up, "A") == {"min.insync.replicas": "2"}
+    until(lambda: own_write(up.clusters["A"].bootstrap, acks="all") == 3, within=60, what="A to take writes")

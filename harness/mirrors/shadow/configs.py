@@ -31,6 +31,8 @@ WHILE_MIRRORED: Final[Mapping[str, str]] = {
     "min.insync.replicas": "1",
     "unclean.leader.election.enable": "false",
 }
+IN_SYNC: Final = "min.insync.replicas"
+"""How many brokers a cluster can do without is its own affair: it comes with a topic, and is not followed."""
 FOLLOW_SECONDS: Final = 5.0
 _OF_BROKERS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """These name brokers and partitions of one cluster, and mean nothing on another."""
@@ -64,8 +66,10 @@ class TopicConfigs:
             log.info("configs of topics: %s", error)
             return
         for name, configs in found.items():
-            if configs != notes[name].configs:
-                await self._take(name, notes[name], configs)
+            there = {key: value for key, value in configs.items() if key != IN_SYNC}
+            there |= {key: value for key, value in notes[name].configs.items() if key == IN_SYNC}
+            if there != notes[name].configs:
+                await self._take(name, notes[name], there)
 
     async def _take(self, name: str, note: TopicNote, configs: Configs) -> None:
         gone = dict.fromkeys(note.configs.keys() - configs.keys())
@@ -80,11 +84,14 @@ class TopicConfigs:
         note.configs = configs
         self._log.journal.save()
 
-    async def restore(self, names: Iterable[str]) -> None:
-        """Gives topics what they have at home. Raises Unanswered, EnvironmentFailure."""
-        for name in names:
+    async def restore(self, replicas: Mapping[str, int]) -> None:
+        """Gives topics, each with so many replicas, what they have at home. Raises Unanswered, EnvironmentFailure."""
+        for name, most in replicas.items():
             configs = self._log.journal.notes.topics[name].configs
-            await self._destination.configure(name, {key: configs.get(key) for key in WHILE_MIRRORED})
+            wanted: dict[str, str | None] = {key: configs.get(key) for key in WHILE_MIRRORED}
+            if IN_SYNC in configs:  # else clients of a smaller cluster could write nothing
+                wanted[IN_SYNC] = str(min(int(configs[IN_SYNC]), most))
+            await self._destination.configure(name, wanted)
 
 
 def shadows_into(folder: Path) -> Iterable[Notes]:

@@ -30,7 +30,7 @@ from harness.model.wait import until
 from harness.wire.connection import Unanswered
 from harness.wire.offsets import Partition, quiet
 
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 150.0
 FAILOVER_SECONDS: Final = 150.0
 END_SECONDS: Final = 30.0
 _ASK_SECONDS: Final = 2.0

@@ -38,7 +38,7 @@ from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputErro
 from harness.wire.connection import Unanswered
 
 log = logging.getLogger(__name__)
-STEP_SECONDS: Final = 60.0
+STEP_SECONDS: Final = 120.0
 GROUPS_SECONDS: Final = 5.0
 _LOOK: Final = 0.05
 Place = tuple[str, int]

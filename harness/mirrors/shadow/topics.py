@@ -225,7 +225,8 @@ class Topics:
 
     async def restore_configs(self) -> None:
         """Gives mirrored topics the configs that they have at home."""
-        await self._configs.restore([name for name in self._log.journal.notes.topics if name not in self.gone])
+        names = [name for name in self._log.journal.notes.topics if name not in self.gone]
+        await self._configs.restore({name: len(self.replicas(0, name)) for name in names})
 
 
 def _deleted(name: str) -> str:
