@@ -31,13 +31,26 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_grou
 HERE = Path(__file__).parents[2]
 PACKAGES = ("harness", "chaos", "topologies", "spark_verify")
 DRIVER = """
-import json, sys
+import dataclasses, json, os, pathlib, signal, sys
+import psutil
 from click.testing import CliRunner
 from harness.cli import linkflap
-from spark_verify import session
+from spark_verify import session, verify
 
 told = []
-for arguments in json.load(sys.stdin):
+commands = json.load(sys.stdin)
+check = verify.REGISTRY["leader-epochs"]
+killed = pathlib.Path.cwd() / "killed"
+
+def kernel(view):
+    if not killed.exists():
+        killed.touch()
+        os.kill(next(p.pid for p in psutil.Process().parents() if p.name() == "java"), signal.SIGKILL)
+    return check.kernel(view)
+
+for arguments in commands:
+    if arguments is commands[-1]:
+        verify.REGISTRY = {**verify.REGISTRY, "leader-epochs": dataclasses.replace(check, kernel=kernel)}
     result = CliRunner().invoke(linkflap, arguments, standalone_mode=False)
     error = result.exception
     told.append({"code": result.return_value, "error": str(error or ""), "exit": getattr(error, "exit_code", None)})
@@ -114,7 +127,8 @@ def master(elsewhere) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def judged(elsewhere, master, tmp_path_factory):
-    """What the driver was told: of equal logs, of logs that differ, and of a path that means another thing to each process."""
+    """What the driver was told: of equal logs, of logs that differ, of a path that means another thing to each process, and of
+    the equal logs again, when an executor is killed in a check."""
     root = tmp_path_factory.mktemp("driver")
     for cluster in "ABC":
         for number in range(3):
@@ -142,6 +156,7 @@ def judged(elsewhere, master, tmp_path_factory):
         verify("B", "--out", "equal", "--json"),
         verify("C", "--out", str(root / "other"), "--json"),
         ["verify", "/proc/self/cwd/equal", *where],
+        ["verify", "equal", "--json", *where],
     ]
     done = subprocess.run(
         [sys.executable, "-c", DRIVER], input=json.dumps(commands), env=environment(root / "ledger") | {"PYTHONPATH": str(HERE)},
@@ -184,3 +199,11 @@ def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged, elsewhere):
     assert "cannot see /proc/self/cwd/equal/" in unseen["error"]
     assert str(elsewhere / "worker-") in unseen["error"]
     assert "put the logs on storage that every executor has at the same path" in unseen["error"]
+
+
+def test_an_executor_that_is_killed_in_a_check_changes_nothing(judged):
+    root, told = judged
+    assert (root / "killed").exists()
+    again = told["told"][3]
+    assert (again["error"], again["code"]) == ("", errors.VALID), again
+    assert json.loads((root / "equal" / VERDICT_FILE).read_bytes())["verdict"] == "valid"
