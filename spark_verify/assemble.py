@@ -51,9 +51,9 @@ def _same_bytes(story: PartitionView) -> Iterator[Pair]:
             yield crossing.source, crossing.destination, crossing.start, crossing.end
 
 
-def views(root: Path) -> Iterator[PartitionView]:
-    """Every partition of a run directory, without Spark. Raises InputError when it is not one."""
-    run = plan(root)
+def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]:
+    """Every partition of a run directory (planned already, or not), without Spark. Raises InputError when it is not one."""
+    run = planned or plan(root)
     batches = pa.Table.from_batches(batch_rows([*run.replicas, *run.earlier]), BATCHES)
     history = pa.Table.from_batches((b for part in PARTS for b in history_rows(root, part)), HISTORY)
     keys = {

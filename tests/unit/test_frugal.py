@@ -1,0 +1,79 @@
+"""Which records are decoded for which checks: all where anybody may need them, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_verify import tables
+from spark_verify.assemble import views
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Check
+from spark_verify.plan import plan
+from spark_verify.rows import batch_rows
+from tests.copied_logs import KIP_1279, asked, judged, sound
+from tests.synthetic import write_run
+
+EVERY = list(REGISTRY.values())
+
+
+def check(name: str, *inputs: str, from_bytes: bool = True) -> Check:
+    return Check(
+        name=name, guarantee="", source="", inputs=frozenset(inputs), anomalies=(), kernel=lambda _: [],  # type: ignore[arg-type]
+        from_bytes=from_bytes,
+    )  # fmt: skip
+
+
+def records(planned, checks):
+    lean = tables.frugal(planned, checks)
+    (found,) = {captured.records for captured in (*lean.replicas, *lean.earlier)}
+    return found
+
+
+@pytest.fixture
+def copied(tmp_path):
+    for cluster in "AB":
+        sound(tmp_path / cluster / "orders-0")
+    judged(tmp_path / "run", asked({n: tmp_path / n for n in "AB"}, "A->B"))
+    return plan(tmp_path / "run")
+
+
+def test_a_recorded_run_is_decoded_whole(tmp_path):
+    assert records(plan(write_run(tmp_path / "run")), EVERY) == "every"
+
+
+def test_of_copied_logs_only_those_with_records_of_ours(copied):
+    assert records(copied, EVERY) == "ours"
+    assert records(copied, [REGISTRY["leader-epochs"], REGISTRY["sequence-continuity"]]) == "none"
+
+
+@pytest.mark.parametrize("asking", [check("new", "batches", "records"), check("says-nothing")], ids=lambda c: c.name)
+def test_a_check_of_which_nothing_is_known_gets_every_record(copied, asking):
+    assert records(copied, [*EVERY, asking]) == "every"
+
+
+def test_a_check_that_is_not_made_of_logs_alone_asks_for_nothing(copied):
+    assert records(copied, [check("history", "records", "sends", from_bytes=False)]) == "none"
+
+
+@pytest.mark.parametrize("how", ["negate", "complement", "region"])
+def test_where_no_crc_can_be_compared_every_record_is(copied, how):
+    mapped = replace(copied, mirror=replace(copied.mirror, options={"producer_ids": how}))
+    assert records(mapped, EVERY) == "every"
+
+
+@pytest.mark.parametrize("moment", ["2-after-stop", "3-diverged"])
+def test_the_kernels_of_logs_alone_find_the_same_without_them(tmp_path, moment):
+    root = tmp_path / "run"
+    judged(root, asked({n: KIP_1279 / moment / n for n in "AB"}, "B->A"))
+    whole = list(views(root))
+    planned = plan(root)
+    assert sum(len(r.records) for view in whole for r in view.replicas) > 0
+    bare = list(views(root, tables.frugal(planned, EVERY)))
+    assert sum(len(r.records) for view in bare for r in view.replicas) == 0
+    assert sum(1 for _ in batch_rows(tables.frugal(planned, EVERY).replicas)) >= 1
+    for one, other in zip(whole, bare, strict=True):
+        for each in EVERY:
+            if each.from_bytes:
+                assert tables.examine(each, one) == tables.examine(each, other), each.name
