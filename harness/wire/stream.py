@@ -36,13 +36,12 @@ class Stream:
     @classmethod
     async def to(cls, host: str, port: int) -> Stream:
         """Connects. Raises OSError."""
-        loop = asyncio.get_running_loop()
         failed: OSError = ConnectionRefusedError(f"{host} has no address")
-        for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in await _addresses(host, port):
             made = socket.socket(family, kind, protocol)
             try:
                 made.setblocking(False)
-                await loop.sock_connect(made, address)
+                await asyncio.get_running_loop().sock_connect(made, address)
                 return cls(made)
             except BaseException as error:
                 made.close()
@@ -136,3 +135,10 @@ class Stream:
         for ready in self._waiting:
             if not ready.done():
                 ready.set_exception(ConnectionAbortedError("closed by this side"))
+
+
+async def _addresses(host: str, port: int) -> list[tuple[Any, ...]]:
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:  # a name: only that needs a thread that waits for an answer
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

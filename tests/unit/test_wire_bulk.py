@@ -9,7 +9,7 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
@@ -19,6 +19,7 @@ from harness.wire.messages import Error, Malformed
 
 VERSIONS = range(VIEWED_FROM, 19)
 LONG = st.integers(-1, (1 << 63) - 1)
+UNHURRIED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 RECORDS = st.none() | st.binary(max_size=300)
 
 
@@ -69,6 +70,7 @@ def by_kio(answer) -> bytes:
     return out.getvalue()
 
 
+@UNHURRIED
 @given(answers())
 def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_frame(drawn):
     version, answer = drawn
@@ -79,6 +81,7 @@ def test_a_response_is_read_as_kio_reads_it_and_its_records_are_views_of_the_fra
     assert all(view.obj is frame and not view.readonly for view in views)
 
 
+@UNHURRIED
 @given(answers())
 def test_a_response_of_pieces_is_what_kio_writes(drawn):
     version, answer = drawn
@@ -105,6 +108,7 @@ def test_records_are_sent_from_where_they_are():
     assert [part.obj is data.obj for part in made.parts if isinstance(part, memoryview)] == [True, True]
 
 
+@UNHURRIED
 @given(answers(), st.data())
 def test_a_damaged_response_is_read_or_malformed_and_nothing_else(drawn, data):
     version, answer = drawn

@@ -117,10 +117,14 @@ class Source:
         for p in due:
             asked.setdefault(p.topic, {})[p.number] = p.position
         answer = await self._fetch(connection, asked, wait=wait, most=_RESPONSE_BYTES)
+        news = False
         for partition, data in answer:
             if partition.position == asked[partition.topic][partition.number]:  # else it was cut or moved meanwhile
+                before = partition.start, partition.position, partition.end
                 await self._take(partition, data, connection)
-        self._log.ring()
+                news |= before != (partition.start, partition.position, partition.end)
+        if news:
+            self._log.ring()
 
     def _mine(self, connection: Connection) -> tuple[list[Partition], list[Partition]]:
         """The partitions that are read here, and those of which more may be read now."""
