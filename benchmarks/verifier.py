@@ -2,8 +2,8 @@
 
 Logs of two clusters (`mirrored_logs`), B an offset-exact mirror of A. Measured: `linkflap verify --logs` from two log directories
 to the verdict, Spark warm. Baselines, in the same run: Spark's full outer join on topic, partition and offset over decoded
-records (`plain_join`), in the same session; and one thread that reads the same files and recomputes every CRC, as nice as Spark is.
-Everything is done once before it is measured, rounds are interleaved, and medians compared; files are in the page cache.
+records (`plain_join`), in the same session; and one thread that reads the same files and recomputes every CRC, as nice as Spark
+is. Everything is done once before it is measured, rounds are interleaved, and medians compared; files are in the page cache.
 
     python benchmarks/verifier.py [--small 5] [--large 20] [--rounds 3] [--folder DIR]        sizes in million records per side
 
