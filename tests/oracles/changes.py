@@ -230,7 +230,7 @@ def _change_journal(made: World) -> bool:
     if not made.stops:
         return False
     row, random = random_row(made, made.stops), made.random
-    what = random.choice(["mirrored", "promoted", "silent", "claims", "cut", "unknown"])
+    what = random.choice(["mirrored", "promoted", "silent", "claims", "cut", "unknown", "epochs"])
     if what in ("mirrored", "promoted"):
         row[what] = max(0, row[what] + random.choice([1, -1]))
     elif what == "silent":
@@ -242,6 +242,8 @@ def _change_journal(made: World) -> bool:
         ]
     elif what == "cut":
         row["truncated"] = [*row["truncated"], (row["mirrored"], max(0, row["mirrored"] - random.choice([0, 1, 2])))]
+    elif what == "epochs":
+        row["epochs"] = [(epoch + random.choice([0, 1]), start + random.choice([0, 0, 1])) for epoch, start in row["epochs"]]
     else:
         row["promoted"] = -1
     return True

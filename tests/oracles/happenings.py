@@ -140,13 +140,13 @@ def _fail_over(made: World, source: str, destination: str, kind: str) -> str:
     made.epochs[destination] = max(made.epochs.values()) + 10
     stopped, promoted = made.tick(), made.tick()
     for partition in made.partitions:
-        mirrored = made.end(destination, partition)
+        mirrored, epochs = made.end(destination, partition), made.epochs_of(destination, partition)
         appended = _abort_open(made, destination, partition) if made.mirror == "shadow" else []
         if made.mirror == "shadow":
             made.stops.append(
                 {
                     "partition": partition, "link": link, "cluster": destination, "time": stopped, "mirrored": mirrored,
-                    "promoted": mirrored + len(appended), "truncated": [], "appended": appended,
+                    "promoted": mirrored + len(appended), "truncated": [], "appended": appended, "epochs": epochs,
                 }
             )  # fmt: skip
         made.promotions.append(

@@ -87,6 +87,14 @@ class World:
         self.logs[cluster, partition].append(row)
         return base
 
+    def epochs_of(self, cluster: str, partition: int) -> list[tuple[int, int]]:
+        """Leader epochs of a log: (epoch, first offset)."""
+        found: list[tuple[int, int]] = []
+        for batch in self.logs[cluster, partition]:
+            if not found or found[-1][0] != batch["epoch"]:
+                found.append((batch["epoch"], batch["base"]))
+        return found
+
     def open_first(self, cluster: str, partition: int, *, high: int | None = None) -> int:
         """The LSO: where the oldest transaction that has no marker begins."""
         begun: dict[int, int] = {}

@@ -111,7 +111,9 @@ def _events(made: World) -> Iterator[Event]:
         place = {name: row[name] for name in ("cluster", "partition", "offset", "end")} | {"topic": TOPIC}
         yield Event(time=row["time"], kind="truncation", subject=row["link"], data=place)
     for row in made.stops:
-        told = {name: row[name] for name in ("partition", "mirrored", "promoted", "truncated", "appended")} | {"topic": TOPIC}
+        told = {name: row[name] for name in ("partition", "mirrored", "promoted", "truncated", "appended", "epochs")} | {
+            "topic": TOPIC
+        }
         yield Event(time=row["time"], kind="mirror-stopped", subject=row["link"], data={"drained": True, "partitions": [told]})
 
 

@@ -102,12 +102,13 @@ def _here(told: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
 
 def _over(told: Inputs, mine: Outputs, before: Inputs, theirs: Outputs) -> Iterator[tuple[str, int]]:
     came, ours = {uid for _, uid, own in mine.made if not own}, {uid for _, uid, own in mine.made if own}
-    done = {uid for _, uid, own in theirs.made if own}
+    here, done = {offset for offset, _, own in mine.made if own}, {uid for _, uid, own in theirs.made if own}
     asked = {uid for offset, uid in before.visible if offset >= before.start}
     for offset, uid in told.visible:
         if offset >= told.promotion.offset:
             continue
-        if uid in came and uid in ours:
+        # By offset, for a mirror may have written an input twice.
+        if uid in came and offset in here:
             yield "output-repeated-by-failover", offset
         elif offset < told.start and uid not in came | ours:
             if uid in done:

@@ -73,6 +73,7 @@ def _ended(log: PlainLog, stop: Any, promotion: Any) -> Iterator[tuple[str, int]
     if not silent and stop.promoted - appended not in _ways(stop):
         yield "promotion-unaccounted", stop.promoted
     yield from _not_made(log, stop)
+    yield from _other_epochs(log, stop)
 
 
 def _called(batch: Any) -> str:
@@ -103,3 +104,12 @@ def _not_made(log: PlainLog, stop: Any) -> Iterator[tuple[str, int]]:
             continue
         if behind[0].base_offset < at or behind[0].leader_epoch <= max(b.leader_epoch for b in below):
             yield "cut-not-made", at
+
+
+def _other_epochs(log: PlainLog, stop: Any) -> Iterator[tuple[str, int]]:
+    """The first mirrored batch that has not the leader epoch that was written down for its offset."""
+    for batch in log.batches:
+        said = [epoch for epoch, start in stop.epochs if start <= batch.base_offset]
+        if batch.base_offset < min(stop.mirrored, stop.promoted) and said and said[-1] != batch.leader_epoch:
+            yield "epoch-mismatch", batch.base_offset
+            return
