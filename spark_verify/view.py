@@ -92,8 +92,8 @@ def no_parts() -> Parts:
 class Replica:
     """One captured log. `end` is the offset after the last batch in the bytes; records are decoded only when `canonical`.
 
-    `parts` are the records of those batches that another replica of its cluster, or the other end of a mirror that keeps bytes, has
-    with other bytes (`spark_verify.disputes`).
+    `parts` are the records of those batches that another replica of its cluster, or the other end of a mirror that keeps
+    bytes, has with other bytes (`spark_verify.disputes`).
     `moment` is the capture's name and `captured` when it was done (0: nobody wrote that down).
     """
 

@@ -150,7 +150,7 @@ def _hanging(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
 
 
 def _begun(view: PartitionView, log: Log, row: int) -> int:
-    """When a record was sent: as its sender wrote down, by the harness' clock; its timestamp is of whatever clock its client has."""
+    """When a record was sent: as its sender wrote down, by the harness' clock; its timestamp is of its client's clock."""
     uid = int(log.replica.records.uid[row])
     told = [s.invoked for s in view.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)]
     return told[0] if told else int(log.replica.records.timestamp[row]) * 1_000_000
