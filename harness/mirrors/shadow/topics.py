@@ -58,21 +58,20 @@ class Topics:
         """Makes and grows topics as the source has them now. Raises InputError for a topic that is not ours to write."""
         here = await self._destination.picture()
         notes = self._log.journal.notes.topics
-        for name, topic in source.topics.items():
-            if not self._log.config.mirrors(name):
-                continue
+        mirrored = {name: topic for name, topic in source.topics.items() if self._log.config.mirrors(name)}
+        if taken := sorted((mirrored.keys() & here.topics.keys()) - notes.keys()):  # before anything is made: it stays as it was
+            raise InputError(
+                f"topic {taken[0]} exists on the destination of {self._log.config.link} already; "
+                "remove it there, or mirror elsewhere"
+            )
+        for name, topic in mirrored.items():
             note = notes.get(name)
             if note is not None and note.source_id != str(topic.id):
                 self._seal(name, f"topic {name} was deleted and made again at the source")
             elif note is not None and _is_elsewhere(note, here.topics.get(name)):
                 continue  # `look` finds out what became of it
-            elif name not in here.topics:
+            elif note is None or name not in here.topics:
                 await self._make(name, topic.id, len(topic.partitions), source_nodes)
-            elif note is None:
-                raise InputError(
-                    f"topic {name} exists on the destination of {self._log.config.link} already; "
-                    "remove it there, or mirror elsewhere"
-                )
             else:
                 self._go_on(name, note)
                 if len(topic.partitions) > (have := len(here.topics[name].partitions)):
