@@ -25,8 +25,8 @@ from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding, Found, Unjudged
 from spark_verify.checks.lives import every, examined, log_of, reads_in, sends_of
 from spark_verify.checks.logs import OPEN, Log, locate, runs
-from spark_verify.eras import Life
-from spark_verify.view import Ints, Origin, PartitionView, Promotion, Send
+from spark_verify.eras import KEEP_OFFSETS, Life
+from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion, Send
 
 RELAY: Final = "relay"
 """Clients are called by their kind of workload and a number."""
@@ -77,7 +77,7 @@ def _inputs(view: PartitionView, life: Life, log: Log, group: str) -> Iterator[F
         cluster=life.cluster,
         offset=-1,
         data={
-            "group": group, "start": start, "offsets": offsets.tolist(), "uids": uids.tolist(),
+            "group": group, "start": start, "floor": log.replica.log_start, "offsets": offsets.tolist(), "uids": uids.tolist(),
             "samples": [[g.time, g.offset] for g in samples],
             "source": promotion.source if promotion else "", "kind": promotion.kind if promotion else "",
             "promoted": promotion.offset if promotion else 0,
@@ -107,14 +107,30 @@ def _outputs(view: PartitionView, life: Life, log: Log, made: Sequence[Send]) ->
             decided = log.visible | (committed & (log.record_state == OPEN))
             there = (at >= 0) & decided[at] if len(decided) else np.zeros(len(at), np.bool_)
             own = send.number in here
+            there |= committed & (at < 0) & _deleted(view, log, send.offsets, own=own)
             columns["input"] += send.inputs[there].tolist()
             columns["uid"] += send.input_uids[there].tolist()
-            columns["output"] += log.replica.records.offset[at[there]].tolist()
+            columns["output"] += _offsets(log, at[there], send.offsets[there]).tolist()
             columns["own"] += [int(own)] * int(there.sum())
             if own and (committed or there.any()):
                 claims.append([send.position, send.process, send.number, send.returned if committed else -1])
         data = {"of": [group, topic, partition], "claims": claims, **columns}
         yield Clue(cluster=life.cluster, offset=-1, data=data)
+
+
+def _offsets(log: Log, at: Ints, acked: Ints) -> Ints:
+    """Where outputs are; of those that are deleted, where they were acknowledged."""
+    found = acked.copy()
+    found[at >= 0] = log.replica.records.offset[at[at >= 0]]
+    return found
+
+
+def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: bool) -> Bools:
+    """Which outputs a log that lost its beginning (retention) had; where a mirror moves offsets, any of those that came."""
+    start = log.replica.log_start
+    if own or view.mirror.kind in KEEP_OFFSETS:
+        return np.asarray((acked >= 0) & (acked < start))
+    return np.full(len(acked), start > 0, np.bool_)
 
 
 @dataclass(slots=True)
@@ -167,7 +183,8 @@ def _here(key: Key, told: Mapping[str, Any], made: _Made) -> Iterator[Found]:
         yield _found(key, "output-duplicated", int(used[row]), outputs=both, uid=int(used_uids[row]))
     at = locate(offsets, used)
     strange = (at < 0) | (uids[at] != used_uids) if len(offsets) else np.ones(len(used), np.bool_)
-    for row in np.flatnonzero(strange).tolist():
+    # What retention has deleted was there.
+    for row in np.flatnonzero(strange & (used >= told["floor"])).tolist():
         yield _found(key, "output-without-input", int(used[row]), output=int(outputs[row]), uid=int(used_uids[row]))
     passed, by = _passed(told, made)
     due = (offsets >= told["start"]) & (offsets < passed) & (locate(used, offsets) < 0)

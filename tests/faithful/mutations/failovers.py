@@ -56,7 +56,7 @@ def leader_behind_its_batches(made: Made, rng: Random) -> None:
     made.change("A", 0, lambda log: [replace(e, leader_epoch=e.leader_epoch + 3) for e in log])
 
 
-@mutation(mapped(FORCED, leader_epochs="keep"), must="leader-epochs/epoch-behind")
+@mutation(mapped(FORCED, leader_epochs="keep"), must="leader-epochs/epoch-behind", may="truncation-accounting/epoch-mismatch")
 def destination_behind_its_source(made: Made, rng: Random) -> None:
     """B's leader told an epoch below the source's, which the mirror keeps (KIP-1279: DLE >= SLE)."""
     for cluster in "AB":
@@ -65,9 +65,7 @@ def destination_behind_its_source(made: Made, rng: Random) -> None:
         change_mark(made, mark, leader_epoch=mark.leader_epoch + 1)
 
 
-@mutation(
-    ROUND_TRIP, must="leader-epochs/epoch-reuse", may="leader-epochs/leader-epoch-regression leader-epochs/epoch-not-raised"
-)
+@mutation(ROUND_TRIP, must="leader-epochs/epoch-reuse", may="leader-epochs truncation-accounting/epoch-mismatch")
 def epoch_used_again(made: Made, rng: Random) -> None:
     """A has, where its tail was cut off, other batches in the leader epoch of that tail."""
     parted = promotion(made, "B")
@@ -118,7 +116,7 @@ def cut_not_recorded(made: Made, rng: Random) -> None:
     drop_events(made, lambda e: e.kind == "truncation" and e.data["partition"] == 0)
 
 
-@mutation(ROUND_TRIP, must="truncation-accounting/history-changed")
+@mutation(ROUND_TRIP, must="truncation-accounting/history-changed", may="truncation-accounting/epoch-mismatch")
 def history_rewritten(made: Made, rng: Random) -> None:
     """A batch of A from below the cut has another leader epoch than before."""
     batch = next(e for e in made.log("A")[::-1] if e.end <= promotion(made, "B"))

@@ -216,8 +216,10 @@ def _synced(made: Made) -> list[GroupOffset]:
 @mutation(PLANNED, must="group-offsets/checkpoint-regression")
 def checkpoint_went_back(made: Made, rng: Random) -> None:
     """The offset that the mirror committed for the group on B went back."""
-    last = _synced(made)[-1]
-    made.groups[made.groups.index(last)] = replace(last, offset=_synced(made)[0].offset - 1)
+    first, *later = _synced(made)
+    if not later:
+        raise NoPlace("the mirror committed the group's offset once")
+    made.groups[made.groups.index(later[-1])] = replace(later[-1], offset=first.offset - 1)
 
 
 @mutation(PLANNED, must="group-offsets/checkpoint-beyond-end", may="group-offsets/checkpoint-ahead")
