@@ -13,6 +13,7 @@ from harness.capture.folders import Asked
 from harness.capture.live.properties import access
 from harness.capture.live.record import LiveAsked, record
 from harness.cli import linkflap
+from harness.log.batches import scan
 from harness.model.errors import EnvironmentFailure, InputError
 from harness.model.topology import LinkSpec
 from harness.model.verdict import Verdict
@@ -20,7 +21,7 @@ from harness.model.wait import until
 from harness.rundir import RunReader
 from tests.copied_logs import judged_again
 from tests.secured import PASSWORD, add_reader, certificates, properties, secure, state_of
-from tests.shadows import TOPIC, Writer, all_end, drained, ends, make_topic, own_write, shadow
+from tests.shadows import PLACES, SAME, TOPIC, Writer, all_end, drained, ends, headers, make_topic, own_write, shadow
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -144,7 +145,7 @@ def gone_half_way(deployment, bootstrap, told, tmp_path):
         bootstrap={name: [address] for name, address in bootstrap.items()},
         access={name: access(told) for name in bootstrap},
         rate=10_000.0,
-        patience=3.0,
+        patience=10.0,
     )
     killer = threading.Thread(target=kill)
     killer.start()
@@ -174,3 +175,44 @@ def diverged(deployment, bootstrap, entered, tmp_path):
     assert found == {("byte-divergence", "B", 0, end)}
     code, document = verified(bootstrap, tmp_path / "promoted", *entered, "--promotion", f"B:{TOPIC}-0={end}")
     assert (code, document["verdict"]) == (0, "valid"), document["reason"]
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A:3->B")
+def test_a_leader_that_moves_is_followed(linkflap_deployment, tmp_path):
+    """The leader of what is being read dies: another has the same bytes."""
+    deployment = linkflap_deployment
+    make_topic(deployment, "A", min_insync_replicas=2)
+    cluster = deployment.clusters["A"]
+    Writer(cluster.bootstrap).write(12, size=1000)
+    out = tmp_path / "fetched"
+    told = []
+
+    def kill() -> None:
+        until(lambda: told or any(p.stat().st_size for p in out.glob("captures/*/A/*/*/*.log")), within=120, what="a portion")
+        (first,) = (p for p in out.glob("captures/*/A/*/*/*.log") if p.stat().st_size)
+        cluster.brokers[int(first.parent.parent.name)].kill()
+
+    asked = LiveAsked(
+        said=Asked(logs={"A": tmp_path}, links=[], promotions={}, topics=r"A\.records"),
+        bootstrap={"A": cluster.bootstrap.split(",")},
+        access={},
+        rate=10_000.0,
+    )
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        record(out, asked, "linkflap verify --bootstrap", Quiet())
+    finally:
+        told.append("over")
+        killer.join(60)
+    assert RunReader(out).run.status == "finished"
+    assert [broker.state for broker in cluster.brokers.values()].count("stopped") == 1
+    (left, *_) = (broker for broker in cluster.brokers.values() if broker.state == "running")
+    for place in PLACES:
+        (path,) = out.glob(f"captures/*/A/*/{place[0]}-{place[1]}/*.log")
+        found = scan([path])
+        wanted = headers(left, place)
+        assert not found.damage
+        assert found.headers.crc_ok.all()
+        assert {name: getattr(found.headers, name).tolist() for name in SAME} == {name: wanted[name] for name in SAME}
