@@ -9,6 +9,7 @@ import pytest
 from chaos.scenarios.base import Wish
 from chaos.scenarios.chain_flap import build, homes
 from chaos.schedule import check
+from chaos.triggers import after
 from topologies import parse
 
 EVERY = ("A->B", "A->B->C", "A<->B", "A->C, B->C", "A->B, A->C", "A->B->C->A", "A<->B<->C", "A->B->C->D->A")
@@ -42,10 +43,11 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(arrow
     assert chosen == build(Wish(seed=5, topology=topology)) != build(Wish(seed=6, topology=topology))
     check(chosen.schedule, topology)
     for link in topology.links:
-        of_link = sorted((f for f in chosen.schedule if f.target == link.name and f.duration), key=lambda f: f.at)
+        of_link = [fault for fault in chosen.schedule if fault.target == link.name and fault.duration]
         kinds = ["link-flap", "link-half-open", "link-half-open", "link-latency"]
         assert sorted(fault.fault for fault in of_link) == kinds
-        assert all(one.at + one.duration < other.at for one, other in itertools.pairwise(of_link))
+        assert of_link[0].when == "always"
+        assert all(other.when == after(one.id) for one, other in itertools.pairwise(of_link))
     failovers = {"A<->B": ["failover-planned"], "A->B->C->A": []}.get(arrows, ["failover-forced"])
     assert [fault.fault for fault in chosen.schedule if not fault.duration] == failovers
     groups = {w.home: w.options["group"] for w in chosen.workloads if "group" in w.options}
