@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import random
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
@@ -20,7 +19,6 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.log import batches, codecs, layout, records, reference
-from harness.log.batches import Headers, Log
 from harness.model.payload import HEADER, encode
 from harness.model.protocols import Cluster
 from harness.model.topology import DEFAULT_KAFKA, ClusterSpec
@@ -31,7 +29,8 @@ from spark_verify.checks import logs
 from spark_verify.checks.last_stable_offset import recompute
 from spark_verify.view import Batches, Records, Replica
 from tests.on_runtimes import Events, topology
-from tests.oracles.dump_log import Dumped, Fields, dump
+from tests.oracles.dump_log import Dumped, dump
+from tests.oracles.words import as_told, consumed_as, data_of, got, record_told, slowly_told, states, without_place
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("decoder-oracle")]
 
@@ -49,7 +48,6 @@ KIP_1279 = sorted((Path(__file__).parents[1] / "data" / "logs" / "kip-1279").rgl
 ACROSS = ("lz4", "none")
 """What clients that write to all topics compress with."""
 ENDINGS = ("log", "txnindex", "snapshot")
-LAST_BATCH = ("firstSequence", "lastSequence", "lastOffset", "offsetDelta")
 LONG_AGO = 1_000_000_000_000
 """Milliseconds: a time of the client's choosing."""
 
@@ -361,131 +359,3 @@ def assert_same(kafka: Sequence[object], ours: Sequence[object]) -> None:
 
 def of_logs(written: Written) -> Iterator[tuple[Path, Dumped]]:
     return ((path, dumped) for path, dumped in written.dumped.items() if path.suffix == ".log")
-
-
-def as_told(h: Headers, row: int) -> Fields:
-    """One header of ours in the tool's words."""
-    horizon = f"OptionalLong[{h.base_timestamp[row]}]" if h.attributes[row] & 0x40 else "OptionalLong.empty"
-    return {
-        "baseOffset": str(h.base_offset[row]),
-        "lastOffset": str(h.last_offset[row]),
-        "count": str(h.count[row]),
-        "baseSequence": str(h.base_sequence[row]),
-        "lastSequence": str(h.last_sequence[row]),
-        "producerId": str(h.producer_id[row]),
-        "producerEpoch": str(h.producer_epoch[row]),
-        "partitionLeaderEpoch": str(h.leader_epoch[row]),
-        "isTransactional": str(bool(h.transactional[row])).lower(),
-        "isControl": str(bool(h.control[row] != layout.DATA)).lower(),
-        "deleteHorizonMs": horizon,
-        "position": str(h.position[row]),
-        "LogAppendTime" if h.log_append_time[row] else "CreateTime": str(h.max_timestamp[row]),
-        "size": str(h.length[row]),
-        "magic": "2",
-        "compresscodec": codecs.NAMES[int(h.codec[row])],
-        "crc": str(h.crc[row]),
-        "isvalid": str(bool(h.crc_ok[row])).lower(),
-    }
-
-
-def slowly_told(batch: reference.Batch) -> Fields:
-    """The same of the slow decoder, which does not know where a batch is."""
-    horizon = f"OptionalLong[{batch.base_timestamp}]" if batch.attributes & 0x40 else "OptionalLong.empty"
-    return {
-        "baseOffset": str(batch.base_offset),
-        "lastOffset": str(batch.last_offset),
-        "count": str(batch.count),
-        "baseSequence": str(batch.base_sequence),
-        "lastSequence": str(batch.last_sequence),
-        "producerId": str(batch.producer_id),
-        "producerEpoch": str(batch.producer_epoch),
-        "partitionLeaderEpoch": str(batch.leader_epoch),
-        "isTransactional": str(batch.transactional).lower(),
-        "isControl": str(batch.is_control).lower(),
-        "deleteHorizonMs": horizon,
-        time_type(batch): str(batch.max_timestamp),
-        "size": str(batch.length),
-        "magic": str(batch.magic),
-        "compresscodec": codecs.NAMES[batch.codec],
-        "crc": str(batch.crc),
-        "isvalid": str(batch.crc_ok).lower(),
-    }
-
-
-def without_place(told: Fields) -> Fields:
-    return {name: value for name, value in told.items() if name != "position"}
-
-
-def time_type(batch: reference.Batch) -> str:
-    return "LogAppendTime" if batch.attributes & layout.LOG_APPEND_TIME else "CreateTime"
-
-
-def record_told(batch: reference.Batch, record: reference.Record) -> Fields:
-    """One record of ours in the tool's words."""
-    sequence = -1 if batch.base_sequence < 0 else (batch.base_sequence + record.offset - batch.base_offset) % 2**31
-    return {
-        "offset": str(record.offset),
-        "type": time_type(batch),
-        "timestamp": str(record.timestamp),
-        "key_size": str(-1 if record.key is None else len(record.key)),
-        "value_size": str(-1 if record.value is None else len(record.value)),
-        "sequence": str(sequence),
-        "headers": ",".join(name.decode() for name, _ in record.headers),
-        "rest": _marker(record) if batch.is_control else _content(record),
-    }
-
-
-def _content(record: reference.Record) -> str:
-    key = "" if record.key is None else f" key: {record.key.decode()}"
-    return key if record.value is None else f"{key} payload: {record.value.decode()}"
-
-
-def _marker(record: reference.Record) -> str:
-    """KIP-98: key = version i16, type i16; the value of an end marker = version i16, coordinator epoch i32."""
-    assert record.key is not None
-    _, kind = struct.unpack(">hh", record.key)
-    if kind not in (layout.ABORT, layout.COMMIT):
-        return f" controlType: UNKNOWN({kind})"
-    assert record.value is not None
-    _, coordinator_epoch = struct.unpack(">hi", record.value[:6])
-    return f" endTxnMarker: {'COMMIT' if kind == layout.COMMIT else 'ABORT'} coordinatorEpoch: {coordinator_epoch}"
-
-
-def data_of(batch: reference.Batch) -> list[reference.Record]:
-    return [] if batch.is_control else reference.records(batch)
-
-
-def got(batch: reference.Batch, record: reference.Record) -> tuple[object, ...]:
-    kind = 2 if batch.attributes & layout.LOG_APPEND_TIME else 1
-    headers = [(name.decode(), value) for name, value in record.headers]
-    return record.offset, (kind, record.timestamp), record.key, record.value, headers, batch.leader_epoch
-
-
-def consumed_as(message: Message) -> tuple[object, ...]:
-    headers = list(message.headers() or ())
-    return message.offset(), message.timestamp(), message.key(), message.value(), headers, message.leader_epoch()
-
-
-def states(log: Log, end: int) -> dict[str, Fields]:
-    """What a broker knows of each producer when its log ends at an offset, in the tool's words (ProducerStateManager)."""
-    h = log.headers
-    found: dict[int, Fields] = {}
-    for row in range(len(h)):
-        pid, epoch = int(h.producer_id[row]), int(h.producer_epoch[row])
-        if pid < 0 or h.last_offset[row] >= end:
-            continue
-        empty = {"producerId": str(pid), "coordinatorEpoch": "-1", "currentTxnFirstOffset": "OptionalLong.empty"}
-        state = found.setdefault(pid, empty)
-        if state.get("producerEpoch") != str(epoch):
-            for name in LAST_BATCH:
-                state.pop(name, None)
-        state |= {"producerEpoch": str(epoch), "lastTimestamp": str(h.max_timestamp[row])}
-        if h.control[row] != layout.DATA:
-            state |= {"currentTxnFirstOffset": "OptionalLong.empty", "coordinatorEpoch": "0"}
-            continue
-        if h.transactional[row] and state["currentTxnFirstOffset"] == "OptionalLong.empty":
-            state["currentTxnFirstOffset"] = f"OptionalLong[{h.base_offset[row]}]"
-        last = (h.base_sequence, h.last_sequence, h.last_offset, h.last_offset - h.base_offset)
-        state |= {name: str(column[row]) for name, column in zip(LAST_BATCH, last, strict=True)}
-    # The file has one time for both.
-    return {str(pid): state | {"timestamp": state["lastTimestamp"]} for pid, state in found.items()}
