@@ -107,10 +107,13 @@ def _outputs(view: PartitionView, life: Life, log: Log, made: Sequence[Send]) ->
             decided = log.visible | (committed & (log.record_state == OPEN))
             there = (at >= 0) & decided[at] if len(decided) else np.zeros(len(at), np.bool_)
             own = send.number in here
-            there |= committed & (at < 0) & _deleted(view, log, send.offsets, own=own)
+            # A client that says of fewer inputs than it wrote outputs, or of more, is taken at its word.
+            acked = np.full(len(at), -1, np.int64)
+            acked[: len(send.offsets)] = send.offsets[: len(at)]
+            there |= committed & (at < 0) & _deleted(view, log, acked, own=own)
             columns["input"] += send.inputs[there].tolist()
             columns["uid"] += send.input_uids[there].tolist()
-            columns["output"] += _offsets(log, at[there], send.offsets[there]).tolist()
+            columns["output"] += _offsets(log, at[there], acked[there]).tolist()
             columns["own"] += [int(own)] * int(there.sum())
             if own and (committed or there.any()):
                 claims.append([send.position, send.process, send.number, send.returned if committed else -1])
