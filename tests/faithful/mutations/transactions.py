@@ -203,7 +203,7 @@ def _show(made: Made, reader: str, entry: Entry) -> None:
     made.polls.insert(at + 1, replace(last, time=last.returned + 1, returned=last.returned + 1000, fetched=fetched))
 
 
-@mutation(PAIR, must="commit-aborted/commit-aborted lost-write/lost-write", may=HIDDEN, unknown="recording")
+@mutation(PAIR, must="commit-aborted/commit-aborted lost-write/lost-write", may=HIDDEN)
 def told_committed(made: Made, rng: Random) -> None:
     """A client was told that its transaction is committed, and every partition on both clusters says ABORT."""
     aborted = data(made, "A", native=True, state="aborted")[0]
