@@ -40,7 +40,7 @@ from harness.version import VERSION
 from harness.workloads.clients import WorkloadClients
 
 LAG_EVERY = 1_000_000_000
-AFTERWARDS = 30.0
+AFTERWARDS = 60.0
 LONGEST_FAULT = 180.0
 """Seconds that the schedule may go on after the duration: heals have deadlines of their own within this."""
 ENDS_WITHIN = 5.0
@@ -194,25 +194,27 @@ def _play(scenario: Scenario, stage: Stage, player: Player, watch: Ticker, progr
     over = now() + int(scenario.duration * 1e9)
     until(lambda: watch() or now() >= over, within=scenario.duration + 1, what="the workload's duration", every=0.1)
     player.join(within=LONGEST_FAULT, tick=watch)
-    if scenario.schedule:
-        _work_on(scenario, stage, watch)
+    _work_on(scenario, stage, watch)
     for failure in player.failures:
         progress.note(f"not healed: {failure}")
 
 
 def _work_on(scenario: Scenario, stage: Stage, watch: Ticker) -> None:
     """Lets clients work after the last fault until they have written enough to be judged; on a dead machine, for a while."""
-    ended = now()
-    with contextlib.suppress(DeadlineExceeded):
-        until(
-            lambda: (
-                watch()
-                or sum(stage.clients.acknowledged_since(ended, name) for name in stage.living) >= scenario.minimums.afterwards
-            ),
-            within=AFTERWARDS,
-            what="clients to write after the last fault",
-            every=0.1,
+    ended, least = now(), scenario.minimums
+
+    def enough() -> bool:
+        done = stage.clients.progress()
+        since = (
+            sum(stage.clients.acknowledged_since(ended, name) for name in stage.living) if scenario.schedule else least.afterwards
         )
+        read = done.read_committed + done.read_uncommitted
+        return (
+            since >= least.afterwards and done.commits >= least.committed and done.aborts >= least.aborted and read >= least.reads
+        )
+
+    with contextlib.suppress(DeadlineExceeded):
+        until(lambda: watch() or enough(), within=AFTERWARDS, what="clients to have done enough to be judged", every=0.1)
 
 
 class Ticker:

@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from harness.model import interrupts
 from harness.model.errors import InputError, SetupError
 from harness.rundir import RunReader, write_whole
 from spark_verify import columns, session, tables
@@ -71,6 +72,8 @@ def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Ch
     try:
         return tables.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell, reads=reads))
     except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
+        if interrupts.asked():
+            raise KeyboardInterrupt from None  # the signal went to the whole group: Spark died of it, and no verdict is due
         cause = session.cause(str(error))
         if UNSEEN in str(error):
             raise SetupError(f"Spark could not read everything: {_sentence(str(error))}") from None

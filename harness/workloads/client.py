@@ -22,10 +22,10 @@ GRACE: Final = 5.0
 class Tally:
     """Counts of one client; written by its thread alone, read by any (an int is read whole)."""
 
-    __slots__ = ("_returned", "_sums", "aborted", "acknowledged", "errors", "read")
+    __slots__ = ("_returned", "_sums", "aborted", "aborts", "acknowledged", "commits", "errors", "read")
 
     def __init__(self) -> None:
-        self.acknowledged = self.aborted = self.errors = self.read = 0
+        self.acknowledged = self.aborted = self.commits = self.aborts = self.errors = self.read = 0
         self._returned: dict[str, list[int]] = {}
         self._sums: dict[str, list[int]] = {}
 

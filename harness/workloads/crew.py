@@ -20,11 +20,13 @@ JOIN_WITHIN = 6 * GRACE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadProgress:
-    """Counts so far, over all clients: records acknowledged, records of confirmed aborts, transactions open now, records read
-    per isolation, errors noticed (librdkafka's notices included)."""
+    """Counts so far, over all clients: records acknowledged, records of confirmed aborts, transactions confirmed as committed
+    and as aborted, transactions open now, records read per isolation, errors noticed (librdkafka's notices included)."""
 
     acknowledged: int = 0
     aborted: int = 0
+    commits: int = 0
+    aborts: int = 0
     open: int = 0
     read_committed: int = 0
     read_uncommitted: int = 0
@@ -34,6 +36,8 @@ class WorkloadProgress:
         return WorkloadProgress(
             acknowledged=self.acknowledged + other.acknowledged,
             aborted=self.aborted + other.aborted,
+            commits=self.commits + other.commits,
+            aborts=self.aborts + other.aborts,
             open=self.open + other.open,
             read_committed=self.read_committed + other.read_committed,
             read_uncommitted=self.read_uncommitted + other.read_uncommitted,
@@ -105,6 +109,8 @@ class Crew(Generic[C]):
         return WorkloadProgress(
             acknowledged=sum(t.acknowledged for t in tallies),
             aborted=sum(t.aborted for t in tallies),
+            commits=sum(t.commits for t in tallies),
+            aborts=sum(t.aborts for t in tallies),
             errors=sum(t.errors for t in tallies),
         )
 

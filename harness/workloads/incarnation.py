@@ -184,6 +184,9 @@ class Incarnation:
         self._client.tally.acknowledge(self.cluster, flight.acked)
         if outcome == "ok" and flight.ending == "abort":
             self._client.tally.aborted += flight.acked
+            self._client.tally.aborts += 1
+        if outcome == "ok" and flight.ending == "commit":
+            self._client.tally.commits += 1
         if error or outcome != "ok":
             self._client.tally.errors += 1
 

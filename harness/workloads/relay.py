@@ -66,11 +66,11 @@ class Input(ReaderClient):
             return {}
         if messages:
             self._take(consumer, invoked, messages)
-        if self._out_of_range:
-            self._reset(consumer)
-            return {}
         runs = fetched(message for message in messages if message.error() is None)
-        return {p: Fetched(topic=p[0], partition=p[1], runs=own, position=self.positions[p]) for p, own in runs.items()}
+        got = {p: Fetched(topic=p[0], partition=p[1], runs=own, position=self.positions[p]) for p, own in runs.items()}
+        if self._out_of_range:
+            self._reset(consumer)  # of other partitions: what was got of these is in the row already, and has to be relayed
+        return got
 
     def rewind(self, before: Mapping[Place, int]) -> None:
         """Goes on where an aborted transaction began."""
