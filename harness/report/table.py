@@ -16,7 +16,7 @@ from rich.text import Text
 
 from harness.model.errors import InputError
 from harness.model.verdict import Verdict
-from harness.report.document import AnomalyRow, Document, in_short, read
+from harness.report.document import AnomalyRow, CheckRow, Document, in_short, read
 from harness.rundir import RunReader
 
 STYLES: Final[Mapping[Verdict, str]] = {
@@ -71,7 +71,7 @@ def _checks(judged: Document, *, with_reasons: bool) -> Table:
             found,
             Text(f"{check.allowed:,}"),
         ]
-        table.add_row(*cells, *([Text(check.reason)] if with_reasons else []))
+        table.add_row(*cells, *([Text(_reason(check))] if with_reasons else []))
     return table
 
 
@@ -91,9 +91,16 @@ def _eras(judged: Document) -> Table:
     return table
 
 
+def _reason(check: CheckRow) -> str:
+    """Why a verdict is what it is. Where nothing was due it is no news, and long; the document and the report have it."""
+    return "" if check.verdict is Verdict.NOT_DUE else check.reason
+
+
 def _reasons(judged: Document) -> Iterator[Text]:
     """The reasons below the table, where it has no room for them."""
-    reasons = [Text.assemble((check.name, STYLES[check.verdict]), f": {check.reason}") for check in judged.checks if check.reason]
+    reasons = [
+        Text.assemble((check.name, STYLES[check.verdict]), f": {reason}") for check in judged.checks if (reason := _reason(check))
+    ]
     yield from reasons
     if reasons:
         yield Text()
