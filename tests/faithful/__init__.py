@@ -4,10 +4,16 @@
     made        a whole run directory as values, until it is written
     clusters    clusters with their logs, and what Kafka does to those
     links       what the two kinds of mirrors do, failovers and failbacks
-    clients     producers, readers and samplers, with what they write down
-    stories     a seed's story: topology, mirror, clients, what happens when
-    catalogue   every mutation, declared: what it does, what must find it, what may
-    matrix      docs/matrix.md, written from the catalogue
+    clients     producers, with what they write down
+    observers   readers and samplers, with what they write down
+    relays      a relay: consume, transform, produce
+    spec        what a seed's story is about
+    world       everything of a story while it goes on
+    doing       what clients and mirrors do on an ordinary day
+    turns       flaps, failovers, reversals, captures
+    stories     a seed's story from beginning to end
+    mutations   every mutation, declared: what it does, what must find it, what may
+    matrix      docs/matrix.md, written from those
 
 It shares no code with `harness.log` or `spark_verify`: a decoder or a check that is wrong is not wrong here in the same way.
 """

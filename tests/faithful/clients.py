@@ -1,4 +1,4 @@
-"""Clients, and what they write down: producers of every kind, readers in a group and alone, samplers of bounds and groups.
+"""Producers of every kind, and what they write down.
 
 A producer writes an operation down before its first record is sent, and again when it returned. Every step takes time of one
 clock; what happens in a step happens between its two times.
@@ -6,11 +6,11 @@ clock; what happens in a step happens between its two times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from harness.model.history import Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from harness.model.history import Event, GroupOffset, Operation, Poll, SendGroup, Watermark
 from harness.model.payload import PROCESS_SHIFT
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.entries import ABORT, COMMIT, WRAP, Entry, Rec
@@ -288,137 +288,3 @@ def fence(cluster: Cluster, transactional_id: str, ms: int) -> None:
 
 def _key(rng: Random) -> bytes | None:
     return None if rng.random() < 0.3 else b"k%d" % rng.randint(0, 9)
-
-
-@dataclass(slots=True)
-class Reader:
-    """A consumer. In a group it commits after polls, follows failovers, and begins where the group's offset is."""
-
-    name: str
-    isolation: str
-    clock: Clock
-    notes: Notes
-    group: str = ""
-    cluster: Cluster | None = None
-    process: int = 0
-    positions: dict[Spot, int] = field(default_factory=dict)
-
-    def assign(self, cluster: Cluster, positions: Mapping[Spot, int]) -> None:
-        """Begins to read a cluster from some positions."""
-        if not self.process:
-            self.notes.processes += 1
-            self.process = self.notes.processes
-        self.cluster, self.positions = cluster, dict(positions)
-        self._write("assign", {spot: () for spot in positions})
-
-    def poll(self, rng: Random, *, everything: bool = False, commits: bool = True) -> tuple[Fetched, ...]:
-        """One poll of every partition; and, of a group, perhaps a commit."""
-        got: dict[Spot, tuple[tuple[int, int, int], ...]] = {}
-        assert self.cluster is not None
-        for spot, position in self.positions.items():
-            log = self.cluster.logs[spot]
-            limit = log.stable if self.isolation == "read_committed" else log.end
-            if not everything and rng.random() < 0.5:
-                limit = min(limit, position + rng.randint(0, 6))
-            got[spot], self.positions[spot] = self._fetched(log, max(position, log.start), limit)
-        fetched = self._write("poll", got)
-        if self.group and commits and (everything or rng.random() < 0.5):
-            self.commit()
-        return fetched
-
-    def _fetched(self, log: Log, position: int, limit: int) -> tuple[tuple[tuple[int, int, int], ...], int]:
-        """Runs (uid, offset, count) of [position, limit), and the position after them."""
-        runs: list[tuple[int, int, int]] = []
-        for entry in log.entries:
-            if entry.end <= position or entry.offset >= limit or entry.ends is not None:
-                continue
-            if self.isolation == "read_committed" and not log.visible(entry):
-                continue
-            for record in entry.records:
-                offset = entry.offset + record.delta
-                if not position <= offset < limit:
-                    continue
-                last = runs[-1] if runs else (-9, -9, 0)
-                if record.uid >= 0 and (last[0] + last[2], last[1] + last[2]) == (record.uid, offset):
-                    runs[-1] = (last[0], last[1], last[2] + 1)
-                else:
-                    runs.append((record.uid, offset, 1))
-        return tuple(runs), max(position, limit)
-
-    def commit(self, spots: Sequence[Spot] = ()) -> None:
-        """Commits the group's offsets of some partitions, or of all."""
-        self._write("commit", {spot: () for spot in spots or self.positions})
-
-    def drained(self) -> None:
-        """Says that it has read to the end."""
-        self._write("drained", {spot: () for spot in self.positions})
-
-    def _write(self, kind: str, got: Mapping[Spot, tuple[tuple[int, int, int], ...]]) -> tuple[Fetched, ...]:
-        assert self.cluster is not None
-        fetched = tuple(
-            Fetched(topic=topic, partition=partition, runs=runs, position=self.positions[topic, partition])
-            for (topic, partition), runs in got.items()
-        )
-        time = self.clock.tick(1, 3)
-        self.notes.polls.append(
-            Poll(
-                time=time,
-                returned=self.clock.tick(1, 3),
-                reader=self.name,
-                process=self.process,
-                cluster=self.cluster.name,
-                isolation=self.isolation,
-                kind=kind,
-                group=self.group,
-                fetched=fetched,  # type: ignore[arg-type]
-            )
-        )
-        return fetched
-
-
-@dataclass(slots=True)
-class Sampler:
-    """Asks one cluster for its bounds: the high watermark when a sample begins, the LSO when it ends."""
-
-    cluster: Cluster
-    clock: Clock
-    notes: Notes
-    begun: tuple[int, dict[Spot, tuple[int, int, int]]] | None = None
-
-    def begin(self) -> None:
-        """Asks for high watermarks; what follows before `finish` happens in the meantime."""
-        marks = {spot: (log.end, log.epoch, log.leader) for spot, log in self.cluster.logs.items()}
-        self.begun = self.clock.tick(1, 2), marks
-
-    def finish(self) -> None:
-        """Asks for the rest, and writes the sample down unless the leader changed."""
-        if self.begun is None:
-            return
-        time, marks = self.begun
-        self.begun = None
-        rows = []
-        for spot, (high, epoch, leader) in marks.items():
-            log = self.cluster.logs[spot]
-            if (log.epoch, log.leader) == (epoch, leader) and log.end >= high:
-                rows.append((spot, high, epoch, leader, log.stable, log.start))
-        returned = self.clock.tick(1, 2)
-        self.notes.marks += [
-            Watermark(
-                time=time,
-                returned=returned,
-                cluster=self.cluster.name,
-                leader=leader,
-                topic=spot[0],
-                partition=spot[1],
-                log_start=start,
-                last_stable=stable,
-                high_watermark=high,
-                leader_epoch=epoch,
-            )
-            for spot, high, epoch, leader, stable, start in rows
-        ]
-
-    def sample(self) -> None:
-        """A sample in which nothing happened meanwhile."""
-        self.begin()
-        self.finish()

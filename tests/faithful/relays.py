@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from harness.model.history import Fetched
-from tests.faithful.clients import Producer, Reader
+from tests.faithful.clients import Producer
 from tests.faithful.clusters import Cluster, Spot
+from tests.faithful.observers import Reader
 
 GROUP = "relays"
 NAME = "relay-1"

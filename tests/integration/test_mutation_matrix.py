@@ -13,7 +13,8 @@ import pytest
 from harness.model.verdict import Verdict
 from spark_verify.verify import verify
 from tests.faithful.mutations import CATALOGUE
-from tests.faithful.stories import spec, story
+from tests.faithful.spec import spec
+from tests.faithful.stories import story
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

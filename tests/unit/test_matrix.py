@@ -11,7 +11,8 @@ from spark_verify.checks import REGISTRY
 from spark_verify.recording import NAMES
 from tests.faithful.matrix import render
 from tests.faithful.mutations import CATALOGUE
-from tests.faithful.stories import SHAPES, spec, story
+from tests.faithful.spec import SHAPES, spec
+from tests.faithful.stories import story
 
 ROOT = Path(__file__).parents[2]
 KINDS = {f"{check.name}/{kind.name}" for check in REGISTRY.values() for kind in check.anomalies}

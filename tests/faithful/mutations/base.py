@@ -17,7 +17,8 @@ from typing import Literal
 from harness.model.history import Event, Operation, Poll, Watermark
 from tests.faithful.entries import ABORT, COMMIT, Entry
 from tests.faithful.made import Made
-from tests.faithful.stories import spec, story
+from tests.faithful.spec import spec
+from tests.faithful.stories import story
 
 Afterwards = Callable[[Path], None]
 How = Callable[[Made, Random], Afterwards | None]

@@ -10,7 +10,7 @@ from tests.faithful.entries import ABORT
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import FORCED, PAIR, PLANNED, NoPlace, change_return, mutation, put, states
 from tests.faithful.relays import GROUP
-from tests.faithful.stories import OUTPUTS
+from tests.faithful.spec import OUTPUTS
 
 RELAYED = {**PAIR, "relay": True, "steps": 120}
 HIDDEN = "read-committed-visibility torn-transaction lost-write aborted-read unseen"

@@ -1,0 +1,166 @@
+"""What clients and mirrors do on an ordinary day, and how they finish. All of it takes time of the world's one clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from tests.faithful.clients import Producer, fence
+from tests.faithful.entries import ABORT, COMMIT
+from tests.faithful.links import sync_groups
+from tests.faithful.relays import GROUP as RELAYS
+from tests.faithful.spec import GROUP
+from tests.faithful.world import World
+
+_WEIGHTS: Final = (12, 6, 4, 3, 2, 2, 0.5, 0.3)
+"""How often clients write, mirrors fetch, readers poll, somebody samples, group offsets are synced, relays step, and so on."""
+
+
+def era(world: World) -> None:
+    """Each client does something once, so that everything due is there to examine; then clients and mirrors do this and that."""
+    rng = world.rng
+    for producer in world.producers:
+        operation(world, producer, "commit")
+    operation(world, world.producers[0], "abort")
+    if world.relay is not None:
+        world.relay.step(world.rng, everything=True, appended=world.spec.append_time, ending="commit")
+    drain(world)
+    look(world)
+    for _ in range(world.spec.steps):
+        action = rng.choices((produce, mirror, poll, sample, sync, _pass_on, _restart, _elect), _WEIGHTS)[0]
+        action(world)
+
+
+def operation(world: World, producer: Producer, ending: str) -> None:
+    if producer.writing is not None:
+        _finish(world, producer)
+    producer.begin(world.spots, world.rng, ending=ending if producer.transactional else "")
+    _finish(world, producer)
+
+
+def _finish(world: World, producer: Producer) -> None:
+    while producer.write(world.rng, appended=world.spec.append_time):
+        pass
+    producer.end()
+
+
+def produce(world: World) -> None:
+    rng = world.rng
+    producer = rng.choice(world.producers)
+    if producer.writing is None:
+        producer.begin(rng.sample(world.spots, rng.randint(1, len(world.spots))), rng)
+    elif producer.writing.left and rng.random() < 0.95:
+        producer.write(rng, appended=world.spec.append_time)
+    elif producer.writing.left and not producer.transactional:
+        producer.refused()
+        producer.end(outcome="info")
+    elif not producer.writing.left:
+        _ended(producer, rng)
+
+
+def _ended(producer: Producer, rng: Random) -> None:
+    """Most are told what became of their transaction."""
+    ending = producer.writing.row.ending if producer.writing else ""
+    if ending == "commit" and rng.random() < 0.1:
+        producer.end(outcome="info", really=rng.choice((COMMIT, ABORT)))
+    else:
+        producer.end()
+
+
+def mirror(world: World) -> None:
+    for link in world.links:
+        if link.source.alive:
+            link.fetch(world.rng.choice(world.everywhere), world.rng)
+
+
+def poll(world: World) -> None:
+    reader = world.rng.choice(world.readers)
+    if reader.cluster is not None and reader.cluster.alive:
+        reader.poll(world.rng)
+
+
+def sample(world: World) -> None:
+    sampler = world.rng.choice([s for s in world.samplers.values() if s.cluster.alive])
+    if sampler.begun is None and world.rng.random() < 0.5:
+        sampler.begin()
+    else:
+        sampler.finish()
+        sampler.sample()
+
+
+def sync(world: World) -> None:
+    for link in world.links:
+        if link.source.alive:
+            sync_groups(link, world.notes, world.clock, GROUP)
+            sync_groups(link, world.notes, world.clock, RELAYS)
+
+
+def _pass_on(world: World) -> None:
+    if world.relay is not None:
+        world.relay.step(world.rng, appended=world.spec.append_time)
+
+
+def _restart(world: World) -> None:
+    """A producer dies and has a successor; or is fenced by one, and is told so."""
+    producer = world.rng.choice(world.producers[:2])
+    if producer.writing is None:
+        return
+    if world.rng.random() < 0.5:
+        producer.give_up(world.rng)
+    else:
+        fence(world.owner, producer.name, world.clock.ms)
+        row = replace(
+            producer.writing.row, phase="return", time=world.clock.tick(), outcome="fail", sends=producer.writing.sends()
+        )
+        told = replace(row, ending="commit", producer_id=producer.pid, producer_epoch=producer.epoch, ended_at=world.clock.now)
+        world.notes.operations.append(told)
+    producer.start(world.owner)
+
+
+def _elect(world: World) -> None:
+    if world.spec.elections and world.spec.brokers > 1:
+        world.owner.elect(world.rng.choice(world.everywhere), world.rng.randint(1, world.spec.brokers))
+
+
+def settle(world: World) -> None:
+    """Everybody finishes, mirrors drain, readers read to the end, samplers look once more."""
+    all_finish(world)
+    drain(world)
+    look(world)
+    for reader in world.readers:
+        if reader.cluster is not None and reader.cluster.alive:
+            reader.drained()
+
+
+def drain(world: World) -> None:
+    for link in world.links:
+        for spot in world.everywhere if link.source.alive else ():
+            link.fetch(spot, world.rng, everything=True)
+
+
+def look(world: World) -> None:
+    for reader in world.readers:
+        if reader.cluster is not None and reader.cluster.alive:
+            reader.poll(world.rng, everything=True)
+    for sampler in world.samplers.values():
+        if sampler.cluster.alive:
+            sampler.finish()
+            sampler.sample()
+    sync(world)
+
+
+def all_finish(world: World) -> None:
+    for producer in world.producers:
+        if producer.writing is not None:
+            _finish(world, producer)
+
+
+def left_open(world: World) -> None:
+    producer = world.producers[0]
+    if producer.writing is not None:
+        _finish(world, producer)
+    producer.begin(world.spots, world.rng, ending="commit")
+    while producer.write(world.rng, appended=world.spec.append_time):
+        pass
+    drain(world)

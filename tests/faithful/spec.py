@@ -1,0 +1,96 @@
+"""What a story is about: a function of its seed, but for what a caller insists on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from harness.model.scenario import Option
+
+TOPIC: Final = "A.orders"
+
+
+OUTPUTS: Final = "A.relayed"
+
+
+GROUP: Final = "followers"
+
+
+SHAPES: Final = ("pair", "failover", "round-trip", "chain", "copied")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What a story is about; all of it a function of the seed, but for what a caller insists on (`spec`).
+
+    `version` is that of transactions. `begun`: offsets before the log start, and with it sequences that wrap. `deleted`: the
+    beginnings were deleted in the end. `flap`: the link is broken for a while. `lag`: the last that was acknowledged before a
+    forced failover was not mirrored; `tear`: a transaction was committed then of which one partition was mirrored and another was
+    not; `open_at_death`: one was open, of which something was mirrored; `open_at_end`: one is when the run ends. `relay`: there
+    is one, which before a forced failover passes on what is not mirrored (`relay_torn`), or begins on the destination anew
+    (`relay_anew`). `behind`: followers may lack the last batch.
+    """
+
+    seed: int
+    shape: str
+    mirror: str
+    options: Mapping[str, Option]
+    forced: bool
+    version: int
+    partitions: int
+    brokers: int
+    codecs: tuple[str, ...]
+    append_time: bool
+    begun: int
+    deleted: bool
+    flap: bool
+    elections: bool
+    lag: bool
+    relay: bool
+    behind: bool
+    open_at_end: bool
+    steps: int = 40
+    open_at_death: bool = False
+    tear: bool = False
+    relay_torn: bool = False
+    relay_anew: bool = False
+
+
+def spec(seed: int, **wanted: object) -> Spec:
+    """The story of a seed, with what is wanted of it."""
+    rng = Random(seed)
+    shape = str(wanted.pop("shape", "") or rng.choice(SHAPES))
+    mirror = str(wanted.pop("mirror", "") or ("shadow" if shape in ("round-trip", "copied") else rng.choice(("shadow", "mm2"))))
+    drawn = Spec(
+        seed=seed,
+        shape=shape,
+        mirror=mirror,
+        options=_options(mirror, rng),
+        forced=rng.random() < 0.6,
+        version=rng.choice((1, 2)),
+        partitions=rng.choice((1, 2, 2, 3)),
+        brokers=rng.choice((1, 1, 2, 3)),
+        codecs=rng.choice((("none",), ("none", "gzip"), ("snappy", "lz4"), ("zstd", "xerial", "none"))),
+        append_time=rng.random() < 0.3,
+        begun=rng.choice((0, 0, 17)),
+        deleted=rng.random() < 0.15,
+        flap=rng.random() < 0.5,
+        elections=rng.random() < 0.5,
+        lag=rng.random() < 0.5,
+        relay=rng.random() < 0.4,
+        behind=rng.random() < 0.5,
+        open_at_end=rng.random() < 0.2,
+    )
+    return replace(drawn, **wanted)  # type: ignore[arg-type]
+
+
+def _options(mirror: str, rng: Random) -> Mapping[str, Option]:
+    if mirror == "mm2":
+        return {"delivery": rng.choice(("at-least-once", "exactly-once"))}
+    return {
+        "producer_ids": rng.choice(("jump", "jump", "reset", "complement")),
+        "bound": rng.choice(("hw", "hw", "lso")),
+        "leader_epochs": rng.choice(("rewrite", "rewrite", "keep")),
+    }

@@ -1,0 +1,149 @@
+"""What happens to the links of a story: a flap, a failover, a reversal; and what is captured of a cluster before or after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from harness.model.history import Bounds
+from harness.model.scenario import FaultSpec
+from tests.faithful.clusters import Cluster, Spot
+from tests.faithful.doing import all_finish, drain, left_open, look, mirror, operation, poll, produce, sample, sync
+from tests.faithful.links import Connector, Link, hand_over, turn_back
+from tests.faithful.made import Captured, Place
+from tests.faithful.relays import GROUP as RELAYS
+from tests.faithful.spec import GROUP
+from tests.faithful.world import World, link_of
+
+
+def flap(world: World) -> None:
+    """The link is broken for a while; a mirror that delivers at least once may then repeat itself."""
+    notes, clock, link = world.notes, world.clock, world.links[0]
+    name = f"{link.source.name}->{link.destination.name}"
+    _fault_start(world, "flap", "link-flap", name, restores=True)
+    if isinstance(link, Connector) and not link.exactly_once:
+        for spot in world.everywhere:
+            link.rewind(spot, world.rng.randint(0, 5))
+    for _ in range(5):
+        produce(world)
+    _fault_end(world, "flap", name)
+    for _ in range(10):
+        world.rng.choice((produce, mirror, poll, sample))(world)
+    notes.event(clock.tick(), "phase", "settling")
+
+
+def _fault_start(world: World, name: str, fault: str, target: str, *, restores: bool) -> None:
+    notes, clock = world.notes, world.clock
+    notes.event(clock.tick(), "fault-start", target, id=name, fault=fault, options={}, restores=restores)
+    spec_ = FaultSpec(id=name, fault=fault, target=target, at=1.0, duration=0.0)
+    world.made.scenario = replace(world.made.scenario, schedule=(*world.made.scenario.schedule, spec_))
+
+
+def _fault_end(world: World, name: str, target: str) -> None:
+    notes, clock = world.notes, world.clock
+    notes.event(clock.tick(), "fault-bite", target, id=name, bit=True, observable="it", measured=1, expected=1)
+    notes.event(clock.tick(), "fault-heal", target, id=name, healed=True, checked=[])
+    notes.event(clock.tick(), "fault-end", target, id=name)
+
+
+def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot, int]:
+    """The source of a link is given up, its destination is the owner. Returns the promotion offsets."""
+    source, destination = link.source, link.destination
+    target, kind = f"{source.name}->{destination.name}", "forced" if forced else "planned"
+    _last_moments(world, link, forced=forced)
+    _fault_start(world, name, f"failover-{kind}", target, restores=False)
+    fault_time = world.clock.tick()
+    if forced:
+        # What it had not committed is its last moment's: nobody was told.
+        source.alive = False
+        for producer in world.producers:
+            producer.give_up(world.rng)
+    else:
+        drain(world)
+        look(world)
+    offsets = hand_over(link, world.notes, world.clock, kind=kind, fault_time=fault_time)
+    world.links.remove(link)
+    world.owner = destination
+    for producer in world.producers:
+        producer.start(destination)
+    follower = world.readers[0]
+    follower.assign(destination, _synced(link, GROUP, world.everywhere))
+    if world.relay is not None:
+        anew = {spot: destination.logs[spot].start for spot in world.spots}
+        world.relay.start(destination, anew if world.spec.relay_anew else _synced(link, RELAYS, world.spots))
+    world.notes.event(world.clock.tick(), "clients-moved", source.name, to=destination.name)
+    if forced:
+        capture(world, f"1-{name}", source)
+    _fault_end(world, name, target)
+    return offsets
+
+
+def _synced(link: Link, group: str, spots: list[Spot]) -> dict[Spot, int]:
+    """Where a group is on the destination: where the mirror says, or at the start."""
+    return {spot: link.synced.get((group, spot), link.destination.logs[spot].start) for spot in spots}
+
+
+def _last_moments(world: World, link: Link, *, forced: bool) -> None:
+    """What clients and the mirror do right before a failover."""
+    if not forced:
+        all_finish(world)
+        return
+    if world.spec.open_at_death:
+        left_open(world)
+    if world.spec.tear:
+        drain(world)
+        operation(world, world.producers[0], "commit")
+        link.fetch(world.spots[-1], world.rng, everything=True)
+    if world.spec.relay_torn and world.relay is not None:
+        all_finish(world)
+        operation(world, world.producers[2], "")
+        drain(world)
+        world.relay.step(world.rng, everything=True, ending="commit")
+        sync(world)
+    if world.spec.lag:
+        for producer in world.producers[1:]:
+            operation(world, producer, "commit")
+
+
+def reverse(world: World, parted: Mapping[Spot, int]) -> None:
+    """A follows B."""
+    old, new = world.clusters["A"], world.clusters["B"]
+    target = "A->B"
+    old.alive = True
+    sampler = world.samplers["A"]
+    sampler.begun = None
+    _fault_start(world, "reverse", "mirror-reverse", target, restores=True)
+    capture(world, "1-reverse", old)
+    turn_back(old, new, dict(parted), world.notes, world.clock)
+    _fault_end(world, "reverse", target)
+    world.links.append(link_of(world.spec, new, old, world.clock))
+    for reader in world.readers:
+        if reader.cluster is old:
+            reader.assign(old, {spot: min(position, old.logs[spot].end) for spot, position in reader.positions.items()})
+
+
+def capture(world: World, moment: str, cluster: Cluster) -> None:
+    rng = world.rng
+    for (topic, partition), log in cluster.logs.items():
+        for broker in range(1, cluster.brokers + 1):
+            entries = list(log.entries)
+            leads = broker == log.leader
+            if world.spec.behind and not leads and len(entries) > 3 and rng.random() < 0.3:
+                entries.pop()
+            bounds = Bounds(
+                cluster=cluster.name,
+                broker=broker,
+                topic=topic,
+                partition=partition,
+                leader=leads,
+                alive=cluster.alive,
+                log_start=log.start,
+                high_watermark=entries[-1].end if entries else log.base,
+                high_watermark_from="sampled",
+            )
+            cuts = tuple(e.offset for e in entries if rng.random() < 0.1)
+            kept = [e for e in entries if e.end > log.start]
+            world.made.logs[Place(moment, cluster.name, broker, topic, partition)] = Captured(
+                entries=kept, bounds=bounds, cuts=cuts
+            )
+    world.notes.event(world.clock.tick(), "captured", cluster.name, moment=moment, replicas=cluster.brokers * len(cluster.logs))

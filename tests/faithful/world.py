@@ -1,0 +1,134 @@
+"""Everything of a story while it goes on, and how it begins: clusters, mirrors, clients, samplers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from random import Random
+from typing import Final
+
+from harness.model.scenario import Budgets, MirrorSpec, Scenario, WorkloadSpec
+from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from tests.faithful.clients import SECOND, Clock, Notes, Producer
+from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.entries import WRAP
+from tests.faithful.links import Connector, Link, Shadow
+from tests.faithful.made import Made
+from tests.faithful.observers import Reader, Sampler
+from tests.faithful.relays import GROUP as RELAYS
+from tests.faithful.relays import NAME, Relay
+from tests.faithful.spec import GROUP, OUTPUTS, TOPIC, Spec
+
+_BEGAN: Final = 1_800_000_000 * SECOND
+
+
+@dataclass(slots=True)
+class World:
+    """Everything of a story while it goes on."""
+
+    spec: Spec
+    rng: Random
+    clock: Clock
+    notes: Notes
+    clusters: dict[str, Cluster]
+    links: list[Link]
+    producers: list[Producer]
+    readers: list[Reader]
+    samplers: dict[str, Sampler]
+    made: Made
+    owner: Cluster
+    spots: list[Spot]
+    everywhere: list[Spot]
+    relay: Relay | None
+
+
+def world_of(told: Spec) -> World:
+    rng = Random(f"story {told.seed}")
+    clock, notes = Clock(rng, _BEGAN), Notes()
+    names = "ABC" if told.shape == "chain" else "AB"
+    apart = told.options.get("producer_ids") != "reset"
+    spots = [(TOPIC, p) for p in range(told.partitions)]
+    everywhere = [*spots, *((OUTPUTS, p) for p in range(told.partitions) if told.relay)]
+    clusters = {
+        name: Cluster(name=name, brokers=told.brokers, next_pid=1000 * number if apart else 0)
+        for number, name in enumerate(names)
+    }
+    for cluster in clusters.values():
+        first = cluster.name == "A" or told.mirror == "shadow"
+        base = told.begun if first else 0
+        for spot in everywhere:
+            cluster.logs[spot] = Log(cluster, start=base, base=base, epoch=rng.randint(0, 3) if told.mirror == "mm2" else 0)
+    pairs = list(pairwise(names))
+    made = Made(scenario=_scenario(told, names, pairs), started=clock.now, ended=0)
+    return World(
+        spec=told,
+        rng=rng,
+        clock=clock,
+        notes=notes,
+        clusters=clusters,
+        spots=spots,
+        everywhere=everywhere,
+        relay=_relay(told, clock, notes),
+        made=made,
+        owner=clusters["A"],
+        links=[link_of(told, clusters[a], clusters[b], clock) for a, b in pairs],
+        producers=_producers(told, clock, notes),
+        readers=_readers(clock, notes, names),
+        samplers={name: Sampler(cluster, clock, notes) for name, cluster in clusters.items()},
+    )
+
+
+def link_of(told: Spec, source: Cluster, destination: Cluster, clock: Clock) -> Link:
+    if told.mirror == "mm2":
+        return Connector(source, destination, clock, exactly_once=told.options.get("delivery") == "exactly-once")
+    return Shadow(
+        source,
+        destination,
+        ids=str(told.options.get("producer_ids", "jump")),
+        stable=told.options.get("bound") == "lso",
+        keeps=told.options.get("leader_epochs") == "keep",
+    )
+
+
+def _producers(told: Spec, clock: Clock, notes: Notes) -> list[Producer]:
+    kinds = (("transactional-1", told.version), ("transactional-2", told.version), ("idempotent-1", 0), ("plain-1", -1))
+    made = [Producer(name, version, clock, notes, told.codecs) for name, version in kinds]
+    if told.begun:
+        for producer in made:
+            producer.first_sequence = WRAP - 4
+    return made
+
+
+def _readers(clock: Clock, notes: Notes, names: str) -> list[Reader]:
+    alone = [(f"{name}-{isolation}", f"read_{isolation}") for name in names for isolation in ("committed", "uncommitted")]
+    return [
+        Reader("follower", "read_committed", clock, notes, group=GROUP),
+        *(Reader(name, isolation, clock, notes) for name, isolation in alone if name != "A-committed"),
+    ]
+
+
+def _relay(told: Spec, clock: Clock, notes: Notes) -> Relay | None:
+    if not told.relay:
+        return None
+    reader = Reader(NAME, "read_committed", clock, notes, group=RELAYS)
+    return Relay(reader, Producer(NAME, told.version, clock, notes, told.codecs), OUTPUTS)
+
+
+def _scenario(told: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
+    clients = {"transactional": 2, "idempotent": 1} | ({"relay": 1} if told.relay else {})
+    workloads = [WorkloadSpec(kind=kind, home="A", clients=count) for kind, count in clients.items()]
+    readers = [WorkloadSpec(kind="readers", home="A", options={"group": GROUP})]
+    return Scenario(
+        name="faithful",
+        about="made up",
+        seed=told.seed,
+        topology=Topology(
+            clusters=tuple(ClusterSpec(name=name, brokers=told.brokers) for name in names),
+            links=tuple(LinkSpec(source=a, destination=b) for a, b in pairs),
+        ),
+        mirror=MirrorSpec(kind=told.mirror, options=told.options),
+        workloads=(*workloads, *readers),
+        schedule=(),
+        partitions=told.partitions,
+        budgets=Budgets(),
+    )
