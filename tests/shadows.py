@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.log.batches import scan
@@ -140,7 +140,10 @@ def all_end(deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, 
 
     def there() -> bool:
         nonlocal state
-        state = ends(deployment, cluster, places=list(wanted))
+        try:
+            state = ends(deployment, cluster, places=list(wanted))
+        except KafkaException as error:
+            state = error  # between two leaders
         return state == wanted
 
     until(there, within=within, every=0.1, what=f"{cluster} to end at {wanted}", state=lambda: state)
