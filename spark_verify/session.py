@@ -69,6 +69,7 @@ _ALLOWED: Final = (
 _lock = threading.Lock()
 _started: Future[SparkSession] | None = None
 _jvm: subprocess.Popen[bytes] | None = None
+_leaving = False
 
 
 def warm(master: str = masters.LOCAL, settings: Mapping[str, str] | None = None) -> Future[SparkSession]:
@@ -117,6 +118,15 @@ def close() -> None:
         _end(jvm)
     os.environ.pop("PYSPARK_GATEWAY_PORT", None)
     os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
+
+
+@atexit.register
+def _leave() -> None:
+    """Spark ends with this process, also where it is only being started in the background."""
+    global _leaving
+    with _lock:
+        _leaving = True
+    close()
 
 
 def _end(jvm: subprocess.Popen[bytes]) -> None:
@@ -179,11 +189,11 @@ def _open_gateway(heap: str = masters.HEAP) -> None:
     with cleanup.temporary_folder("linkflap-spark-") as folder:  # which is removed when we are killed meanwhile, too
         told = folder / "gateway"
         printed = folder / "printed"
-        with printed.open("wb") as out:
-            jvm = _launch(java, heap, told, out)
-        with _lock:
-            _jvm = jvm
-        atexit.register(close)
+        # Together: a process that ends between the two would leave a JVM that nobody knows of.
+        with printed.open("wb") as out, _lock:
+            if _leaving:
+                raise SetupError("Spark is not started any more: this process ends")
+            jvm = _jvm = _launch(java, heap, told, out)
         try:
             until(lambda: told.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
         except DeadlineExceeded as error:
