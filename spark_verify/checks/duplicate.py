@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.lives import examined, judged, native
-from spark_verify.checks.logs import ABORTED, Log, copies, runs, written
-from spark_verify.checks.mirroring import Hop, hops
+from spark_verify.checks.logs import ABORTED, Log, among, copies, runs, written
+from spark_verify.checks.mirroring import Hop, hops, may_be_faithful
 from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView
 
@@ -32,7 +32,9 @@ def _repeats(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     findings: list[Finding] = list(examined(life, records.offset[counted]))
     again = np.flatnonzero(copy > 0)
     if len(again) and not here[counted[again]].all():
-        again = again[here[counted[again]] | ~_faithful(view, life, records.uid[counted[again]], copy[again])]
+        faithful, doubts = _faithful(view, life, records.uid[counted[again]], copy[again])
+        findings += [Unjudged(reason=reason) for reason in doubts]
+        again = again[here[counted[again]] | ~faithful]
     # One replay of a stretch is one anomaly, dated by its oldest record.
     for start, end in runs(again, first[again]):
         at = again[start:end]
@@ -51,14 +53,21 @@ def _repeats(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     return findings
 
 
-def _faithful(view: PartitionView, life: Life, uids: Ints, copy: Ints) -> Bools:
-    """Per copy, whether a cluster that this one mirrored from has as many: repeating those is faithful."""
-    right = np.zeros(len(uids), np.bool_)
+def _faithful(view: PartitionView, life: Life, uids: Ints, copy: Ints) -> tuple[Bools, Sequence[str]]:
+    """Per copy, whether a cluster that this one mirrored from has as many: repeating those is faithful; or may have had them.
+
+    And why of some it cannot be told.
+    """
+    right, doubts = np.zeros(len(uids), np.bool_), []
     for compared in hops(view):
         if isinstance(compared, Hop) and compared.crossing.destination == life.cluster:
             theirs = np.sort(compared.source.replica.records.uid[compared.source.visible])
             right |= copy < np.searchsorted(theirs, uids, side="right") - np.searchsorted(theirs, uids, side="left")
-    return right
+            open_ones = ~right & among(uids, compared.unsettled)
+            if open_ones.any():
+                doubts.append(may_be_faithful(compared, int(open_ones.sum())))
+                right |= open_ones
+    return right, doubts
 
 
 CHECK = Check(

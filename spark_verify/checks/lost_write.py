@@ -15,7 +15,7 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.lives import every, examined, log_of, native, own
 from spark_verify.checks.logs import OPEN, Log, among, locate, runs
-from spark_verify.checks.mirroring import Hop, hops
+from spark_verify.checks.mirroring import Hop, hops, may_be_faithful
 from spark_verify.checks.outcomes import Told, told
 from spark_verify.eras import FOREVER, Life
 from spark_verify.view import Bools, Ints, PartitionView
@@ -112,7 +112,12 @@ def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Told]) -> Sequ
     kept_promise = _shown(view, compared) if compared.tail == "lost-with-source" else compared.behind
     tail = kept_promise if compared.tail != "unknown" else np.empty(0, np.int64)
     how = "tail missing after a drained failover" if compared.tail == "drained" else "the destination had shown it"
-    return [*_missing(compared, heard, holes, "overtaken by later records"), *_missing(compared, heard, tail, how)]
+    doubtful = len(compared.doubtful)
+    return [
+        *_missing(compared, heard, holes, "overtaken by later records"),
+        *_missing(compared, heard, tail, how),
+        *([Unjudged(reason=may_be_faithful(compared, doubtful))] if doubtful else []),
+    ]
 
 
 def _shown(view: PartitionView, compared: Hop) -> Ints:

@@ -15,7 +15,7 @@ import numpy as np
 
 from spark_verify.checks.lives import source_log
 from spark_verify.checks.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
-from spark_verify.eras import FOREVER, KEEP_OFFSETS, Crossing, Era, History, Life, history
+from spark_verify.eras import FOREVER, KEEP_OFFSETS, Crossing, Era, History, Life, history, touches
 from spark_verify.view import Bools, Ints, PartitionView
 
 Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
@@ -32,7 +32,9 @@ class Hop:
     that have one and that have none, `front` is the last of `present` (-1: nothing arrived). `late` are the missing ones whose
     COMMIT the source has only behind what crossed: they came, and the destination had to abort them. `since` is the first offset
     of the source that the destination may still have: before that it had deleted its own log's beginning (retention). `cleaned`
-    are missing ones that it may have had and compacted away; `gaps`: the source has compacted its log.
+    are missing ones that it may have had and compacted away; `gaps`: the source has compacted its log. `unsettled` are payload
+    ids whose first copy may be one of a copy that the source has deleted (`_unsettled`): where the source has them now says
+    nothing of where it had them. `sure` is the last of `present` that is none of those.
     """
 
     crossing: Crossing
@@ -49,14 +51,25 @@ class Hop:
     missing: Ints
     late: Ints
     front: int
+    sure: int
     tail: Tail
     cleaned: Ints
     gaps: bool
+    unsettled: Ints
     since: int = 0
 
     @property
     def holes(self) -> Ints:
         """Missing positions that later records have overtaken."""
+        return self._overtaken[self._overtaken < self.sure]
+
+    @property
+    def doubtful(self) -> Ints:
+        """Missing positions of which nobody can tell: what has overtaken them may have come of an earlier copy, deleted since."""
+        return self._overtaken[self._overtaken > self.sure]
+
+    @property
+    def _overtaken(self) -> Ints:
         return self.missing[(self.missing < self.front) & ~among(self.missing, np.concatenate((self.late, self.cleaned)))]
 
     @property
@@ -130,6 +143,7 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
     sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
     came = (ours.offset >= crossing.start) & (ours.offset < crossing.end)
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & came)
+    unsettled = _unsettled(view, crossing, source, ours.uid[mirrored])
     since = _since(view, crossing, destination, theirs.offset[sequence], locate(theirs.uid[sequence], ours.uid[mirrored]))
     sequence = sequence[theirs.offset[sequence] >= since]
     if since > crossing.start:
@@ -142,6 +156,7 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
     kept = (position >= 0) & (copy == 0)
     arrived_at[position[kept]] = ours.offset[mirrored[kept]]
     present, missing = np.flatnonzero(arrived_at >= 0), np.flatnonzero(arrived_at < 0)
+    settled = position[kept & ~among(ours.uid[mirrored], unsettled)]
     return Hop(
         crossing=crossing,
         life=life,
@@ -157,9 +172,11 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
         missing=missing,
         late=missing[_ended_behind(view, crossing, source, sequence[missing])],
         front=int(present[-1]) if len(present) else -1,
+        sure=int(settled.max()) if len(settled) else -1,
         tail=_tail(view, crossing),
         cleaned=_cleaned(present, missing, arrived_at, view.compacted.get(crossing.destination, 0)),
         gaps=view.compacted.get(crossing.source, 0) > 0,
+        unsettled=unsettled,
         since=since,
     )
 
@@ -176,6 +193,30 @@ def _since(view: PartitionView, crossing: Crossing, destination: Log, sent: Ints
         return start
     known = position[position >= 0]
     return int(sent[known[0]]) if len(known) else FOREVER
+
+
+def _unsettled(view: PartitionView, crossing: Crossing, source: Log, uids: Ints) -> Ints:
+    """Payload ids that may have come of a copy which the source has deleted with its log's beginning.
+
+    Only where the mirror into the source may write records again, and something happened to it. Records come in order, so that
+    before a first copy there are no more different payloads than the source has offsets before it: with as many as are
+    deleted, it is a copy of what the source still has.
+    """
+    if source.replica.log_start == 0 or not _may_have_repeated(view, crossing):
+        return np.empty(0, np.int64)
+    once: Ints = uids[copies(uids)[1] == 0]
+    return once[: source.replica.log_start]
+
+
+def _may_have_repeated(view: PartitionView, crossing: Crossing) -> bool:
+    """Whether the source is itself a destination, of a mirror that delivers at least once and to which there was a fault."""
+    if view.mirror.kind in KEEP_OFFSETS or view.mirror.options.get("delivery") == "exactly-once":
+        return False
+    upstream, links = {crossing.source}, list(view.hops())
+    for _ in links:
+        upstream |= {source for source, destination in links if destination in upstream}
+    into = [f"{source}->{destination}" for source, destination in links if destination in upstream]
+    return any(touches(window, link) for window in view.windows for link in into)
 
 
 def _cleaned(present: Ints, missing: Ints, arrived_at: Ints, compacted: int) -> Ints:
@@ -212,6 +253,13 @@ def repeated_at_source(compared: Hop) -> Ints:
     """Payload ids that the source itself has more than once: repeating those is faithful."""
     uids = compared.source.replica.records.uid
     return distinct(uids[copies(uids)[1] > 0])
+
+
+def may_be_faithful(compared: Hop, count: int) -> str:
+    """The reason why records that came again, out of order or never are not judged (`_unsettled`)."""
+    source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
+    how = f"{count} records on {destination} came again, out of order, or never"
+    return f"{how}: so may {source} have had them, whose start was deleted"
 
 
 def aborted_or_open(compared: Hop, uids: Ints) -> Ints:

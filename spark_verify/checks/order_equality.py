@@ -14,7 +14,7 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.lives import examined
 from spark_verify.checks.logs import among, runs, written
-from spark_verify.checks.mirroring import Hop, aborted_or_open, hops, not_promoted, repeated_at_source
+from spark_verify.checks.mirroring import Hop, aborted_or_open, hops, may_be_faithful, not_promoted, repeated_at_source
 from spark_verify.view import Ints, PartitionView
 
 
@@ -47,6 +47,7 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         *_inversions(compared),
         *_divergences(compared),
         *_lag(compared),
+        *_unsettled(compared),
     ]
 
 
@@ -70,7 +71,8 @@ def _found(compared: Hop, kind: str, at: Ints, **evidence: object) -> Found:
 def _repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     ours = compared.destination.replica
     uids = ours.records.uid[compared.mirrored]
-    again = np.flatnonzero((compared.copy > 0) & ~among(uids, repeated_at_source(compared)))
+    excused = np.concatenate((repeated_at_source(compared), compared.unsettled))
+    again = np.flatnonzero((compared.copy > 0) & ~among(uids, excused))
     found = []
     # One replay of a stretch is one anomaly, dated by its oldest record.
     for start, end in runs(again, compared.first[again]):
@@ -126,14 +128,21 @@ def _holes(compared: Hop) -> Sequence[Finding]:
 
 
 def _inversions(compared: Hop) -> Sequence[Finding]:
-    kept = np.flatnonzero((compared.copy == 0) & (compared.position >= 0))
-    places = compared.position[kept]
-    reached = np.maximum.accumulate(places) if len(places) else places
-    late = kept[places < reached]
+    late = _late(compared, but=compared.unsettled)
     return [
         _found(compared, "mirror-inversion", late[start:end], position=int(compared.position[late[start]]))
         for start, end in runs(late, compared.position[late])
     ]
+
+
+def _late(compared: Hop, *, but: Ints) -> Ints:
+    """First copies that came after one which follows them at the source, `but` payloads of which nobody can tell that."""
+    kept = np.flatnonzero((compared.copy == 0) & (compared.position >= 0))
+    if not len(kept):
+        return kept
+    uids = compared.destination.replica.records.uid[compared.mirrored[kept]]
+    places = compared.position[kept]
+    return kept[places < np.maximum.accumulate(np.where(among(uids, but), -1, places))]
 
 
 def _divergences(compared: Hop) -> Sequence[Finding]:
@@ -146,6 +155,16 @@ def _divergences(compared: Hop) -> Sequence[Finding]:
         _found(compared, "mirror-divergence", changed[start:end], source_offset=int(theirs.offset[rows[start]]))
         for start, end in runs(changed, compared.position[changed])
     ]
+
+
+def _unsettled(compared: Hop) -> Sequence[Finding]:
+    """What would be an anomaly if the source had no copies of records in what it has deleted."""
+    uids = compared.destination.replica.records.uid[compared.mirrored]
+    doubted = among(uids, compared.unsettled) & ~among(uids, repeated_at_source(compared))
+    again = int(np.count_nonzero((compared.copy > 0) & doubted))
+    late = len(_late(compared, but=np.empty(0, np.int64))) - len(_late(compared, but=compared.unsettled))
+    count = again + late + len(compared.doubtful)
+    return [Unjudged(reason=may_be_faithful(compared, count))] if count else []
 
 
 def _lag(compared: Hop) -> Sequence[Finding]:

@@ -1,7 +1,9 @@
 """order-equality: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, send, unjudged, view
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, send, unjudged, view
+
+from spark_verify.view import Window
 
 NAME = "order-equality"
 ACCEPTED = {
@@ -67,6 +69,49 @@ def test_a_deleted_log_start_makes_strangers_unjudged():
     seen = view([Log("A", start=1).data(2), Log("B").data(1, 2)])
     assert places(NAME, seen) == []
     assert unjudged(NAME, seen)
+
+
+FLAP = Window(id="flap", fault="link-flap", target="A->B", start=SECOND, end=2 * SECOND)
+REPEATED = (1, 2, 3, 2, 3, 4)
+"""What a mirror made of 1 2 3 4 that had to begin again at 2."""
+
+
+def chain(b, c, *windows, **mirror):
+    """A->B->C of which B lost its beginning."""
+    logs = [Log("A").data(1, 2, 3, 4), Log("B", start=6 - len(b)).data(*b), Log("C").data(*c)]
+    return view(logs, topology="A->B->C", windows=windows, mirror={"delivery": "at-least-once"} | mirror)
+
+
+@pytest.mark.parametrize("b", [(3, 2, 3, 4), (2, 3, 4), (3, 4)])
+def test_nobody_can_tell_what_came_of_copies_that_a_cluster_on_the_way_has_deleted(b):
+    seen = chain(b, REPEATED, FLAP)
+    allowed = [("mirrored-duplicate", "B", 4)] if b.count(3) > 1 else []
+    assert places(NAME, seen) == places("duplicate", seen) == allowed
+    assert any("came again, out of order, or never: so may B have had them" in reason for reason in unjudged(NAME, seen))
+    assert places("lost-write", seen) == []
+
+
+def test_but_not_where_nothing_can_have_repeated_them():
+    for seen in (chain((2, 3, 4), REPEATED), chain((2, 3, 4), REPEATED, FLAP, delivery="exactly-once")):
+        assert ("mirrored-duplicate", "C", 3) in places(NAME, seen)
+        assert ("mirrored-duplicate", "C", 3) in places("duplicate", seen)
+
+
+def test_nor_of_what_came_after_as_many_records_as_it_has_deleted():
+    """B has deleted 1: 2 and 4 cannot have been there before."""
+    logs = [Log("A").data(1, 2, 3, 4), Log("B", start=1).data(2, 3, 4), Log("C").data(1, 2, 4, 2)]
+    seen = view(logs, topology="A->B->C", windows=[FLAP])
+    assert places(NAME, seen) == [("mirrored-duplicate", "C", 3), ("mirror-hole", "C", 2)]
+    logs[2] = Log("C").data(1, 2, 4, 3)
+    assert places(NAME, view(logs, topology="A->B->C", windows=[FLAP])) == [("mirror-inversion", "C", 3)]
+
+
+def test_what_may_have_been_overtaken_by_a_copy_that_was_deleted_is_not_lost_for_sure():
+    """B had 1 2 1 2 3, and C stopped after the first of them: whether 1 was lost cannot be seen in what B has left."""
+    logs = [Log("A").data(1, 2, 3), Log("B", start=2).data(1, 2, 3), Log("C").data(2)]
+    seen = view(logs, topology="A->B->C", windows=[FLAP], sends=[send(1, 2, 3, acked=0)])
+    assert [places(name, seen) for name in (NAME, "lost-write")] == [[], []]
+    assert len(unjudged("lost-write", seen)) == 1
 
 
 def test_a_chain_is_compared_hop_by_hop():
