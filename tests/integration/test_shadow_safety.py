@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from harness.mirrors.shadow.steps import PAUSE_AT
 from harness.model.wait import until
@@ -22,6 +22,7 @@ from tests import shadows
 from tests.shadow_cells import PLACES, TOPIC, Shadowed, Traffic, Watch, assert_failed_over, ends, forgotten, shadow
 from topologies import parse
 
+OTHER = "A.other"
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
@@ -258,6 +259,65 @@ def test_growth_that_was_lost_is_told_and_holds_nobody_up(wide, mirror, monkeypa
     assert mirror.promotion()[TOPIC, 2] == 0
     assert {place: mirror.promotion()[place] for place in PLACES} == mirrored
     assert markers == 3
+
+
+@pytest.mark.parametrize(
+    ("step", "again"),
+    [
+        *((step, False) for step in ("settled", "before-epoch", "appended", "handing-over", "reassigned")),
+        *((step, True) for step in ("before-epoch", "handing-over", "reassigned")),
+    ],
+)
+def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirror, step, again, monkeypatch):
+    """Deleted, and made again by somebody else: it is told once, and what is there then is not the mirror's."""
+    a, b = (wide.clusters[name].bootstrap for name in "AB")
+    shadows.make_topic(wide, "A", OTHER)
+    writer = shadows.Writer(a, OTHER)
+    writer.begin()  # this transaction is open in the failover too
+    monkeypatch.setenv(PAUSE_AT, step)
+    markers, mirrored = mirroring(wide, mirror)
+    admin = AdminClient(quiet(b))
+    with ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(mirror.stop)
+        until(lambda: mirror.step() == step, within=60, what=f"the shadow at {step}", state=mirror._state)
+        admin.delete_topics([OTHER])[OTHER].result(20)
+        if again:
+            until(lambda: OTHER not in admin.list_topics(timeout=10).topics, within=60, what="the topic to be gone")
+            new = NewTopic(OTHER, 2, replica_assignment=[[1, 2], [2, 3]])
+            admin.create_topics([new])[OTHER].result(20)
+        mirror.go_on()
+        stopping.result(160)
+    mirror.stop()
+    told = [data for kind, _, data in mirror._recorder if kind == "topic-given-up"]
+    assert [one["topic"] for one in told] == [OTHER]
+    assert f"topic {OTHER} was deleted " in told[0]["reason"]
+    assert [kind for kind, _, _ in mirror._recorder].count("mirror-stopped") == 1
+    promoted = mirror.promotion()
+    assert {place: promoted[place] for place in PLACES} == mirrored
+    assert pending(wide.clusters["B"]) == []
+    topics = admin.list_topics(timeout=20).topics
+    if again:
+        assert [sorted(topics[OTHER].partitions[n].replicas) for n in (0, 1)] == [[1, 2], [2, 3]]
+        assert shadows.own_write(b, OTHER) == 0
+    else:
+        assert OTHER not in topics
+    gone = {place: end for place, end in promoted.items() if place[0] == OTHER}
+    assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored | gone)
+
+
+def pending(cluster) -> list[str]:
+    """Topics that are being reassigned (KIP-455)."""
+    m = messages.request("list_partition_reassignments", 0)
+
+    async def ask() -> list[str]:
+        connection = Connection(next(b.client_address for b in cluster.brokers.values() if b.state == "running"))
+        try:
+            body = m.ListPartitionReassignmentsRequest(topics=None)
+            return [str(topic.name) for topic in (await connection.call("list_partition_reassignments", 0, body)).topics]
+        finally:
+            connection.close()
+
+    return asyncio.run(ask())
 
 
 def grow(wide) -> None:

@@ -62,6 +62,7 @@ async def _append_aborts(
     # Somebody may have had other bytes at these offsets, in the epoch that is now, and have died.
     await _new_epoch(failover, mirrored, membership)
     await mirrored.steps.reach("after-epoch")
+    opened = {partition: transactions for partition, transactions in opened.items() if mirrored.has(partition)}
     for partition, transactions in opened.items():
         for producer_id, producer_epoch, coordinator_epoch, _ in transactions:
             data = abort_marker(
@@ -158,6 +159,7 @@ def _cut(partition: Partition, offset: int) -> None:
 async def _append_resets(failover: Settling, mirrored: MirroredLog, membership: Membership) -> None:
     while todo := [p for p in mirrored.partitions.values() if not any(what == _RESET for _, what in p.note.appended)]:
         await _new_epoch(failover, mirrored, membership)
+        todo = [partition for partition in todo if mirrored.has(partition)]
         for partition in todo:
             data = reset_marker(partition.end, epoch=partition.epochs.latest, source_cluster=mirrored.config.source_cluster_id)
             _append(partition, data, _RESET)
@@ -172,6 +174,8 @@ async def _new_epoch(failover: Settling, mirrored: MirroredLog, membership: Memb
         partition.raise_to = partition.leader_epoch + 1
     await failover.settled()
     for partition, epoch in before.items():
+        if not mirrored.has(partition):
+            continue
         if partition.leader_epoch <= epoch:
             raise EnvironmentFailure(f"{partition.name} is in leader epoch {epoch} still; its markers could not be told apart")
         partition.epochs.begin(partition.leader_epoch, partition.end)

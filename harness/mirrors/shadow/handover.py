@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from harness.mirrors.shadow import isr
-from harness.mirrors.shadow.destination import Destination, Picture
+from harness.mirrors.shadow.destination import Destination, Picture, Topic
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.membership import Membership
 from harness.mirrors.shadow.partition import Partition
@@ -43,13 +43,16 @@ class Handover:
         began = time.monotonic()
         while True:
             try:
-                led = self._left(await self._destination.picture())
+                here = await self._destination.picture()
+                led = self._left(here)
                 if not led:
                     await self._log.steps.reach("handed")
                     await self._bring_back()
                     await self._topics.restore_configs()
                     return
-                await self._try(led, live, patient=time.monotonic() < began + LATE_SECONDS)
+                # What is not there is waited for until it is known to be gone (`Topics.look`).
+                there = [p for p in led if self._there(here, p.topic) is not None]
+                await self._try(there, live, patient=time.monotonic() < began + LATE_SECONDS)
             except (Unanswered, EnvironmentFailure) as error:
                 log.warning("hand-over: %s", error)
                 led = list(self._log.partitions.values())
@@ -59,7 +62,12 @@ class Handover:
             await asyncio.sleep(_LOOK)
 
     def _left(self, here: Picture) -> list[Partition]:
-        return [p for p in self._log.partitions.values() if not _handed(here, p)]
+        return [p for p in self._log.partitions.values() if not _handed(self._there(here, p.topic), p)]
+
+    def _there(self, here: Picture, name: str) -> Topic | None:
+        """A topic as it was mirrored. Another of its name is not the mirror's to reassign, and who leads that says nothing."""
+        topic = here.topics.get(name)
+        return topic if topic is not None and str(topic.id) == self._log.journal.notes.topics[name].destination_id else None
 
     async def _try(self, partitions: Iterable[Partition], live: Live, *, patient: bool) -> None:
         wanted: dict[Partition, list[int]] = {}
@@ -75,6 +83,7 @@ class Handover:
         await self._log.steps.reach("reassigned")
         here = await self._destination.picture()
         me = self._log.config.broker_id
+        wanted = {partition: whole for partition, whole in wanted.items() if self._there(here, partition.topic) is not None}
         await isr.change(self._membership, here, {partition: [me, *whole] for partition, whole in wanted.items()})
         await self._log.steps.reach("in-sync")
 
@@ -100,15 +109,14 @@ class Handover:
         wanted = {}
         here = await self._destination.picture()
         for topic, number in (*self._log.partitions, *self._log.lost):
-            if topic in self._topics.gone or topic not in here.topics:
+            if topic in self._topics.gone or (there := self._there(here, topic)) is None:
                 continue
-            if set(here.topics[topic].partitions[number].replicas) != set(self._topics.replicas(number, topic)):
+            if set(there.partitions[number].replicas) != set(self._topics.replicas(number, topic)):
                 wanted[topic, number] = self._topics.replicas(number, topic)
         if wanted:
             await self._destination.reassign(wanted)
 
 
-def _handed(here: Picture, partition: Partition) -> bool:
-    topic = here.topics.get(partition.topic)
+def _handed(topic: Topic | None, partition: Partition) -> bool:
     led = None if topic is None else topic.partitions.get(partition.number)
     return led is not None and 0 <= led.leader < FIRST_BROKER_ID and max(led.in_sync, default=FIRST_BROKER_ID) < FIRST_BROKER_ID

@@ -63,6 +63,10 @@ class MirroredLog:
     def ring(self) -> None:
         self._bell.ring()
 
+    def has(self, partition: Partition) -> bool:
+        """Whether it is mirrored still: somebody may have deleted its topic while something was waited for."""
+        return self.partitions.get((partition.topic, partition.number)) is partition
+
     @property
     def held(self) -> int:
         """Bytes in all windows."""

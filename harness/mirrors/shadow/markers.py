@@ -64,7 +64,9 @@ async def _try(mirrored: MirroredLog, destination: Destination, waiting: list[Pa
     here = await destination.picture({p.topic for p in waiting})
     for partition in waiting:
         topic = here.topics.get(partition.topic)
-        leader = topic.partitions[partition.number].leader if topic is not None else -1
+        if topic is None or str(topic.id) != mirrored.journal.notes.topics[partition.topic].destination_id:
+            continue  # it is gone, or another has its name: the next look at the metadata says so
+        leader = topic.partitions[partition.number].leader
         if not 0 <= leader < FIRST_BROKER_ID:
             continue
         address = mirrored.config.brokers[leader]

@@ -187,6 +187,7 @@ class Topics:
             self._log.partitions.pop((name, number), None)
             if notes.phase in ("taking-over", "mirroring", "settling", "ending"):
                 note.mirrored = note.promoted = 0
+                note.appended, note.open = [], []
         self._log.names = {topic_id: other for topic_id, other in self._log.names.items() if other != name}
         self._give_up(name, reason)
 
