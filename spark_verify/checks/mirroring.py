@@ -32,9 +32,9 @@ class Hop:
     that have one and that have none, `front` is the last of `present` (-1: nothing arrived). `late` are the missing ones whose
     COMMIT the source has only behind what crossed: they came, and the destination had to abort them. `since` is the first offset
     of the source that the destination may still have: before that it had deleted its own log's beginning (retention). `cleaned`
-    are missing ones that it may have had and compacted away; `gaps`: the source has compacted its log. `unsettled` are payload
-    ids whose first copy may be one of a copy that the source has deleted (`_unsettled`): where the source has them now says
-    nothing of where it had them. `sure` is the last of `present` that is none of those.
+    are missing ones that it may have had, and compacted away or deleted; `gaps`: the source has compacted its log. Of the
+    payload ids `unsettled` the first copy may have come of a copy that the source has deleted (`_unsettled`): where the source
+    has them now says nothing of where it had them. `sure` is the last of `present` that is none of those.
     """
 
     crossing: Crossing
@@ -75,7 +75,8 @@ class Hop:
     @property
     def behind(self) -> Ints:
         """Missing positions after the last that arrived, or whose COMMIT is: not mirrored yet, or lost with the source."""
-        return self.missing[(self.missing > self.front) | among(self.missing, self.late)]
+        behind = (self.missing > self.front) | among(self.missing, self.late)
+        return self.missing[behind & ~among(self.missing, self.cleaned)]
 
     def neighbours(self, position: int) -> dict[str, object]:
         """Where on the destination the record of a position belongs: the offset it comes after, that it comes before, or None."""
@@ -145,17 +146,20 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & came)
     unsettled = _unsettled(view, crossing, source, ours.uid[mirrored])
     since = _since(view, crossing, destination, theirs.offset[sequence], locate(theirs.uid[sequence], ours.uid[mirrored]))
-    sequence = sequence[theirs.offset[sequence] >= since]
+    older = int(np.count_nonzero(theirs.offset[sequence] < since))
+    sequence = sequence[older:]
     if since > crossing.start:
         # What is older and there all the same is a repeat of a first copy that is gone.
-        older = locate(theirs.uid[source.visible & (theirs.offset < since)], ours.uid[mirrored]) >= 0
-        mirrored = mirrored[~older]
+        repeats = locate(theirs.uid[source.visible & (theirs.offset < since)], ours.uid[mirrored]) >= 0
+        mirrored = mirrored[~repeats]
     first, copy = copies(ours.uid[mirrored])
     position = locate(theirs.uid[sequence], ours.uid[mirrored])
     arrived_at = np.full(len(sequence), -1, np.int64)
     kept = (position >= 0) & (copy == 0)
     arrived_at[position[kept]] = ours.offset[mirrored[kept]]
     present, missing = np.flatnonzero(arrived_at >= 0), np.flatnonzero(arrived_at < 0)
+    front = int(present[-1]) if len(present) else -1
+    cleaned = _cleaned(present, missing, arrived_at, view.compacted.get(crossing.destination, 0))
     settled = position[kept & ~among(ours.uid[mirrored], unsettled)]
     return Hop(
         crossing=crossing,
@@ -171,10 +175,10 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
         present=present,
         missing=missing,
         late=missing[_ended_behind(view, crossing, source, sequence[missing])],
-        front=int(present[-1]) if len(present) else -1,
+        front=front,
         sure=int(settled.max()) if len(settled) else -1,
         tail=_tail(view, crossing),
-        cleaned=_cleaned(present, missing, arrived_at, view.compacted.get(crossing.destination, 0)),
+        cleaned=np.concatenate((cleaned, _deleted(view, crossing, destination, missing[missing > front], older))),
         gaps=view.compacted.get(crossing.source, 0) > 0,
         unsettled=unsettled,
         since=since,
@@ -202,17 +206,28 @@ def _unsettled(view: PartitionView, crossing: Crossing, source: Log, uids: Ints)
     before a first copy there are no more different payloads than the source has offsets before it: with as many as are
     deleted, it is a copy of what the source still has.
     """
-    if source.replica.log_start == 0 or not _may_have_repeated(view, crossing):
+    if source.replica.log_start == 0 or not _may_have_repeated(view, crossing.source):
         return np.empty(0, np.int64)
     once: Ints = uids[copies(uids)[1] == 0]
     return once[: source.replica.log_start]
 
 
-def _may_have_repeated(view: PartitionView, crossing: Crossing) -> bool:
-    """Whether the source is itself a destination, of a mirror that delivers at least once and to which there was a fault."""
+def _deleted(view: PartitionView, crossing: Crossing, destination: Log, behind: Ints, older: int) -> Ints:
+    """Of positions behind the front, `older` records before the first, those that came before the mirror began again.
+
+    What is left of a log that lost its beginning may begin in what was mirrored again; the first copies, and what had come after
+    them, are gone. As above: the destination had no more different payloads there than it has deleted offsets.
+    """
+    if not _may_have_repeated(view, crossing.destination):
+        return behind[:0]
+    return behind[behind + older < destination.replica.log_start]
+
+
+def _may_have_repeated(view: PartitionView, cluster: str) -> bool:
+    """Whether a mirror on the way to a cluster delivers at least once, and there was a fault to it."""
     if view.mirror.kind in KEEP_OFFSETS or view.mirror.options.get("delivery") == "exactly-once":
         return False
-    upstream, links = {crossing.source}, list(view.hops())
+    upstream, links = {cluster}, list(view.hops())
     for _ in links:
         upstream |= {source for source, destination in links if destination in upstream}
     into = [f"{source}->{destination}" for source, destination in links if destination in upstream]

@@ -112,12 +112,7 @@ def _without_history(made: Made) -> Made:
 
 
 def _delete_beginnings(world: World) -> None:
-    """DeleteRecords, or retention: the log start is raised by a few batches, to the middle of one too.
-
-    Not where a mirror repeated itself: behind a cluster that lost the first copies nobody can tell repeats from inversions.
-    """
-    if world.spec.flap and world.spec.options.get("delivery") == "at-least-once":
-        return
+    """DeleteRecords, or retention: the log start is raised by a few batches, to the middle of one too."""
     for cluster in world.clusters.values():
         for log in cluster.logs.values() if cluster.alive else ():
             log.start = world.rng.randint(log.start, log.entries[min(3, len(log.entries) - 1)].end)

@@ -15,7 +15,9 @@ from tests.oracles.story import PlainCrossing, PlainLife, Story
 class Compared:
     """`sent` are the source's records in the order they should arrive, `came` what the destination has of the crossing.
 
-    `arrived[uid]` is the first copy. `holes` are missing and overtaken; `behind` is missing at the end, or its COMMIT was.
+    `arrived[uid]` is the first copy. `holes` are missing and overtaken; `behind` is missing at the end, or its COMMIT was;
+    `gone` is missing, and the destination may have had it in what it has deleted. `doubted` are payloads of which the source may
+    have had copies in what it has deleted.
     """
 
     crossing: PlainCrossing
@@ -30,6 +32,8 @@ class Compared:
     behind: list[Any]
     after_front: list[Any]
     tail: str
+    doubted: set[int]
+    gone: list[Any]
 
 
 def crossings(plain: Plain, story: Story, *, far: bool = False) -> Iterator[Compared]:
@@ -48,6 +52,11 @@ def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLo
             sent.append(record)
     came = [r for r in destination.records if r.visible and r.uid >= 0 and crossing.start <= r.offset < crossing.end]
     since = _since(plain, crossing, destination, sent, came)
+    doubted: set[int] = set()
+    for record in came if may_repeat(plain, crossing.source) else ():
+        if len(doubted) < source.log_start:
+            doubted.add(record.uid)
+    everything = [r.uid for r in sent]
     if since > crossing.start:
         gone = {r.uid for r in source.records if r.visible and r.offset < since}
         came = [r for r in came if r.uid not in gone]
@@ -57,6 +66,9 @@ def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLo
         arrived.setdefault(record.uid, record)
     missing = [(n, r) for n, r in enumerate(sent) if r.uid not in arrived]
     front = max((n for n, r in enumerate(sent) if r.uid in arrived), default=-1)
+    sure = max((n for n, r in enumerate(sent) if r.uid in arrived and r.uid not in doubted), default=-1)
+    may_be = everything[: destination.log_start] if may_repeat(plain, crossing.destination) else []
+    gone = [r for n, r in missing if n > front and r.uid in may_be]
     late = [r for _, r in missing if plain.keeps and r.offset < crossing.end <= marker_at(r) < NEVER]
     return Compared(
         crossing=crossing,
@@ -67,11 +79,25 @@ def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLo
         sent=sent,
         came=came,
         arrived=arrived,
-        holes=[r for n, r in missing if n < front and r not in late],
-        behind=[r for n, r in missing if n > front or r in late],
+        holes=[r for n, r in missing if n < sure and r not in late],
+        behind=[r for n, r in missing if (n > front or r in late) and r not in gone],
         after_front=[r for n, r in missing if n > front],
         tail=_tail(plain, crossing),
+        doubted=doubted,
+        gone=gone,
     )
+
+
+def may_repeat(plain: Plain, cluster: str) -> bool:
+    """Whether a mirror on the way to a cluster may have written records again: it moves offsets, and something happened to it."""
+    if plain.keeps or plain.options.get("delivery") == "exactly-once":
+        return False
+    for source, destination in plain.hops:
+        places = (source, destination, f"{source}->{destination}")
+        hit = any(w.target in places or w.target.split("/")[0] in places for w in plain.view.windows)
+        if destination == cluster and (hit or may_repeat(plain, source)):
+            return True
+    return False
 
 
 def _since(plain: Plain, crossing: PlainCrossing, destination: PlainLog, sent: list[Any], came: list[Any]) -> int:

@@ -31,6 +31,6 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 
 
 def _faithful(plain: Plain, story: Story, cluster: str, uid: int, copy: int) -> bool:
-    """Whether a cluster that this one mirrored from has as many."""
-    sources = [c.source for c in crossings(plain, story) if c.crossing.destination == cluster]
-    return any(sum(1 for r in s.records if r.visible and r.uid == uid) > copy for s in sources)
+    """Whether a cluster that this one mirrored from has as many, or may have had them."""
+    into = [c for c in crossings(plain, story) if c.crossing.destination == cluster]
+    return any(uid in c.doubted or sum(1 for r in c.source.records if r.visible and r.uid == uid) > copy for c in into)

@@ -30,7 +30,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 def _repeats(compared: Compared) -> Iterator[tuple[str, int]]:
     at_source = Counter(r.uid for r in compared.source.records)
     for record in compared.came:
-        if record is not compared.arrived[record.uid] and at_source[record.uid] < 2:
+        again = record is not compared.arrived[record.uid] and at_source[record.uid] < 2
+        if again and record.uid not in compared.doubted:
             yield "mirrored-duplicate", record.offset
 
 
@@ -60,7 +61,8 @@ def _inversions(compared: Compared) -> Iterator[tuple[str, int]]:
         if record.uid in place and record is compared.arrived[record.uid]:
             if place[record.uid] < reached:
                 yield "mirror-inversion", record.offset
-            reached = max(reached, place[record.uid])
+            if record.uid not in compared.doubted:
+                reached = max(reached, place[record.uid])
 
 
 def _divergences(compared: Compared) -> Iterator[tuple[str, int]]:

@@ -22,6 +22,8 @@ from histories import (
 from round_trip import AWAY, home_again, on_b, trip
 from round_trip import TOLD as TRIP
 
+from spark_verify.view import Window
+
 NAME = "lost-write"
 A3 = Log("A").txn(1, 2, 3, pid=7)
 TOLD = [commit(1, 2, 3, acked=0)]
@@ -198,3 +200,13 @@ def test_an_unknown_leader_with_replicas_missing_is_not_judged():
 
 def test_what_retention_deleted_is_not_lost():
     assert places(NAME, view([Log("A", start=5).data(9), Log("B").data(9)], sends=[send(1, acked=0)])) == []
+
+
+def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_the_repeats_are_there():
+    """B had 1 2 3 1 when A was given up, and has lost all but the last: a reader had got 3 there."""
+    flap = Window(id="flap", fault="link-flap", target="A->B", start=SECOND, end=2 * SECOND)
+    logs, sends = [Log("A").data(1, 2, 3), Log("B", start=3).data(1)], [send(1, 2, 3, acked=0)]
+    story = {"sends": sends, "promotions": [promoted(4)], "reads": [poll((2, 3), cluster="B")]}
+    assert places(NAME, view(logs, windows=[flap], **story)) == []
+    assert places(NAME, view(logs, **story)) == [("lost-write", "A", 2)]
+    assert places(NAME, view([logs[0], Log("B", start=2).data(1)], windows=[flap], **story)) == [("lost-write", "A", 2)]
