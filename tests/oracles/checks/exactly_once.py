@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tests.oracles.plain import Place, Plain
+from tests.oracles.plain import Place, Plain, PlainLog
 from tests.oracles.story import PlainLife, Story
 
 EACH = frozenset({"input-lost", "output-repeated-by-failover", "output-lost-by-failover"})
@@ -17,9 +17,10 @@ Key = tuple[str, str, int, str]
 
 @dataclass(slots=True)
 class Inputs:
-    """What a log has for a group: (offset, payload) of all that is visible, and where the group began there."""
+    """What a log has for a group: (offset, payload) of all that is visible, where it begins, and where the group began there."""
 
     start: int
+    floor: int
     visible: list[tuple[int, int]]
     samples: list[tuple[int, int]]
     promotion: Any
@@ -66,18 +67,29 @@ def _look(plain: Plain, story: Story, life: PlainLife, inputs: dict[Key, Inputs]
             promotion = max(here, key=lambda p: p.time, default=None)
             visible = [(r.offset, r.uid) for r in log.records if r.visible]
             key = (group, plain.topic, plain.partition, life.cluster)
-            inputs[key] = Inputs(min(r.position for r in began), visible, samples, promotion)
+            inputs[key] = Inputs(min(r.position for r in began), log.log_start, visible, samples, promotion)
     numbers = {s.number for s in story.sends(life)}
     for send in (s for s in plain.sends if s.group and s.input_topic):
         mine = outputs.setdefault((send.group, send.input_topic, send.input_partition, life.cluster), Outputs())
         committed = send.ending == "commit" and send.outcome == "ok"
         records = [log.of(send.first_uid + i) for i in range(len(send.inputs))]
-        there = [r is not None and (r.visible or (committed and r.state == "open")) for r in records]
         own = send.number in numbers
+        there = [
+            (committed and _deleted(plain, log, send, i, own=own)) if r is None else r.visible or (committed and r.state == "open")
+            for i, r in enumerate(records)
+        ]
         pairs = zip(send.inputs, send.input_uids, there, strict=True)
         mine.made += [(offset, uid, own) for offset, uid, is_there in pairs if is_there]
         if own and (committed or any(there)):
             mine.claims.append((send.position, send.process, send.number, send.returned if committed else -1))
+
+
+def _deleted(plain: Plain, log: PlainLog, send: Any, place: int, *, own: bool) -> bool:
+    """Whether a log that lost its beginning had an output; where a mirror moves offsets, it may have had any that came."""
+    if own or plain.keeps:
+        acked = send.offsets[place] if place < len(send.offsets) else -1
+        return bool(0 <= acked < log.log_start)
+    return log.log_start > 0
 
 
 def _here(told: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
@@ -85,7 +97,7 @@ def _here(told: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
     for place, (offset, uid) in enumerate(used):
         if any(offset == other for other, _ in used[:place]):
             yield "output-duplicated", offset
-        if (offset, uid) not in told.visible:
+        if (offset, uid) not in told.visible and offset >= told.floor:
             yield "output-without-input", offset
     passed = max([-1, *(claim[0] for claim in mine.claims), *(offset for _, offset in told.samples)])
     for offset, _ in told.visible:
