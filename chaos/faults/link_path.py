@@ -51,14 +51,19 @@ class LinkPath:
         self._owner, self._world = spec.id, world
         self.before: float | None = None
 
-    def look(self) -> None:
-        """Measures the round trip before the fault, for which a path that another fault just cuts is given some time."""
+    def look(self, samples: int = 1) -> None:
+        """Measures the round trip before the fault, the quickest of so many.
+
+        A path that another fault just cuts is given some time for the first.
+        """
         with contextlib.suppress(DeadlineExceeded):
             self.before = until(
                 lambda: self.link.round_trip(within=ANSWERS_WITHIN) if self._source_runs else None,
                 within=ANSWERS_WITHIN,
                 what=f"{self.link.name} to answer before the fault",
             )
+            more = [self.link.round_trip(within=ANSWERS_WITHIN) for _ in range(samples - 1)]
+            self.before = min([self.before, *(seconds for seconds in more if seconds is not None)])
 
     @property
     def _source_runs(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from typing import Literal
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 Bound = Literal["start", "stable", "high"]
@@ -30,18 +30,26 @@ def quiet(bootstrap: str) -> dict[str, str | int | float | bool]:
 def bounds(admin: AdminClient, partitions: Iterable[Partition], which: Bound, *, within: float) -> dict[Partition, int]:
     """Log start offset, last stable offset, or high watermark per partition.
 
-    `within` is seconds for the whole request. Raises KafkaException when a leader did not answer in time.
+    `within` is seconds for each of two requests. Raises KafkaException when a leader did not answer in time.
     """
-    return {place: int(answer.result().offset) for place, answer in _ask(admin, partitions, which, within).items()}
+    return {place: _told(answer) for place, answer in _ask(admin, partitions, which, within).items()}
 
 
 def answered_bounds(admin: AdminClient, partitions: Iterable[Partition], which: Bound, *, within: float) -> dict[Partition, int]:
     """As `bounds`, without the partitions whose leader did not answer in time."""
     found: dict[Partition, int] = {}
-    for place, answer in _ask(admin, partitions, which, within).items():
-        with contextlib.suppress(KafkaException):
-            found[place] = int(answer.result().offset)
+    with contextlib.suppress(KafkaException):
+        for place, answer in _ask(admin, partitions, which, within).items():
+            with contextlib.suppress(KafkaException):
+                found[place] = _told(answer)
     return found
+
+
+def _told(answer: Future[ListOffsetsResultInfo]) -> int:
+    offset = int(answer.result().offset)
+    if offset < 0:  # of a leader that died there is no error, and no offset either
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    return offset
 
 
 def _ask(
@@ -51,6 +59,8 @@ def _ask(
     asked = {TopicPartition(topic, partition): spec for topic, partition in partitions}
     if not asked:
         return {}
+    # librdkafka's admin client asks the leaders that it knew first, for ever: also those that answer that they lead no more.
+    admin.list_topics(timeout=within)
     isolation = IsolationLevel.READ_COMMITTED if which == "stable" else IsolationLevel.READ_UNCOMMITTED
     answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=within)
     return {(place.topic, place.partition): answer for place, answer in answers.items()}

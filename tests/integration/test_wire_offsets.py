@@ -1,0 +1,41 @@
+"""Where partitions end, asked by a client that knew their leaders before they moved."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from harness.model.wait import until
+from harness.wire.offsets import answered_bounds, bounds, quiet
+
+pytestmark = [pytest.mark.integration, pytest.mark.nightly]
+PLACE = ("t", 0)
+
+
+@pytest.mark.linkflap(topology="A:3->B")
+def test_a_client_that_is_kept_asks_whoever_leads(linkflap_deployment):
+    cluster = linkflap_deployment.clusters["A"]
+    kept, other = (AdminClient(quiet(cluster.bootstrap)) for _ in range(2))
+    kept.create_topics([NewTopic("t", 1, replica_assignment=[[1, 2, 3]])])["t"].result(60)
+
+    def led_by(wanted: list[int]) -> None:
+        def leader() -> int:
+            return other.list_topics("t", timeout=20).topics["t"].partitions[0].leader
+
+        until(lambda: leader() in wanted, within=60, every=0.1, what=f"one of {wanted} to lead", state=leader)
+
+    def told() -> None:
+        until(lambda: answered_bounds(kept, [PLACE], "high", within=5) == {PLACE: 0}, within=60, what="the end")
+        assert bounds(kept, [PLACE], "stable", within=20) == {PLACE: 0}
+
+    led_by([1])
+    told()
+    cluster.brokers[1].kill()
+    led_by([2, 3])
+    told()
+    cluster.brokers[1].start()
+    led_by([1])
+    told()
+    for broker in cluster.brokers.values():
+        broker.kill()
+    assert answered_bounds(kept, [PLACE], "high", within=1) == {}
