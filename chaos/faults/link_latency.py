@@ -39,7 +39,8 @@ class LinkLatency(LinkFault):
         self._direction = direction(self._values, "delayed")
 
     def inject(self) -> None:
-        self._path.look(SAMPLES)  # one that a busy machine was late with would hide what the toxic adds
+        # One that a busy machine was late with would hide what the toxic adds.
+        self._path.look(quick=self._least / 2)
         self._path.add("latency", self._direction, latency=int(self._latency), jitter=int(self._jitter))
 
     @property
