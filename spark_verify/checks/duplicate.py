@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import examined, judged, native
+from spark_verify.checks.lives import apart, examined, judged, native
 from spark_verify.checks.logs import ABORTED, Log, among, copies, runs, written
 from spark_verify.checks.mirroring import Hop, hops, may_be_faithful
 from spark_verify.eras import Life
@@ -35,8 +35,9 @@ def _repeats(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
         faithful, doubts = _faithful(view, life, records.uid[counted[again]], copy[again])
         findings += [Unjudged(reason=reason) for reason in doubts]
         again = again[here[counted[again]] | ~faithful]
-    # One replay of a stretch is one anomaly, dated by its oldest record.
-    for start, end in runs(again, first[again]):
+    # One replay of a stretch is one anomaly, dated by its oldest record; what clients and what a mirror wrote are two.
+    own = np.arange(len(again)) + here[counted[again]]
+    for start, end in runs(again, first[again], own, apart(life, records.offset[counted[again]])):
         at = again[start:end]
         row, original = counted[at[0]], int(records.offset[counted[first[at[0]]]])
         evidence: dict[str, object] = {

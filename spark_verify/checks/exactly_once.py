@@ -24,7 +24,7 @@ import numpy as np
 from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding, Found, Unjudged
 from spark_verify.checks.lives import every, examined, log_of, reads_in, sends_of
-from spark_verify.checks.logs import OPEN, Log, locate, runs
+from spark_verify.checks.logs import OPEN, Log, among, locate, runs
 from spark_verify.eras import KEEP_OFFSETS, Life
 from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion, Send
 
@@ -78,6 +78,7 @@ def _inputs(view: PartitionView, life: Life, log: Log, group: str) -> Iterator[F
         offset=-1,
         data={
             "group": group, "start": start, "floor": log.replica.log_start, "offsets": offsets.tolist(), "uids": uids.tolist(),
+            "compacted": view.compacted.get(life.cluster, 0),
             "samples": [[g.time, g.offset] for g in samples],
             "source": promotion.source if promotion else "", "kind": promotion.kind if promotion else "",
             "promoted": promotion.offset if promotion else 0,
@@ -129,8 +130,8 @@ def _offsets(log: Log, at: Ints, acked: Ints) -> Ints:
 
 
 def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: bool) -> Bools:
-    """Which outputs a log that lost its beginning (retention) had; where a mirror moves offsets, any of those that came."""
-    start = log.replica.log_start
+    """Which outputs a log that lost its beginning, or was compacted, had; where a mirror moves offsets, any that came."""
+    start = max(log.replica.log_start, view.compacted.get(log.replica.cluster, 0))
     if own or view.mirror.kind in KEEP_OFFSETS:
         return np.asarray((acked >= 0) & (acked < start))
     return np.full(len(acked), start > 0, np.bool_)
@@ -186,8 +187,9 @@ def _here(key: Key, told: Mapping[str, Any], made: _Made) -> Iterator[Found]:
         yield _found(key, "output-duplicated", int(used[row]), outputs=both, uid=int(used_uids[row]))
     at = locate(offsets, used)
     strange = (at < 0) | (uids[at] != used_uids) if len(offsets) else np.ones(len(used), np.bool_)
-    # What retention has deleted was there.
-    for row in np.flatnonzero(strange & (used >= told["floor"])).tolist():
+    # What retention has deleted was there, and so was what the cleaner took.
+    strange &= (used >= told["floor"]) & ((used >= told["compacted"]) | among(used, offsets))
+    for row in np.flatnonzero(strange).tolist():
         yield _found(key, "output-without-input", int(used[row]), output=int(outputs[row]), uid=int(used_uids[row]))
     passed, by = _passed(told, made)
     due = (offsets >= told["start"]) & (offsets < passed) & (locate(used, offsets) < 0)

@@ -35,6 +35,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[Finding]:
+    # Of what a torn log lacks nobody knows whether it was lost: no budget is held against that.
+    torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
     data = {
         "link": promotion.link,
         "kind": promotion.kind,
@@ -42,8 +44,8 @@ def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[
         "rpo_records": left_behind(view, compared) if promotion.kind == "forced" else 0,
         "first_write": _first_write(view, promotion),
         "budgets": [view.budgets.rpo_records, view.budgets.rto_seconds],
+        "torn": bool(torn),
     }
-    torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
     return [
         *(Unjudged(reason=f"the log of {name} is torn, so what is missing may not have been lost") for name in torn),
         Clue(cluster=promotion.cluster, offset=promotion.offset, data=data),
@@ -76,7 +78,7 @@ def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
     for (fault_time, link, kind), mine in sorted(by_failover.items(), key=lambda item: item[0]):
         budgets = mine[0].data["budgets"]
         records, seconds = budgets if isinstance(budgets, list | tuple) else (None, None)
-        lost = sum(_int(c.data["rpo_records"]) for c in mine)
+        lost = sum(_int(c.data["rpo_records"]) for c in mine if not c.data["torn"])
         writes = [w for c in mine if isinstance(w := c.data["first_write"], int)]
         took = round((min(writes) - fault_time) / 1e9, 3) if writes else None
         about = {"link": link, "failover": kind}

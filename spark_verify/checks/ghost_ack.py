@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import every, examined, log_of, native, own
+from spark_verify.checks.lives import apart, every, examined, log_of, native, own
 from spark_verify.checks.logs import Log, copies, locate, runs
 from spark_verify.checks.outcomes import Told, told
 from spark_verify.eras import Life
@@ -73,7 +73,7 @@ def _judge(life: Life, log: Log, what: Told, acked: Ints, compacted: int) -> Seq
         findings.append(Unjudged(reason=f"the log of {cluster} is torn, so what is missing may have been there"))
         reason[absent] = 0
     bad = np.flatnonzero(reason)
-    for start, end in runs(bad, offsets[bad]):
+    for start, end in runs(bad, offsets[bad], apart(life, offsets[bad])):
         row = bad[start]
         findings.append(_ghost(what, int(acked[row]), cluster, int(holder[row]), int(reason[row]), end - start))
     return findings

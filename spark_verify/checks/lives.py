@@ -96,6 +96,11 @@ def of_readers(life: Life, replica: Replica | None, findings: Sequence[Finding])
             yield replace(finding, evidence={**finding.evidence, "capture": moment})
 
 
+def apart(life: Life, offsets: Ints) -> Ints:
+    """A column for `runs`: what lies on both sides of the cut makes no run, for the next life answers for what is below it."""
+    return np.asarray(np.arange(len(offsets), dtype=np.int64) + (offsets >= life.cut))
+
+
 def examined(life: Life, offsets: Ints, *, whole: bool = False) -> Sequence[Examined]:
     """One count per era that holds any of these offsets; of a life that was cut, of what is behind the cut, or `whole`."""
     floor = 0 if life.last or whole else life.cut

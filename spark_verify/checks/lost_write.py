@@ -54,7 +54,7 @@ def _native(view: PartitionView, log: Log | None, life: Life, what: Told) -> Seq
     absent, hidden = must[at < 0], must[(at >= 0) & ~_kept(life, log, at)]
     if reason := incomplete(view, log):
         return [*findings, Unjudged(reason=reason)] if len(absent) else findings
-    return [*findings, *_lost(what, absent, cluster, "absent"), *_lost(what, hidden, cluster, "not visible")]
+    return [*findings, *_lost(what, absent, cluster, "absent", life.cut), *_lost(what, hidden, cluster, "not visible", life.cut)]
 
 
 def _kept(life: Life, log: Log, at: Ints) -> Bools:
@@ -85,8 +85,8 @@ def incomplete(view: PartitionView, log: Log) -> str:
     return ""
 
 
-def _lost(what: Told, rows: Ints, cluster: str, how: str, **evidence: object) -> Sequence[Finding]:
-    """One anomaly per run of neighbouring records, at the offset that was acknowledged."""
+def _lost(what: Told, rows: Ints, cluster: str, how: str, cut: int, **evidence: object) -> Sequence[Finding]:
+    """One anomaly per run of neighbouring records, on one side of a cut, at the offset that was acknowledged."""
     return [
         Found(
             kind="lost-write",
@@ -101,7 +101,7 @@ def _lost(what: Told, rows: Ints, cluster: str, how: str, **evidence: object) ->
                 **evidence,
             },
         )
-        for start, end in runs(rows, what.uid[rows])
+        for start, end in runs(rows, what.uid[rows], np.arange(len(rows)) + (what.acked[rows] >= cut))
     ]
 
 
@@ -171,7 +171,7 @@ def _missing(compared: Hop, heard: Sequence[Told], positions: Ints, how: str) ->
         for start, end in runs(positions[due], row[due]):
             where = compared.neighbours(int(positions[due][start]))
             missing_on = compared.destination.replica.cluster
-            findings += _lost(what, row[due][start:end], what.sends[0].cluster, how, missing_on=missing_on, **where)
+            findings += _lost(what, row[due][start:end], what.sends[0].cluster, how, FOREVER, missing_on=missing_on, **where)
     return findings
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.model.payload import FOREIGN
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import examined, judged, native
+from spark_verify.checks.lives import apart, examined, judged, native
 from spark_verify.checks.logs import Log, runs
 from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView, Send
@@ -31,12 +31,12 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
     def judge(life: Life, log: Log) -> Sequence[Finding]:
         rows = np.flatnonzero(native(life, log.replica.records.offset))
-        return [*examined(life, log.replica.records.offset[rows]), *_judge(view, log, rows)] if len(rows) else []
+        return [*examined(life, log.replica.records.offset[rows]), *_judge(view, life, log, rows)] if len(rows) else []
 
     return list(judged(view, judge))
 
 
-def _judge(view: PartitionView, log: Log, rows: Ints) -> Sequence[Finding]:
+def _judge(view: PartitionView, life: Life, log: Log, rows: Ints) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     uids = records.uid[rows]
     strange = rows[(uids == FOREIGN) | ~planned(uids, [s for s in view.sends if s.cluster == cluster])]
@@ -45,7 +45,8 @@ def _judge(view: PartitionView, log: Log, rows: Ints) -> Sequence[Finding]:
     found: list[Finding] = []
     ours = records.uid[strange] != FOREIGN
     # Neighbours that say nothing of themselves belong together too, and to nobody who does.
-    for start, end in runs(strange, np.where(ours, records.uid[strange], strange - NAMELESS)):
+    said = np.where(ours, records.uid[strange], strange - NAMELESS)
+    for start, end in runs(strange, said, apart(life, records.offset[strange])):
         first = strange[start]
         evidence: dict[str, object] = {
             "records": end - start,

@@ -14,7 +14,7 @@ import numpy as np
 
 from harness.model.payload import PROCESS_SHIFT
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import examined, judged, native
+from spark_verify.checks.lives import apart, examined, judged, native
 from spark_verify.checks.logs import Log, copies, runs
 from spark_verify.eras import KEEP_OFFSETS, Life
 from spark_verify.view import Bools, Ints, PartitionView
@@ -31,7 +31,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         rows = rows[copies(records.uid[rows])[1] == 0]
         if log.replica.log_start > 0 and view.mirror.kind not in KEEP_OFFSETS:
             rows = rows[~_repeated(records.uid[rows]) | native(life, records.offset[rows])]
-        return [*examined(life, records.offset[rows]), *_late(log, rows)]
+        return [*examined(life, records.offset[rows]), *_late(life, log, rows)]
 
     return list(judged(view, judge))
 
@@ -42,7 +42,7 @@ def _repeated(uids: Ints) -> Bools:
     return np.asarray(uids < uids[copies(incarnation)[0]])
 
 
-def _late(log: Log, rows: Ints) -> Sequence[Finding]:
+def _late(life: Life, log: Log, rows: Ints) -> Sequence[Finding]:
     """Records behind one that was sent after them; neighbours are one anomaly."""
     records, cluster = log.replica.records, log.replica.cluster
     rows = rows[np.argsort(records.uid[rows] >> PROCESS_SHIFT, kind="stable")]
@@ -52,7 +52,8 @@ def _late(log: Log, rows: Ints) -> Sequence[Finding]:
     holder = np.maximum.accumulate(np.where(records.uid[rows] == reached, place, 0)) if len(rows) else place
     late = np.flatnonzero(records.uid[rows] < reached)
     found: list[Finding] = []
-    for start, end in runs(rows[late], records.uid[rows[late]], holder[late] + np.arange(len(late))):
+    cut = apart(life, records.offset[rows[late]])
+    for start, end in runs(rows[late], records.uid[rows[late]], holder[late] + np.arange(len(late)), cut):
         row, after = int(rows[late[start]]), int(rows[holder[late[start]]])
         same = records.operation[row] == records.operation[after]
         evidence = {

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import examined, judged, lives, native, number_at
+from spark_verify.checks.lives import apart, examined, judged, lives, native, number_at
 from spark_verify.checks.logs import Log, runs
 from spark_verify.checks.provenance import planned
 from spark_verify.eras import FOREVER, Life
@@ -71,7 +71,7 @@ def _in_bytes(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     findings: list[Finding] = list(examined(life, records.offset[rows]))
     findings += _came_round(view, life, log)
     strange = rows[planned(records.uid[rows], mine)]
-    for start, end in runs(strange, records.uid[strange]):
+    for start, end in runs(strange, records.uid[strange], apart(life, records.offset[strange])):
         first = int(strange[start])
         send = next(s for s in mine if planned(records.uid[[first]], [s])[0])
         findings.append(_standby(view, send, int(records.offset[first]), end - start, "in an era that is mirrored"))
@@ -85,7 +85,7 @@ def _came_round(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     rows = rows[~planned(records.uid[rows], [s for s in view.sends if s.cluster == here])]
     rows = rows[planned(records.uid[rows], [s for s in view.sends if s.cluster != here])]
     found: list[Finding] = []
-    for start, end in runs(rows, records.uid[rows]):
+    for start, end in runs(rows, records.uid[rows], apart(life, records.offset[rows])):
         uid = int(records.uid[rows[start]])
         sent = next(s for s in view.sends if planned(np.array([uid], np.int64), [s])[0])
         evidence = {"records": end - start, "uid": uid, "how": "handed to another cluster", "sent_to": sent.cluster}

@@ -61,7 +61,7 @@ def _native(view: PartitionView, life: Life, log: Log, what: Told) -> Sequence[F
     there = at >= 0
     state = np.where(there, log.record_state[at] if len(records) else -1, -1)
     waiting = state == OPEN
-    cleaned = ~there & (what.acked[rows] < view.compacted.get(cluster, 0))
+    cleaned = ~there & (what.acked[rows] >= 0) & (what.acked[rows] < view.compacted.get(cluster, 0))
     unproven = cleaned | (waiting if life.lost is not None else np.zeros_like(waiting)) | (~there & bool(incomplete(view, log)))
     shown = among(what.uid[rows], read_uids(view, life, "read_committed"))
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])

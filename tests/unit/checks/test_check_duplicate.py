@@ -44,3 +44,13 @@ def test_a_mirrored_repeat_says_when_both_copies_were_written():
     assert found.evidence["first_written"] == [SECOND, 2 * SECOND + 1000]
     assert found.evidence["written"] == [3 * SECOND, 4 * SECOND + 1000]
     assert (found.evidence["copy"], found.evidence["first_offset"]) == (1, 0)
+
+
+def test_a_repeat_that_the_source_has_as_well_was_mirrored_faithfully():
+    logs = [Log("A").data(1), Log("B").data(1, 1), Log("C").data(1, 1)]
+    assert places(NAME, view(logs, topology="A->B->C")) == [("mirrored-duplicate", "B", 1)]
+
+
+def test_what_clients_repeat_behind_what_a_mirror_repeated_is_another_anomaly():
+    seen = view([Log("A").data(1, 2), Log("B").data(1, 2, 1).data(2)], promotions=[promoted(3)])
+    assert places(NAME, seen) == [("mirrored-duplicate", "B", 2), ("duplicate", "B", 3)]

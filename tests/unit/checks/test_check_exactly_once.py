@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from histories import (
     SECOND,
@@ -101,6 +102,30 @@ ACCEPTED = {
     "acknowledged, and given up before the marker": (
         view([log().txn(11, 12, pid=7).txn(13, 14, pid=7, end=None)], sends=TOLD, reads=READ),
         {"A/native": 4},
+    ),
+    "an output that retention has deleted": (
+        view([Log("A", start=2).data(3)], sends=[made(11, 2)], reads=[began(2), committed(3)]),
+        {"A/native": 1},
+    ),
+    "an input that retention has deleted": (
+        view([Log("A", start=4).txn(11, 12, pid=7).txn(13, 14, pid=7)], sends=TOLD, reads=READ),
+        {},
+    ),
+    "an output that was compacted away": (
+        view([Log("A").skip(2).data(3)], sends=[made(11, 2)], reads=[began(2), committed(3)], compacted={"A": 2}),
+        {"A/native": 1},
+    ),
+    "inputs that were compacted away": (
+        view([Log("A").skip(4).txn(11, 12, pid=7).txn(13, 14, pid=7)], sends=TOLD, reads=READ, compacted={"A": 4}),
+        {},
+    ),
+    "fewer acknowledgements than inputs": (
+        view(
+            [log().txn(11, 12, pid=7)],
+            sends=[replace(TOLD[0], offsets=ints(4), refused=np.zeros(1, np.bool_))],
+            reads=[began(), committed(2)],
+        ),
+        {"A/native": 2},
     ),
     "sampled while the next is open": (
         view([BOTH], sends=TOLD, reads=READ, groups=[sampled(0, seconds=25), sampled(2, seconds=35)]),
@@ -219,3 +244,12 @@ def test_it_is_due_where_relays_begin_and_nowhere_else():
     assert due is not None
     assert due(scenario, ()) == {("A", "native")}
     assert due(replace(scenario, workloads=scenario.workloads[:1]), ()) == set()
+
+
+def test_of_an_input_that_a_mirror_wrote_twice_only_the_copy_that_was_used_again_counts():
+    """The output of the first copy came over; the group on B had got to the second, and made another of it."""
+    a, b = Log("A").data(1).txn(11, pid=7), Log("B").data(1).data(1).data(11).txn(21, pid=9)
+    again = replace(made(21, 1, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(1))
+    seen = over(on_b=b, began_at=1, inputs=3, sends=[made(11, 0), again], source=a)
+    told = [(f.kind, f.offset, f.evidence["records"]) for f in findings(NAME, seen) if f.cluster == "B"]
+    assert told == [("output-repeated-by-failover", 1, 1)]

@@ -1,5 +1,7 @@
 """failover: RPO and RTO in the smallest histories."""
 
+from dataclasses import replace
+
 import pytest
 from histories import (
     SECOND,
@@ -43,6 +45,15 @@ def failed_over(budgets):
 ACCEPTED = {
     "measured only": (failed_over(Budgets()), {"B/native": 1}),
     "within its budgets": (failed_over(Budgets(rpo_records=2, rto_seconds=4.0)), {"B/native": 1}),
+    "deleted on B, and not lost": (
+        view(
+            [A3, Log("B", start=1).data(2, 3).data(9)],
+            sends=[*TOLD, send(9, acked=3, cluster="B", invoked=DIED + SECOND, returned=DIED + 4 * SECOND)],
+            promotions=[promoted(3)],
+            budgets=Budgets(rpo_records=0),
+        ),
+        {"B/native": 1},
+    ),
     "there and back": (trip(budgets=Budgets(rpo_records=1)), {"A/native": 1, "B/native": 1}),
 }
 REJECTS = {
@@ -115,3 +126,9 @@ def test_the_first_write_is_the_destinations_own_and_confirmed():
 
 def test_without_both_logs_it_cannot_be_told():
     assert unjudged("failover", view([Log("B")], promotions=[promoted(0)]))
+
+
+def test_what_a_torn_log_lacks_is_held_against_no_budget():
+    seen = replace(REJECTS["rpo-over-budget"].view, replicas=[A3.replica(), Log("B").data(1).torn().replica()])
+    assert places("failover", seen) == []
+    assert "the log of B is torn" in unjudged("failover", seen)[0]

@@ -88,3 +88,8 @@ def test_after_the_failback_the_same_offset_is_another_acknowledgement():
 def test_an_offset_below_the_cut_must_hold_its_record_for_ever():
     other = Log("A").data(1).data(9).data(4).data(5).data(6)
     assert places(NAME, trip(logs=[other, on_b()])) == [("ghost-ack", "A", 1)]
+
+
+def test_what_follows_an_acknowledgement_below_the_cut_is_told_by_itself():
+    """Below the cut the next life has the right record; behind it nobody else answers."""
+    assert places(NAME, trip(earlier=[Log("A").data(1).data(9).data(8).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]

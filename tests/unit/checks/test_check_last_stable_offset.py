@@ -2,7 +2,20 @@
 
 import numpy as np
 import pytest
-from histories import ENDED, SECOND, Log, Rejected, assert_accepted, assert_rejected, ints, places, promoted, samples, view
+from histories import (
+    ENDED,
+    SECOND,
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    commit,
+    ints,
+    places,
+    promoted,
+    samples,
+    view,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +42,14 @@ ACCEPTED = {
         {"A/native": 3},
     ),
     "no answer": (view([Log("A").data(1)], watermarks={"A": samples((-1, -1), (1, 1))}), {"A/native": 1}),
+    "open, of a client whose clock is behind": (
+        view(
+            [Log("A").data(1, pid=7, transactional=True, written=0)],
+            sends=[commit(1, ending="open", invoked=ENDED - SECOND)],
+            watermarks={"A": samples((0, 1))},
+        ),
+        {"A/native": 1},
+    ),
     "open when A died": (
         view(
             [Log("A").txn(1, pid=7, end=None)],

@@ -36,6 +36,7 @@ ACCEPTED = {
         view([Log("A").txn(1, pid=7, end=None), Log("B")], sends=[commit(1, acked=0)], promotions=[promoted(0)]),
         {"A/native": 1},
     ),
+    "deleted on B": (view([A3, Log("B", start=1).data(2, 3)], sends=TOLD), {"A/native": 3}),
     "written natively on B": (
         view([Log("A"), Log("B").data(8, pid=3)], sends=[send(8, acked=0, cluster="B")], promotions=[promoted(0)]),
         {"B/native": 1},
@@ -210,3 +211,7 @@ def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_th
     assert places(NAME, view(logs, windows=[flap], **story)) == []
     assert places(NAME, view(logs, **story)) == [("lost-write", "A", 2)]
     assert places(NAME, view([logs[0], Log("B", start=2).data(1)], windows=[flap], **story)) == [("lost-write", "A", 2)]
+
+
+def test_what_is_lost_behind_a_cut_is_told_by_itself():
+    assert places(NAME, trip(earlier=[Log("A").data(1).taken("1-away", at=510)])) == [("lost-write", "A", 2)]

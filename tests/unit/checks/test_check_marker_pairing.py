@@ -32,6 +32,10 @@ ACCEPTED = {
         view([Log("A").txn(1, pid=7, end=None).marker("abort", pid=7, epoch=1).txn(2, pid=7, epoch=2, end=None)]),
         {"A/native": 2},
     ),
+    "begun anew after a reset (KIP-1279)": (
+        view([Log("A").txn(1, pid=7, epoch=1).marker("reset", pid=-1, epoch=-1).txn(2, pid=7)]),
+        {"A/native": 2},
+    ),
     "ids that clash over a promotion": (
         view([Log("A"), Log("B").txn(1, pid=7, end=None).txn(2, pid=7)], mirror_kind="shadow", promotions=[promoted(1)]),
         {"B/mirrored": 1},

@@ -21,6 +21,11 @@ ACCEPTED = {
         {"B/mirrored": 1},
     ),
     "not ours": (view([Log("A").data(-1, 1), Log("B").data(-1, -1, 1)]), {"B/mirrored": 1}),
+    "deleted at the beginning": (view([Log("A").data(1, 2, 3), Log("B", start=1).data(2, 3)]), {"B/mirrored": 2}),
+    "repeated, and the first copies deleted": (
+        view([Log("A").data(1, 2, 3), Log("B", start=2).data(3, 2)]),
+        {"B/mirrored": 1},
+    ),
     "repeated at the source": (view([Log("A").data(1, 1), Log("B").data(1, 1)]), {"B/mirrored": 2}),
 }
 REJECTS = {

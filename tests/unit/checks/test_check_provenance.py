@@ -15,6 +15,7 @@ from histories import (
     send,
     view,
 )
+from round_trip import trip
 
 from spark_verify.checks import REGISTRY
 from spark_verify.checks.base import Unjudged
@@ -75,3 +76,8 @@ def test_a_record_without_a_payload_id_on_a_cluster_that_was_left():
 def test_sent_to_another_cluster():
     seen = view([Log("B").data(1).data(2, 3)], sends=[send(1, 2, 3)], promotions=[promoted(1)])
     assert [(f.offset, f.evidence["planned_on"]) for f in findings(NAME, seen)] == [(1, ["A"])]
+
+
+def test_a_stranger_behind_a_cut_is_told_by_itself():
+    before = Log("A").data(1).data(90).data(91).taken("1-away", at=510)
+    assert places(NAME, trip(earlier=[before])) == [("stranger", "A", 2)]

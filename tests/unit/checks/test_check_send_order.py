@@ -15,6 +15,7 @@ ACCEPTED = {
         {"B/mirrored": 2},
     ),
     "not ours": (view([Log("A").data(-1, -1)]), {}),
+    "repeated, and the first copies deleted": (view([Log("A"), Log("B", start=2).data(3).data(2)]), {"B/mirrored": 1}),
     "there and back": (trip(), {"A/native": 4, "A/mirrored": 2, "B/mirrored": 2, "B/native": 2}),
 }
 REJECTS = {

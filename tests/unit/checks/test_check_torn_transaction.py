@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, commit, examined, poll, promoted, unjudged, view
+from histories import Log, Rejected, assert_accepted, assert_rejected, commit, examined, findings, poll, promoted, unjudged, view
 
 from harness.model.scenario import MirrorSpec
 from harness.model.verdict import Anomaly
@@ -20,6 +20,10 @@ ACCEPTED = {
     "aborted": (view([Log("A").txn(1, 2, pid=7, end="abort")], sends=[commit(1, 2, ending="abort")]), {"A/native": 1}),
     "whole on both sides": (
         view([A12, Log("B").data(1, 2)], sends=TOLD, promotions=[promoted(2)]),
+        {"A/native": 1, "B/mirrored": 1},
+    ),
+    "deleted on B": (
+        view([A12, Log("B", start=1).data(2)], sends=TOLD, promotions=[promoted(2)]),
         {"A/native": 1, "B/mirrored": 1},
     ),
     "nothing of it arrived": (view([A12, Log("B")], sends=TOLD, promotions=[promoted(0)]), {"A/native": 1, "B/mirrored": 1}),
@@ -134,3 +138,9 @@ def test_a_torn_log_and_an_unknown_leader_prove_no_tear():
 def test_a_transaction_is_counted_once_per_partition():
     twice = [replace(commit(1, acked=0), number=1), replace(commit(2, acked=1), number=1)]
     assert examined(NAME, view([A12], sends=twice)) == {"A/native": 1}
+
+
+def test_a_record_that_nobody_acknowledged_is_missing_all_the_same():
+    """Only what was acknowledged where the cleaner was may be gone for that."""
+    seen = view([Log("A").txn(1, pid=7)], sends=[commit(1, 2, offsets=[0, -1])])
+    assert [f.kind for f in findings(NAME, seen)] == ["torn-transaction"]
