@@ -12,8 +12,7 @@ from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, SECOND, Row, World
 def change(made: World, times: int) -> list[str]:
     """Changes it that often; says how."""
     done = []
-    for _ in range(times):
-        chosen = made.random.choice(CHANGES)
+    for chosen in made.random.choices(CHANGES, k=times):
         if chosen(made):
             done.append(chosen.__name__)
     return done
@@ -114,6 +113,91 @@ def _lose_beginning(made: World) -> bool:
         return False
     del log[: made.random.randint(1, len(log) - 1)]
     made.starts[place] = log[0]["base"]
+    return True
+
+
+def _raise_marker(made: World) -> bool:
+    """A marker has an epoch above that of what its producer wrote on with."""
+    markers = [b for log in _logs(made) for b in log if b["control"] in (COMMIT, ABORT)]
+    if markers:
+        made.random.choice(markers)["pepoch"] += 1
+    return bool(markers)
+
+
+def _overlap(made: World) -> bool:
+    """A batch of a follower begins where the one before it has not ended; where leaders' do, no record has a place."""
+    if not made.others:
+        _second_replica(made)
+    places = [(log, n) for log in made.others.values() for n, b in enumerate(log) if n and log[n - 1]["base"] > 0]
+    if places:
+        log, n = made.random.choice(places)
+        log[n]["base"] = log[n - 1]["base"] - made.random.choice([0, 1])
+    return bool(places)
+
+
+def _keep_tail(made: World) -> bool:
+    """What was to be cut off is there again, in place of what came since."""
+    row = made.random.choice(made.earlier) if made.earlier else None
+    cuts = [t["offset"] for t in made.truncations if row and t["partition"] == row["partition"]]
+    if row is None or not cuts:
+        return False
+    log = made.logs["A", row["partition"]]
+    log[:] = [b for b in log if b["base"] < cuts[0]] + deepcopy([b for b in row["log"] if b["base"] >= cuts[0]])
+    return True
+
+
+def _tear(made: World) -> bool:
+    """A replica ends in half a batch; what followed is gone."""
+    random = made.random
+    broker, logs = random.choice([(1, made.logs), (1, made.logs), (2, made.others)])
+    places = [(place, log) for place, log in logs.items() if log]
+    if made.earlier and random.random() < 0.3:
+        row = random.choice(made.earlier)
+        row["torn"], row["log"] = True, row["log"][: random.randint(0, len(row["log"]))]
+    elif places:
+        place, log = random.choice(places)
+        del log[random.randint(0, len(log)) :]
+        made.torn.add((*place, broker))
+    return bool(places or made.earlier)
+
+
+def _compact(made: World) -> bool:
+    """The cleaner of one cluster's brokers went through a log: offsets stay, and the last batch of each producer id."""
+    random = made.random
+    (cluster, partition), log = random.choice(list(made.logs.items()))
+    stable = made.open_first(cluster, partition)
+    limit = random.choice([b["base"] + b["size"] for b in log] or [0])
+    if not 0 < limit <= stable:
+        return False
+    made.compacted[cluster, partition] = max(limit, made.compacted.get((cluster, partition), 0))
+    for mine in (log, made.others.get((cluster, partition), [])):
+        mine[:] = _cleaned(made, mine, limit)
+    return True
+
+
+def _cleaned(made: World, log: list[Row], limit: int) -> list[Row]:
+    last = {b["pid"]: b["base"] for b in log if b["control"] == DATA}
+    kept = []
+    for batch in log:
+        if batch["base"] + batch["size"] <= limit and batch["control"] == DATA:
+            placed = [r | {"at": r.get("at", i)} for i, r in enumerate(batch["records"])]
+            left = [r for r in placed if made.random.random() < 0.6]
+            if not left and last[batch["pid"]] != batch["base"]:
+                continue
+            if len(left) < len(placed):
+                batch |= {"records": left, "crc": batch["crc"] + 1000, "length": batch["length"] - 1}
+        kept.append(batch)
+    return kept
+
+
+def _copied(made: World) -> bool:
+    """Somebody has only copied the logs, and knows what was promoted where."""
+    if made.mirror != "shadow" or made.earlier:
+        return False
+    made.recorded, made.mirror = False, "exact"
+    made.options = {name: value for name, value in made.options.items() if name == "producer_ids"}
+    made.sends, made.reads, made.groups, made.windows, made.stops, made.truncations = [], [], [], [], [], []
+    made.marks = {}
     return True
 
 
@@ -267,6 +351,25 @@ def _change_group(made: World) -> bool:
     return True
 
 
+def _group_behind(made: World) -> bool:
+    """A group's offset is sampled below where it was long ago."""
+    rows = [g for g in made.groups if g["group"] == "rg"]
+    if rows:
+        row = random_row(made, rows)
+        made.groups.append(row | {"time": made.tick() + 60 * SECOND, "offset": made.random.choice([0, row["offset"] - 1])})
+    return bool(rows)
+
+
+def _tie_knot(made: World) -> bool:
+    """A transaction says that it read what it wrote, or what another wrote that read of it."""
+    rows = [s for s in made.sends if s.get("input_uids")]
+    if not rows:
+        return False
+    one, other = random_row(made, rows), random_row(made, rows)
+    one["input_uids"][0], other["input_uids"][0] = other["first_uid"], one["first_uid"]
+    return True
+
+
 def _move_group(made: World) -> bool:
     """Members of a group are elsewhere from now on."""
     mine = [r for r in made.reads if r["group"]]
@@ -296,6 +399,9 @@ def _map_ids(made: World) -> bool:
         changed = {"negate": -(pid + 2), "complement": 2**63 - 2 - pid, "region": (-(2**63) + (5 << 31)) | pid}
         batch["pid"] = -1 if pid == -1 else changed[str(made.options["producer_ids"])]
         batch["crc"] += 1
+    records = [r for b in made.logs["B", made.random.choice(made.partitions)] for r in b["records"]]
+    if records and made.random.random() < 0.5:
+        made.random.choice(records)["digest"] += 1
     return True
 
 
@@ -303,4 +409,5 @@ CHANGES: list[Callable[[World], bool]] = [
     _change_header, _change_header, _change_marker, _lose_batch, _cut_tail, _repeat_batch, _swap_batches, _change_record,
     _change_record, _lose_beginning, _second_replica, _change_send, _change_send, _change_read, _change_read, _change_sample,
     _change_promotion, _change_journal, _change_truncation, _change_group, _move_group, _break_broker, _map_ids,
+    _raise_marker, _overlap, _keep_tail, _tear, _compact, _copied, _group_behind, _tie_knot,
 ]  # fmt: skip

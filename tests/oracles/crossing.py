@@ -16,7 +16,8 @@ class Compared:
     """`sent` are the source's records in the order they should arrive, `came` what the destination has of the crossing.
 
     `arrived[uid]` is the first copy. `holes` are missing and overtaken; `behind` is missing at the end, or its COMMIT was;
-    `gone` is missing, and the destination may have had it in what it has deleted. `doubted` are payloads of which the source may
+    `gone` is missing, and the destination may have had it in what it has deleted, or compacted; below `gaps` the source was
+    compacted. `doubted` are payloads of which the source may
     have had copies in what it has deleted.
     """
 
@@ -34,6 +35,7 @@ class Compared:
     tail: str
     doubted: set[int]
     gone: list[Any]
+    gaps: int
 
 
 def crossings(plain: Plain, story: Story, *, far: bool = False) -> Iterator[Compared]:
@@ -69,6 +71,7 @@ def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLo
     sure = max((n for n, r in enumerate(sent) if r.uid in arrived and r.uid not in doubted), default=-1)
     may_be = everything[: destination.log_start] if may_repeat(plain, crossing.destination) else []
     gone = [r for n, r in missing if n > front and r.uid in may_be]
+    gone += [r for n, r in missing if n < front and _place(n, sent, arrived) < plain.compacted.get(destination.cluster, 0)]
     late = [r for _, r in missing if plain.keeps and r.offset < crossing.end <= marker_at(r) < NEVER]
     return Compared(
         crossing=crossing,
@@ -79,13 +82,20 @@ def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLo
         sent=sent,
         came=came,
         arrived=arrived,
-        holes=[r for n, r in missing if n < sure and r not in late],
+        holes=[r for n, r in missing if n < sure and r not in late and r not in gone],
         behind=[r for n, r in missing if (n > front or r in late) and r not in gone],
         after_front=[r for n, r in missing if n > front],
         tail=_tail(plain, crossing),
         doubted=doubted,
         gone=gone,
+        gaps=plain.compacted.get(source.cluster, 0),
     )
+
+
+def _place(n: int, sent: list[Any], arrived: dict[int, Any]) -> int:
+    """The first offset of the destination at which a missing record can have been."""
+    before = [arrived[r.uid].offset for r in sent[:n] if r.uid in arrived]
+    return before[-1] + 1 if before else 0
 
 
 def may_repeat(plain: Plain, cluster: str) -> bool:

@@ -115,17 +115,30 @@ def _copy_batches(made: World, source: str, destination: str, partition: int, *,
 
 
 def _copy_records(made: World, source: str, destination: str, partition: int, *, all_of_it: bool) -> None:
-    """MirrorMaker's own transactions, of what it gets that it had not got before."""
-    have = {r["uid"] for b in made.logs[destination, partition] for r in b["records"]}
-    ahead = [uid for _, uid in made.seen(source, partition, "read_committed") if uid not in have]
+    """MirrorMaker's own transactions, of what it gets from where it was on."""
+    position = _begin_again(made, source, destination, partition)
+    ahead = [pair for pair in made.seen(source, partition, "read_committed") if pair[0] >= position]
     taken = ahead if all_of_it else ahead[: made.random.randint(0, len(ahead))]
-    by_uid = {r["uid"]: (r, b) for b in made.logs[source, partition] for r in b["records"]}
+    at = {b["base"] + i: r for b in made.logs[source, partition] for i, r in enumerate(b["records"])}
     seqs = made.producers.setdefault(f"mirror {destination}", [{"seqs": {}}])[0]["seqs"]
     if taken:
+        made.positions[source, destination, partition] = taken[-1][0] + 1
         batch = {"pid": 900, "pepoch": 0, "seq": seqs.get(partition, 0), "txn": True}
-        made.append(destination, partition, records=[dict(by_uid[uid][0]) for uid in taken], **batch)
+        made.append(destination, partition, records=[dict(at[offset]) for offset, _ in taken], **batch)
         made.append(destination, partition, pid=900, pepoch=0, txn=True, control=COMMIT)
         seqs[partition] = seqs.get(partition, 0) + len(taken)
+
+
+def _begin_again(made: World, source: str, destination: str, partition: int) -> int:
+    """Where the mirror goes on. One that delivers at least once may forget the last that it did, when its link flaps."""
+    position = made.positions.get((source, destination, partition), 0)
+    done = [offset for offset, _ in made.seen(source, partition, "read_committed") if offset < position]
+    if not done or made.options.get("delivery") != "at-least-once" or made.random.random() < 0.85:
+        return position
+    made.repeated, now = True, made.time
+    window = {"id": f"l{now}-{len(made.windows)}", "fault": "link-flap", "target": f"{source}->{destination}"}
+    made.windows.append(window | {"start": now, "end": now + SECOND})
+    return made.random.choice(done[-4:])
 
 
 def _fail_over(made: World, source: str, destination: str, kind: str) -> str:

@@ -69,6 +69,7 @@ class Plain:
     marks: dict[str, list[Any]]
     groups: list[Any]
     ended: int
+    compacted: dict[str, int]
     found: list[Place] = field(default_factory=list)
 
     @property
@@ -79,6 +80,17 @@ class Plain:
     def final(self, cluster: str) -> PlainLog | None:
         """The log that speaks for a cluster in the end."""
         return next((r for r in reversed(self.replicas) if r.cluster == cluster and r.canonical), None)
+
+    @property
+    def torn(self) -> bool:
+        """Whether any log that speaks for a cluster ends in half a batch."""
+        return any(log.torn for log in (*self.replicas, *self.earlier) if log.canonical)
+
+    def cleaned(self, log: PlainLog) -> int:
+        """The offset below which a cleaner may have taken records: as noted, or, of copied logs, as thin batches tell."""
+        thin = [b for b in log.batches if b.data and b.crc_ok and b.count < b.last_offset - b.base_offset + 1]
+        told = [b.last_offset + 1 for b in thin if not self.view.recorded]
+        return max([self.compacted.get(log.cluster, 0), *told])
 
     def place(self, kind: str, cluster: str, offset: int) -> Place:
         return kind, cluster, self.topic, self.partition, offset
@@ -100,6 +112,7 @@ def plain(view: PartitionView) -> Plain:
         marks={cluster: list(_rows(marks)) for cluster, marks in view.watermarks.items()},
         groups=list(view.groups),
         ended=view.ended,
+        compacted=dict(view.compacted),
     )
 
 

@@ -37,7 +37,11 @@ COMMIT, ABORT, DATA, RESET = 1, 0, -1, 2
 
 
 class World:
-    """What happened. `logs[cluster, partition]` are batches, each with its records; all else are rows."""
+    """What happened. `logs[cluster, partition]` are batches, each with its records; all else are rows.
+
+    `torn` are replicas (cluster, partition, broker) that end in half a batch; `compacted` are offsets below which a cleaner was.
+    Without `recorded` the logs are all there is. `repeated`: a mirror began again somewhere.
+    """
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -45,6 +49,12 @@ class World:
         self.topology = random.choice(["A->B", "A->B", "A->B->C"])
         self.mirror = random.choice(["shadow", "shadow", "mm2"])
         self.options: Row = {"leader_epochs": random.choice(["keep", "own"])} if self.mirror == "shadow" else {}
+        if self.mirror == "mm2":
+            self.options["delivery"] = random.choice(["at-least-once", "exactly-once"])
+        self.recorded = True
+        self.repeated = False
+        self.torn: set[tuple[str, int, int]] = set()
+        self.compacted: dict[tuple[str, int], int] = {}
         self.clusters = self.topology.split("->")
         self.partitions = range(random.choice([1, 2]))
         self.logs: dict[tuple[str, int], list[Row]] = {(c, p): [] for c in self.clusters for p in self.partitions}
@@ -67,6 +77,7 @@ class World:
         self.ended = 0
         self.relays: Row | None = {} if len(self.partitions) > 1 and random.random() < 0.7 else None
         self.crc = 100
+        self.positions: dict[tuple[str, str, int], int] = {}
         self.links = list(zip(self.clusters, self.clusters[1:], strict=False))
 
     def tick(self) -> int:
@@ -124,11 +135,20 @@ def _arrays(rows: list[Row], names: Mapping[str, str], flags: tuple[str, ...] = 
     return {name: np.array([row[key] for row in rows], np.bool_ if name in flags else np.int64) for name, key in names.items()}
 
 
-def replica(cluster: str, log: list[Row], *, broker: int = 1, start: int = 0, moment: str = "", captured: int = 0) -> Replica:
+def replica(
+    cluster: str,
+    log: list[Row],
+    *,
+    broker: int = 1,
+    start: int = 0,
+    moment: str = "",
+    captured: int = 0,
+    torn: bool = False,
+) -> Replica:
     """A log as a view has it."""
     headers = [batch | _lasts(batch) for batch in log]
     names = {
-        "base_offset": "base", "last_offset": "last", "length": "length", "count": "size", "crc": "crc", "crc_ok": "crc_ok",
+        "base_offset": "base", "last_offset": "last", "length": "length", "count": "count", "crc": "crc", "crc_ok": "crc_ok",
         "leader_epoch": "epoch", "producer_id": "pid", "producer_epoch": "pepoch", "base_sequence": "seq",
         "last_sequence": "lastseq", "transactional": "txn", "control": "control",
     }  # fmt: skip
@@ -143,7 +163,7 @@ def replica(cluster: str, log: list[Row], *, broker: int = 1, start: int = 0, mo
     end = headers[-1]["last"] + 1 if headers else start
     return Replica(
         cluster=cluster, broker=broker, leader=broker == 1, canonical=broker == 1, log_start=start, high_watermark=end,
-        high_watermark_from="sampled", damage=(), moment=moment, captured=captured,
+        high_watermark_from="sampled", damage=("half a batch at the end",) if torn else (), moment=moment, captured=captured,
         batches=Batches(**_arrays(headers, names, ("crc_ok", "transactional"))),
         records=Records(**_arrays(records, {name: name for name in columns})),
         parts=Parts(**parts | {"value": np.array([r["digest"] for r in records], np.int64)}),
@@ -151,9 +171,10 @@ def replica(cluster: str, log: list[Row], *, broker: int = 1, start: int = 0, mo
 
 
 def _lasts(batch: Row) -> Row:
-    """Last offset and last sequence."""
+    """Last offset, last sequence, and how many records are left."""
     more = batch["size"] - 1
-    return {"last": batch["base"] + more, "lastseq": -1 if batch["seq"] < 0 else (batch["seq"] + more) % 2**31}
+    count = len(batch["records"]) if batch["control"] == DATA else 1
+    return {"count": count, "last": batch["base"] + more, "lastseq": -1 if batch["seq"] < 0 else (batch["seq"] + more) % 2**31}
 
 
 def views(world: World) -> list[PartitionView]:
@@ -168,8 +189,11 @@ def _view(world: World, partition: int) -> PartitionView:
         ]
 
     logs = [
-        replica(c, log, start=world.starts.get((c, p), 0)) for (c, p), log in world.logs.items() if p == partition
-    ] + [replica(c, log, broker=2) for (c, p), log in world.others.items() if p == partition]  # fmt: skip
+        replica(c, log, start=world.starts.get((c, p), 0), torn=(c, p, 1) in world.torn)
+        for (c, p), log in world.logs.items() if p == partition
+    ] + [
+        replica(c, log, broker=2, torn=(c, p, 2) in world.torn) for (c, p), log in world.others.items() if p == partition
+    ]  # fmt: skip
     rpo, rto = world.budgets
     return PartitionView(
         run="run",
@@ -189,6 +213,8 @@ def _view(world: World, partition: int) -> PartitionView:
         truncations=[Truncation(**row) for row in mine(world.truncations)],
         stops=[Stop(**row) for row in mine(world.stops)],
         budgets=Budgets(rpo_records=rpo, rto_seconds=rto),
+        recorded=world.recorded,
+        compacted={c: offset for (c, p), offset in world.compacted.items() if p == partition},
     )
 
 

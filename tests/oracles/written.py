@@ -31,9 +31,13 @@ def write(made: World, root: Path) -> Path:
         workloads=(WorkloadSpec(kind="transactional", home="A"),),
         budgets=Budgets(rpo_records=made.budgets[0], rto_seconds=made.budgets[1]),
     )  # fmt: skip
-    run = Run(format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=1, ended=0, scenario=scenario)
+    run = Run(
+        format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=1, ended=0, scenario=scenario,
+        recorded=made.recorded, homes={} if made.recorded else {TOPIC: "A"},
+    )  # fmt: skip
     writer = RunWriter(root, run)
-    _history(made, writer)
+    if made.recorded:
+        _history(made, writer)
     events = [*_events(made), *_captures(made, writer)]
     append_events(root, sorted(events, key=lambda e: e.time))
     writer.close("finished")
@@ -122,13 +126,15 @@ def _captures(made: World, writer: RunWriter) -> Iterator[Event]:
     for row in made.earlier:
         moment = row["moment"]
         held.setdefault((moment, row["cluster"]), []).append(
-            _capture(writer, moment, row["cluster"], 1, row["partition"], row["log"])
+            _capture(writer, moment, row["cluster"], 1, row["partition"], row["log"], torn=row.get("torn", False))
         )
         yield Event(time=row["captured"], kind="captured", subject=row["cluster"], data={"moment": moment, "replicas": 1})
     for broker, logs in ((1, made.logs), (2, made.others)):
         for (cluster, partition), log in logs.items():
             start = made.starts.get((cluster, partition), 0) if broker == 1 else 0
-            held.setdefault((END, cluster), []).append(_capture(writer, END, cluster, broker, partition, log, start))
+            torn, compacted = (cluster, partition, broker) in made.torn, made.compacted.get((cluster, partition), 0)
+            bounds_of = _capture(writer, END, cluster, broker, partition, log, start=start, torn=torn, compacted=compacted)
+            held.setdefault((END, cluster), []).append(bounds_of)
     for (moment, cluster), bounds in held.items():
         if moment == END:
             yield Event(time=made.time + 1, kind="captured", subject=cluster, data={"moment": END, "replicas": len(bounds)})
@@ -136,22 +142,35 @@ def _captures(made: World, writer: RunWriter) -> Iterator[Event]:
         writer.write_bounds(moment, [b for (at, _), bounds in held.items() if at == moment for b in bounds])
 
 
-def _capture(writer: RunWriter, moment: str, cluster: str, broker: int, partition: int, log: list[Row], start: int = 0) -> Bounds:
+def _capture(
+    writer: RunWriter,
+    moment: str,
+    cluster: str,
+    broker: int,
+    partition: int,
+    log: list[Row],
+    *,
+    start: int = 0,
+    torn: bool = False,
+    compacted: int = 0,
+) -> Bounds:
     encoded = [_encoded(one) for one in log]
-    segment(writer.root / "captures" / moment / cluster / str(broker) / f"{TOPIC}-{partition}", encoded)
+    tail = batch(log[-1]["base"] + log[-1]["size"] if log else start, [record(b"half of it")])[:50] if torn else b""
+    segment(writer.root / "captures" / moment / cluster / str(broker) / f"{TOPIC}-{partition}", encoded, tail=tail)
     for one, data in zip(log, encoded, strict=True):
         _take_over(one, data)
     end = log[-1]["base"] + log[-1]["size"] if log else start
     return Bounds(
         cluster=cluster, broker=broker, topic=TOPIC, partition=partition, leader=broker == 1, alive=True, log_start=start,
-        high_watermark=end, high_watermark_from="sampled",
+        high_watermark=end, high_watermark_from="sampled", compacted=compacted,
     )  # fmt: skip
 
 
 def _encoded(one: Row) -> bytes:
     common = {"pid": one["pid"], "epoch": one["pepoch"], "seq": one["seq"], "transactional": one["txn"]}
     if one["control"] == DATA:
-        data = batch(one["base"], [_plain(r) for r in one["records"]], leader_epoch=one["epoch"], **common)
+        records = [_plain(r, r.get("at", i)) for i, r in enumerate(one["records"])]
+        data = batch(one["base"], records, leader_epoch=one["epoch"], last_delta=one["size"] - 1, **common)
     else:
         key, value = struct.pack(">hh", 0, _KEY_TYPE[one["control"]]), struct.pack(">hi", 0, 0)
         plain = Plain(key=key, value=value, timestamp=one["written"])
@@ -159,16 +178,16 @@ def _encoded(one: Row) -> bytes:
     return data
 
 
-def _plain(row: Row) -> Plain:
+def _plain(row: Row, delta: int) -> Plain:
     value = b"%d" % row["digest"]
     if row["uid"] < 0:
-        return record(value, timestamp=row["timestamp"])
-    return ours(row["uid"], row["operation"], value=value, timestamp=row["timestamp"])
+        return record(value, timestamp=row["timestamp"], delta=delta)
+    return ours(row["uid"], row["operation"], value=value, timestamp=row["timestamp"], delta=delta)
 
 
 def _take_over(one: Row, data: bytes) -> None:
     (read,) = reference.batches(data)
-    # A wrong CRC makes a log torn, and torn logs are not for the references.
+    # A batch with a wrong CRC is not decoded, and its log is torn in the middle, which no world knows.
     one |= {"crc": read.crc, "length": read.length, "crc_ok": True}
     if one["control"] == DATA:
         for row, found in zip(one["records"], reference.records(read), strict=True):

@@ -19,7 +19,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         for compared in crossings(plain, Story(plain), far=True) if plain.keeps else ():
-            found += [plain.place(kind, compared.destination.cluster, offset) for kind, offset in _compare(plain, compared)]
+            if not (compared.source.torn or compared.destination.torn):
+                found += [plain.place(kind, compared.destination.cluster, offset) for kind, offset in _compare(plain, compared)]
     return found
 
 
@@ -46,6 +47,8 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
         if not (same and right):
             found.append(("byte-divergence", batch.base_offset))
     found += [("byte-hole", t.base_offset) for t in theirs if all(t.base_offset != b.base_offset for b in ours)]
+    cleaned = max(plain.cleaned(log) for log in (compared.source, compared.destination))
+    found = [(kind, offset) for kind, offset in found if offset >= cleaned]
     if mapped:
         inside = [(r, compared.source.at(r.offset)) for r in compared.destination.records if start <= r.offset < end]
         found += [("record-divergence", r.offset) for r, s in inside if s is not None and s.digest != r.digest]

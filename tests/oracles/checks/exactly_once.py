@@ -17,10 +17,12 @@ Key = tuple[str, str, int, str]
 
 @dataclass(slots=True)
 class Inputs:
-    """What a log has for a group: (offset, payload) of all that is visible, where it begins, and where the group began there."""
+    """What a log has for a group: (offset, payload) of all that is visible, where it begins, below what
+    offset it may lack what its cleaner took, and where the group began there."""
 
     start: int
     floor: int
+    cleaned: int
     visible: list[tuple[int, int]]
     samples: list[tuple[int, int]]
     promotion: Any
@@ -32,6 +34,7 @@ class Outputs:
 
     made: list[tuple[int, int, bool]] = field(default_factory=list)
     claims: list[tuple[int, int, int, int]] = field(default_factory=list)
+    torn: bool = False
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:
@@ -44,9 +47,11 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for key, told in inputs.items():
         mine = outputs.get(key, Outputs())
+        if mine.torn:
+            continue
         before = (*key[:3], told.promotion.source if told.promotion else "")
         places = list(_here(told, mine))
-        if before in inputs:
+        if before in inputs and not outputs.get(before, Outputs()).torn:
             places += _over(told, mine, inputs[before], outputs.get(before, Outputs()))
         found += [(kind, key[3], key[1], key[2], offset) for kind, offset in places]
     return found
@@ -54,7 +59,10 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 
 def _look(plain: Plain, story: Story, life: PlainLife, inputs: dict[Key, Inputs], outputs: dict[Key, Outputs]) -> None:
     log = story.log(life)
-    if log is None:
+    if log is None or log.torn:
+        for send in (s for s in plain.sends if s.group and s.input_topic):
+            key = (send.group, send.input_topic, send.input_partition, life.cluster)
+            outputs.setdefault(key, Outputs()).torn = True
         return
     for group in {r.group for r in plain.reads if r.group and r.reader.rpartition("-")[0] == "relay"}:
         began = [r for r in story.reads(life) if r.group == group and r.kind == "assign" and r.position >= 0]
@@ -67,7 +75,9 @@ def _look(plain: Plain, story: Story, life: PlainLife, inputs: dict[Key, Inputs]
             promotion = max(here, key=lambda p: p.time, default=None)
             visible = [(r.offset, r.uid) for r in log.records if r.visible]
             key = (group, plain.topic, plain.partition, life.cluster)
-            inputs[key] = Inputs(min(r.position for r in began), log.log_start, visible, samples, promotion)
+            inputs[key] = Inputs(
+                min(r.position for r in began), log.log_start, plain.compacted.get(life.cluster, 0), visible, samples, promotion
+            )
     numbers = {s.number for s in story.sends(life)}
     for send in (s for s in plain.sends if s.group and s.input_topic):
         mine = outputs.setdefault((send.group, send.input_topic, send.input_partition, life.cluster), Outputs())
@@ -75,7 +85,9 @@ def _look(plain: Plain, story: Story, life: PlainLife, inputs: dict[Key, Inputs]
         records = [log.of(send.first_uid + i) for i in range(len(send.inputs))]
         own = send.number in numbers
         there = [
-            (committed and _deleted(plain, log, send, i, own=own)) if r is None else r.visible or (committed and r.state == "open")
+            (committed and _deleted(plain, log, send, i, own=own))
+            if r is None
+            else r.visible or (committed and r.state == "open")
             for i, r in enumerate(records)
         ]
         pairs = zip(send.inputs, send.input_uids, there, strict=True)
@@ -85,11 +97,12 @@ def _look(plain: Plain, story: Story, life: PlainLife, inputs: dict[Key, Inputs]
 
 
 def _deleted(plain: Plain, log: PlainLog, send: Any, place: int, *, own: bool) -> bool:
-    """Whether a log that lost its beginning had an output; where a mirror moves offsets, it may have had any that came."""
+    """Whether a log that lost its beginning, or was compacted, had an output; with other offsets, any that came."""
+    start = max(log.log_start, plain.compacted.get(log.cluster, 0))
     if own or plain.keeps:
         acked = send.offsets[place] if place < len(send.offsets) else -1
-        return bool(0 <= acked < log.log_start)
-    return log.log_start > 0
+        return bool(0 <= acked < start)
+    return start > 0
 
 
 def _here(told: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
@@ -97,7 +110,8 @@ def _here(told: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
     for place, (offset, uid) in enumerate(used):
         if any(offset == other for other, _ in used[:place]):
             yield "output-duplicated", offset
-        if (offset, uid) not in told.visible and offset >= told.floor:
+        there = any(offset == other for other, _ in told.visible)
+        if (offset, uid) not in told.visible and offset >= told.floor and (there or offset >= told.cleaned):
             yield "output-without-input", offset
     passed = max([-1, *(claim[0] for claim in mine.claims), *(offset for _, offset in told.samples)])
     for offset, _ in told.visible:

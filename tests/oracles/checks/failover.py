@@ -21,7 +21,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
         for compared in crossings(plain, story):
             promotion = compared.crossing.promotion
             if promotion is not None:
-                lost = _lost(plain, story, compared) if promotion.kind == "forced" else 0
+                torn = compared.source.torn or compared.destination.torn
+                lost = _lost(plain, story, compared) if promotion.kind == "forced" and not torn else 0
                 key = (promotion.fault_time, promotion.link, promotion.kind)
                 every.setdefault(key, []).append((plain, promotion, lost, _writes(plain, story, promotion)))
     found: list[Place] = []
@@ -46,7 +47,8 @@ def _lost(plain: Plain, story: Story, compared: Compared) -> int:
         upstream = life.cluster not in (crossing.source, crossing.destination)
         since = compared.since if mine and compared.since > crossing.start else crossing.start
         for promise in promises(plain, story, life, earlier=False) if mine or upstream else ():
-            due = promise.must and promise.acked >= since and (mine or compared.source.of(promise.uid) is not None)
+            there = compared.source.of(promise.uid) is not None
+            due = promise.must and promise.acked >= since and (there or (mine and promise.acked >= compared.gaps))
             count += due and promise.uid not in known
     return count
 

@@ -22,6 +22,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             for promise in promises(plain, story, life) if log else ():
                 record = log.of(promise.uid)
                 deleted = 0 <= promise.acked < log.log_start
+                deleted = deleted or (record is None and 0 <= promise.acked < plain.compacted.get(life.cluster, 0))
                 there = record is not None and (record.visible or (record.state == "open" and life.lost is not None))
                 if promise.must and not deleted and not there and kept(life, promise.acked):
                     found.append(plain.place("lost-write", life.cluster, promise.acked))

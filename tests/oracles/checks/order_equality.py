@@ -19,6 +19,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     for plain in views:
         for compared in crossings(plain, Story(plain), far=True):
             cluster = compared.destination.cluster
+            if compared.source.torn or compared.destination.torn:
+                continue
             # Where clients wrote and nothing was promoted nobody can tell what was mirrored.
             if all(compared.life.sources) and any(s.cluster == cluster for s in plain.sends):
                 continue
@@ -43,7 +45,7 @@ def _strangers(compared: Compared) -> Iterator[tuple[str, int]]:
         there = compared.source.of(record.uid)
         if there is not None and there.state in ("aborted", "open"):
             yield "mirrored-aborted", record.offset
-        elif compared.source.log_start == 0:
+        elif compared.source.log_start == 0 and not compared.gaps:
             yield "mirror-phantom", record.offset
 
 

@@ -20,7 +20,9 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             reads = [r for r in story.reads(life) if r.isolation == "read_committed"]
             for name in {r.group or r.reader for r in reads} if log else ():
                 mine = sorted((r for r in reads if (r.group or r.reader) == name), key=lambda r: r.returned)
-                places = [*_phantoms(log, mine), *_hidden(log, mine)]
+                cleaned = plain.compacted.get(life.cluster, 0)
+                phantoms = [(kind, at) for kind, at in _phantoms(log, mine) if at >= cleaned or log.at(at) is not None]
+                places = [*phantoms, *_hidden(log, mine)]
                 found += [plain.place(kind, life.cluster, offset) for kind, offset in places]
     return found
 

@@ -19,17 +19,20 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     for plain in views:
         if plain.keeps and plain.options.get("producer_ids") not in ("negate", "complement", "region"):
             for compared in crossings(plain, Story(plain), far=True):
-                found += [plain.place(kind, compared.destination.cluster, offset) for kind, offset in _compare(compared)]
+                if not (compared.source.torn or compared.destination.torn):
+                    found += [plain.place(kind, compared.destination.cluster, at) for kind, at in _compare(plain, compared)]
     return found
 
 
-def _compare(compared: Compared) -> list[tuple[str, int]]:
+def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
     start, end = window(compared)
     source, destination = compared.source, compared.destination
     ours = {r.offset: r for r in destination.records if start <= r.offset < end and not _proven(r.batch, source)}
     theirs = {r.offset: r for r in source.records if start <= r.offset < end and not _proven(r.batch, destination)}
-    found = [("record-stranger", offset) for offset in ours.keys() - theirs.keys()]
-    found += [("record-hole", offset) for offset in theirs.keys() - ours.keys()]
+    # What the cleaner of one side has taken away the other may still have.
+    low, high = (plain.compacted.get(log.cluster, 0) for log in (source, destination))
+    found = [("record-stranger", offset) for offset in ours.keys() - theirs.keys() if offset >= low]
+    found += [("record-hole", offset) for offset in theirs.keys() - ours.keys() if offset >= high]
     both = [(ours[o], theirs[o]) for o in ours.keys() & theirs.keys()]
     return found + [("record-divergence", a.offset) for a, b in both if (a.digest, a.uid) != (b.digest, b.uid)]
 

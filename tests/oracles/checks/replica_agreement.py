@@ -20,9 +20,11 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             places = [place for r in replicas for place in _alone(r)]
             model = next((r for r in replicas if r.canonical), replicas[0])
             start, end = max(r.log_start for r in replicas), min(r.high_watermark for r in replicas)
+            # Every broker compacts by itself.
+            cleaned = max(plain.cleaned(r) for r in replicas)
             for other in replicas:
                 if other is not model:
-                    places += _between(model, other, start, end)
+                    places += [(kind, offset) for kind, offset in _between(model, other, start, end) if offset >= cleaned]
             found += [plain.place(kind, cluster, offset) for kind, offset in places]
     return found
 
@@ -41,6 +43,9 @@ def _between(model: PlainLog, other: PlainLog, start: int, end: int) -> list[tup
         return Counter(tuple(getattr(b, name) for name in SAME) for b in inside)
 
     ours, theirs = held(model), held(other)
+    if model.torn or other.torn:
+        both = {key[0] for key in ours} & {key[0] for key in theirs}
+        ours, theirs = (Counter({key: n for key, n in held_.items() if key[0] in both}) for held_ in (ours, theirs))
     more, less = ours - theirs, theirs - ours
     found = []
     for base in {key[0] for key in (more | less)}:

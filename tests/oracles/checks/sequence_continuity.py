@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.plain import Place, Plain
+from tests.oracles.plain import Place, Plain, PlainLog
 from tests.oracles.story import Story, kept
 
 EACH: frozenset[str] = frozenset()
@@ -20,16 +20,31 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             log = story.log(life)
             last: dict[tuple[int, str, int], Any] = {}
             resets = 0
+            known = plain.view.recorded and not plain.compacted.get(life.cluster)
             for batch in log.batches if log else ():
                 resets += batch.reset
                 if not (batch.data and batch.producer_id >= 0 and batch.crc_ok):
                     continue
                 key = (batch.producer_id, life.owner(batch.base_offset), resets)
                 kind = _kind(last.get(key), batch, anywhere=log.log_start > 0 or resets > 0)
+                if not known and kind.startswith("sequence") and _missing(log, last.get(key), batch):
+                    # Compaction, or loss.
+                    kind = ""
                 last[key] = batch
                 if kind and kept(life, batch.base_offset):
                     found.append(plain.place(kind, life.cluster, batch.base_offset))
     return found
+
+
+def _missing(log: PlainLog, before: Any, batch: Any) -> bool:
+    """Whether offsets are missing between two batches, or before the first, that one included."""
+    end = log.log_start
+    for each in log.batches[: batch.row + 1]:
+        hole = each.base_offset > end or each.count != each.last_offset - each.base_offset + 1
+        if hole and (before is None or each.row > before.row):
+            return True
+        end = each.last_offset + 1
+    return False
 
 
 def _kind(before: Any, batch: Any, *, anywhere: bool) -> str:

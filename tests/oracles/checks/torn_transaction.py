@@ -50,10 +50,12 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 def _native(plain: Plain, story: Story, life: PlainLife, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
     log = story.log(life)
     read = read_uids(story, life, "read_committed")
-    for promise in what if log else ():
+    for promise in what if log and not log.torn else ():
         if promise.refused or 0 <= promise.acked < log.log_start:
             continue
         record = log.of(promise.uid)
+        if record is None and 0 <= promise.acked < plain.compacted.get(life.cluster, 0):
+            continue
         if record is not None and record.state == "open" and life.lost is not None:
             continue
         offset = promise.acked if record is None else record.offset
@@ -64,12 +66,15 @@ def _native(plain: Plain, story: Story, life: PlainLife, what: list[Promise]) ->
 def _mirrored(plain: Plain, story: Story, life: PlainLife, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
     for compared in crossings(plain, story):
         crossing, promotion = compared.crossing, compared.crossing.promotion
-        if promotion is None or crossing.destination == life.cluster:
+        torn = compared.source.torn or compared.destination.torn
+        if promotion is None or crossing.destination == life.cluster or torn:
             continue
         era = [r for r in compared.destination.records if r.visible and crossing.start <= r.offset < crossing.end]
         for promise in what:
             record = compared.source.of(promise.uid)
             if record is None or not (record.visible or record.state == "open") or record.offset < compared.since:
+                continue
+            if any(promise.uid == r.uid for r in compared.gone):
                 continue
             below: Any = compared.destination.of(promise.uid)
             arrived = any(r.uid == promise.uid for r in era)

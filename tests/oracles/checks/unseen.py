@@ -22,7 +22,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             floor = max([0, *(m.log_start for m in plain.marks.get(life.cluster, [])), *([log.log_start] if log else [])])
             seen = {uid for each in story.lives[life.cluster] for uid in read_uids(story, each, "read_committed")}
             for promise, own in _heard(plain, story, life) if spans else ():
-                offset = _where(life, log, promise, own=own)
+                offset = _where(life, log, promise, own=own, cleaned=plain.compacted.get(life.cluster, 0))
                 passed = any(start <= offset < end for start, end in spans)
                 if promise.must and offset >= floor and passed and promise.uid not in seen:
                     found.append(plain.place("unseen-write", life.cluster, offset))
@@ -49,9 +49,11 @@ def _heard(plain: Plain, story: Story, life: PlainLife) -> Iterator[tuple[Promis
             yield from ((p, False) for p in promises(plain, story, other, earlier=False))
 
 
-def _where(life: PlainLife, log: PlainLog | None, promise: Promise, *, own: bool) -> int:
+def _where(life: PlainLife, log: PlainLog | None, promise: Promise, *, own: bool, cleaned: int) -> int:
     """The cluster's own records are where they were acknowledged; what came over a mirror is where the log has it."""
-    if own and promise.acked >= 0:
+    # Compacted away, perhaps before anybody had got there.
+    gone = log is not None and promise.acked < cleaned and log.of(promise.uid) is None
+    if own and promise.acked >= 0 and not gone:
         return promise.acked
     there = next((r for r in log.records if r.visible and r.uid == promise.uid), None) if log else None
     return there.offset if there is not None and life.native(there.offset) == own else -1
