@@ -12,6 +12,7 @@ from harness.mirrors.shadow.failover import Failover
 from harness.mirrors.shadow.journal import Journal
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.settings import Config, Options
+from harness.model.errors import DeadlineExceeded
 
 PLACE = ("A.t", 0)
 
@@ -43,8 +44,8 @@ def settling(tmp_path, monkeypatch) -> Failover:
     return Failover(mirrored, parts[0], SimpleNamespace(), topics, *parts[1:])
 
 
-def fetching(made: Failover, offsets: dict[int, int], *, epoch_from: int = 0) -> asyncio.Task[None]:
-    """Followers that fetch, truncate and catch up at each look."""
+def fetching(made: Failover, offsets: dict[int, int], *, epoch_from: int = 0, most: int = 1000) -> asyncio.Task[None]:
+    """Followers that fetch, truncate and catch up, by so many offsets at `most`, at each look."""
     partition = made._log.partitions[PLACE]
 
     async def fetch() -> None:
@@ -54,18 +55,20 @@ def fetching(made: Failover, offsets: dict[int, int], *, epoch_from: int = 0) ->
             for broker, offset in offsets.items():
                 if partition.leader_epoch >= epoch_from:
                     partition.heard(broker, offset, partition.leader_epoch, 4)
-                    offsets[broker] = offset if partition.end < 0 else partition.end
+                    offsets[broker] = offset if partition.end < 0 else min(partition.end, offset + most)
             await asyncio.sleep(0.01)
 
     return asyncio.create_task(fetch())
 
 
-def settle(made: Failover, *followers: tuple[dict[int, int], int]) -> int:
+def settle(made: Failover, *followers: tuple[dict[int, int], int], most: int = 1000) -> int:
     async def play() -> int:
-        tasks = [fetching(made, offsets, epoch_from=epoch) for offsets, epoch in followers]
-        await asyncio.wait_for(made.settled(), 5)
-        for task in tasks:
-            task.cancel()
+        tasks = [fetching(made, offsets, epoch_from=epoch, most=most) for offsets, epoch in followers]
+        try:
+            await asyncio.wait_for(made.settled(), 60)
+        finally:
+            for task in tasks:
+                task.cancel()
         return made._log.partitions[PLACE].end
 
     return asyncio.run(play())
@@ -100,3 +103,14 @@ def test_a_replica_that_failed_is_woken_by_a_new_epoch(settling):
 def test_a_replica_that_does_not_wake_is_left_behind(settling):
     assert settle(settling, ({1: 7, 2: 9}, 0)) == 9
     assert settling.live(settling._log.partitions[PLACE]) == {1, 2}
+
+
+def test_replicas_that_have_much_to_copy_are_waited_for(settling, monkeypatch):
+    monkeypatch.setattr(failover, "STEP_SECONDS", 2)
+    assert settle(settling, ({1: 300, 2: 0, 3: 300}, 0), most=1) == 300
+
+
+def test_replicas_that_stand_still_are_not(settling, monkeypatch):
+    monkeypatch.setattr(failover, "STEP_SECONDS", 0.5)
+    with pytest.raises(DeadlineExceeded, match=r"the replicas of A\.t-0 have not settled and stood still for 0\.5 s"):
+        settle(settling, ({1: 100, 2: 0, 3: 100}, 0), most=0)

@@ -143,6 +143,7 @@ class Failover:
     def _enter(self, phase: Phase) -> None:
         self._log.journal.notes.phase = phase
         self._log.journal.save()
+        self._began = 0.0
         log.info("failover: %s", phase)
 
     def live(self, partition: Partition) -> frozenset[int]:
@@ -151,14 +152,20 @@ class Failover:
         return frozenset(alive - self._behind.get(partition, frozenset()))
 
     async def settled(self) -> None:
-        """Returns when every live replica of every partition has the whole log as it ends now."""
+        """Returns when every live replica of every partition has the whole log as it ends now.
+
+        Raises DeadlineExceeded when none of them has come any further for a while: one that was away may have much to copy.
+        """
         began, woken = time.monotonic(), False
+        moved, there = began, None
         while waiting := [p for p in self._log.partitions.values() if not self._settle(p)]:
             waited = time.monotonic() - began
-            if waited > STEP_SECONDS:
+            if there != (now := [[f.offset for f in p.followers.values()] for p in waiting]):
+                moved, there = time.monotonic(), now
+            if time.monotonic() > moved + STEP_SECONDS:
                 raise DeadlineExceeded(
-                    f"the replicas of {', '.join(p.name for p in waiting[:5])} did not settle within {STEP_SECONDS:g} s; "
-                    "see the brokers' logs"
+                    f"the replicas of {', '.join(p.name for p in waiting[:5])} have not settled and stood still for "
+                    f"{STEP_SECONDS:g} s; see the brokers' logs"
                 )
             if waited > WAKE_SECONDS and not woken:
                 woken = True
