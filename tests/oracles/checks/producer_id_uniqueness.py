@@ -37,7 +37,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             if log is not None:
                 twice = _twice(life, log)
                 refused = _refused(story, life, log, set(twice))
-                offsets = [*twice.values(), *refused.values()]
+                # A torn log may have lost the reset between two; what two processes wrote is there.
+                offsets = [] if plain.torn else [*twice.values(), *refused.values()]
                 found += [plain.place(KIND, life.cluster, offset) for offset in offsets if kept(life, offset)]
                 traces += _in_bytes(plain, life, log)
         traces += _told(plain)
