@@ -110,6 +110,9 @@ def shadow(deployment: Deployment, sides: Sides | None = None, **options) -> Sha
 
 
 def _forget_topics(admin: AdminClient) -> None:
+    # Where the only broker had stood still there is no controller for a moment, and a client that was told so waits for minutes.
+    until(lambda: admin.list_topics(timeout=20).controller_id >= 0, within=60, every=0.1, what="a controller")
+
     def ours() -> list[str]:
         return [name for name in admin.list_topics(timeout=20).topics if name.startswith("A.")]
 

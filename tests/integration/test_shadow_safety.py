@@ -23,6 +23,8 @@ from tests.shadow_cells import PLACES, TOPIC, Shadowed, Traffic, Watch, assert_f
 from topologies import parse
 
 OTHER = "A.other"
+SESSION_SECONDS = 2.0
+"""After so long without heartbeats the session of a shadow may end (broker.session.timeout.ms, less what passes between two)."""
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
 
@@ -234,9 +236,15 @@ def test_growth_is_narrowed_by_the_next_process(wide, mirror, monkeypatch):
     until(lambda: mirror.step() == "grown", within=60, what="the shadow at grown", state=mirror._state)
     monkeypatch.delenv(PAUSE_AT)
     with Watch(mirror, wide.clusters["B"].bootstrap, window=True).watching() as watch:
+        began = time.monotonic()
         mirror.crash()
-        mirror.restart()
-        until(lambda: mirror.lag() == 0, within=60, every=0.1, what="the mirror to drain", state=mirror._state)
+        mirror._spawn()
+        until(lambda: (now := mirror._ask()) and not now.fenced, within=60, what="the shadow to be back", state=mirror._state)
+        away = time.monotonic() - began
+        lost = f"{TOPIC}-2 is led by broker"
+        until(lambda: lost in mirror.log.read_text() or mirror.lag() == 0, within=120, what="its end", state=mirror._state)
+    if lost in mirror.log.read_text() and away > SESSION_SECONDS:
+        pytest.skip(f"this machine took {away:.1f} s to start a process: its session had ended, as in the next test")
     assert not watch.written
     mirror.stop()
     assert mirror.promotion()[TOPIC, 2] == 1
@@ -262,14 +270,15 @@ def test_growth_that_was_lost_is_told_and_holds_nobody_up(wide, mirror, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("step", "again"),
+    ("step", "then"),
     [
-        *((step, False) for step in ("settled", "before-epoch", "appended", "handing-over", "reassigned")),
-        *((step, True) for step in ("before-epoch", "handing-over", "reassigned")),
+        *((step, "") for step in ("settled", "before-epoch", "appended", "handing-over", "reassigned")),
+        *((step, "made again") for step in ("before-epoch", "handing-over", "reassigned")),
+        *((step, "killed") for step in ("before-epoch", "reassigned")),
     ],
 )
-def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirror, step, again, monkeypatch):
-    """Deleted, and made again by somebody else: it is told once, and what is there then is not the mirror's."""
+def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirror, step, then, monkeypatch):
+    """It is told once, and what somebody else makes of that name is not the mirror's; nor does it hold the next process up."""
     a, b = (wide.clusters[name].bootstrap for name in "AB")
     shadows.make_topic(wide, "A", OTHER)
     writer = shadows.Writer(a, OTHER)
@@ -281,10 +290,13 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirr
         stopping = pool.submit(mirror.stop)
         until(lambda: mirror.step() == step, within=60, what=f"the shadow at {step}", state=mirror._state)
         admin.delete_topics([OTHER])[OTHER].result(20)
-        if again:
+        if then == "made again":
             until(lambda: OTHER not in admin.list_topics(timeout=10).topics, within=60, what="the topic to be gone")
             new = NewTopic(OTHER, 2, replica_assignment=[[1, 2], [2, 3]])
             admin.create_topics([new])[OTHER].result(20)
+        monkeypatch.delenv(PAUSE_AT)
+        if then == "killed":
+            mirror.crash()
         mirror.go_on()
         stopping.result(160)
     mirror.stop()
@@ -294,13 +306,13 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirr
     assert [kind for kind, _, _ in mirror._recorder].count("mirror-stopped") == 1
     promoted = mirror.promotion()
     assert {place: promoted[place] for place in PLACES} == mirrored
-    assert pending(wide.clusters["B"]) == []
-    topics = admin.list_topics(timeout=20).topics
-    if again:
-        assert [sorted(topics[OTHER].partitions[n].replicas) for n in (0, 1)] == [[1, 2], [2, 3]]
+    until(lambda: not pending(wide.clusters["B"]), within=60, every=0.2, what="reassignments to end")
+    if then == "made again":
+        there = admin.list_topics(timeout=20).topics[OTHER].partitions
+        assert [sorted(there[n].replicas) for n in (0, 1)] == [[1, 2], [2, 3]]
         assert shadows.own_write(b, OTHER) == 0
     else:
-        assert OTHER not in topics
+        assert OTHER not in admin.list_topics(timeout=20).topics
     gone = {place: end for place, end in promoted.items() if place[0] == OTHER}
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored | gone)
 
