@@ -6,5 +6,7 @@ plain       a partition's view as lists of plain values, which the references lo
 story       who wrote what of a partition, and when which log was cut, told offset by offset
 promises    what clients were told, and so what must be there
 crossing    what came over a link, record by record
-worlds      small random histories, faithful ones and changed ones
+worlds      small random histories
+happenings  what happens in them, faithful
+changes     what clients, observers and mirrors may say wrong of them; changed_logs: what brokers and disks may have done
 """

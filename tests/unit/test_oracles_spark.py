@@ -19,7 +19,7 @@ from tests.oracles.written import write
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 RUNS = 24
-IN_MEMORY_ONLY = {"_change_promotion", "_map_ids", "_overlap"}
+IN_MEMORY_ONLY = {"_change_promotion", "map_ids", "overlap"}
 """What no run directory can say: that a failover was forced in one partition and planned in another. And a log of which a batch
 begins before the end of another is read as a torn one, which a world's is not.
 """

@@ -1,0 +1,213 @@
+"""What a broker, a mirror or a disk may have done wrong: random changes of a small world's logs (`tests.oracles.changes`)."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World
+
+
+def _logs(made: World) -> list[list[Row]]:
+    return [log for log in (*made.logs.values(), *made.others.values(), *(r["log"] for r in made.earlier)) if log]
+
+
+def _some_batch(made: World, *, data: bool = False) -> tuple[list[Row], int] | None:
+    places = [(log, n) for log in _logs(made) for n, b in enumerate(log) if not data or b["records"]]
+    return made.random.choice(places) if places else None
+
+
+def change_header(made: World) -> bool:
+    place = _some_batch(made)
+    if place is None:
+        return False
+    batch, random = place[0][place[1]], made.random
+    field = random.choice(["pid", "pepoch", "seq", "crc", "crc_ok", "epoch", "length", "txn"])
+    values: dict[str, Any] = {
+        "pid": random.choice([1, 2, 3, 1001, 900, -1, -5]),
+        "pepoch": batch["pepoch"] + random.choice([1, -1]),
+        "seq": random.choice([0, 1, 7, 2**31 - 1, batch["seq"] + 1]),
+        "crc": random.choice([batch["crc"] + 1, 7]),
+        "crc_ok": False,
+        "epoch": batch["epoch"] + random.choice([1, -1, 10]),
+        "length": batch["length"] + 1,
+        "txn": not batch["txn"],
+    }
+    batch[field] = values[field]
+    return True
+
+
+def change_marker(made: World) -> bool:
+    """COMMIT for ABORT and the other way; sometimes a reset of the producer state."""
+    markers = [b for log in _logs(made) for b in log if b["control"] != DATA]
+    if markers:
+        made.random.choice(markers)["control"] = made.random.choice([COMMIT, ABORT, COMMIT, ABORT, RESET])
+    return bool(markers)
+
+
+def lose_batch(made: World) -> bool:
+    place = _some_batch(made)
+    if place is not None:
+        del place[0][place[1]]
+    return place is not None
+
+
+def cut_tail(made: World) -> bool:
+    place = _some_batch(made)
+    if place is not None:
+        del place[0][place[1] :]
+    return place is not None
+
+
+def repeat_batch(made: World) -> bool:
+    """The same batch again, at the end."""
+    place = _some_batch(made)
+    if place is not None:
+        log, n = place
+        log.append(deepcopy(log[n]) | {"base": log[-1]["base"] + log[-1]["size"]})
+    return place is not None
+
+
+def swap_batches(made: World) -> bool:
+    """Two neighbours change places."""
+    place = _some_batch(made)
+    if place is None or place[1] == 0:
+        return False
+    log, n = place
+    first, second = log[n - 1], log[n]
+    second["base"], first["base"] = first["base"], first["base"] + second["size"]
+    log[n - 1], log[n] = second, first
+    return True
+
+
+def change_record(made: World) -> bool:
+    place = _some_batch(made, data=True)
+    if place is None:
+        return False
+    records, random = place[0][place[1]]["records"], made.random
+    record, other = random.choice(records), random.choice(records)
+    what = random.choice(["uid", "digest", "operation", "swap", "stranger", "foreign"])
+    if what == "swap":
+        record["uid"], other["uid"] = other["uid"], record["uid"]
+    elif what == "foreign":
+        record |= {"uid": -1, "operation": -1}
+    else:
+        record["uid" if what == "stranger" else what] += {"uid": 1, "digest": 1, "operation": 1, "stranger": 77 << 40}[what]
+    return True
+
+
+def lose_beginning(made: World) -> bool:
+    """Retention."""
+    place, log = made.random.choice(list(made.logs.items()))
+    if len(log) < 2:
+        return False
+    del log[: made.random.randint(1, len(log) - 1)]
+    made.starts[place] = log[0]["base"]
+    return True
+
+
+def raise_marker(made: World) -> bool:
+    """A marker has an epoch above that of what its producer wrote on with."""
+    markers = [b for log in _logs(made) for b in log if b["control"] in (COMMIT, ABORT)]
+    if markers:
+        made.random.choice(markers)["pepoch"] += 1
+    return bool(markers)
+
+
+def overlap(made: World) -> bool:
+    """A batch of a follower begins where the one before it has not ended; where leaders' do, no record has a place."""
+    if not made.others:
+        second_replica(made)
+    places = [(log, n) for log in made.others.values() for n, b in enumerate(log) if n and log[n - 1]["base"] > 0]
+    if places:
+        log, n = made.random.choice(places)
+        log[n]["base"] = log[n - 1]["base"] - made.random.choice([0, 1])
+    return bool(places)
+
+
+def keep_tail(made: World) -> bool:
+    """What was to be cut off is there again, in place of what came since."""
+    row = made.random.choice(made.earlier) if made.earlier else None
+    cuts = [t["offset"] for t in made.truncations if row and t["partition"] == row["partition"]]
+    if row is None or not cuts:
+        return False
+    log = made.logs["A", row["partition"]]
+    log[:] = [b for b in log if b["base"] < cuts[0]] + deepcopy([b for b in row["log"] if b["base"] >= cuts[0]])
+    return True
+
+
+def tear(made: World) -> bool:
+    """A replica ends in half a batch; what followed is gone."""
+    random = made.random
+    broker, logs = random.choice([(1, made.logs), (1, made.logs), (2, made.others)])
+    places = [(place, log) for place, log in logs.items() if log]
+    if made.earlier and random.random() < 0.3:
+        row = random.choice(made.earlier)
+        row["torn"], row["log"] = True, row["log"][: random.randint(0, len(row["log"]))]
+    elif places:
+        place, log = random.choice(places)
+        del log[random.randint(0, len(log)) :]
+        made.torn.add((*place, broker))
+    return bool(places or made.earlier)
+
+
+def compact(made: World) -> bool:
+    """The cleaner of one cluster's brokers went through a log: offsets stay, and the last batch of each producer id."""
+    random = made.random
+    (cluster, partition), log = random.choice(list(made.logs.items()))
+    stable = made.open_first(cluster, partition)
+    limit = random.choice([b["base"] + b["size"] for b in log] or [0])
+    if not 0 < limit <= stable:
+        return False
+    made.compacted[cluster, partition] = max(limit, made.compacted.get((cluster, partition), 0))
+    for mine in (log, made.others.get((cluster, partition), [])):
+        mine[:] = _cleaned(made, mine, limit)
+    return True
+
+
+def _cleaned(made: World, log: list[Row], limit: int) -> list[Row]:
+    last = {b["pid"]: b["base"] for b in log if b["control"] == DATA}
+    kept = []
+    for batch in log:
+        if batch["base"] + batch["size"] <= limit and batch["control"] == DATA:
+            placed = [r | {"at": r.get("at", i)} for i, r in enumerate(batch["records"])]
+            left = [r for r in placed if made.random.random() < 0.6]
+            if not left and last[batch["pid"]] != batch["base"]:
+                continue
+            if len(left) < len(placed):
+                batch |= {"records": left, "crc": batch["crc"] + 1000, "length": batch["length"] - 1}
+        kept.append(batch)
+    return kept
+
+
+def copied(made: World) -> bool:
+    """Somebody has only copied the logs, and knows what was promoted where."""
+    if made.mirror != "shadow" or made.earlier:
+        return False
+    made.recorded, made.mirror = False, "exact"
+    made.options = {name: value for name, value in made.options.items() if name == "producer_ids"}
+    made.sends, made.reads, made.groups, made.windows, made.stops, made.truncations = [], [], [], [], [], []
+    made.marks = {}
+    return True
+
+
+def second_replica(made: World) -> bool:
+    place, log = made.random.choice(list(made.logs.items()))
+    made.others[place] = deepcopy(log)
+    return True
+
+
+def map_ids(made: World) -> bool:
+    """A mirror that says that it changes producer ids, and does."""
+    if made.mirror != "shadow" or made.topology != "A->B" or made.promotions:
+        return False
+    made.options["producer_ids"] = made.random.choice(["negate", "complement", "region"])
+    for batch in (b for (cluster, _), log in made.logs.items() if cluster == "B" for b in log):
+        pid = batch["pid"]
+        changed = {"negate": -(pid + 2), "complement": 2**63 - 2 - pid, "region": (-(2**63) + (5 << 31)) | pid}
+        batch["pid"] = -1 if pid == -1 else changed[str(made.options["producer_ids"])]
+        batch["crc"] += 1
+    records = [r for b in made.logs["B", made.random.choice(made.partitions)] for r in b["records"]]
+    if records and made.random.random() < 0.5:
+        made.random.choice(records)["digest"] += 1
+    return True
