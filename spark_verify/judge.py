@@ -319,7 +319,9 @@ def _document(
 ) -> Mapping[str, object]:
     """The one document (design: contracts): plain JSON values."""
     shown = capped(anomalies)
-    worst_first = [c for c in checks if c.verdict is verdict and c.reason]
+    # What is wrong with the record is why the rest could not be judged.
+    first = sorted(checks, key=lambda c: c.name != "recording")
+    worst_first = [c for c in first if c.verdict is verdict and c.reason]
     why = "; ".join(f"{c.name}: {c.reason}" for c in worst_first) or "nothing was due: no check had anything to examine"
     return {
         "verdict": verdict.value,

@@ -128,13 +128,16 @@ class Document:
 
     @property
     def era_lines(self) -> list[EraLine]:
-        """The eras, one line per cluster and era."""
-        groups: dict[tuple[str, int, int], list[EraRow]] = {}
-        ordinals: dict[tuple[str, int, str, int], int] = {}
+        """The eras, one line per cluster and era: of partitions whose logs began alike, and only what has the same words."""
+        groups: dict[tuple[object, ...], list[EraRow]] = {}
+        begun: dict[tuple[str, int, str, int], tuple[str, ...]] = {}
+        ordinals: dict[tuple[object, ...], int] = {}
         for row in self.eras:
-            place = (row.topic, row.partition, row.cluster, row.life)
-            ordinals[place] = ordinals.get(place, -1) + 1
-            groups.setdefault((row.cluster, row.life, ordinals[place]), []).append(row)
+            place, whose = (row.topic, row.partition, row.cluster, row.life), (row.origin, row.source, row.owner)
+            # A cluster's own topics are not what it took over, though both are native to it.
+            same = begun.setdefault(place, whose), *whose
+            ordinals[place, same] = ordinals.get((place, same), -1) + 1
+            groups.setdefault((row.cluster, row.life, row.cut, same, ordinals[place, same]), []).append(row)
         # In the order of offsets: what was cut off before what came in its place.
         ordered = sorted(groups.values(), key=lambda rows: (rows[0].cluster, rows[0].start, not rows[0].cut))
         return [_line(rows) for rows in ordered]

@@ -138,6 +138,30 @@ def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
     assert lines.index("A native, cut off not due 3- nothing 0") < lines.index("A from B invalid 3- records 5 2")
 
 
+def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path) -> None:
+    """B has topics of its own beside those that it took over from A, and C has both, from one or from the other."""
+    own = {"topic": "B.t", "owner": "B"}
+    told = document(folder) | {
+        "eras": [
+            era("B", 0, 4, origin="mirrored", owner="A", source="A", compared={"records": 4}),
+            era("B", 4, None, compared={"records": 70}),
+            era("C", 0, 4, origin="mirrored", owner="A", source="A", compared={"records": 4}),
+            era("C", 4, None, origin="mirrored", owner="B", source="A", compared={"records": 70}),
+            era("B", 0, None, **own, compared={"records": 800}),
+            era("C", 0, None, **own, origin="mirrored", source="B", compared={"records": 800}, anomalies=1, verdict="invalid"),
+        ]
+    }
+    lines = [" ".join(line.split()) for line in shown(told, folder).splitlines()]
+    assert [line for line in lines if re.match(r"[BC] (native|from) ?", line)] == [
+        "B from A valid 0-4 records 4 0",
+        "B native valid 0- records 800 0",
+        "B native valid 4- records 70 0",
+        "C from A valid 0-4 records 4 0",
+        "C from B invalid 0- records 800 1",
+        "C from A, written on B valid 4- records 70 0",
+    ]
+
+
 def test_what_was_not_due_says_so(folder: Path) -> None:
     told = document(folder)
     checks = told["checks"]

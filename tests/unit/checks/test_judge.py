@@ -194,6 +194,17 @@ def test_a_run_that_did_not_finish_is_unknown(recorded, status):
     assert judgement.verdict is Verdict.UNKNOWN
 
 
+def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded):
+    folder = recorded.close(status="running")
+    (folder / "manifest.json").unlink()
+    told = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
+    unjudged = row(folder, "duplicate", "unjudged", data={"reason": "no log of A was captured"})
+    judgement = verdict_of(folder, [told, unjudged], "duplicate")
+    reason = str(judgement.document["reason"])
+    assert reason.startswith("recording: run.json: the run never ended: its harness was killed, or it still runs; ")
+    assert "duplicate: no log of A was captured" in reason
+
+
 def test_a_missing_file_is_unknown(recorded):
     folder = recorded.close()
     (folder / "polls" / "reader.jsonl").unlink()
