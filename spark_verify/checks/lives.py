@@ -170,6 +170,16 @@ def kept_since(view: PartitionView, read: Read) -> int:
     return min(cuts, default=FOREVER)
 
 
+def cuts(view: PartitionView, life: Life) -> list[tuple[int, int]]:
+    """(time, offset) of what mirrors, beginning or ending inside of a life, said that they cut its log back to.
+
+    What was asked for up to that time may be of what was cut off, which no capture of this life shows.
+    """
+    told = [(t.time, t.offset) for t in view.truncations if t.cluster == life.cluster]
+    told += [(stop.time, at) for stop in view.stops if stop.cluster == life.cluster for _, at in stop.truncated]
+    return sorted(each for each in told if life.began <= each[0] <= life.ended)
+
+
 def marks_in(view: PartitionView, life: Life) -> Watermarks | None:
     """The samples of one life."""
     marks = view.watermarks.get(life.cluster)

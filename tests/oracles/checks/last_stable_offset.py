@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tests.oracles.plain import Place, Plain, PlainLog, of_send, pair, transactions
+from tests.oracles.plain import NEVER, Place, Plain, PlainLog, of_send, pair, transactions
 from tests.oracles.story import PlainLife, Story
 
 EACH: frozenset[str] = frozenset()
@@ -22,7 +22,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             marks = [m for m in story.marks(life) if m.last_stable >= 0 and m.high_watermark >= 0]
             places = list(_order(plain, life, marks))
             if log is not None:
-                places += list(_recomputed(log, marks))
+                places += list(_recomputed(plain, life, log, marks))
                 if life.last and life.lost is None:
                     places += list(_hanging(plain, life, log))
             found += [plain.place(kind, life.cluster, offset) for kind, offset in places]
@@ -49,8 +49,8 @@ def _order(plain: Plain, life: PlainLife, marks: Sequence[Any]) -> Iterator[tupl
             yield "lso-above-high-watermark", before.last_stable
 
 
-def _recomputed(log: PlainLog, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
-    """Tries every high watermark that the log can have had when its LSO was asked for."""
+def _recomputed(plain: Plain, life: PlainLife, log: PlainLog, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
+    """Tries every high watermark that the log can have had when its LSO was asked for, and still has."""
     pair(log, untracked=True)
     every = transactions(log)
     pair(log)
@@ -59,8 +59,18 @@ def _recomputed(log: PlainLog, marks: Sequence[Any]) -> Iterator[tuple[str, int]
         after = marks[place + 1] if place + 1 < len(marks) else None
         lowest = min(before.high_watermark, mark.high_watermark) if _same(before, mark) else 0
         highest = max(mark.high_watermark, after.high_watermark if _same(mark, after) else log.end)
+        if highest > _cut_since(plain, life, mark):
+            continue
         if all(_lso(every, high) != mark.last_stable for high in range(lowest, highest + 1)):
             yield "lso-mismatch", mark.last_stable
+
+
+def _cut_since(plain: Plain, life: PlainLife, mark: Any) -> int:
+    """Down to where a mirror cut this life's log after a sample was asked for."""
+    told = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
+    told += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]
+    mine = [at for cluster, time, at in told if cluster == life.cluster and max(life.began, mark.time) <= time <= life.ended]
+    return min(mine, default=NEVER)
 
 
 def _same(before: Any, after: Any) -> bool:

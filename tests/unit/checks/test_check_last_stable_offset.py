@@ -21,9 +21,24 @@ from hypothesis import strategies as st
 
 from spark_verify.checks.last_stable_offset import attained, recompute
 from spark_verify.checks.logs import read
+from spark_verify.view import Stop
 
 NAME = "last-stable-offset"
 OPEN = Log("A").txn(1, pid=7, end=None)
+
+
+def cut_back(truncated, *told):
+    """B had 1 and 2 when it was sampled; the mirror cut 2 off when it ended, and B's clients wrote 3 there."""
+    stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=1, truncated=truncated, appended=())
+    return view(
+        [Log("B").data(1).txn(3, pid=7)],
+        promotions=[promoted(1)],
+        stops=[stop],
+        watermarks={"B": samples(*told)},
+        mirror_kind="shadow",
+    )
+
+
 ACCEPTED = {
     "follows the markers": (
         view([Log("A").txn(1, pid=7)], watermarks={"A": samples((0, 0), (0, 1), (2, 2))}),
@@ -50,6 +65,7 @@ ACCEPTED = {
         ),
         {"A/native": 1},
     ),
+    "a high watermark of what a mirror cut off since": (cut_back([(2, 1)], (2, 2)), {"B/native": 1}),
     "open when A died": (
         view(
             [Log("A").txn(1, pid=7, end=None)],
@@ -110,6 +126,19 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind, found):
     b = Log("B").data(1).txn(2, pid=7, end=None)
     seen = view([b], promotions=[promoted(2)], watermarks={"B": samples((1, 2))}, mirror_kind=kind)
     assert places(NAME, seen) == found
+
+
+@pytest.mark.parametrize(
+    ("truncated", "told", "found"),
+    [
+        ([], [(2, 2)], [("lso-mismatch", "B", 2)]),
+        ([(3, 2)], [(2, 2), (2, 2)], [("lso-mismatch", "B", 2)]),
+        ([(2, 1)], [(0, 1), (0, 1), (1, 1)], [("lso-mismatch", "B", 0)]),
+    ],
+    ids=["nothing was cut", "cut above it", "below the cut"],
+)
+def test_what_no_cut_explains(truncated, told, found):
+    assert places(NAME, cut_back(truncated, *told))[:1] == found
 
 
 def test_unknown_epochs_under_a_broker_fault_are_not_compared():
