@@ -137,6 +137,7 @@ class Event:
     proxy-rebuilt    link            {reason}
     mirror-started   link            {mirror, options, seconds}
     mirror-stopped   link            {drained: bool}    of one that keeps a journal also partitions: [..], topics: {name: ids}
+                                     and undrained: {broker: id}, which may hand out mirrored producer ids from there on
     mirror-crashed   link            {by: SIGKILL|itself}
     broker-died      broker          {by: itself}    no fault has ended it
     failover         link            {kind: planned|forced, fault_time, open_transactions}

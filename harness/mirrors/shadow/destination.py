@@ -190,12 +190,12 @@ class Destination:
         _check(told, f"the producers of {place[0]}-{place[1]} could not be told")
         return list(told.active_producers)
 
-    async def draw_producer_id(self, address: str) -> int:
+    async def draw_producer_id(self, address: str, *, within: float = 10.0) -> int:
         """Makes a broker hand out one producer id, to nobody; -1 while it waits for a new block."""
         body = messages.request("init_producer_id", 4).InitProducerIdRequest(
             transactional_id=None, transaction_timeout=timedelta(seconds=1), producer_id=-1, producer_epoch=-1
         )
-        answer = await self._broker(address).call("init_producer_id", 4, body)
+        answer = await self._broker(address).call("init_producer_id", 4, body, within=within)
         if answer.error_code == Error.coordinator_load_in_progress:
             return -1
         _check(answer, f"{address} gave no producer id")

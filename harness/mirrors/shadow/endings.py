@@ -11,7 +11,6 @@ What is open is asked from a replica, whose state the promoted broker will have:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
@@ -19,10 +18,10 @@ from typing import Final, Protocol
 from harness.mirrors.shadow import markers
 from harness.mirrors.shadow.batches import Stamped, abort_marker, reset_marker
 from harness.mirrors.shadow.destination import Destination
+from harness.mirrors.shadow.jump import Jump
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.membership import Membership
 from harness.mirrors.shadow.partition import Partition
-from harness.mirrors.shadow.producer_ids import MARGIN
 from harness.model.errors import EnvironmentFailure
 
 log = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ async def end(failover: Settling, mirrored: MirroredLog, destination: Destinatio
     if mirrored.config.options.producer_ids == "reset":
         await _append_resets(failover, mirrored, membership)
     if mirrored.config.options.producer_ids == "jump":
-        await jump(mirrored, destination, membership)
+        await Jump(mirrored, destination, membership).finish()
 
 
 async def abort(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
@@ -187,24 +186,6 @@ def _append(partition: Partition, data: bytes, what: str) -> None:
     partition.limit = -1
     partition.keep(Stamped(base=partition.end, end=partition.end + 1, data=memoryview(data), epochs=[], top_producer=-1))
     partition.end = partition.position
-
-
-async def jump(mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
-    """Moves the destination's allocation of producer ids past all that were mirrored, and burns the blocks brokers hold.
-
-    A broker hands out ids of the block that it has (KIP-730) until that is used up: so each is asked until it is past.
-    """
-    target = mirrored.journal.notes.top_producer + MARGIN
-    if mirrored.journal.notes.top_producer < 0:
-        return
-    start, length = await membership.producer_block()
-    while start + length <= target:
-        start, length = await membership.producer_block()
-    for broker in sorted(mirrored.brokers):
-        while (drawn := await destination.draw_producer_id(mirrored.config.brokers[broker])) < target:
-            if drawn < 0:
-                await asyncio.sleep(0.01)
-    log.info("producer ids of the destination go on past %d", target)
 
 
 ENDINGS: Final[Mapping[str, Ending]] = {

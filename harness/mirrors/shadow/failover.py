@@ -23,6 +23,7 @@ from harness.mirrors.shadow.destination import Destination
 from harness.mirrors.shadow.groups import GroupOffsets
 from harness.mirrors.shadow.handover import Handover
 from harness.mirrors.shadow.journal import Phase
+from harness.mirrors.shadow.jump import Jump
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.membership import Membership
 from harness.mirrors.shadow.partition import Partition
@@ -84,6 +85,7 @@ class Failover:
                 await asyncio.sleep(_LOOK)
         await self._handover.run(self.live)
         await markers.write(self._log, self._destination)
+        await Jump(self._log, self._destination, self._membership).again()
         self._enter("handed-over")
         await self._log.steps.reach("handed-over")
         await self._membership.leave(within=5)

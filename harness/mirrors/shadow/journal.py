@@ -57,7 +57,7 @@ class PartitionNote:
 
 @dataclass(slots=True, kw_only=True)
 class Notes:
-    """The file. `top_producer` is the highest producer id that was mirrored."""
+    """The file. `top_producer` is the highest producer id that was mirrored; what follows it is of a `jump`."""
 
     directory_id: str
     incarnation_id: str
@@ -65,9 +65,15 @@ class Notes:
     topics: dict[str, TopicNote] = field(default_factory=dict)
     partitions: dict[str, dict[int, PartitionNote]] = field(default_factory=dict)
     top_producer: int = -1
+    allocated: int = 0
+    """Blocks of producer ids that the destination's controller gives out from now on begin here or later."""
+    drained: dict[int, int] = field(default_factory=dict)
+    """Per broker the id that it gave when it was last drained: it gives higher ones only."""
+    undrained: dict[int, int] = field(default_factory=dict)
+    """Brokers that may give out mirrored ids after the failover, and from which id on."""
 
     def told(self) -> dict[str, object]:
-        """What a run's record keeps of it: all of each partition, and each topic's ids."""
+        """What a run's record keeps of it: partitions, each topic's ids, and brokers that may give out mirrored producer ids."""
         return {
             "partitions": [
                 {"topic": topic, "partition": number, **msgspec.to_builtins(note)}
@@ -75,6 +81,7 @@ class Notes:
                 for number, note in sorted(partitions.items())
             ],
             "topics": {name: {"source": one.source_id, "destination": one.destination_id} for name, one in self.topics.items()},
+            "undrained": {str(broker): producer_id for broker, producer_id in self.undrained.items()},
         }
 
 

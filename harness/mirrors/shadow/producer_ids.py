@@ -4,7 +4,7 @@ keep        untouched (KIP-1279 from March 2026 on, before its reset record): th
 negate      -(pid + 2) (February 2026): brokers take negative ids for none and track no transaction of them
 complement  Long.MAX - pid - 1 (proposed in the thread): stays positive; a second hop gives the first id back, as negate's does
 region      sign bit, 32 bits of the source's cluster id, 31 bits of pid (proposed): negative, and ids above 2^31 fold
-jump        untouched, and at failover the destination's own allocation is moved past them
+jump        untouched, and the destination's own allocation is kept past them (`jump`)
 reset       untouched, and at failover a MIRROR_PID_RESET is appended, which stock brokers do not act on
 """
 
@@ -19,7 +19,7 @@ from harness.mirrors.shadow.settings import Options
 
 _LONGEST: Final = (1 << 63) - 1
 MARGIN: Final = 1000
-"""How far past the mirrored ids a jump goes: one block of the destination's allocation (ProducerIdsBlock)."""
+"""How far past the mirrored ids those of the destination begin at least: one block of an allocation (ProducerIdsBlock)."""
 
 
 def negate(producer_id: int) -> int:

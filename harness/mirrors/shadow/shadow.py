@@ -12,6 +12,7 @@ from harness.mirrors.shadow.destination import Destination
 from harness.mirrors.shadow.failover import Failover
 from harness.mirrors.shadow.groups import GroupOffsets
 from harness.mirrors.shadow.journal import Journal
+from harness.mirrors.shadow.jump import Jump
 from harness.mirrors.shadow.listeners import Listeners
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.membership import Membership
@@ -45,6 +46,7 @@ class Shadow:
         self.membership = Membership(config, self.journal)
         self.topics = Topics(self.log, self.destination, self.membership)
         self.groups = GroupOffsets(self.log)
+        self._jump = Jump(self.log, self.destination, self.membership)
         self._strays = Strays(self.log, self.destination, self.membership)
         self.takeover = Takeover(self.log, self.source, self.destination, self.topics, self.membership, self.groups)
         leader = Leader(self.log, self.source.read_behind)
@@ -96,13 +98,14 @@ class Shadow:
         tending = asyncio.create_task(self._tend())
         following = asyncio.create_task(self._follow())
         syncing = asyncio.create_task(self.groups.keep(self.source.brokers))
-        work += [tending, following, syncing]
+        jumping = asyncio.create_task(self._jump.keep())
+        work += [tending, following, syncing, jumping]
         if self.journal.notes.phase == "mirroring":
             asked = asyncio.create_task(self._wants_failover.wait())
-            await _done(asked, following, syncing, tending, self.membership.beating)
-        for task in (following, syncing):
+            await _done(asked, following, syncing, jumping, tending, self.membership.beating)
+        for task in (following, syncing, jumping):
             task.cancel()
-        await asyncio.wait([following, syncing])  # what they do would come between
+        await asyncio.wait([following, syncing, jumping])  # what they do would come between
         work.append(asyncio.create_task(self.failover.run()))
         await _done(work[-1], tending, self.membership.beating)
 
