@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from spark_verify.checks import REGISTRY
 from spark_verify.recording import NAMES
 from tests.faithful.mutations import CATALOGUE, Mutation
+from tests.faithful.mutations.base import WHY
 
 HEAD = """# What finds what
 
@@ -22,7 +23,7 @@ that the mirror's own guarantee allows is found as well, and leaves the run vali
 
 def render() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *_legend(), *_table(), *_what()])
+    return "\n".join([HEAD, *_legend(), *_table(), *_why(), *_what()])
 
 
 def _columns() -> list[str]:
@@ -47,6 +48,17 @@ def _cell(mutation: Mutation, check: str) -> str:
     if check in mutation.checks:
         return "**X**" if mutation.checks[check] else "o"
     return "?" if check in mutation.unknown else ""
+
+
+def _why() -> Iterator[str]:
+    """Of every check that may find something beside what must be found."""
+    yield "## Why others may find something too\n"
+    yield "| check | because, in some stories |"
+    yield "|---|---|"
+    for name in _columns():
+        if any(mutation.checks.get(name) is False for mutation in CATALOGUE.values()):
+            yield f"| {name} | {WHY[name]} |"
+    yield ""
 
 
 def _what() -> Iterator[str]:

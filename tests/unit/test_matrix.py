@@ -11,6 +11,7 @@ from spark_verify.checks import REGISTRY
 from spark_verify.recording import NAMES
 from tests.faithful.matrix import render
 from tests.faithful.mutations import CATALOGUE
+from tests.faithful.mutations.base import WHY
 from tests.faithful.spec import SHAPES, spec
 from tests.faithful.stories import story
 
@@ -30,6 +31,10 @@ def test_a_mutation_names_what_there_is(mutation):
     assert mutation.unknown <= {*REGISTRY, *NAMES}
     assert mutation.what, "its docstring is what it does"
     assert mutation.verdict != "invalid" or mutation.must, "what must make the run invalid?"
+
+
+def test_what_may_be_found_beside_has_a_reason():
+    assert {each.partition("/")[0] for mutation in CATALOGUE.values() for each in mutation.may} <= WHY.keys()
 
 
 def test_the_page_is_what_the_catalogue_says():

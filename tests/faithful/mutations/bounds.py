@@ -19,7 +19,7 @@ def _in_one_epoch(made: Made) -> list[tuple[Watermark, Watermark]]:
     return [(a, b) for a, b in pairwise(told) if (a.leader, a.leader_epoch) == (b.leader, b.leader_epoch)]
 
 
-@mutation(PAIR, must=MISMATCH, may="last-stable-offset/lso-regression uncommitted-read/uncommitted-read")
+@mutation(PAIR, must=MISMATCH)
 def stable_too_early(made: Made, rng: Random) -> None:
     """A sample has a last stable offset in the middle of a transaction that was open."""
     batch = next(e for e in data(made, "A", native=True, state="committed") if e.span > 1)
@@ -28,7 +28,7 @@ def stable_too_early(made: Made, rng: Random) -> None:
     change_mark(made, found, last_stable=batch.offset + 1)
 
 
-@mutation(PAIR, must=MISMATCH, may="last-stable-offset/lso-regression last-stable-offset/lso-above-high-watermark")
+@mutation(PAIR, must=MISMATCH)
 def stable_too_late(made: Made, rng: Random) -> None:
     """A sample has a last stable offset behind data whose transaction has no marker below the high watermark."""
     batch = data(made, "A", native=True, state="committed")[0]
@@ -52,7 +52,7 @@ def stable_went_back(made: Made, rng: Random) -> None:
     change_mark(made, after, last_stable=before.last_stable - 1)
 
 
-@mutation(PAIR, must="last-stable-offset/high-watermark-regression", may="last-stable-offset")
+@mutation(PAIR, must="last-stable-offset/high-watermark-regression")
 def high_watermark_fell(made: Made, rng: Random) -> None:
     """A sample has a lower high watermark than the one before, of the same leader in the same epoch."""
     before, after = next((a, b) for a, b in _in_one_epoch(made) if a.high_watermark > 0)

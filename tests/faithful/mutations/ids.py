@@ -24,8 +24,6 @@ from tests.faithful.mutations.base import (
 )
 
 COLLISION = "producer-id-uniqueness/producer-id-collision"
-SEQUENCES = "sequence-continuity/sequence-start sequence-continuity/sequence-repeat sequence-continuity/sequence-gap "
-MARKERS = "marker-pairing/marker-missing marker-pairing/stale-data sequence-continuity/epoch-regression "
 
 
 def _idempotent(made: Made, cluster: str = "B", *, least: int = 2) -> list[Entry]:
@@ -45,21 +43,26 @@ def _taken(made: Made, clusters: str, old: int, new: int) -> None:
     made.operations = [replace(o, producer_id=new) if o.producer_id == old else o for o in made.operations]
 
 
-@mutation(FORCED, must=COLLISION, may=MARKERS)
+@mutation(FORCED, must=COLLISION)
 def id_of_a_mirrored_producer(made: Made, rng: Random) -> None:
     """B handed out an id that had come over the link: what Redpanda's shadow links met."""
     mirrored = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0)
     _taken(made, "B", _idempotent(made)[0].pid, mirrored.pid)
 
 
-@mutation(FORCED, must=COLLISION, may=SEQUENCES + MARKERS)
+@mutation(
+    FORCED,
+    must=COLLISION,
+    may="marker-pairing/stale-data sequence-continuity/epoch-regression sequence-continuity/sequence-gap "
+    "sequence-continuity/sequence-repeat sequence-continuity/sequence-start",
+)
 def id_of_another_producer(made: Made, rng: Random) -> None:
     """Two of B's own producers, one of them transactional, have one id."""
     other = next(e for e in data(made, "B", native=True) if e.transactional)
     _taken(made, "B", _idempotent(made)[0].pid, other.pid)
 
 
-@mutation(CHAIN, must=COLLISION, may=MARKERS)
+@mutation(CHAIN, must=COLLISION)
 def id_of_two_clusters_upstream(made: Made, rng: Random) -> None:
     """A and B handed out one id, and both reached C."""
     mirrored = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0)
@@ -69,7 +72,7 @@ def id_of_two_clusters_upstream(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must=f"ghost-ack/ghost-ack lost-write/lost-write {COLLISION}",
-    may="inconsistent-offset/inconsistent-offset read-committed-visibility/phantom-read unseen/unseen-write",
+    may="inconsistent-offset/inconsistent-offset read-committed-visibility/phantom-read",
 )
 def taken_for_a_repeat(made: Made, rng: Random) -> None:
     """B acknowledged a new producer's batch with the offset of a mirrored one of the same id, and appended nothing."""
@@ -83,7 +86,7 @@ def taken_for_a_repeat(made: Made, rng: Random) -> None:
     change_return(made, told, sends=acks)
 
 
-@mutation(FORCED, must="ghost-ack/ghost-ack", may="inconsistent-offset/inconsistent-offset unseen/unseen-write")
+@mutation(FORCED, must="ghost-ack/ghost-ack", may="inconsistent-offset/inconsistent-offset")
 def acknowledged_at_an_old_offset(made: Made, rng: Random) -> None:
     """A client of B was told an offset at which another record is."""
     batch = [e for e in data(made, "B", native=True, state="plain") if promised(made, e)][-1]
@@ -102,7 +105,7 @@ def _uids(group) -> range:
     return range(group.first_uid, group.first_uid + group.count)
 
 
-@mutation(FORCED, must="ghost-ack/ghost-ack lost-write/lost-write", may="unseen/unseen-write")
+@mutation(FORCED, must="ghost-ack/ghost-ack lost-write/lost-write")
 def acknowledged_beyond_the_end(made: Made, rng: Random) -> None:
     """A client of B was told of a record, without a transaction, that is nowhere."""
     row = [o for o in made.operations if (o.phase, o.kind, o.cluster, o.outcome) == ("return", "send", "B", "ok")][-1]
@@ -151,14 +154,14 @@ def gap_at_the_wrap(made: Made, rng: Random) -> None:
     raise NoPlace("nobody's sequence wrapped")
 
 
-@mutation(PAIR, must="byte-equality/byte-divergence", may=COLLISION)
+@mutation(PAIR, must="byte-equality/byte-divergence")
 def id_made_negative(made: Made, rng: Random) -> None:
     """The mirror wrote a producer's batches under a negative id, and had not said so."""
     pid = next(e for e in data(made, "B", native=False, state="plain") if e.pid >= 0).pid
     _mirrored_as(made, pid, -(pid + 2))
 
 
-@mutation(mapped(PAIR, producer_ids="complement"), must="byte-equality/byte-divergence", may=COLLISION)
+@mutation(mapped(PAIR, producer_ids="complement"), must="byte-equality/byte-divergence")
 def id_not_mapped(made: Made, rng: Random) -> None:
     """The mirror wrote one producer's batches under the id that it had on A, though it maps ids."""
     pid = next(e for e in data(made, "A", native=True, state="plain") if e.pid >= 0).pid

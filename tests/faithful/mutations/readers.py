@@ -27,8 +27,6 @@ from tests.faithful.mutations.base import (
     states,
 )
 
-SEEN = "inconsistent-offset/inconsistent-offset poll-continuity/internal-skip poll-continuity/poll-skip"
-
 
 def _read(made: Made, reader: str, *, least: int, newest: bool = False) -> Poll:
     found = polls(made, reader, least=least)
@@ -46,7 +44,7 @@ def _shown(made: Made, reader: str, entry: Entry) -> None:
     raise NoPlace(f"{reader} never passed {entry.offset}")
 
 
-@mutation(PAIR, must="aborted-read/aborted-read read-committed-visibility/phantom-read", may="poll-continuity/poll-regression")
+@mutation(PAIR, must="aborted-read/aborted-read read-committed-visibility/phantom-read")
 def aborted_was_read(made: Made, rng: Random) -> None:
     """A reader of committed records got a transaction whose abort was acknowledged."""
     _shown(made, "B-committed", data(made, "B", native=False, state="aborted")[0])
@@ -78,7 +76,7 @@ def committed_was_hidden(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must="unseen/unseen-write",
-    may="read-committed-visibility/hidden-committed poll-continuity/poll-skip poll-continuity/internal-skip",
+    may="poll-continuity/internal-skip read-committed-visibility/hidden-committed",
 )
 def never_seen(made: Made, rng: Random) -> None:
     """Nobody got what was committed last on B, though readers say that they have read to the end."""
@@ -111,7 +109,7 @@ def record_skipped_in_a_poll(made: Made, rng: Random) -> None:
 @mutation(
     PAIR,
     must="poll-continuity/internal-regression",
-    may="poll-continuity/internal-skip poll-continuity/poll-skip poll-continuity/poll-regression",
+    may="poll-continuity/internal-skip",
 )
 def poll_out_of_order(made: Made, rng: Random) -> None:
     """A reader of everything got two records of a poll in the wrong order."""
@@ -123,7 +121,7 @@ def poll_out_of_order(made: Made, rng: Random) -> None:
 @mutation(
     PAIR,
     must="read-committed-visibility/phantom-read inconsistent-offset/inconsistent-offset",
-    may="read-committed-visibility/hidden-committed unseen poll-continuity",
+    may="unseen",
 )
 def read_what_is_not_there(made: Made, rng: Random) -> None:
     """A reader of committed records got, at one offset, a record that no log has."""
@@ -132,7 +130,7 @@ def read_what_is_not_there(made: Made, rng: Random) -> None:
     change_poll(made, poll, [((77 << 40) + 3, offset), *rest])
 
 
-@mutation(PAIR, must="inconsistent-offset/inconsistent-offset", may="poll-continuity")
+@mutation(PAIR, must="inconsistent-offset/inconsistent-offset")
 def readers_disagree(made: Made, rng: Random) -> None:
     """Of two readers of one cluster one got another record at an offset than the other."""
     poll = _read(made, "A-uncommitted", least=1)
@@ -147,7 +145,7 @@ def _first_on_b(made: Made) -> Poll:
     return next(p for p in polls(made, "follower") if p.cluster == "B")
 
 
-@mutation(FORCED, must="group-offsets/group-skip", may="read-committed-visibility unseen poll-continuity group-offsets")
+@mutation(FORCED, must="group-offsets/group-skip", may="group-offsets")
 def group_skipped(made: Made, rng: Random) -> None:
     """The group began on B behind records that it had neither got nor committed on A."""
     own = [p for p in made.polls if p.reader == "follower"]
@@ -167,13 +165,13 @@ def group_skipped(made: Made, rng: Random) -> None:
     assert before
 
 
-@mutation(PLANNED, must="group-offsets/group-replay", verdict="valid", may="poll-continuity/poll-regression")
+@mutation(PLANNED, must="group-offsets/group-replay", verdict="valid")
 def group_replayed_a_little(made: Made, rng: Random) -> None:
     """The group got again on B what it had committed on A shortly before: offset translation may step back."""
     _replay(made)
 
 
-@mutation({**PLANNED, "steps": 600}, must="group-offsets/group-replay", may="poll-continuity group-offsets")
+@mutation({**PLANNED, "steps": 600}, must="group-offsets/group-replay", may="group-offsets")
 def group_replayed_too_much(made: Made, rng: Random) -> None:
     """The group got again on B more than 100 records that it had committed on A long before."""
     early = min(p.returned for p in made.polls if p.reader == "follower" and p.kind == "commit")
@@ -229,9 +227,7 @@ def checkpoint_beyond_the_end(made: Made, rng: Random) -> None:
     made.groups[made.groups.index(last)] = replace(last, offset=promotion(made, "B") + 50)
 
 
-@mutation(
-    PLANNED, must="group-offsets/checkpoint-ahead", may="group-offsets/checkpoint-regression group-offsets/checkpoint-beyond-end"
-)
+@mutation(PLANNED, must="group-offsets/checkpoint-ahead")
 def checkpoint_ahead(made: Made, rng: Random) -> None:
     """The offset that the mirror committed for the group on B is above records that it had not got."""
     first = _synced(made)[0]

@@ -25,12 +25,6 @@ from tests.faithful.mutations.base import (
     states,
 )
 
-HIDDEN = "read-committed-visibility/phantom-read torn-transaction/torn-transaction lost-write/lost-write aborted-read unseen"
-"""What else is true of an acknowledged commit, which readers got, when one of its partitions does not say COMMIT."""
-LSO = "last-stable-offset/lso-mismatch"
-MOVED = "marker-pairing ghost-ack inconsistent-offset send-order poll-continuity read-committed-visibility producer-id-uniqueness"
-"""What else is true where records have other offsets than they had."""
-
 
 def _marker(made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool | None = None) -> Entry:
     """A marker in a cluster's own era that ends data whose client was told so; `going_on`: its producer id writes on (or not)."""
@@ -52,7 +46,11 @@ def _marker(made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool
     return found[at]
 
 
-@mutation(FORCED, must="commit-aborted/commit-aborted", may=HIDDEN)
+@mutation(
+    FORCED,
+    must="commit-aborted/commit-aborted",
+    may="aborted-read lost-write/lost-write read-committed-visibility/phantom-read torn-transaction/torn-transaction",
+)
 def commit_became_abort(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is an ABORT in one partition, though the commit was acknowledged and read."""
     made.change("B", 0, put(_marker(made, "B", COMMIT), ends=ABORT))
@@ -61,32 +59,52 @@ def commit_became_abort(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must="commit-aborted/abort-committed",
-    may="torn-transaction/torn-transaction read-committed-visibility/hidden-committed poll-continuity unseen",
+    may="poll-continuity read-committed-visibility/hidden-committed torn-transaction/torn-transaction",
 )
 def abort_became_commit(made: Made, rng: Random) -> None:
     """An ABORT marker of B's own is a COMMIT, though the abort was acknowledged."""
     made.change("B", 0, put(_marker(made, "B", ABORT, at=0), ends=COMMIT))
 
 
-@mutation({**FORCED, **V1}, must="marker-pairing/marker-missing", may="commit-aborted " + HIDDEN + " " + LSO)
+@mutation(
+    {**FORCED, **V1},
+    must="marker-pairing/marker-missing",
+    may="aborted-read commit-aborted lost-write/lost-write read-committed-visibility/phantom-read "
+    "torn-transaction/torn-transaction",
+)
 def marker_lost_and_overrun(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is gone, and its producer went on in the same epoch: the next marker ends both."""
     made.change("B", 0, kept_out(_marker(made, "B", COMMIT, at=0, going_on=True)))
 
 
-@mutation({**FORCED, **V2}, must="marker-pairing/marker-missing", may="commit-aborted " + HIDDEN + " " + LSO)
+@mutation(
+    {**FORCED, **V2},
+    must="marker-pairing/marker-missing",
+    may="aborted-read commit-aborted lost-write/lost-write read-committed-visibility/phantom-read "
+    "torn-transaction/torn-transaction",
+)
 def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is gone, and its producer went on in the next epoch, as transactions v2 do."""
     made.change("B", 0, kept_out(_marker(made, "B", COMMIT, at=0, going_on=True)))
 
 
-@mutation(FORCED, must="commit-aborted/commit-unmarked", may=HIDDEN + " " + LSO)
+@mutation(
+    FORCED,
+    must="commit-aborted/commit-unmarked",
+    may="last-stable-offset/lso-mismatch lost-write/lost-write read-committed-visibility/phantom-read "
+    "torn-transaction/torn-transaction",
+)
 def last_marker_lost(made: Made, rng: Random) -> None:
     """The last COMMIT marker of one of B's own producers is gone, and B lived on."""
     made.change("B", 0, kept_out(_marker(made, "B", COMMIT, going_on=False)))
 
 
-@mutation(FORCED, must="last-stable-offset/hanging-transaction", may="commit-aborted/commit-unmarked " + HIDDEN + " " + LSO)
+@mutation(
+    FORCED,
+    must="last-stable-offset/hanging-transaction",
+    may="commit-aborted/commit-unmarked last-stable-offset/lso-mismatch lost-write/lost-write "
+    "read-committed-visibility/phantom-read torn-transaction/torn-transaction",
+)
 def transaction_hangs(made: Made, rng: Random) -> None:
     """A transaction of B's own has no marker, and the run went on for longer than its timeout."""
     made.change("B", 0, kept_out(_marker(made, "B", COMMIT, going_on=False)))
@@ -96,7 +114,7 @@ def transaction_hangs(made: Made, rng: Random) -> None:
 @mutation(
     {**FORCED, "open_at_death": True},
     must="last-stable-offset/hanging-transaction truncation-accounting/marker-not-appended",
-    may=LSO + " standby-isolation/standby-write",
+    may="last-stable-offset/lso-mismatch",
 )
 def mirror_left_it_open(made: Made, rng: Random) -> None:
     """The mirror says that it aborted what was open at the failover, and the marker is not there."""
@@ -111,7 +129,13 @@ def _appended(made: Made) -> Entry:
     return next(e for e in made.log("B") if e.offset == offset)
 
 
-@mutation(FORCED, must="commit-aborted/commit-unmarked", may=f"{HIDDEN} {LSO} {MOVED}")
+@mutation(
+    FORCED,
+    must="commit-aborted/commit-unmarked",
+    may="ghost-ack inconsistent-offset last-stable-offset/lso-mismatch lost-write/lost-write marker-pairing "
+    "poll-continuity read-committed-visibility read-committed-visibility/phantom-read "
+    "torn-transaction/torn-transaction",
+)
 def marker_before_its_data(made: Made, rng: Random) -> None:
     """The last COMMIT marker of one of B's own producers lies before the data that it ends."""
     marker = _marker(made, "B", COMMIT, going_on=False)
@@ -127,7 +151,7 @@ def _moved(log: list[Entry], marker: Entry, first: Entry) -> list[Entry]:
     return sorted([*kept, replace(marker, offset=first.offset), *later], key=lambda e: e.offset)
 
 
-@mutation({**FORCED, **V2}, must="marker-pairing/marker-epoch", may="marker-pairing/stale-data")
+@mutation({**FORCED, **V2}, must="marker-pairing/marker-epoch")
 def marker_of_an_older_epoch(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own has an epoch below that of the data it ends."""
     marker = _marker(made, "B", COMMIT)
@@ -137,7 +161,7 @@ def marker_of_an_older_epoch(made: Made, rng: Random) -> None:
 @mutation(
     {**FORCED, **V2, "steps": 90},
     must="marker-pairing/stale-data",
-    may="sequence-continuity producer-id-uniqueness marker-pairing",
+    may="sequence-continuity",
 )
 def fenced_producer_wrote(made: Made, rng: Random) -> None:
     """Data of B's own has the epoch before that of the marker it follows."""
@@ -147,7 +171,6 @@ def fenced_producer_wrote(made: Made, rng: Random) -> None:
 @mutation(
     {**FORCED, **V2, "steps": 90},
     must="sequence-continuity/epoch-regression marker-pairing/stale-data",
-    may="sequence-continuity producer-id-uniqueness marker-pairing",
 )
 def epoch_went_back(made: Made, rng: Random) -> None:
     """Data of B's own has an epoch below that of its producer's data before it."""
@@ -174,7 +197,7 @@ def _fenced(made: Made, epochs: int) -> None:
     )
 
 
-@mutation(MM2_PAIR, must="order-equality/mirrored-aborted aborted-read/aborted-read", may="send-order poll-continuity")
+@mutation(MM2_PAIR, must="order-equality/mirrored-aborted aborted-read/aborted-read", may="send-order")
 def aborted_was_mirrored(made: Made, rng: Random) -> None:
     """MirrorMaker 2 wrote what was aborted on A, and readers of committed records got it."""
     aborted = data(made, "A", native=True, state="aborted")[0]
@@ -203,7 +226,7 @@ def _show(made: Made, reader: str, entry: Entry) -> None:
     made.polls.insert(at + 1, replace(last, time=last.returned + 1, returned=last.returned + 1000, fetched=fetched))
 
 
-@mutation(PAIR, must="commit-aborted/commit-aborted lost-write/lost-write", may=HIDDEN)
+@mutation(PAIR, must="commit-aborted/commit-aborted lost-write/lost-write", may="unseen")
 def told_committed(made: Made, rng: Random) -> None:
     """A client was told that its transaction is committed, and every partition on both clusters says ABORT."""
     aborted = data(made, "A", native=True, state="aborted")[0]
@@ -211,7 +234,11 @@ def told_committed(made: Made, rng: Random) -> None:
         change_return(made, row, ending="commit", outcome="ok" if row.phase == "return" else row.outcome)
 
 
-@mutation(FORCED, must="torn-transaction/torn-transaction", may="commit-aborted/commit-aborted " + HIDDEN)
+@mutation(
+    FORCED,
+    must="torn-transaction/torn-transaction",
+    may="aborted-read commit-aborted/commit-aborted lost-write/lost-write read-committed-visibility/phantom-read",
+)
 def torn_over_partitions(made: Made, rng: Random) -> None:
     """A transaction of B's own over two partitions says COMMIT in one and ABORT in the other."""
     other = {r.operation for e in data(made, "B", 1, native=True, state="committed") for r in e.records}

@@ -1,0 +1,42 @@
+"""What a log that is cut does to readers that nobody tells of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from harness.model.history import Fetched
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import ROUND_TRIP, NoPlace, change_poll, data, got, mutation, polls, promotion
+
+READER = "A-uncommitted"
+
+
+@mutation(ROUND_TRIP, must="poll-continuity/skipped-by-cut", verdict="valid")
+def stayed_beyond_the_cut(made: Made, rng: Random) -> None:
+    """A reader of everything had got A's tail before that was cut off, and went on where it stood, in what came from B."""
+    cut, since = promotion(made), next(e.time for e in made.events if e.kind == "fault-start" and e.data["id"] == "reverse")
+    tail = [e for e in data(made, "A", native=True, moment="1-reverse") if e.offset >= cut]
+    if not tail:
+        raise NoPlace("A had nothing that B did not have")
+    stood = tail[-1].end
+    skipped = [e for e in data(made, "A", native=True) if cut <= e.offset and e.end <= stood]
+    later = [poll for poll in polls(made, READER) if poll.time > since]
+    if not skipped or not any(offset >= stood for poll in later for _, offset in got(poll)):
+        raise NoPlace("nobody read what came after that from B")
+    for poll in later:
+        change_poll(made, poll, [pair for pair in got(poll) if pair[1] >= stood])
+    _not_moved(made, since)
+    before = [poll for poll in polls(made, READER) if poll.time < since][-1]
+    known = {offset for poll in polls(made, READER) if poll.time < since for _, offset in got(poll)}
+    fresh = [(uid, e.offset_of(uid)) for e in tail for uid in e.uids]
+    runs = tuple((uid, offset, 1) for uid, offset in fresh if offset not in known)
+    row = Fetched(topic=made.places("A", 0)[0].topic, partition=0, runs=runs, position=stood)
+    made.polls.append(replace(before, time=since - 2, returned=since - 1, fetched=(row,)))
+
+
+def _not_moved(made: Made, since: int) -> None:
+    """Nobody set the reader back, in the first partition, to where the log was cut."""
+    for poll in [p for p in made.polls if p.reader == READER and p.kind == "assign" and p.time > since]:
+        others = tuple(f for f in poll.fetched if f.partition != 0)
+        made.polls[made.polls.index(poll)] = replace(poll, fetched=others)
