@@ -158,6 +158,15 @@ def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(mirrored):
     assert ids.draw(3) >= 7 + MARGIN
 
 
+def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_cut_off(mirrored):
+    ids = Ids()
+    ids.still.update(map(str, BROKERS))
+    mirrored.journal.notes.top_producer = 7
+    with pytest.raises(Unanswered, match="no broker of the destination gives producer ids"):
+        finished(mirrored, ids)
+    assert mirrored.journal.notes.undrained == {}
+
+
 def test_a_log_without_producer_ids_asks_nothing(mirrored):
     ids = Ids()
     finished(mirrored, ids)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
 from typing import Final
 
 from harness.mirrors.shadow.destination import Destination
@@ -62,7 +61,7 @@ class Jump:
     async def finish(self) -> None:
         """What is left to do when the destination is to be promoted: nothing, as a rule. Can be repeated after a kill.
 
-        Raises Unanswered while no controller moves its allocation. A broker that does not answer is taken down as not drained.
+        Raises Unanswered while no controller or no broker at all answers. A broker that does not is taken down as not drained.
         """
         if not self.chosen:
             return
@@ -87,18 +86,22 @@ class Jump:
         """Brokers, alive or not, that may hand out ids below it."""
         return frozenset(broker for broker in self._log.config.brokers if self._notes.drained.get(broker, 0) < goal)
 
-    async def _move(self, brokers: Iterable[int], goal: int) -> None:
+    async def _move(self, brokers: frozenset[int], goal: int) -> None:
         """The allocation first: a broker that uses its block up meanwhile is given one that is past. Brokers side by side."""
         while self._notes.allocated < goal:
             start, length = await self._membership.producer_block()
             self._notes.allocated = start + length
-        await asyncio.gather(*(self._drain(broker, goal) for broker in brokers))
+        answered = await asyncio.gather(*(self._drain(broker, goal) for broker in sorted(brokers)))
         self._log.journal.save()
+        if brokers >= self._log.config.brokers.keys() and not any(answered):
+            raise Unanswered("no broker of the destination gives producer ids")
 
-    async def _drain(self, broker: int, goal: int) -> None:
-        address, waited_since = self._log.config.brokers[broker], time.monotonic()
+    async def _drain(self, broker: int, goal: int) -> bool:
+        """Whether it said anything."""
+        address, waited_since, answered = self._log.config.brokers[broker], time.monotonic(), False
         try:
             while (drawn := await self._destination.draw_producer_id(address, within=ANSWER_SECONDS)) < goal:
+                answered = True
                 if drawn >= 0:
                     waited_since = time.monotonic()
                 elif time.monotonic() > waited_since + BLOCK_SECONDS:
@@ -107,6 +110,7 @@ class Jump:
                     await asyncio.sleep(_AGAIN_SECONDS)
         except (Unanswered, EnvironmentFailure) as error:
             log.warning("broker %d was not moved past producer id %d: %s", broker, goal, error)
-            return
+            return answered
         self._notes.drained[broker] = drawn
         log.info("broker %d hands out producer ids from %d on", broker, drawn + 1)
+        return True
