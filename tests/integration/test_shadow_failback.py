@@ -16,6 +16,7 @@ from harness.model.scenario import MirrorSpec
 from harness.model.side_by_side import side_by_side
 from harness.model.wait import until
 from harness.wire.offsets import quiet
+from tests import shadows
 from tests.integration.test_shadow import PLACES, SAME, TOPIC, Events, Writer, drained, ends, headers, own_write, shadowed
 from tests.shadow_cells import Shadowed, Sides, forgotten
 
@@ -348,6 +349,33 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     same_everywhere(linkflap_deployment)
     back.stop()
     assert back.promotion() == ends(b.bootstrap)
+
+
+@pytest.mark.nightly
+def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is_cut(linkflap_deployment):
+    a, b = (linkflap_deployment.clusters[name] for name in "AB")
+    mirror, events = shadowed(linkflap_deployment)
+    mirror.start()
+    Writer(a.bootstrap).write(4)
+    tail = away(linkflap_deployment, mirror, dead=False)
+    admins, new = {cluster.name: AdminClient(quiet(cluster.bootstrap)) for cluster in (a, b)}, "A.new"
+    for cluster in (a, b):
+        admins[cluster.name].create_topics([NewTopic(new, 1, 1)])[new].result(30)
+        assert shadows.own_write(cluster.bootstrap, new) == 0
+    back = mirror.reversed()
+    with pytest.raises(InputError, match=f"topic {new} exists on the destination of B->A already; remove it there"):
+        back.start()
+    assert not cuts(events, "B->A")
+    led_by_its_own(a)
+    assert ends(a.bootstrap) == tail
+    assert shadows.own_write(a.bootstrap, new) == 1
+    admins["A"].delete_topics([new])[new].result(20)
+    until(lambda: new not in admins["A"].list_topics(timeout=10).topics, within=120, what="the topic to be gone")
+    back.restart()
+    drained(back)
+    same_everywhere(linkflap_deployment)
+    back.stop()
+    assert back.promotion() == ends(b.bootstrap) | {(new, 0): 1}
 
 
 @pytest.mark.nightly

@@ -15,7 +15,7 @@ CONTINUOUS = {("appended", "kill"), ("handing-over", "disconnect")}
 MATRIX = [
     pytest.param(step, how, marks=() if (step, how) in CONTINUOUS else pytest.mark.nightly)
     for how in BREAKS
-    for step in ("registered", "created", "narrowed", *FAILING_OVER)
+    for step in ("registered", "noted", "created", "narrowed", *FAILING_OVER)
     if (step, how) != ("handed-over", "stall")  # who waits for the failover wakes a process that is done
 ]
 

@@ -1,6 +1,8 @@
-"""Topics that are not what they were: deleted or made again on the destination, with other configs at home, in a chain too."""
+"""Topics that are not what they were, or cannot be made: deleted, made again, with other configs at home, under a taken name."""
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka.admin import (
@@ -8,11 +10,15 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
 )
 
+from harness.mirrors.shadow.steps import PAUSE_AT
+from harness.model.errors import SetupError
 from harness.model.wait import until
 from harness.wire.offsets import quiet
+from tests.shadow_cells import Shadowed
 from tests.shadows import TOPIC, all_end, assert_equal, drained, ends, make_topic, own_write, shadow
 
 pytestmark = pytest.mark.integration
@@ -85,6 +91,107 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(lin
         assert TOPIC not in admin.list_topics(timeout=10).topics
     assert ends(up, "A", places=[(TOPIC, 0)]) == {(TOPIC, 0): 5}
     assert own_write(a) == 5
+
+
+def given_up(mirror) -> dict[str, str]:
+    """What the run's events say of topics that were given up; asking for the lag has them told."""
+    mirror.lag()
+    return {data["topic"]: data["reason"] for kind, _, data in mirror._recorder if kind == "topic-given-up"}
+
+
+def grow(deployment, wanted: int) -> None:
+    admin = admin_of(deployment, "A")
+    admin.create_partitions([NewPartitions(TOPIC, wanted)])[TOPIC].result(30)
+
+
+@pytest.mark.linkflap(topology="A->B")
+def test_a_topic_that_cannot_be_made_is_given_up_and_no_other(linkflap_deployment):
+    """One whose name another has on B by then, and one that B refuses: brokers take A.o_ther and A.o.ther for one name."""
+    up = linkflap_deployment
+    refused, near = "A.o.ther", "A.o_ther"
+    b = up.clusters["B"].bootstrap
+    make_topic(up, "A", partitions=1)
+    write_to(up, TOPIC, 3)
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    drained(mirror)
+    make_topic(up, "B", OTHER, partitions=1, retention_ms=123456)
+    make_topic(up, "B", near, partitions=1)
+    assert own_write(b, OTHER) == 0
+    for topic in (OTHER, refused):
+        make_topic(up, "A", topic, partitions=1)
+    until(lambda: given_up(mirror).keys() == {OTHER, refused}, within=60, every=0.2, what="both to be given up")
+    assert (
+        f"topic {OTHER} exists on the destination of A->B already; remove it there, and it is copied" == given_up(mirror)[OTHER]
+    )
+    assert f"topic {refused} could not be made: Topic '{refused}' collides with " in given_up(mirror)[refused]
+    grow(up, 2)
+    until(lambda: own_write(up.clusters["A"].bootstrap, partition=1) == 0, within=60, what="a record in the new partition")
+    all_end(up, "B", {(TOPIC, 0): 3, (TOPIC, 1): 1})
+    mirror.crash()
+    mirror.restart()
+    assert own_write(b, OTHER) == 1
+    assert configs_of(up, "B", OTHER) == {"retention.ms": "123456"}
+    admin = admin_of(up, "B")
+    admin.delete_topics([OTHER])[OTHER].result(20)
+    write_to(up, OTHER, 1)
+    all_end(up, "B", {(OTHER, 0): 1})
+    drained(mirror)
+    mirror.stop()
+    assert mirror.promotion() == {(TOPIC, 0): 3, (TOPIC, 1): 1, (OTHER, 0): 1}
+    assert_equal(up, "A", "B", [(TOPIC, 0), (TOPIC, 1), (OTHER, 0)])
+    assert [own_write(b, topic) for topic in (TOPIC, OTHER, near)] == [3, 1, 0]
+
+
+@pytest.mark.linkflap(topology="A->B")
+def test_a_failover_goes_on_without_a_topic_that_was_written_down_and_never_made(linkflap_deployment, monkeypatch):
+    up = linkflap_deployment
+    make_topic(up, "A", partitions=1)
+    write_to(up, TOPIC, 3)
+    mirror = shadow(up, "A->B")
+    mirror.__class__ = Shadowed  # one that tells its step
+    mirror.start()
+    drained(mirror)
+    mirror.crash()
+    make_topic(up, "A", OTHER, partitions=1)
+    monkeypatch.setenv(PAUSE_AT, "noted")
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(mirror.restart)
+        until(lambda: mirror.step() == "noted", within=60, what="the shadow at noted", state=mirror._state)
+        mirror.crash()
+        with pytest.raises(SetupError, match="ended"):
+            starting.result(60)
+    monkeypatch.delenv(PAUSE_AT)
+    assert not mirror.notes().topics[OTHER].destination_id
+    mirror.stop()
+    assert mirror.promotion() == {(TOPIC, 0): 3}
+    assert OTHER not in admin_of(up, "B").list_topics(timeout=10).topics
+    assert configs_of(up, "B") == {}
+    assert own_write(up.clusters["B"].bootstrap) == 3
+    assert mirror._left().keys() == {TOPIC}, "a mirror back takes over what was mirrored"
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A@3.9.2->B")
+def test_configs_that_the_destinations_release_does_not_have_are_left_out(linkflap_deployment):
+    """Before the start and afterwards: releases from 4.0 on have no message.timestamp.difference.max.ms."""
+    up, legacy = linkflap_deployment, {"message_timestamp_difference_max_ms": 1_000_000, "segment_ms": 7_200_000}
+    for topic in (TOPIC, OTHER):
+        make_topic(up, "A", topic, partitions=1, **(legacy if topic == OTHER else {}))
+        write_to(up, topic, 2)
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    make_topic(up, "A", "A.later", partitions=1, **legacy)
+    write_to(up, "A.later", 2)
+    grow(up, 2)
+    all_end(up, "B", {(TOPIC, 0): 2, (TOPIC, 1): 0, (OTHER, 0): 2, ("A.later", 0): 2})
+    assert given_up(mirror) == {}
+    drained(mirror)
+    mirror.stop()
+    (told,) = [data for kind, _, data in mirror._recorder if kind == "mirror-stopped"]
+    unknown = {name: topic["unknown_configs"] for name, topic in told["topics"].items() if topic["unknown_configs"]}
+    assert unknown == {topic: ["message.timestamp.difference.max.ms"] for topic in (OTHER, "A.later")}
+    assert configs_of(up, "B", OTHER) == configs_of(up, "B", "A.later") == {"segment.ms": "7200000"}
 
 
 @pytest.mark.linkflap(topology="A->B->C")

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from harness.mirrors.shadow.destination import Destination
+from harness.mirrors.shadow.destination import Destination, Refused
 from harness.mirrors.shadow.journal import Notes, TopicNote, read_notes
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.settings import JOURNAL
 from harness.model.errors import EnvironmentFailure
 from harness.wire import messages
 from harness.wire.connection import AnyOf, Unanswered
-from harness.wire.messages import Error
+from harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 WHILE_MIRRORED: Final[Mapping[str, str]] = {
@@ -39,6 +39,8 @@ _OF_BROKERS: Final = ("leader.replication.throttled.replicas", "follower.replica
 _TOPIC: Final = 2
 _DYNAMIC_TOPIC_CONFIG: Final = 1
 Configs = dict[str, str]
+V = TypeVar("V")
+T = TypeVar("T")
 
 
 class TopicConfigs:
@@ -56,7 +58,7 @@ class TopicConfigs:
 
     async def follow(self, nodes: AnyOf) -> None:
         """Takes in, every few seconds, what has changed at the source; a source that does not answer is asked again."""
-        notes = {name: note for name, note in self._log.journal.notes.topics.items() if not note.given_up}
+        notes = {name: note for name, note in self._log.journal.notes.topics.items() if note.destination_id and not note.given_up}
         if not notes or time.monotonic() < self._asked + FOLLOW_SECONDS:
             return
         self._asked = time.monotonic()
@@ -78,20 +80,49 @@ class TopicConfigs:
         now = {key: value for key, value in changed.items() if key not in WHILE_MIRRORED}
         if now:
             try:
-                await self._destination.configure(name, now)
-            except EnvironmentFailure as error:  # of another release, which has no such config
+                await self.without_unknown(name, now, lambda known: self._destination.configure(name, known))
+            except EnvironmentFailure as error:
                 log.warning("%s", error)
         note.configs = configs
         self._log.journal.save()
 
+    async def without_unknown(self, name: str, configs: Mapping[str, V], give: Callable[[Mapping[str, V]], Awaitable[T]]) -> T:
+        """Gives a topic configs; those that the destination's release does not have are left out, and noted.
+
+        Raises Unanswered, EnvironmentFailure.
+        """
+        try:
+            return await give(configs)
+        except Refused as refusal:
+            known = await self._known() if refusal.code == Error.invalid_config else frozenset()
+            if not known or not (unknown := sorted(configs.keys() - known)):
+                raise
+            log.warning("%s: the destination has no config %s; it goes without", name, ", ".join(unknown))
+            note = self._log.journal.notes.topics[name]
+            note.unknown = sorted({*note.unknown, *unknown})
+            self._log.journal.save()
+            return await give({key: value for key, value in configs.items() if key in known})
+
+    async def _known(self) -> frozenset[str]:
+        """The names of all topic configs that the destination has; none while it has no topic to tell them of."""
+        here = await self._destination.picture()
+        told = await _described(self._destination.nodes, list(here.topics)[:1])
+        return frozenset(row.name for topic in told for row in topic.configs)
+
     async def restore(self, replicas: Mapping[str, int]) -> None:
         """Gives topics, each with so many replicas, what they have at home. Raises Unanswered, EnvironmentFailure."""
+        refused: list[EnvironmentFailure] = []
         for name, most in replicas.items():
             configs = self._log.journal.notes.topics[name].configs
             wanted: dict[str, str | None] = {key: configs.get(key) for key in WHILE_MIRRORED}
             if IN_SYNC in configs:  # else clients of a smaller cluster could write nothing
                 wanted[IN_SYNC] = str(min(int(configs[IN_SYNC]), most))
-            await self._destination.configure(name, wanted)
+            try:
+                await self._destination.configure(name, wanted)
+            except EnvironmentFailure as error:  # that one's alone
+                refused.append(error)
+        if refused:
+            raise refused[0]
 
 
 def shadows_into(folder: Path) -> Iterable[Notes]:
@@ -113,18 +144,21 @@ def handed_on(name: str, configs: Configs, leading: Iterable[Notes]) -> Configs:
 
 async def topic_configs(nodes: AnyOf, names: Collection[str]) -> dict[str, Configs]:
     """The configs that were set on the topics themselves. Raises Unanswered."""
-    if not names:
-        return {}
-    m = messages.request("describe_configs", 4)
-    asked = tuple(m.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in names)
-    body = m.DescribeConfigsRequest(resources=asked, include_synonyms=False, include_documentation=False)
-    answer = await nodes.call("describe_configs", 4, body)
     return {
         str(told.resource_name): {
             row.name: row.value
             for row in told.configs
             if row.config_source == _DYNAMIC_TOPIC_CONFIG and row.value is not None and row.name not in _OF_BROKERS
         }
-        for told in answer.results
-        if told.error_code == Error.none
+        for told in await _described(nodes, names)
     }
+
+
+async def _described(nodes: AnyOf, names: Collection[str]) -> list[Message]:
+    """What is told of the configs of topics, without those that are not there. Raises Unanswered."""
+    if not names:
+        return []
+    m = messages.request("describe_configs", 4)
+    asked = tuple(m.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in names)
+    body = m.DescribeConfigsRequest(resources=asked, include_synonyms=False, include_documentation=False)
+    return [told for told in (await nodes.call("describe_configs", 4, body)).results if told.error_code == Error.none]

@@ -21,6 +21,14 @@ DEBUGGING: Final = -2
 Place = tuple[str, int]
 
 
+class Refused(EnvironmentFailure):
+    """The destination has answered no; `code` is why."""
+
+    def __init__(self, sentence: str, code: Message) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Led:
     """One partition as a cluster's metadata has it; `leader` is -1 when it has none."""
@@ -90,8 +98,8 @@ class Destination:
     def _broker(self, address: str) -> Connection:
         return self._direct.setdefault(address, Connection(address))
 
-    async def create(self, name: str, partitions: int, leader: int, configs: Mapping[str, str]) -> None:
-        """Makes a topic whose partitions are on `leader` alone."""
+    async def create(self, name: str, partitions: int, leader: int, configs: Mapping[str, str]) -> str:
+        """Makes a topic whose partitions are on `leader` alone; its id. Raises Unanswered, Refused."""
         m = messages.request("create_topics", 7)
         body = m.CreateTopicsRequest(
             topics=(
@@ -110,6 +118,7 @@ class Destination:
         )
         answer = await self._nodes.call("create_topics", 7, body, within=15)
         _check(answer.topics[0], f"topic {name} could not be made")
+        return str(answer.topics[0].topic_id)
 
     async def grow(self, name: str, have: int, added: Sequence[Sequence[int]]) -> None:
         """Adds partitions with these replicas to a topic that has so many."""
@@ -236,4 +245,4 @@ async def follower_bounds(
 def _check(answer: Message, what: str) -> None:
     if answer.error_code != Error.none:
         detail = getattr(answer, "error_message", None) or answer.error_code.name
-        raise EnvironmentFailure(f"{what}: {detail}")
+        raise Refused(f"{what}: {detail}", answer.error_code)

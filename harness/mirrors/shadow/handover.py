@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from harness.mirrors.shadow import isr
@@ -40,7 +40,7 @@ class Handover:
     async def run(self, live: Live) -> None:
         """Returns when a real broker leads every partition. Raises DeadlineExceeded."""
         await self._log.steps.reach("handing-over")
-        began = time.monotonic()
+        began, error, led = time.monotonic(), None, list(self._log.partitions.values())
         while True:
             try:
                 here = await self._destination.picture()
@@ -53,12 +53,11 @@ class Handover:
                 # What is not there is waited for until it is known to be gone (`Topics.look`).
                 there = [p for p in led if self._there(here, p.topic) is not None]
                 await self._try(there, live, patient=time.monotonic() < began + LATE_SECONDS)
-            except (Unanswered, EnvironmentFailure) as error:
-                log.warning("hand-over: %s", error)
-                led = list(self._log.partitions.values())
+            except (Unanswered, EnvironmentFailure) as failure:
+                log.warning("hand-over: %s", failure)
+                error = failure
             if time.monotonic() > began + WITHIN_SECONDS:
-                names = ", ".join(p.name for p in led[:5])
-                raise DeadlineExceeded(f"{names} could not be handed over in {WITHIN_SECONDS:g} s; see the brokers' logs")
+                raise DeadlineExceeded(_late(led, error))
             await asyncio.sleep(_LOOK)
 
     def _left(self, here: Picture) -> list[Partition]:
@@ -115,6 +114,12 @@ class Handover:
                 wanted[topic, number] = self._topics.replicas(number, topic)
         if wanted:
             await self._destination.reassign(wanted)
+
+
+def _late(led: Sequence[Partition], error: Exception | None) -> str:
+    if led:
+        return f"{', '.join(p.name for p in led[:5])} could not be handed over in {WITHIN_SECONDS:g} s; see the brokers' logs"
+    return f"all partitions are handed over, but what is left to do was not done in {WITHIN_SECONDS:g} s: {error}"
 
 
 def _handed(topic: Topic | None, partition: Partition) -> bool:

@@ -24,13 +24,15 @@ Phase = Literal["taking-over", "mirroring", "settling", "ending", "handing-over"
 class TopicNote:
     """Ids of one topic on both sides, and the configs it had at its home when it was last seen there (`configs`).
 
-    `given_up` is why nothing is mirrored into it any more, or empty.
+    `destination_id` is empty until it is made there: what has that name until then is not the mirror's. `given_up` is why nothing
+    is mirrored into it any more, or empty. `unknown` names those of its configs that the destination's release does not have.
     """
 
     source_id: str
     destination_id: str = ""
     configs: dict[str, str] = field(default_factory=dict)
     given_up: str = ""
+    unknown: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,7 +82,11 @@ class Notes:
                 for topic, partitions in self.partitions.items()
                 for number, note in sorted(partitions.items())
             ],
-            "topics": {name: {"source": one.source_id, "destination": one.destination_id} for name, one in self.topics.items()},
+            "topics": {
+                name: {"source": one.source_id, "destination": one.destination_id, "unknown_configs": one.unknown}
+                for name, one in self.topics.items()
+                if one.destination_id
+            },
             "undrained": {str(broker): producer_id for broker, producer_id in self.undrained.items()},
         }
 

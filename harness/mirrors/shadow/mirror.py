@@ -216,7 +216,7 @@ class ShadowMirror:
                 },
             )
             for name, topic in notes.topics.items()
-            if name != topic_name(self.link.source, CANARY)
+            if topic.destination_id and name != topic_name(self.link.source, CANARY)
         }
 
     def _tell_cuts(self) -> None:

@@ -26,6 +26,7 @@ Step = Literal[
     "alone",  # the shadow alone is in its ISRs, nothing is cut
     "cut",  # what is cut is written down, followers are told
     "truncated",  # all live replicas end there
+    "noted",  # a topic is written down, nothing is made
     "created",  # a topic is made, on the shadow alone
     "grown",  # added partitions are made: real brokers are in their ISR
     "narrowed",  # the shadow alone is in every ISR, reassignments are asked for

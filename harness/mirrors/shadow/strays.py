@@ -59,7 +59,7 @@ class Strays:
     def _was_made_again(self, name: str, topic: Topic) -> bool:
         """By somebody else, under the name of a topic that is mirrored no more."""
         note = self._log.journal.notes.topics.get(name)
-        return note is not None and bool(note.given_up and note.destination_id) and str(topic.id) != note.destination_id
+        return note is not None and bool(note.given_up) and str(topic.id) != note.destination_id
 
     def _homes(self, number: int, led: Led) -> Sequence[int]:
         """As many real brokers as the partition has replicas, as far as there are; those that have it already first."""

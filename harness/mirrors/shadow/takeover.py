@@ -33,7 +33,7 @@ from harness.mirrors.shadow.partition import Partition
 from harness.mirrors.shadow.replica import Leaders, claim, epochs_of
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID, TakenPartition, TakenTopic
 from harness.mirrors.shadow.source import Source
-from harness.mirrors.shadow.topics import Topics
+from harness.mirrors.shadow.topics import Topics, refuse_taken
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
 from harness.wire.connection import Unanswered
 
@@ -82,6 +82,7 @@ class Takeover:
 
     async def _plan(self) -> None:
         there, here = await self._source.picture(), await self._destination.picture()
+        refuse_taken(there, here, self._log.config, known=[*self._wanted, self._log.config.canary])
         wanted = {name: topic for name, topic in self._wanted.items() if name in here.topics}
         for name, topic in wanted.items():
             self._check(name, topic, there, here)

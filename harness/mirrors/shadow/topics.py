@@ -8,29 +8,42 @@ are in its ISR until the shadow takes them out: should the shadow be away from t
 empty partition is writable. It is told, and not mirrored.
 
 A topic that somebody deletes on the destination, or makes again there, is given up: what was mirrored of it is gone, and what is
-there is not the mirror's to write.
+there is not the mirror's to write. So is one whose name another has on the destination already (until that one is removed), and
+one that the destination refuses to make; the others go on. Before anything is mirrored such a name is refused (`refuse_taken`).
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Collection
 from typing import Final
 
 from harness.mirrors.shadow import isr
 from harness.mirrors.shadow.configs import WHILE_MIRRORED, TopicConfigs
-from harness.mirrors.shadow.destination import Destination, Led, Picture, Topic
+from harness.mirrors.shadow.destination import Destination, Led, Picture, Refused, Topic
 from harness.mirrors.shadow.journal import TopicNote
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.membership import Membership
 from harness.mirrors.shadow.partition import Partition
-from harness.mirrors.shadow.settings import FIRST_BROKER_ID
-from harness.model.errors import InputError
+from harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
+from harness.model.errors import EnvironmentFailure, InputError
 from harness.wire.connection import AnyOf, Unanswered
-from harness.wire.messages import Error, Message
+from harness.wire.messages import Error
 
 log = logging.getLogger(__name__)
 _MOST_REPLICAS: Final = 3
+_LASTING: Final = frozenset(
+    {
+        Error.invalid_config,
+        Error.invalid_topic_exception,
+        Error.invalid_partitions,
+        Error.policy_violation,
+        Error.topic_authorization_failed,
+        Error.cluster_authorization_failed,
+    }
+)
+"""Why a topic cannot be made, and will not be when that is tried again."""
 
 
 class Topics:
@@ -44,6 +57,8 @@ class Topics:
         """Topics that are not there any more, or that are others' there."""
         self._narrowing: set[Partition] = set()
         """Partitions whose real brokers were taken out of the ISR, and that are not reassigned to them yet."""
+        self._waiting: dict[str, str] = {}
+        """By topic what could not be done for it when that was tried last."""
 
     def replicas(self, number: int, topic: str = "") -> list[int]:
         """The real brokers that a partition is meant for: those that had it when it was taken over, else spread over all."""
@@ -55,30 +70,60 @@ class Topics:
         return [real[(number + i) % len(real)] for i in range(count)]
 
     async def follow(self, source: Picture, source_nodes: AnyOf) -> None:
-        """Makes and grows topics as the source has them now. Raises InputError for a topic that is not ours to write."""
+        """Makes and grows topics as the source has them now.
+
+        Raises Unanswered, and InputError for a topic that is not ours to write while nothing is mirrored yet.
+        """
         here = await self._destination.picture()
         notes = self._log.journal.notes.topics
-        mirrored = {name: topic for name, topic in source.topics.items() if self._log.config.mirrors(name)}
-        if taken := sorted((mirrored.keys() & here.topics.keys()) - notes.keys()):  # before anything is made: it stays as it was
-            raise InputError(
-                f"topic {taken[0]} exists on the destination of {self._log.config.link} already; "
-                "remove it there, or mirror elsewhere"
-            )
-        for name, topic in mirrored.items():
-            note = notes.get(name)
-            if note is not None and note.source_id != str(topic.id):
-                self._seal(name, f"topic {name} was deleted and made again at the source")
-            elif note is not None and _is_elsewhere(note, here.topics.get(name)):
-                continue  # `look` finds out what became of it
-            elif note is None or name not in here.topics:
-                await self._make(name, topic.id, len(topic.partitions), source_nodes)
-            else:
-                self._go_on(name, note)
-                if len(topic.partitions) > (have := len(here.topics[name].partitions)):
-                    await self._grow(name, have, len(topic.partitions))
+        if not notes:
+            refuse_taken(source, here, self._log.config)
+        for name, topic in source.topics.items():
+            if not self._log.config.mirrors(name):
+                continue
+            try:
+                await self._follow(name, topic, here.topics.get(name), source_nodes)
+            except EnvironmentFailure as error:  # that one's alone; it is tried again
+                if self._waiting.get(name) != str(error):
+                    log.warning("%s", error)
+                self._waiting[name] = str(error)
         for name in notes.keys() - source.topics.keys():
-            self._seal(name, _deleted(name))
+            if self._is_ours(name, here.topics.get(name)):
+                self._seal(name, _deleted(name))
+            else:
+                del notes[name]  # it was never made
         await self._configs.follow(source_nodes)
+
+    async def _follow(self, name: str, topic: Topic, there: Topic | None, source_nodes: AnyOf) -> None:
+        note = self._log.journal.notes.topics.get(name)
+        if note is None or not self._is_ours(name, there):
+            await self._begin(name, topic, there, source_nodes)
+        elif note.source_id != str(topic.id):
+            self._seal(name, f"topic {name} was deleted and made again at the source")
+        elif there is not None and not _is_elsewhere(note, there):  # else `look` finds out what became of it
+            self._go_on(name, note)
+            if len(topic.partitions) > (have := len(there.partitions)):
+                await self._grow(name, have, len(topic.partitions))
+
+    async def _begin(self, name: str, topic: Topic, there: Topic | None, source_nodes: AnyOf) -> None:
+        """Makes a topic that was never made, unless another has its name, or this one was refused already."""
+        notes = self._log.journal.notes.topics
+        taken = f"{_taken(name, self._log.config.link)}; remove it there, and it is copied"
+        note = notes.get(name)
+        if note is None or note.source_id != str(topic.id):
+            note = notes[name] = TopicNote(source_id=str(topic.id))
+        if there is not None:
+            if not note.given_up:
+                log.error("%s", taken)
+            self._give_up(name, taken)
+        elif note.given_up in ("", taken):
+            await self._make(name, topic, note, source_nodes)
+
+    def _is_ours(self, name: str, there: Topic | None) -> bool:
+        """Whether a topic was made by this mirror. One that it was killed over while it made it is on the shadow alone."""
+        note = self._log.journal.notes.topics.get(name)
+        alone = there is not None and all(led.replicas == (self._me,) for led in there.partitions.values())
+        return note is not None and (bool(note.destination_id) or alone)
 
     async def _grow(self, name: str, have: int, wanted: int) -> None:
         log.info("%s grows from %d to %d partitions", name, have, wanted)
@@ -87,13 +132,30 @@ class Topics:
             await self._destination.grow(name, have, added)
         await self.look()
 
-    async def _make(self, name: str, source_id: Message, partitions: int, source_nodes: AnyOf) -> None:
-        configs = (await self._configs.at_home(source_nodes, [name])).get(name, {})
-        self._log.journal.notes.topics[name] = TopicNote(source_id=str(source_id), configs=configs)
+    async def _make(self, name: str, topic: Topic, note: TopicNote, source_nodes: AnyOf) -> None:
+        configs = note.configs = (await self._configs.at_home(source_nodes, [name])).get(name, {})
+        note.given_up = ""
         self._log.journal.save()
-        async with self._membership.placeable():
-            await self._destination.create(name, partitions, self._me, {**configs, **WHILE_MIRRORED})
-        log.info("%s made with %d partitions", name, partitions)
+        await self._log.steps.reach("noted")
+        count = len(topic.partitions)
+        try:
+            async with self._membership.placeable():
+                made = await self._configs.without_unknown(
+                    name,
+                    {**configs, **WHILE_MIRRORED},
+                    lambda known: self._destination.create(name, count, self._me, known),
+                )
+        except Refused as refusal:
+            if refusal.code not in _LASTING:
+                raise
+            log.error("%s", refusal)
+            self._give_up(name, f"{refusal}; mend that, and start another mirror to have it copied")
+            return
+        note.destination_id = made
+        for number in range(count):  # a failover waits for them, should it come before `look` does
+            self._log.journal.partition(name, number)
+        self._log.journal.save()
+        log.info("%s made with %d partitions", name, count)
         await self._log.steps.reach("created")
 
     def _seal(self, name: str, reason: str) -> None:
@@ -101,7 +163,7 @@ class Topics:
             if partition.topic == name and not partition.sealed:
                 log.error("%s: what was mirrored stays, nothing is added", reason)
                 partition.sealed = reason
-                self._give_up(name, reason)
+        self._give_up(name, reason)
 
     def _go_on(self, name: str, note: TopicNote) -> None:
         """A topic that is there again with its id was never deleted: a broker that had stood still told of the past."""
@@ -129,9 +191,11 @@ class Topics:
             topic = here.topics.get(name)
             if _is_elsewhere(note, topic):
                 unsure.append(name)
-            elif topic is not None:
+            elif topic is not None and self._is_ours(name, topic):
                 self._log.names[topic.id] = name
-                note.destination_id = str(topic.id)
+                if not note.destination_id:  # before it is reassigned: it is known by being on the shadow alone
+                    note.destination_id = str(topic.id)
+                    self._log.journal.save()
                 for number, led in sorted(topic.partitions.items()):
                     if self._is_lost(name, number, led):
                         continue
@@ -225,8 +289,20 @@ class Topics:
 
     async def restore_configs(self) -> None:
         """Gives mirrored topics the configs that they have at home."""
-        names = [name for name in self._log.journal.notes.topics if name not in self.gone]
+        made = (name for name, note in self._log.journal.notes.topics.items() if note.destination_id)
+        names = [name for name in made if name not in self.gone]
         await self._configs.restore({name: len(self.replicas(0, name)) for name in names})
+
+
+def refuse_taken(source: Picture, here: Picture, config: Config, *, known: Collection[str] = ()) -> None:
+    """Raises InputError for a topic that is to be mirrored and whose name another has on the destination; not for the `known`."""
+    wanted = {name for name in source.topics if config.mirrors(name)}
+    if taken := sorted((wanted & here.topics.keys()) - set(known)):
+        raise InputError(f"{_taken(taken[0], config.link)}; remove it there, or mirror elsewhere")
+
+
+def _taken(name: str, link: str) -> str:
+    return f"topic {name} exists on the destination of {link} already"
 
 
 def _deleted(name: str) -> str:
