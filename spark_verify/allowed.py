@@ -83,6 +83,14 @@ def _left_behind(anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> st
     return f"partitions and group offsets are mirrored apart: {anomaly.evidence.get('records')} outputs had not arrived"
 
 
+def _cut_beneath(anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
+    """A reader may skip what lies between the cut and where it stood, and nothing behind that."""
+    cut, stood, last = (anomaly.evidence.get(name) for name in ("cut", "stood_at", "last_skipped"))
+    if not (isinstance(cut, int) and isinstance(stood, int) and isinstance(last, int) and cut <= last < stood):
+        return None
+    return f"a reader that is not told of a truncation stays where it stands: the log was cut at {cut}, it stood at {stood}"
+
+
 def _interval(anomaly: Anomaly, name: str) -> tuple[int, int] | None:
     value = anomaly.evidence.get(name)
     if isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(v, int) for v in value):
@@ -174,6 +182,16 @@ ALLOWANCES: Final = (
         bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
         citation="KIP-1279, group offset sync: at an interval, in no transaction with the mirrored records",
         permits=_left_behind,
+    ),
+    Allowance(
+        mirror="shadow",
+        options={},
+        kind="skipped-by-cut",
+        window="a log that is cut under a reader: when its cluster follows the one that took over, or a promotion truncates",
+        bound="from the cut up to where the reader stood; nobody else ever had what it got of the tail",
+        citation="KIP-1279, failback: what the other side never mirrored is truncated; KIP-320: a client learns of that only by "
+        "asking for the end of its epoch (OffsetForLeaderEpoch), which this mirror does not offer to clients",
+        permits=_cut_beneath,
     ),
 )
 

@@ -5,6 +5,10 @@ its isolation level can see, and the next is not behind the first. What it can s
 markers and, when it reads committed, aborted records are no skips. Assignments, revocations, resets, a new consumer, and a log
 that is cut begin anew; a poll during which a rebalance came says nothing, neither of itself nor of its neighbours.
 
+Who stood beyond a cut and is not told of it (KIP-320) goes on where it stood, in a log that has other records from the cut on:
+what of those lies before the next that it gets, it has skipped. What came of a poll while the log was being cut may be of either
+log, so what it got by payload is taken out.
+
 A reader of a group that gets less than another member is not judged by read-committed-visibility, nor is anybody who reads
 uncommitted; here everyone is by himself.
 """
@@ -19,11 +23,13 @@ from operator import attrgetter
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import every, examined, kept_since, log_of, of_readers, reads_in
-from spark_verify.checks.logs import Log
+from spark_verify.checks.lives import cuts, every, examined, kept_since, log_of, of_readers, reads_in
+from spark_verify.checks.logs import Log, among
+from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView, Read
 
 ANEW = frozenset({"assign", "revoke"})
+CUT = "skipped-by-cut"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +55,14 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if log is None:
             findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
         broken = [found for chain in chains for found in _judge(life.cluster, log, chain)]
+        broken += [] if log is None else _across(view, life, log)
         findings += of_readers(life, None if log is None else log.replica, broken)
     return findings
 
 
 def _chains(view: PartitionView, reads: Sequence[Read]) -> Iterator[Chain]:
     """Polls of one consumer without anything in between that may have moved it; its rows are in the order of their return."""
-    for _, rows in groupby(sorted(reads, key=attrgetter("reader", "process", "returned")), attrgetter("reader", "process")):
+    for rows in _consumers(reads):
         polls: list[Read] = []
         moved, anew = -1, False
         for row in rows:
@@ -71,6 +78,12 @@ def _chains(view: PartitionView, reads: Sequence[Read]) -> Iterator[Chain]:
                 if row.time > moved and kept.any():
                     polls.append(replace(row, uids=row.uids[kept], offsets=row.offsets[kept]))
         yield from _chain(polls)
+
+
+def _consumers(reads: Sequence[Read]) -> Iterator[list[Read]]:
+    """The rows of each consumer, in the order of their return."""
+    ordered = sorted(reads, key=attrgetter("reader", "process", "returned"))
+    return (list(rows) for _, rows in groupby(ordered, attrgetter("reader", "process")))
 
 
 def _chain(polls: Sequence[Read]) -> Iterator[Chain]:
@@ -106,6 +119,57 @@ def _seen(log: Log | None, isolation: str) -> Ints:
     return np.sort(offsets[log.visible] if isolation == "read_committed" else offsets)
 
 
+def _across(view: PartitionView, life: Life, log: Log) -> Iterator[Found]:
+    """What consumers skipped because the log was cut under them, at the beginning of this life or in it."""
+    # Up to the nanosecond before: a poll that begins with the life is of it.
+    known = [(life.began - 1, life.earlier[-1])] if life.earlier else []
+    known += cuts(view, life)
+    mine = [read for read in view.reads if read.cluster == life.cluster] if known else []
+    for rows in _consumers(mine):
+        for before, after in _neighbours(rows):
+            poll = rows[after]
+            since = [(offset, time) for time, offset in known if rows[before].time <= time < poll.time]
+            if since and poll.returned <= life.ended:
+                cut, time = min(since)
+                stood = max(row.position for row in rows[before:after] if row.time <= time)
+                yield from _skipped(view, log, rows[: after + 1], cut, stood)
+
+
+def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:
+    """Places of polls that returned something, one after the other, of one consumer that nothing moved in between."""
+    before, moved = -1, -1
+    for place, row in enumerate(rows):
+        if row.kind in ANEW:
+            before, moved = -1, row.returned
+        elif row.kind == "poll" and len(row.uids):
+            if row.time > moved and before >= 0:
+                yield before, place
+            before = place if row.time > moved else -1
+
+
+def _skipped(view: PartitionView, log: Log, rows: Sequence[Read], cut: int, stood: int) -> Iterator[Found]:
+    """What of [cut, first record of the last row) is there, and the consumer of these rows never got."""
+    poll, records = rows[-1], log.replica.records
+    there = log.visible if poll.isolation == "read_committed" else np.ones(len(records), np.bool_)
+    first = int(poll.offsets[0])
+    got = np.concatenate([row.uids for row in rows])
+    missed = (records.offset >= cut) & (records.offset < first) & (records.uid >= 0) & there & ~among(records.uid, got)
+    if not missed.any() or first >= kept_since(view, poll):
+        return
+    offsets = records.offset[missed]
+    evidence = {
+        "records": len(offsets),
+        "reader": poll.reader,
+        "isolation": poll.isolation,
+        "returned": poll.returned,
+        "cut": cut,
+        "stood_at": stood,
+        "then": {"offset": int(poll.offsets[0]), "uid": int(poll.uids[0])},
+        "last_skipped": int(offsets.max()),
+    }
+    yield Found(kind=CUT, cluster=log.replica.cluster, offset=int(offsets.min()), evidence=evidence)
+
+
 def _found(cluster: str, chain: Chain, at: int, kind: str, offset: int, records: int) -> Found:
     poll = chain.polls[int(chain.poll[at + 1])]
     evidence = {
@@ -122,7 +186,8 @@ def _found(cluster: str, chain: Chain, at: int, kind: str, offset: int, records:
 CHECK = Check(
     name="poll-continuity",
     guarantee="A consumer that nothing moved gets what it can see of a partition without a gap and without going back.",
-    source="Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip, int-nonmonotonic-poll; KIP-98 (isolation.level)",
+    source="Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip, int-nonmonotonic-poll; KIP-98 (isolation.level); "
+    "KIP-320 (truncation)",
     inputs=frozenset({"batches", "records", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
@@ -146,6 +211,11 @@ CHECK = Check(
             meaning="A poll returned a record at or before the one before it.",
             smallest="A has 1 2, one poll returned 2 1: at the offset of 1.",
             despite_torn=True,
+        ),
+        AnomalyKind(
+            name=CUT,
+            meaning="A consumer stood beyond where the log was cut and went on there, without what took the place of the tail.",
+            smallest="A lost 3 of 1 2 3 and got 4 5 from B, a consumer had got 3, then 5: at the offset of 4.",
         ),
     ),
     complete=frozenset({"reads", "promotions"}),

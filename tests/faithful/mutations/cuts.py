@@ -16,7 +16,8 @@ READER = "A-uncommitted"
 def stayed_beyond_the_cut(made: Made, rng: Random) -> None:
     """A reader of everything had got A's tail before that was cut off, and went on where it stood, in what came from B."""
     cut, since = promotion(made), next(e.time for e in made.events if e.kind == "fault-start" and e.data["id"] == "reverse")
-    tail = [e for e in data(made, "A", native=True, moment="1-reverse") if e.offset >= cut]
+    all_of_it = data(made, "A", native=True, moment="1-reverse")
+    tail = [e for e in all_of_it if e.offset >= cut]
     if not tail:
         raise NoPlace("A had nothing that B did not have")
     stood = tail[-1].end
@@ -28,9 +29,9 @@ def stayed_beyond_the_cut(made: Made, rng: Random) -> None:
         change_poll(made, poll, [pair for pair in got(poll) if pair[1] >= stood])
     _not_moved(made, since)
     before = [poll for poll in polls(made, READER) if poll.time < since][-1]
-    known = {offset for poll in polls(made, READER) if poll.time < since for _, offset in got(poll)}
-    fresh = [(uid, e.offset_of(uid)) for e in tail for uid in e.uids]
-    runs = tuple((uid, offset, 1) for uid, offset in fresh if offset not in known)
+    last = max(offset for poll in polls(made, READER) if poll.time < since for _, offset in got(poll))
+    fresh = [(uid, e.offset_of(uid)) for e in all_of_it for uid in e.uids]
+    runs = tuple((uid, offset, 1) for uid, offset in fresh if offset > last)
     row = Fetched(topic=made.places("A", 0)[0].topic, partition=0, runs=runs, position=stood)
     made.polls.append(replace(before, time=since - 2, returned=since - 1, fetched=(row,)))
 

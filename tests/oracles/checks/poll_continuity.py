@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracles.checks.inconsistent_offset import cut_since
 from tests.oracles.plain import Place, Plain, PlainLog
-from tests.oracles.story import Story
+from tests.oracles.story import PlainLife, Story
 
 EACH = frozenset({"poll-skip", "poll-regression", "internal-skip", "internal-regression"})
 
@@ -21,7 +21,42 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             for who in {(r.reader, r.process) for r in reads}:
                 mine = sorted((r for r in reads if (r.reader, r.process) == who), key=lambda r: r.returned)
                 found += [plain.place(kind, life.cluster, offset) for kind, offset in _follow(plain, log, mine)]
+            if log is not None:
+                found += [plain.place("skipped-by-cut", life.cluster, offset) for offset in _across(plain, life, log)]
     return found
+
+
+def _across(plain: Plain, life: PlainLife, log: PlainLog) -> Iterator[int]:
+    """Per consumer that nothing moved, and two of its polls between which the log was cut: what took the tail's place unseen."""
+    everything = [r for r in plain.reads if r.cluster == life.cluster]
+    for who in {(r.reader, r.process) for r in everything}:
+        mine = sorted((r for r in everything if (r.reader, r.process) == who), key=lambda r: r.returned)
+        last, moved, had = None, -1, set()
+        for read in mine:
+            if read.kind in ("assign", "revoke"):
+                last, moved = None, read.returned
+            if read.kind != "poll" or not read.offsets:
+                continue
+            had |= set(read.uids)
+            if read.time > moved and last is not None and read.returned <= life.ended:
+                yield from _missed(plain, life, log, last, read, had)
+            last = read if read.time > moved else None
+
+
+def _missed(plain: Plain, life: PlainLife, log: PlainLog, last: Any, read: Any, had: set[int]) -> Iterator[int]:
+    told = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
+    told += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]
+    inside = [(t, at) for cluster, t, at in told if cluster == life.cluster and life.began <= t <= life.ended]
+    places = [at for time, at in inside if last.time <= time < read.time]
+    if life.earlier and last.time < life.began <= read.time:
+        places.append(life.earlier[-1])
+    gone = [
+        record.offset
+        for record in log.records
+        if places and min(places) <= record.offset < read.offsets[0] < cut_since(plain, read)
+        if record.uid >= 0 and record.uid not in had and (record.visible or read.isolation != "read_committed")
+    ]
+    yield from sorted(gone)[:1]
 
 
 def _follow(plain: Plain, log: PlainLog | None, reads: Sequence[Any]) -> Iterator[tuple[str, int]]:

@@ -81,6 +81,16 @@ def test_a_groups_replay_up_to_its_bound():
     assert why_allowed(replay(101, 100), AT_LEAST_ONCE, LINK, []) is None
 
 
+@pytest.mark.parametrize(("stood", "last", "allowed"), [(1383, 1382, True), (1383, 1383, False), (900, 950, False)])
+def test_what_a_cut_takes_from_a_reader_that_stood_beyond_it(stood, last, allowed):
+    evidence = {"records": 5, "cut": 900, "stood_at": stood, "last_skipped": last}
+    found = Anomaly(
+        check="poll-continuity", kind="skipped-by-cut", cluster="A", topic="A.t", partition=0, offset=900, evidence=evidence
+    )
+    assert (why_allowed(found, MirrorSpec(kind="shadow"), "B->A", []) is not None) == allowed
+    assert why_allowed(found, AT_LEAST_ONCE, "B->A", []) is None
+
+
 def test_the_table_names_kinds_that_exist_and_says_where_it_is_written():
     kinds = {kind.name for check in REGISTRY.values() for kind in check.anomalies}
     for line in ALLOWANCES:

@@ -18,6 +18,11 @@ def later(*pairs, at=200, **rest):
     return poll(*pairs, at=at * SECOND, **rest)
 
 
+BEYOND = poll((3, 5), at=650 * SECOND)
+"""A has been cut at offset 2, and followed B."""
+STOOD = [poll((2, 3), at=400 * SECOND), BEYOND]
+
+
 ACCEPTED = {
     "poll after poll": (view([A], reads=[poll((0, 1)), later((1, 2), (2, 3))]), {"A/native": 2}),
     "over markers and what was aborted": (view([GAPS], reads=[poll((0, 1)), later((4, 3))]), {"A/native": 2}),
@@ -45,6 +50,14 @@ ACCEPTED = {
         trip(reads=[poll((2, 3), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]),
         {"A/native": 1, "A/mirrored": 1},
     ),
+    "beyond a cut, and told of it": (
+        trip(reads=[poll((2, 3), at=400 * SECOND), poll(at=620 * SECOND, kind="assign", position=2), BEYOND]),
+        {"A/native": 1, "A/mirrored": 1},
+    ),
+    "what was got while the log was being cut": (
+        trip(reads=[poll((2, 3), at=400 * SECOND), replace(poll((2, 4)), time=600 * SECOND, returned=602 * SECOND), BEYOND]),
+        {"A/native": 1, "A/mirrored": 1},
+    ),
     "what retention deleted since": (view([Log("A", start=2).data(3)], reads=[poll((0, 1)), later((2, 3))]), {"A/native": 2}),
 }
 REJECTS = {
@@ -52,6 +65,7 @@ REJECTS = {
     "poll-regression": Rejected(view=view([A], reads=[poll((1, 2)), later((0, 1))]), cluster="A", offset=0),
     "internal-skip": Rejected(view=view([A], reads=[poll((0, 1), (2, 3))]), cluster="A", offset=1),
     "internal-regression": Rejected(view=view([A], reads=[poll((1, 2), (0, 1))]), cluster="A", offset=0),
+    "skipped-by-cut": Rejected(view=trip(reads=STOOD), cluster="A", offset=2),
 }
 
 
@@ -110,6 +124,27 @@ def test_what_a_mirror_says_it_cut_at_the_promotion_was_another_era(truncated, f
         [A, Log("B").data(1, 8)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got[: 3 - len(found)]
     )
     assert places(NAME, seen) == found
+
+
+def test_what_was_skipped_says_where_the_log_was_cut_and_where_the_reader_stood():
+    (found,) = findings(NAME, trip(reads=STOOD))
+    told = {name: found.evidence[name] for name in ("records", "cut", "stood_at", "then", "last_skipped")}
+    assert told == {"records": 1, "cut": 2, "stood_at": 3, "then": {"offset": 3, "uid": 5}, "last_skipped": 2}
+
+
+def test_a_mirror_that_cuts_when_it_ends_may_leave_readers_beyond_it():
+    stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=[(3, 1)], appended=())
+    got = [poll((0, 1), (1, 2), cluster="B"), poll((2, 9), cluster="B", at=600 * SECOND)]
+    seen = view([A, Log("B").data(1, 8, 9)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got)
+    assert places(NAME, seen) == [("skipped-by-cut", "B", 1)]
+
+
+def test_behind_a_cut_a_reader_of_committed_records_skips_no_aborted_ones():
+    after = Log("A").data(1).data(2).txn(4, pid=7, end="abort").data(5)
+    got = [poll((2, 3), at=400 * SECOND), poll((4, 5), at=650 * SECOND)]
+    for isolation, skips in (("read_committed", []), ("read_uncommitted", [("skipped-by-cut", "A", 2)])):
+        seen = trip(logs=[after], reads=[replace(each, isolation=isolation) for each in got])
+        assert places(NAME, seen) == skips
 
 
 def test_without_a_log_only_going_back_can_be_told():
