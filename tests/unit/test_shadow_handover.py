@@ -1,0 +1,65 @@
+"""What a hand-over says when it does not end in time: partitions that are not led, or what is left when all are."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from harness.mirrors.shadow import handover
+from harness.mirrors.shadow.destination import Led, Picture, Topic
+from harness.mirrors.shadow.handover import Handover
+from harness.mirrors.shadow.journal import Journal, TopicNote
+from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.settings import Config, Options
+from harness.model.errors import DeadlineExceeded, EnvironmentFailure
+
+
+def handing(folder, monkeypatch, *, leader: int) -> Handover:
+    """A destination whose only partition has this leader, and that refuses configs."""
+    monkeypatch.setattr(handover, "WITHIN_SECONDS", 0.2)
+    config = Config(
+        link="A->B",
+        source=(),
+        source_cluster_id="a",
+        homes=("A",),
+        cluster_id="b",
+        real={"INTERNAL": {1: "127.0.0.1:1"}},
+        controllers=(),
+        broker_id=1000,
+        followers="INTERNAL",
+        listeners={},
+        control_port=1,
+        options=Options(),
+    )
+    mirrored = MirroredLog(config, Journal(folder))
+    mirrored.journal.notes.topics["A.t"] = TopicNote(source_id="s", destination_id="d")
+    mirrored.add("A.t", 0)
+    led = Led(leader=leader, epoch=1, replicas=(leader,), in_sync=(leader,))
+
+    async def picture() -> Picture:
+        return Picture(brokers={}, topics={"A.t": Topic(id="d", partitions={0: led})})
+
+    async def refuse() -> None:
+        raise EnvironmentFailure("topic A.t could not be configured: not today")
+
+    topics = SimpleNamespace(replicas=lambda _number, _topic: [leader], gone=set(), restore_configs=refuse)
+    return Handover(mirrored, SimpleNamespace(picture=picture), topics, SimpleNamespace())
+
+
+@pytest.mark.parametrize(
+    ("leader", "sentence"),
+    [
+        (
+            1,
+            "all partitions are handed over, but what is left to do was not done in 0.2 s: topic A.t could not be configured",
+        ),
+        (1000, "A.t-0 could not be handed over in 0.2 s; see the brokers' logs"),
+    ],
+)
+def test_a_partition_is_named_only_while_it_is_not_handed_over(tmp_path, monkeypatch, leader, sentence):
+    made = handing(tmp_path, monkeypatch, leader=leader)
+    with pytest.raises(DeadlineExceeded) as told:
+        asyncio.run(made.run(lambda _: frozenset()))
+    assert sentence in str(told.value)
