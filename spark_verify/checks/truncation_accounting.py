@@ -130,7 +130,8 @@ def _ended(replica: Replica, stop: Stop, promotion: Promotion, life: int) -> Ite
     about = {"link": stop.link, "mirrored": stop.mirrored, "promoted": stop.promoted}
     if promotion.offset != min(stop.promoted, stop.mirrored):
         yield Found(kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about)
-    for offset, what in stop.appended:
+    # What retention has deleted since was there.
+    for offset, what in ((at, what) for at, what in stop.appended if at >= replica.log_start):
         rows = np.flatnonzero(batches.base_offset == offset)
         if len(rows) != 1 or not _is(batches, int(rows[0]), what):
             evidence = about | {"said": what, "holds": [_named(batches, int(row)) for row in rows]}

@@ -63,7 +63,7 @@ def _ended(log: PlainLog, stop: Any, promotion: Any) -> Iterator[tuple[str, int]
         yield "promotion-mismatch", promotion.offset
     for offset, what in stop.appended:
         held = [_called(b) for b in log.batches if b.base_offset == offset]
-        if held != [what if what.startswith("ABORT") else "another control record"]:
+        if offset >= log.log_start and held != [what if what.startswith("ABORT") else "another control record"]:
             yield "marker-not-appended", offset
     said = [offset for offset, _ in stop.appended]
     between = [b for b in log.batches if b.last_offset >= stop.mirrored and b.base_offset < stop.promoted]

@@ -168,3 +168,10 @@ def test_without_a_capture_from_before_the_cut_it_cannot_be_told():
     (reason,) = unjudged(NAME, trip(earlier=[]))
     assert "no log of it from before and after that was captured" in reason
     assert places(NAME, trip(logs=[on_a(), on_b()])) == []
+
+
+def test_what_was_appended_and_deleted_since_was_there():
+    a, b = Log("A").txn(1, pid=7, end=None), Log("B", start=2).data(9, pid=8)
+    told = {"mirror_kind": "shadow", "promotions": [promoted(1)], "stops": [stop(1, 2, SAID)]}
+    assert places(NAME, view([a, b], **told)) == []
+    assert places(NAME, view([a, Log("B").data(1).skip(1).data(9, pid=8)], **told)) == [("marker-not-appended", "B", 1)]
