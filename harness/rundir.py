@@ -35,6 +35,12 @@ from harness.model.scenario import Scenario
 FORMAT: Final = 1
 Status = Literal["running", "finished", "interrupted", "failed"]
 Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, Event)
+_FOLDERS: Final[Mapping[type, str]] = {
+    Operation: "operations",
+    Poll: "polls",
+    Watermark: "watermarks",
+    GroupOffset: "groups",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +242,11 @@ class RunReader:
     def groups(self) -> tuple[list[GroupOffset], list[Damage]]:
         return self._rows(GroupOffset, self._folder("groups"))
 
+    def each(self, kind: type[Row], damage: list[Damage]) -> Iterator[Row]:
+        """The rows of one kind, one at a time, for those who need not hold them; what is wrong with them joins `damage`."""
+        paths = [self.root / "events.jsonl"] if kind is Event else self._folder(_FOLDERS[kind])
+        return self._each(kind, paths, damage)
+
     def moments(self) -> list[str]:
         """Names of the captures, oldest first by name."""
         return sorted(path.name for path in (self.root / "captures").glob("*") if path.is_dir())
@@ -264,28 +275,26 @@ class RunReader:
         return Damage(path=str(path.relative_to(self.root)), reason=reason)
 
     def _rows(self, kind: type[Row], paths: Sequence[Path]) -> tuple[list[Row], list[Damage]]:
-        if not paths and not self.run.recorded:
-            return [], []
-        if not paths:
-            return [], [Damage(path=kind.__name__.lower(), reason="missing: no file of this kind was written")]
-        rows: list[Row] = []
         damage: list[Damage] = []
+        return list(self._each(kind, paths, damage)), damage
+
+    def _each(self, kind: type[Row], paths: Sequence[Path], damage: list[Damage]) -> Iterator[Row]:
+        if not paths and self.run.recorded:
+            damage.append(Damage(path=kind.__name__.lower(), reason="missing: no file of this kind was written"))
         for path in paths:
-            rows.extend(self._whole_lines(kind, path, damage))
-        return rows, damage
+            yield from self._whole_lines(kind, path, damage)
 
     def _whole_lines(self, kind: type[Row], path: Path, damage: list[Damage]) -> Iterator[Row]:
+        decoder = msgspec.json.Decoder(kind)
         try:
-            content = path.read_bytes()
+            with path.open("rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    if not line.endswith(b"\n"):
+                        damage.append(self._damage(path, f"line {number} is torn"))
+                        return
+                    try:
+                        yield decoder.decode(line)
+                    except msgspec.DecodeError as error:
+                        damage.append(self._damage(path, f"line {number}: {error}"))
         except OSError as error:
             damage.append(self._damage(path, f"missing: {error.strerror}"))
-            return
-        decoder = msgspec.json.Decoder(kind)
-        lines = content.split(b"\n")
-        if lines[-1]:
-            damage.append(self._damage(path, f"line {len(lines)} is torn"))
-        for number, line in enumerate(lines[:-1], start=1):
-            try:
-                yield decoder.decode(line)
-            except msgspec.DecodeError as error:
-                damage.append(self._damage(path, f"line {number}: {error}"))

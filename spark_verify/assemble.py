@@ -5,8 +5,11 @@ The same function serves Spark's workers and `views`, which reads a run director
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,25 +25,38 @@ from spark_verify.disputes import Pair, with_parts
 from spark_verify.eras import KEEP_OFFSETS, history
 from spark_verify.plan import RunPlan, plan
 from spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
+from spark_verify.sends import ARRAYS, NUMBERS, WORDS, Gathering
 from spark_verify.view import Batches, PartitionView, Read, Records, Replica, Send, Watermarks
 
 _WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
+_WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))
 _FLAGS: Final = ("crc_ok", "transactional")
+_GOT: Final = {"uids": "<i8", "offsets": "<i8"}
+_Place = tuple[str, str, int]
+"""Moment, cluster and broker of one captured replica."""
+_Stretch = tuple[int, NDArray[np.int64], NDArray[np.int64]]
+"""Place of the first batch in the log, headers and records, a line each."""
 
 
-def view(run: RunPlan, topic: str, partition: int, batches: pa.Table, history: pa.Table) -> PartitionView:
-    """One partition as the kernels see it. The tables hold its rows only, of the schemas of `spark_verify.rows`."""
+def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch]) -> PartitionView:
+    """One partition as the kernels see it. The rows are its own only, of the schemas of `spark_verify.rows`, in any order.
+
+    Every batch of them is taken apart before the next is asked for, and not held.
+    """
     captured = [c for c in run.replicas if (c.bounds.topic, c.bounds.partition) == (topic, partition)]
-    replicas = _replicas(batches)
+    gathered = Gathered()
+    for batch in rows:
+        gathered.add(batch)
+    replicas = gathered.replicas()
     story = run.story(topic, partition)
     return replace(
         story,
         replicas=with_parts([r for last, r in replicas if last], captured, _same_bytes(story)),
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
-        sends=_sends(_of(history, "send")),
-        reads=_reads(_of(history, "read")),
-        watermarks=_watermarks(_of(history, "watermark")),
-        groups=_groups(_of(history, "group"), topic, partition),
+        sends=gathered.sends(),
+        reads=gathered.reads(),
+        watermarks=_watermarks(gathered.told["watermark"]),
+        groups=_groups(gathered.told["group"], topic, partition),
     )
 
 
@@ -61,12 +77,13 @@ def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]
     }
     for topic, partition in sorted(keys):
         if run.judges(topic):
-            yield view(run, topic, partition, _at(batches, topic, partition), _at(history, topic, partition))
+            own = (batch for table in (batches, history) for batch in _at(table, topic, partition).to_batches())
+            yield view(run, topic, partition, own)
 
 
-def damage_in(history: pa.Table) -> list[Damage]:
+def damage_in(rows: Iterable[pa.RecordBatch]) -> list[Damage]:
     """What the rows say of parts of a history that could not be read."""
-    return [Damage(**row) for row in _of(history, "damage").to_pylist()]
+    return [Damage(**row) for batch in rows for row in _of(batch, "damage").to_pylist()]
 
 
 def damage_of(seen: PartitionView) -> list[Damage]:
@@ -87,43 +104,118 @@ def _at(table: pa.Table, topic: str, partition: int) -> pa.Table:
     return table.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
 
 
-def _of(history: pa.Table, kind: str) -> pa.Table:
-    """The rows of one kind as a table of its fields."""
-    column = history[kind].combine_chunks().drop_null()
-    return pa.Table.from_arrays(column.flatten(), names=[field.name for field in column.type])
+def _of(batch: pa.RecordBatch, kind: str) -> pa.StructArray:
+    """The rows of one kind of history in a batch; none where it has no such column."""
+    if kind not in batch.schema.names:
+        return pa.array([], HISTORY.field(kind).type)
+    return batch[kind].drop_null()
 
 
-def _replicas(table: pa.Table) -> Sequence[tuple[bool, Replica]]:
-    """Every replica, and whether it is of its cluster's last capture."""
-    order = [(name, "ascending") for name in ("cluster", "broker", "moment", "ordinal")]
-    table = table.sort_by(order).combine_chunks()
-    heads = np.flatnonzero(_numbers(table["ordinal"]) < 0).tolist()
-    # None at all where only clients know of the partition: the run ended before its logs were captured.
-    ends = [*heads[1:], len(table)][: len(heads)]
-    return tuple(_replica(table.slice(head, end - head)) for head, end in zip(heads, ends, strict=True))
+class Gathered:
+    """What the rows of one partition tell, of which nothing is held that is not in the view."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[pa.StructArray]] = {"watermark": [], "group": []}
+        self._heads: dict[_Place, Mapping[str, Any]] = {}
+        self._stretches: dict[_Place, list[_Stretch]] = defaultdict(list)
+        self._sends = Gathering()
+        self._reads: list[Read] = []
+        self._words: dict[object, object] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes a batch of rows apart."""
+        if "replica" in batch.schema.names:
+            self._replicas(batch)
+        for kind, told in self.told.items():
+            if len(mine := _of(batch, kind)):
+                told.append(mine.take(pa.array(np.arange(len(mine)))))  # a copy of these alone
+        self._sent(_of(batch, "send"))
+        for row, packed in self._split(_of(batch, "read"), _GOT):
+            self._reads.append(Read(**row, **packed))
+
+    def _replicas(self, batch: pa.RecordBatch) -> None:
+        for row in np.flatnonzero(batch["ordinal"].is_valid().to_numpy(zero_copy_only=False)).tolist():
+            moment, cluster, broker, ordinal = (batch[n][row].as_py() for n in ("moment", "cluster", "broker", "ordinal"))
+            if ordinal < 0:
+                self._heads[moment, cluster, broker] = batch["replica"][row].as_py()
+            else:
+                headers, records = _lines(batch["headers"][row], HEADER_FIELDS), _lines(batch["records"][row], RECORD_FIELDS)
+                self._stretches[moment, cluster, broker].append((ordinal, headers, records))
+
+    def _sent(self, rows: pa.StructArray) -> None:
+        columns = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
+        for name in NUMBERS:
+            self._sends.numbers(name, _numbers(columns[name]))
+        for name in WORDS:
+            encoded = columns[name].dictionary_encode()
+            self._sends.words(name, encoded.dictionary.to_pylist(), _numbers(encoded.indices))
+        for name, kind in ARRAYS.items():
+            values, edges = _unpacked(columns[name], np.dtype(kind))
+            self._sends.arrays(name, values, np.diff(edges))
+
+    def _split(self, rows: pa.StructArray, kinds: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Per row of a history its plain fields, and one array per packed one."""
+        columns = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
+        packed = zip(*(_apart(columns.pop(name), kind) for name, kind in kinds.items()), strict=True)
+        plain = zip(*map(self._shared, columns.values()), strict=True)
+        for row, arrays in zip(plain, packed, strict=True):
+            yield dict(zip(columns, row, strict=True)), dict(zip(kinds, arrays, strict=True))
+
+    def _shared(self, column: pa.Array) -> list[object]:
+        """The values of a column, of equal words one object."""
+        if not pa.types.is_string(column.type):
+            return list(column.to_pylist())
+        encoded = column.dictionary_encode()
+        words = [self._words.setdefault(word, word) for word in encoded.dictionary.to_pylist()]
+        return [words[place] for place in encoded.indices.to_pylist()]
+
+    def replicas(self) -> Sequence[tuple[bool, Replica]]:
+        """Every replica, and whether it is of its cluster's last capture. What was gathered of them is used up."""
+        order = sorted(self._heads, key=lambda place: (place[1], place[2], place[0]))
+        return tuple(_replica(place, self._heads[place], self._stretches.pop(place, [])) for place in order)
+
+    def sends(self) -> Sequence[Send]:
+        """Sends by time of invocation, then by number and first uid. What was gathered of them is used up."""
+        return self._sends.sends()
+
+    def reads(self) -> Sequence[Read]:
+        """Reads by time of return, then by reader; within one poll as they were written."""
+        return tuple(sorted(self._reads, key=attrgetter("returned", "time", "reader")))
 
 
-def _replica(rows: pa.Table) -> tuple[bool, Replica]:
-    """One replica from its own row and, after it, those of the stretches of its log."""
-    head = rows.slice(0, 1).select(["cluster", "broker", "moment", "replica"]).to_pylist()[0]
-    told = head["replica"]
-    body = rows.slice(1).combine_chunks()
-    headers = _table(body["headers"], HEADER_FIELDS)
-    headers |= {name: headers[name] != 0 for name in _FLAGS}
+def _replica(place: _Place, told: Mapping[str, Any], stretches: list[_Stretch]) -> tuple[bool, Replica]:
+    """One replica from its own row and the stretches of its log, which are used up."""
+    moment, cluster, broker = place
+    stretches.sort(key=lambda stretch: stretch[0], reverse=True)
+    headers = np.empty((len(HEADER_FIELDS), sum(len(h) for _, h, _ in stretches)), np.int64)
+    records = np.empty((len(RECORD_FIELDS), sum(len(r) for _, _, r in stretches)), np.int64)
+    at = [0, 0]
+    while stretches:
+        _, *parts = stretches.pop()
+        for number, (whole, part) in enumerate(zip((headers, records), parts, strict=True)):
+            whole[:, at[number] : at[number] + len(part)] = part.T
+            at[number] += len(part)
+    fields: dict[str, Any] = dict(zip(HEADER_FIELDS, headers, strict=True))
+    fields |= {name: fields[name] != 0 for name in _FLAGS}
     return told["last"], Replica(
-        cluster=head["cluster"],
-        broker=head["broker"],
+        cluster=cluster,
+        broker=broker,
         leader=told["leader"],
         canonical=told["canonical"],
         log_start=told["log_start"],
         high_watermark=told["high_watermark"],
         high_watermark_from=told["high_watermark_from"],
-        batches=Batches(**headers),
-        records=Records(**_table(body["records"], RECORD_FIELDS)),
+        batches=Batches(**fields),
+        records=Records(**dict(zip(RECORD_FIELDS, records, strict=True))),
         damage=tuple(told["damage"]),
-        moment=head["moment"],
+        moment=moment,
         captured=told["captured"],
     )
+
+
+def _lines(packed: pa.BinaryScalar, fields: Sequence[str]) -> NDArray[np.int64]:
+    """The numbers of one packed row, one line each. Copied: Spark's buffer may be unaligned, and must not be held."""
+    return np.frombuffer(packed.as_py(), "<i8").reshape(-1, len(fields))
 
 
 def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
@@ -131,54 +223,30 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     return np.array(column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy())
 
 
-def _sends(table: pa.Table) -> Sequence[Send]:
-    """Sends by time of invocation, then by number and first uid."""
-    table = table.sort_by([("invoked", "ascending"), ("number", "ascending"), ("first_uid", "ascending")])
-    kinds = {"offsets": "<i8", "refused": "?", "inputs": "<i8", "input_uids": "<i8"}
-    packed = zip(*(_split(table[name], kind) for name, kind in kinds.items()), strict=True)
-    plain = table.drop_columns(list(kinds)).to_pylist()
-    return tuple(Send(**row, **dict(zip(kinds, arrays, strict=True))) for row, arrays in zip(plain, packed, strict=True))
-
-
-def _reads(table: pa.Table) -> Sequence[Read]:
-    """Reads by time of return, then by reader; within one poll as they were written."""
-    table = table.sort_by([("returned", "ascending"), ("time", "ascending"), ("reader", "ascending")])
-    uids, offsets = _split(table["uids"], "<i8"), _split(table["offsets"], "<i8")
-    plain = table.drop_columns(["uids", "offsets"]).to_pylist()
-    return tuple(Read(**row, uids=u, offsets=o) for row, u, o in zip(plain, uids, offsets, strict=True))
-
-
-def _table(column: pa.ChunkedArray, names: Sequence[str]) -> dict[str, Any]:
-    """The named columns that were packed row by row."""
-    numbers, _ = _unpacked(column, np.dtype("<i8"))
-    return dict(zip(names, np.ascontiguousarray(numbers.reshape(-1, len(names)).T), strict=True))
-
-
-def _unpacked(column: pa.ChunkedArray, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """All numbers of a packed column, and where those of each row end."""
-    packed = column.combine_chunks()
-    if not len(packed):
-        return np.zeros(0, kind), np.zeros(0, np.int64)
-    _, offsets, data = packed.buffers()
-    ends = np.frombuffer(offsets, np.int32)[packed.offset : packed.offset + len(packed) + 1].astype(np.int64)
+def _unpacked(column: pa.BinaryArray, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """All numbers of a packed column, and the edges of its rows in them."""
+    if not len(column):
+        return np.zeros(0, kind), np.zeros(1, np.int64)
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     # Copied: the buffer may be unaligned, and must not outlive Spark's.
-    numbers = np.frombuffer(bytes(data)[ends[0] : ends[-1]] if data else b"", kind)
-    return numbers, (ends[1:] - ends[0]) // kind.itemsize
+    numbers = np.frombuffer(bytes(data.slice(int(edges[0]), int(edges[-1] - edges[0]))) if data else b"", kind)
+    return numbers, (edges - edges[0]) // kind.itemsize
 
 
-def _split(column: pa.ChunkedArray, kind: str) -> list[NDArray[Any]]:
+def _apart(column: pa.BinaryArray, kind: str) -> list[NDArray[Any]]:
     """One array per row of a packed column."""
-    numbers, ends = _unpacked(column, np.dtype(kind))
-    stops = ends.tolist()
-    return [numbers[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
+    numbers, edges = _unpacked(column, np.dtype(kind))
+    return [numbers[start:stop] for start, stop in pairwise(edges.tolist())]
 
 
-def _groups(table: pa.Table, topic: str, partition: int) -> Sequence[GroupOffset]:
-    table = table.sort_by([("time", "ascending"), ("cluster", "ascending"), ("group", "ascending")])
-    return tuple(GroupOffset(topic=topic, partition=partition, **row) for row in table.to_pylist())
+def _groups(told: Sequence[pa.StructArray], topic: str, partition: int) -> Sequence[GroupOffset]:
+    rows = sorted((row for part in told for row in part.to_pylist()), key=itemgetter("time", "cluster", "group"))
+    return tuple(GroupOffset(topic=topic, partition=partition, **row) for row in rows)
 
 
-def _watermarks(table: pa.Table) -> Mapping[str, Watermarks]:
+def _watermarks(told: Sequence[pa.StructArray]) -> Mapping[str, Watermarks]:
+    table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(part) for part in told], _WATERMARKS)
     found: dict[str, Watermarks] = {}
     for cluster in sorted(set(table["cluster"].to_pylist())):
         own = table.filter(pc.field("cluster") == cluster).sort_by([("time", "ascending"), ("returned", "ascending")])

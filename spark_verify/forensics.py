@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from harness.log import batches, layout
 from harness.model.payload import FOREIGN
@@ -28,7 +27,7 @@ from spark_verify.checks import REGISTRY
 from spark_verify.checks.logs import NOWHERE, read
 from spark_verify.evidence import Shown
 from spark_verify.plan import Captured, Key, RunPlan
-from spark_verify.rows import BATCHES, HISTORY, batch_rows
+from spark_verify.rows import batch_rows
 from spark_verify.tables import FindingRow, examine
 from spark_verify.view import Ints, PartitionView, Replica
 
@@ -105,7 +104,7 @@ def _partition(
         run="", topology=Topology(clusters=(ClusterSpec(name=cluster),), links=()), mirror=MirrorSpec(kind="none"),
         replicas=same, promotions={}, windows=(), ended=0, damage=(), homes={place[0]: cluster},
     )  # fmt: skip
-    seen = view(planned, *place, pa.Table.from_batches(batch_rows(same), BATCHES), pa.Table.from_batches([], HISTORY))
+    seen = view(planned, *place, batch_rows(same))
     seen = replace(seen, replicas=[_anonymous(replica) for replica in seen.replicas])
     logs = {(c.bounds.cluster, c.bounds.broker): evidence.log_of(c) for c in same}
     report.looked["partitions"] += 1

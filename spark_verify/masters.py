@@ -34,6 +34,9 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.python.filterPushdown.enabled": "false",
     "spark.python.authenticate.socketTimeout": "120s",
+    # A partition of any size goes through the JVM some MiB at a time: what is sorted is spilled, what is handed over is cut.
+    "spark.shuffle.spill.maxSizeInBytesForSpillThreshold": "64m",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
 }
 
 

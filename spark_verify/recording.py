@@ -10,6 +10,7 @@ Neither is ever invalid: a run that did nothing has not violated anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from harness.model.history import Event, Operation, Poll
@@ -33,10 +34,13 @@ def run_checks(
     reader: RunReader, events: Sequence[Event], windows: Sequence[Window], damage: Sequence[Damage], ended: int
 ) -> tuple[CheckResult, CheckResult]:
     """The results of both checks."""
-    operations, _ = reader.operations()
-    polls, _ = reader.polls()
+    done = Done()
+    for operation in reader.each(Operation, []):
+        done.operation(operation)
+    for poll in reader.each(Poll, []):
+        done.poll(poll)
     return (
-        recording(reader, operations, polls, windows, damage, ended),
+        recording(reader, done, windows, damage, ended),
         fault_bite([f.id for f in reader.run.scenario.schedule], events),
     )
 
@@ -61,27 +65,38 @@ def _folder(reader: RunReader, captured: Captured) -> str:
     return str(reader.folder(captured.moment, captured.bounds).resolve())
 
 
-def recording(
-    reader: RunReader,
-    operations: Sequence[Operation],
-    polls: Sequence[Poll],
-    windows: Sequence[Window],
-    damage: Sequence[Damage],
-    ended: int,
-) -> CheckResult:
+@dataclass(slots=True)
+class Done:
+    """What a run did, counted row by row. `last_read` is when a poll last returned anything."""
+
+    rows: int = 0
+    committed: int = 0
+    aborted: int = 0
+    reads: int = 0
+    last_read: int = 0
+
+    def operation(self, row: Operation) -> None:
+        """Counts a row of an operation."""
+        ended = row.phase == "return" and row.outcome == "ok"
+        self.rows += 1
+        self.committed += ended and row.ending == "commit"
+        self.aborted += ended and row.ending == "abort"
+
+    def poll(self, row: Poll) -> None:
+        """Counts what a poll returned."""
+        if row.kind == "poll" and (read := sum(count for fetched in row.fetched for _, _, count in fetched.runs)):
+            self.reads += read
+            self.last_read = max(self.last_read, row.returned)
+
+
+def recording(reader: RunReader, done: Done, windows: Sequence[Window], damage: Sequence[Damage], ended: int) -> CheckResult:
     """Whether the record is whole and says enough."""
-    returned = [o for o in operations if o.phase == "return" and o.outcome == "ok"]
-    reads = sum(count for poll in polls for fetched in poll.fetched for _, _, count in fetched.runs if poll.kind == "poll")
-    counts = {
-        "committed": sum(1 for o in returned if o.ending == "commit"),
-        "aborted": sum(1 for o in returned if o.ending == "abort"),
-        "reads": reads,
-    }
+    counts = {"committed": done.committed, "aborted": done.aborted, "reads": done.reads}
     reasons = [
         *_status(reader),
         *(f"{d.path}: {d.reason}" for d in damage if d.path not in OPTIONAL),
-        *_too_little(counts, reader.run.scenario.minimums, len(operations)),
-        *_unread(polls, windows, ended),
+        *_too_little(counts, reader.run.scenario.minimums, done.rows),
+        *_unread(done.last_read, windows, ended),
         *_behind(reader.events()[0]),
         *_given_up(reader.events()[0]),
     ]
@@ -105,8 +120,7 @@ def _too_little(counts: Mapping[str, int], minimums: Minimums, operations: int) 
             yield f"only {counts[name]} {names[name]}, the scenario asks for {least}"
 
 
-def _unread(polls: Sequence[Poll], windows: Sequence[Window], ended: int) -> Iterator[str]:
-    last = max((p.returned for p in polls if p.kind == "poll" and any(f.runs for f in p.fetched)), default=0)
+def _unread(last: int, windows: Sequence[Window], ended: int) -> Iterator[str]:
     for window in windows:
         healed = window.end < ended
         if last < (window.end if healed else window.start):

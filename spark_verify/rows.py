@@ -12,7 +12,8 @@ Every row carries (run, topic, partition), so that many runs are one table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from harness.log import batches, records
-from harness.model.history import Fetched, GroupOffset, Operation, SendGroup
+from harness.model.history import Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
 from harness.rundir import Damage, RunReader
 from spark_verify.plan import Captured
 from spark_verify.view import Batches, Ints, Records
@@ -121,6 +122,7 @@ HISTORY: Final = pa.schema(
 _BATCHES_AT_ONCE: Final = 4096
 _RECORDS_AT_ONCE: Final = 32768
 _BYTES_AT_ONCE: Final = 4 << 20
+_ROWS_AT_ONCE: Final = 4096
 
 
 def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
@@ -199,57 +201,64 @@ def _record_batch(values: Sequence[object]) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=BATCHES)
 
 
-class _Rows:
-    """Rows of one kind, gathered column by column."""
-
-    def __init__(self, kind: str, run: str) -> None:
-        self._kind = kind
-        self._run = run
-        self._type = HISTORY.field(kind).type
-        self._rows: list[tuple[object, ...]] = []
-
-    def add(self, topic: str, partition: int, *values: object) -> None:
-        self._rows.append((topic, partition, *values))
-
-    def batch(self) -> pa.RecordBatch:
-        rows = len(self._rows)
-        if not rows:
-            return pa.RecordBatch.from_pylist([], HISTORY)
-        topics, partitions, *columns = zip(*self._rows, strict=True)
-        values = [pa.array(column, field.type) for column, field in zip(columns, self._type, strict=True)]
-        mine = pa.StructArray.from_arrays(values, fields=list(self._type))
-        key = [pa.repeat(self._run, rows), pa.array(topics, pa.string()), pa.array(partitions, pa.int32())]
-        rest = [mine if field.name == self._kind else pa.nulls(rows, field.type) for field in list(HISTORY)[3:]]
-        return pa.record_batch([*key, *rest], schema=HISTORY)
+Told = tuple[object, ...]
+"""A row of the history: topic, partition, and the fields of its kind."""
 
 
 def history_rows(root: Path, part: str) -> Iterator[pa.RecordBatch]:
-    """The rows of one part of the history (PARTS). Damage is keyed by topic "" and partition -1."""
-    reader = RunReader(root)
-    run = str(root)
-    damaged = _Rows("damage", run)
-    rows, damage = _READERS[part](reader, run)
-    for each in damage:
-        damaged.add("", -1, each.path, each.reason)
-    yield from (batch for gathered in (rows, damaged) if len(batch := gathered.batch()))
+    """The rows of one part of the history (PARTS), some MiB at a time. Damage is keyed by topic "" and partition -1."""
+    run, damage = str(root), list[Damage]()
+    kind, read = _READERS[part]
+    yield from _record_batches(run, kind, read(RunReader(root), damage))
+    yield from _record_batches(run, "damage", (("", -1, each.path, each.reason) for each in damage))
 
 
-def _sends(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
-    operations, damage = reader.operations()
-    rows = _Rows("send", run)
+def _record_batches(run: str, kind: str, rows: Iterable[Told]) -> Iterator[pa.RecordBatch]:
+    waiting: list[Told] = []
+    size = 0
+    for row in rows:
+        waiting.append(row)
+        size += sum(len(value) for value in row if isinstance(value, bytes))
+        if size >= _BYTES_AT_ONCE or len(waiting) >= _ROWS_AT_ONCE:
+            yield _of_kind(run, kind, waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _of_kind(run, kind, waiting)
+
+
+def _of_kind(run: str, kind: str, rows: Sequence[Told]) -> pa.RecordBatch:
+    topics, partitions, *columns = zip(*rows, strict=True)
+    fields = list(HISTORY.field(kind).type)
+    values = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    mine = pa.StructArray.from_arrays(values, fields=fields)
+    key = [pa.repeat(run, len(rows)), pa.array(topics, pa.string()), pa.array(partitions, pa.int32())]
+    rest = [mine if field.name == kind else pa.nulls(len(rows), field.type) for field in list(HISTORY)[3:]]
+    return pa.record_batch([*key, *rest], schema=HISTORY)
+
+
+def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
+    """Every operation once both of its rows were met, what is left of them in the end. Held are operations under way."""
     invoked: dict[int, Operation] = {}
     returned: dict[int, Operation] = {}
-    for row in operations:
-        (invoked if row.phase == "invoke" else returned)[row.number] = row
-    orphans = [number for number in returned if number not in invoked]
+    over = array("q")
+    for row in reader.each(Operation, damage):
+        mine, others = (invoked, returned) if row.phase == "invoke" else (returned, invoked)
+        mine[row.number] = row
+        if row.number in others:
+            over.append(row.number)
+            yield from _operation(invoked.pop(row.number), returned.pop(row.number))
+    numbers = np.sort(np.concatenate((np.array(over, np.int64), *(np.array(list(d), np.int64) for d in (invoked, returned)))))
+    again = numbers[1:][numbers[1:] == numbers[:-1]]
+    if len(again):
+        damage.append(Damage(path="operations", reason=f"{len(again)} are there twice, first {again[0]}"))
+    orphans = sorted(returned.keys() - set(again.tolist()))
     if orphans:
         damage.append(Damage(path="operations", reason=f"{len(orphans)} returned and were never invoked, first {orphans[0]}"))
     for number in sorted(invoked.keys() | returned.keys()):
-        _operation(rows, invoked.get(number), returned.get(number))
-    return rows, damage
+        yield from _operation(invoked.get(number), returned.get(number))
 
 
-def _operation(rows: _Rows, invoked: Operation | None, returned: Operation | None) -> None:
+def _operation(invoked: Operation | None, returned: Operation | None) -> Iterator[Told]:
     """Puts the two rows of an operation together. What the return does not speak of is as it was when it was invoked."""
     last = returned or invoked
     if last is None:
@@ -266,7 +275,7 @@ def _operation(rows: _Rows, invoked: Operation | None, returned: Operation | Non
             refused[index : index + count] = True
         origin = group.made_from or Fetched(topic="", partition=-1)
         uids, inputs = _apart(origin)
-        rows.add(
+        yield (
             group.topic, group.partition, last.number, last.client, last.process, last.cluster, last.kind, last.ending,
             returned.outcome if returned else "info", last.transactional_id, invoked.time if invoked else 0, last.ended_at,
             returned.time if returned else -1, last.producer_id, last.producer_epoch, group.first_uid,
@@ -277,46 +286,44 @@ def _operation(rows: _Rows, invoked: Operation | None, returned: Operation | Non
 
 def _apart(fetched: Fetched) -> tuple[bytes, bytes]:
     """The uids and the offsets of what was fetched, one by one."""
-    uids: list[int] = []
-    offsets: list[int] = []
-    for uid, offset, count in fetched.runs:
-        uids += range(uid, uid + count) if uid >= 0 else [uid] * count
-        offsets += range(offset, offset + count)
-    return np.array(uids, "<i8").tobytes(), np.array(offsets, "<i8").tobytes()
+    if not fetched.runs:
+        return b"", b""
+    first, offset, count = np.array(fetched.runs, "<i8").T
+    run = np.repeat(np.arange(len(count)), count)
+    place = np.arange(len(run), dtype="<i8") - (np.cumsum(count) - count)[run]
+    return np.where(first[run] >= 0, first[run] + place, first[run]).tobytes(), (offset[run] + place).tobytes()
 
 
-def _reads(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
-    polls, damage = reader.polls()
-    rows = _Rows("read", run)
-    for poll in polls:
+def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
+    for poll in reader.each(Poll, damage):
         for fetched in poll.fetched:
             uids, offsets = _apart(fetched)
-            rows.add(
+            yield (
                 fetched.topic, fetched.partition, poll.reader, poll.process, poll.cluster, poll.isolation, poll.kind, poll.group,
                 poll.time, poll.returned, fetched.position, uids, offsets,
             )  # fmt: skip
-    return rows, damage
 
 
-def _watermarks(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
-    samples, damage = reader.watermarks()
-    rows = _Rows("watermark", run)
-    for w in samples:
-        rows.add(
+def _watermarks(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
+    for w in reader.each(Watermark, damage):
+        yield (
             w.topic, w.partition, w.cluster, w.time, w.returned, w.leader, w.log_start, w.last_stable, w.high_watermark,
             w.leader_epoch,
         )  # fmt: skip
-    return rows, damage
 
 
-def _groups(reader: RunReader, run: str) -> tuple[_Rows, list[Damage]]:
+def _groups(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
     """Committed offsets of groups; that there are none at all is no damage, for not every run has a group."""
-    offsets, damage = reader.groups()
-    rows = _Rows("group", run)
-    for g in offsets:
-        rows.add(g.topic, g.partition, g.time, g.cluster, g.group, g.offset)
-    return rows, [d for d in damage if d.path != GroupOffset.__name__.lower()]
+    wrong: list[Damage] = []
+    for g in reader.each(GroupOffset, wrong):
+        yield g.topic, g.partition, g.time, g.cluster, g.group, g.offset
+    damage += [d for d in wrong if d.path != GroupOffset.__name__.lower()]
 
 
-_READERS: Final = {"operations": _sends, "polls": _reads, "watermarks": _watermarks, "groups": _groups}
+_READERS: Final[Mapping[str, tuple[str, Callable[[RunReader, list[Damage]], Iterator[Told]]]]] = {
+    "operations": ("send", _sends),
+    "polls": ("read", _reads),
+    "watermarks": ("watermark", _watermarks),
+    "groups": ("group", _groups),
+}
 PARTS: Final = tuple(_READERS)

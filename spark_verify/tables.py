@@ -1,17 +1,17 @@
 """One Spark job from run directories to findings, for any number of runs at once.
 
-    batches.groupBy(run, topic, partition).cogroup(history.groupBy(same))  ->  PartitionView  ->  kernels  ->  findings
-    findings.groupBy(run, check)                                          ->  combine          ->  findings
+    (batches + history).groupBy(run, topic, partition)  ->  PartitionView  ->  kernels  ->  findings
+    findings.groupBy(run, check)                        ->  combine        ->  findings
 
-The second step runs only where a selected check has a `combine`; of logs without a history there is nothing to cogroup. Nothing
-is collected but findings. Records are decoded only where a check asks for them: what the rest compares are batch headers,
-whose CRCs are recomputed, so that equal headers are equal bytes.
+The second step runs only where a selected check has a `combine`; of logs without a history there is none to add. The rows of a
+partition come to it some MiB at a time. Nothing is collected but findings. Records are decoded only where a check asks for them:
+what the rest compares are batch headers, whose CRCs are recomputed, so that equal headers are equal bytes.
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +29,6 @@ from spark_verify.assemble import damage_in, damage_of, view
 from spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
 from spark_verify.checks.producer_ids import MAPPED
 from spark_verify.plan import Captured, RunPlan, plan
-from spark_verify.rows import HISTORY
 from spark_verify.source import BATCHES_FORMAT, HISTORY_FORMAT, batch_pieces, history_pieces
 from spark_verify.view import PartitionView
 
@@ -140,41 +139,38 @@ def warm_up(spark: SparkSession) -> None:
 
 def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], history_of: str = "") -> DataFrame:
     schema = from_arrow_schema(FINDINGS)
-    batches = spark.read.format(BATCHES_FORMAT).option("pieces", batch_pieces(plans)).load().groupBy(*_KEY)
+    rows = spark.read.format(BATCHES_FORMAT).option("pieces", batch_pieces(plans)).load()
     if history_of or any(p.recorded for p in plans):
         history = spark.read.format(HISTORY_FORMAT).option("pieces", history_of or history_pieces(plans)).load()
-        found = batches.cogroup(history.groupBy(*_KEY)).applyInArrow(partition_judge(plans, checks), schema)
-    else:
-        found = batches.applyInArrow(logs_judge(plans, checks), schema)
+        rows = rows.unionByName(history, allowMissingColumns=True)
+    found = rows.groupBy(*_KEY).applyInArrow(partition_judge(plans, checks), schema)
     if not any(check.combine for check in checks):
         return found
     return found.groupBy("run", "check").applyInArrow(combiner(checks), schema)
 
 
-def logs_judge(plans: Sequence[RunPlan], checks: Sequence[Check]) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
-    """The group's function where no run has a history."""
-    judge, nothing = partition_judge(plans, checks), HISTORY.empty_table()
-    return lambda key, batches: judge(key, batches, nothing)
-
-
 def partition_judge(
     plans: Sequence[RunPlan], checks: Sequence[Check]
-) -> Callable[[tuple[pa.Scalar, ...], pa.Table, pa.Table], pa.Table]:
-    """The cogroup's function: rows of one (run, topic, partition) in, findings out."""
+) -> Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The group's function: rows of one (run, topic, partition) in, some at a time; findings out, check by check."""
     by_run = {p.run: p for p in plans}
 
-    def judge(key: tuple[pa.Scalar, ...], batches: pa.Table, history: pa.Table) -> pa.Table:
+    # Spark sees by the annotations that rows are to be handed over one batch after the other.
+    def judge(key: tuple[pa.Scalar, ...], rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         run, topic, partition = (scalar.as_py() for scalar in key)
         if not topic:
-            return _table(_damage(run, d.path, d.reason) for d in damage_in(history))
+            yield from _table(_damage(run, d.path, d.reason) for d in damage_in(rows)).to_batches()
+            return
         if not by_run[run].judges(topic):
-            return _table(())
+            return
         try:
-            seen = view(by_run[run], topic, partition, batches, history)
+            seen = view(by_run[run], topic, partition, rows)
         except Exception as error:  # noqa: BLE001 - what cannot be put together makes every check unknown, with the reason
-            return _table(_crashed(run, topic, partition, check.name, error) for check in checks)
-        told = (_damage(run, d.path, d.reason) for d in damage_of(seen))
-        return _table([*told, *(row for check in checks for row in examine(check, seen))])
+            yield from _table(_crashed(run, topic, partition, check.name, error) for check in checks).to_batches()
+            return
+        yield from _table(_damage(run, d.path, d.reason) for d in damage_of(seen)).to_batches()
+        for check in checks:
+            yield from _table(examine(check, seen)).to_batches()
 
     return judge
 

@@ -68,9 +68,8 @@ def made_of(run: Path, check: Check) -> bool:
 
 
 def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell) -> list[tables.FindingRow]:
-    reads = 2 if any(p.recorded for p in plans) else 1
     try:
-        return tables.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell, reads=reads))
+        return tables.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell))
     except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
         if interrupts.asked():
             raise KeyboardInterrupt from None  # the signal went to the whole group: Spark died of it, and no verdict is due

@@ -18,13 +18,13 @@ READ, JUDGED, COMBINED = "pieces of the logs read", "groups of partitions judged
 
 
 class Watch:
-    """A context manager around one job. `tell` gets (what, done, of), from a thread of its own, whenever that changed.
+    """A context manager around one job: its first stage reads, the next judges, and another one may combine.
 
-    `reads` is how many of the job's stages read; of those that follow the first judges, and another one combines.
+    `tell` gets (what, done, of), from a thread of its own, whenever that changed.
     """
 
-    def __init__(self, context: SparkContext, tell: Callable[[str, int, int], None], *, reads: int) -> None:
-        self._context, self._tell, self._reads = context, tell, reads
+    def __init__(self, context: SparkContext, tell: Callable[[str, int, int], None]) -> None:
+        self._context, self._tell = context, tell
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="spark-progress", daemon=True)
         self._said: tuple[str, int, int] | None = None
@@ -55,8 +55,7 @@ class Watch:
             if not begun:
                 continue
             number, stage = begun[-1]
-            names = [READ] * self._reads + [JUDGED, COMBINED]
-            said = names[min(number, len(names) - 1)], stage.numCompletedTasks, stage.numTasks
+            said = (READ, JUDGED, COMBINED)[min(number, 2)], stage.numCompletedTasks, stage.numTasks
             if said != self._said:
                 self._said = said
                 self._tell(*said)

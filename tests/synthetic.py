@@ -158,6 +158,6 @@ def same(one: object, other: object) -> bool:
         return type(one) is type(other) and all(same(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
     if isinstance(one, Mapping):
         return isinstance(other, Mapping) and one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
-    if isinstance(one, (list, tuple)):
-        return isinstance(other, (list, tuple)) and len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, Sequence) and not isinstance(one, (str, bytes)):
+        return isinstance(other, Sequence) and len(one) == len(other) and all(map(same, one, other))
     return one == other

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from spark_verify.checks.base import AnomalyKind, Check, Finding
 from spark_verify.checks.delivered import Delivered, aborted_there, delivered, found, of_transactions
 from spark_verify.checks.lives import every, examined, log_of, of_readers, replica_of
 from spark_verify.checks.logs import Log
-from spark_verify.checks.outcomes import never_committed
+from spark_verify.checks.outcomes import never
 from spark_verify.view import Bools, PartitionView
 
 KIND = "aborted-read"
@@ -36,7 +38,7 @@ def _judge(view: PartitionView, cluster: str, log: Log | None, got: Delivered) -
 
 def by_client(view: PartitionView, got: Delivered) -> Bools:
     """Per record, whether its producer aborted it, or was refused the commit for certain."""
-    return of_transactions(view, got, lambda send: int(never_committed(send)), otherwise=0) > 0
+    return of_transactions(view, got, lambda sends: never(sends).astype(np.int64), otherwise=0) > 0
 
 
 CHECK = Check(

@@ -35,7 +35,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 def _acknowledged(log: Log, what: Told, ending: str) -> tuple[Ints, Ints]:
     """Records of operations whose ending was acknowledged: rows of `what`, and where each is in the log."""
-    chosen = np.array([s.ending == ending and s.outcome == "ok" for s in what.sends], np.bool_)
+    chosen = what.sends.says("ending", ending) & what.sends.says("outcome", "ok")
     rows = np.flatnonzero(chosen[what.send] & ~what.refused)
     at = locate(log.replica.records.uid, what.uid[rows])
     return rows[at >= 0], at[at >= 0]

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from spark_verify.checks.base import Finding, Found
-from spark_verify.checks.logs import ABORTED, Log, locate, runs
+from spark_verify.checks.logs import ABORTED, Log, locate, runs, stretches
 from spark_verify.checks.outcomes import reads_of
 from spark_verify.eras import Life
-from spark_verify.view import Bools, Ints, PartitionView, Read, Send
+from spark_verify.sends import Sends
+from spark_verify.view import Bools, Ints, PartitionView, Read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +55,21 @@ def aborted_there(log: Log | None, got: Delivered) -> Bools:
     return np.asarray((at >= 0) & (records.uid[at] == got.uid) & (log.record_state[at] == ABORTED))
 
 
-def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Send], int], *, otherwise: int) -> Ints:
+def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Sends], Ints], *, otherwise: int) -> Ints:
     """Per record what is said of the transaction that sent it; `otherwise` of those that none did."""
-    sends = sorted((s for s in view.sends if s.kind == "transaction" and len(s.offsets)), key=lambda s: s.first_uid)
-    if not sends:
-        return np.full(len(got), otherwise, np.int64)
-    firsts = np.array([s.first_uid for s in sends], np.int64)
-    lasts = firsts + np.array([len(s.offsets) for s in sends], np.int64)
-    place = np.maximum(np.searchsorted(firsts, got.uid, side="right") - 1, 0)
-    known = (got.uid >= firsts[place]) & (got.uid < lasts[place])
-    return np.where(known, np.array([what(s) for s in sends], np.int64)[place], otherwise).astype(np.int64)
+    sends = Sends.of(view.sends)
+    sends = sends.take(sends.says("kind", "transaction") & (sends.sizes > 0))
+    sends = sends.take(np.argsort(sends.column("first_uid"), kind="stable"))
+    said = np.full(len(got), otherwise, np.int64)
+    if not len(sends):
+        return said
+    firsts, told = sends.column("first_uid"), what(sends)
+    lasts = firsts + sends.sizes
+    for some in stretches(got.uid):
+        uids = got.uid[some]
+        place = np.maximum(np.searchsorted(firsts, uids, side="right") - 1, 0)
+        said[some] = np.where((uids >= firsts[place]) & (uids < lasts[place]), told[place], otherwise)
+    return said
 
 
 def found(cluster: str, got: Delivered, bad: Bools, kind: str, witness: Callable[[int], str]) -> Sequence[Finding]:

@@ -26,6 +26,7 @@ from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding
 from spark_verify.checks.lives import every, examined, log_of, reads_in, sends_of
 from spark_verify.checks.logs import OPEN, Log, among, locate, runs
 from spark_verify.eras import KEEP_OFFSETS, Life
+from spark_verify.sends import Sends
 from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion, Send
 
 RELAY: Final = "relay"
@@ -40,7 +41,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """What each cluster's last log has: the inputs of every relay's group, and the outputs that were made of others."""
     findings: list[Finding] = []
     groups = sorted({r.group for r in view.reads if r.group and r.reader.rpartition("-")[0] == RELAY})
-    made = [s for s in view.sends if s.group and s.input_topic]
+    sends = Sends.of(view.sends)
+    made = list(sends.take(~sends.says("group", "") & ~sends.says("input_topic", "")))
     for life in [each for each in every(view) if each.last and (groups or made)]:
         log = log_of(view, life)
         if log is None or not log.whole:
@@ -94,7 +96,7 @@ def _promotion(view: PartitionView, life: Life) -> Promotion | None:
 
 def _outputs(view: PartitionView, life: Life, log: Log, made: Sequence[Send]) -> Iterator[Clue]:
     """A clue per input partition: the outputs of it that are committed in this log, and what was committed for the group."""
-    here = {s.number for s in sends_of(view, life)}
+    here = set(sends_of(view, life).column("number").tolist())
     by_input: dict[tuple[str, str, int], list[Send]] = defaultdict(list)
     for send in made:
         by_input[send.group, send.input_topic, send.input_partition].append(send)

@@ -12,19 +12,26 @@ that a log which was not captured, or was changed after it was read, still shows
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final, cast
 
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.lives import every, examined, kept_since, lives, log_of, own, reads_in, replica_of, sends_of
-from spark_verify.checks.logs import runs
+from spark_verify.checks.logs import distinct, runs
+from spark_verify.checks.outcomes import uids_of
 from spark_verify.eras import FOREVER, Life
 from spark_verify.view import Bools, Ints, PartitionView
 
 KIND = "inconsistent-offset"
 LOG: Final = "log"
+AT_ONCE: Final = 1 << 17
+"""Offsets that are looked at together."""
+BEYOND: Final = 2**63 - 1
+Observation = tuple[str, Ints, Ints]
+"""An observer, the offsets and the payload ids that it saw there."""
 SHOWN: Final = 8
 """Observers that the evidence names per payload."""
 
@@ -43,48 +50,73 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Puts all observations of each life together."""
     findings: list[Finding] = []
     for life in every(view):
-        seen = _together(list(_observations(view, life)))
-        seen = _behind(seen, 0 if life.last else life.cut)
-        if len(seen.offset):
-            findings += own(life, replica_of(view, life), [*examined(life, _shared(seen)), *_judge(life.cluster, seen)])
+        observations = list(_observations(view, life))
+        shared, found = [np.empty(0, np.int64)], list[Found]()
+        for start, end in _windows(observations, 0 if life.last else life.cut):
+            seen = _together(observations, start, end)
+            if len(seen.offset):
+                shared.append(_shared(seen))
+                found = [*found[:-1], *_joined(found[-1:], _judge(life.cluster, seen))]
+        findings += own(life, replica_of(view, life), [*examined(life, np.concatenate(shared)), *found])
     return findings
 
 
-def _observations(view: PartitionView, life: Life) -> Iterator[tuple[str, Ints, Ints]]:
-    """(observer, offsets, payload ids) of everybody who saw anything that this life has, or still has."""
+def _windows(observations: Sequence[Observation], start: int) -> Iterator[tuple[int, int]]:
+    """Ranges of offsets from `start` on, of which every one that saw most has about as many observations."""
+    most = max((offsets for _, offsets, _ in observations), key=len, default=np.empty(0, np.int64))
+    edges = distinct(most)[AT_ONCE::AT_ONCE].tolist()
+    yield from pairwise([start, *(edge for edge in edges if edge > start), BEYOND])
+
+
+def _joined(last: Sequence[Found], following: Sequence[Found]) -> Iterator[Found]:
+    """What was found on both sides of an edge, as one anomaly where it goes on over that."""
+    if not last or not following:
+        yield from (*last, *following)
+        return
+    before, after = last[0], following[0]
+    records = cast("int", before.evidence["records"])
+    if before.offset + records == after.offset:
+        yield replace(before, evidence={**before.evidence, "records": records + cast("int", after.evidence["records"])})
+        yield from following[1:]
+    else:
+        yield from (before, *following)
+
+
+def _observations(view: PartitionView, life: Life) -> Iterator[Observation]:
+    """What everybody saw of what this life has, or still has."""
     log = log_of(view, life)
     if log is not None:
         yield LOG, log.replica.records.offset, log.replica.records.uid
     for before in lives(view)[life.cluster][: life.number + 1]:
         # Of an earlier life only what no cut since then has taken away.
         end = min(life.earlier[before.number :], default=FOREVER)
-        for send in sends_of(view, before):
-            acked = (send.offsets >= 0) & (send.offsets < end)
-            yield send.client, send.offsets[acked], send.first_uid + np.flatnonzero(acked)
-        for read in reads_in(view, before):
-            if read.kind == "poll" and len(read.uids):
-                kept = read.offsets < min(end, kept_since(view, read))
-                yield read.reader, read.offsets[kept], read.uids[kept]
+        sends = sends_of(view, before)
+        clients, names = sends.codes("client")
+        for code in distinct(clients).tolist():
+            mine = sends.take(clients == code)
+            offsets, uids = mine.each("offsets"), uids_of(mine)[0]
+            acked = (offsets >= 0) & (offsets < end)
+            yield names[code], offsets[acked], uids[acked]
+        polls = [r for r in reads_in(view, before) if r.kind == "poll" and len(r.uids)]
+        for name in dict.fromkeys(poll.reader for poll in polls):
+            own_ones = [poll for poll in polls if poll.reader == name]
+            offsets = np.concatenate([poll.offsets for poll in own_ones])
+            ends = np.repeat([min(end, kept_since(view, poll)) for poll in own_ones], [len(poll.uids) for poll in own_ones])
+            uids = np.concatenate([poll.uids for poll in own_ones])
+            yield name, offsets[offsets < ends], uids[offsets < ends]
 
 
-def _together(observations: Sequence[tuple[str, Ints, Ints]]) -> Seen:
+def _together(observations: Sequence[Observation], start: int, end: int) -> Seen:
+    """The observations of offsets [start, end), ordered by offset."""
     names = list(dict.fromkeys(name for name, _, _ in observations))
-    number = {name: place for place, name in enumerate(names)}
-    none = np.empty(0, np.int64)
-    sizes = [len(offsets) for _, offsets, _ in observations]
-    return Seen(
-        offset=np.concatenate([none, *(offsets for _, offsets, _ in observations)]),
-        uid=np.concatenate([none, *(uids for _, _, uids in observations)]),
-        observer=np.repeat(np.array([number[name] for name, _, _ in observations], np.int64), sizes),
-        names=names,
-    )
-
-
-def _behind(seen: Seen, start: int) -> Seen:
-    """The observations from an offset on, ordered by offset."""
-    kept = np.flatnonzero(seen.offset >= start)
-    kept = kept[np.argsort(seen.offset[kept], kind="stable")]
-    return Seen(offset=seen.offset[kept], uid=seen.uid[kept], observer=seen.observer[kept], names=seen.names)
+    parts: list[list[Ints]] = [[np.empty(0, np.int64)] for _ in range(3)]
+    for name, offsets, uids in observations:
+        rows = np.flatnonzero((offsets >= start) & (offsets < end))
+        for part, values in zip(parts, (offsets[rows], uids[rows], np.full(len(rows), names.index(name))), strict=True):
+            part.append(values)
+    offset, uid, observer = map(np.concatenate, parts)
+    order = np.argsort(offset, kind="stable")
+    return Seen(offset=offset[order], uid=uid[order], observer=observer[order], names=names)
 
 
 def _heads(seen: Seen) -> Ints:
@@ -104,11 +136,11 @@ def _shared(seen: Seen) -> Ints:
     return seen.offset[heads[_differ(seen.observer, heads)]]
 
 
-def _judge(cluster: str, seen: Seen) -> Sequence[Finding]:
+def _judge(cluster: str, seen: Seen) -> Sequence[Found]:
     heads = _heads(seen)
     ends = np.append(heads[1:], len(seen.offset))
     wrong = np.flatnonzero(_differ(seen.uid, heads))
-    found: list[Finding] = []
+    found: list[Found] = []
     for start, end in runs(seen.offset[heads[wrong]]):
         first = wrong[start]
         rows = range(int(heads[first]), int(ends[first]))

@@ -15,13 +15,14 @@ import numpy as np
 from spark_verify.checks.base import Examined, Finding, Found
 from spark_verify.checks.logs import Log, read
 from spark_verify.eras import FOREVER, Era, History, Life, history
-from spark_verify.view import DATA, Bools, Ints, PartitionView, Read, Replica, Send, Watermarks
+from spark_verify.sends import Sends
+from spark_verify.view import DATA, Bools, Ints, PartitionView, Read, Replica, Watermarks
 
 
 def lives(view: PartitionView) -> Mapping[str, Sequence[Life]]:
     """Per cluster its lives in time order, of clusters too that no link leads to and that somebody wrote to or read from."""
     told = history(view).lives
-    seen = {r.cluster for r in view.replicas} | {s.cluster for s in view.sends} | {r.cluster for r in view.reads}
+    seen = {r.cluster for r in view.replicas} | Sends.of(view.sends).said("cluster") | {r.cluster for r in view.reads}
     strangers = sorted((seen | view.watermarks.keys()) - told.keys())
     return {**told, **{cluster: (_stranger(view, cluster),) for cluster in strangers}}
 
@@ -137,10 +138,24 @@ def number_at(view_lives: Sequence[Life], time: int) -> int:
     return max((life.number for life in view_lives if life.began <= time), default=0)
 
 
-def sends_of(view: PartitionView, life: Life) -> list[Send]:
+def numbers_at(view_lives: Sequence[Life], times: Ints) -> Ints:
+    """`number_at` for many times at once."""
+    found = np.zeros(len(times), np.int64)
+    for life in view_lives:
+        found[times >= life.began] = np.maximum(found[times >= life.began], life.number)
+    return found
+
+
+def sends_to(view: PartitionView, cluster: str) -> Sends:
+    """What clients sent to a cluster."""
+    every = Sends.of(view.sends)
+    return every.take(every.says("cluster", cluster))
+
+
+def sends_of(view: PartitionView, life: Life) -> Sends:
     """What clients sent to a cluster in one of its lives."""
-    mine = lives(view)[life.cluster]
-    return [s for s in view.sends if s.cluster == life.cluster and number_at(mine, s.invoked) == life.number]
+    there = sends_to(view, life.cluster)
+    return there.take(numbers_at(lives(view)[life.cluster], there.column("invoked")) == life.number)
 
 
 def reads_in(view: PartitionView, life: Life) -> list[Read]:

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spark_verify.view import ABORT, COMMIT, DATA, Batches, Bools, Ints, PartitionView, Replica
 
 PLAIN, COMMITTED, ABORTED, OPEN, CONTROL = range(5)
+States = NDArray[np.int8]
 STATE_NAMES = ("plain", "committed", "aborted", "open", "control")
+_AT_ONCE = 1 << 16
 NOWHERE = 2**62
 """Marker offset of a transaction that has none: after everything."""
 
@@ -41,15 +44,15 @@ class Log:
     """One replica with the state of every batch (`state`, `marker` offset or NOWHERE) and record (`record_state`)."""
 
     replica: Replica
-    state: Ints
+    state: States
     marker: Ints
-    record_state: Ints
+    record_state: States
     transactions: Transactions
 
     @property
     def visible(self) -> Bools:
         """Per record: plain or committed, so that a read_committed reader gets it once the LSO has passed it."""
-        return np.isin(self.record_state, (PLAIN, COMMITTED))
+        return np.asarray((self.record_state == PLAIN) | (self.record_state == COMMITTED))
 
     @property
     def stable(self) -> int:
@@ -71,7 +74,7 @@ def read(replica: Replica, *, untracked: bool = False) -> Log:
     """Works out every transaction of a log; `untracked`: also those of negative producer ids, which brokers do not track."""
     batches = replica.batches
     data, marker_at, first_at = _pair(batches, untracked=untracked)
-    state = np.where(batches.control == DATA, PLAIN, CONTROL).astype(np.int64)
+    state = np.where(batches.control == DATA, PLAIN, CONTROL).astype(np.int8)
     ended = marker_at >= 0
     committed = ended & (batches.control[marker_at] == COMMIT)
     state[data] = np.where(~ended[data], OPEN, np.where(committed[data], COMMITTED, ABORTED))
@@ -80,7 +83,7 @@ def read(replica: Replica, *, untracked: bool = False) -> Log:
         replica=replica,
         state=state,
         marker=marker,
-        record_state=state[replica.records.batch] if len(batches) else np.empty(0, np.int64),
+        record_state=state[replica.records.batch] if len(batches) else np.empty(0, np.int8),
         transactions=_transactions(batches, data, first_at, marker_at),
     )
 
@@ -161,12 +164,21 @@ def canonical(view: PartitionView) -> dict[str, Log]:
 
 def locate(keys: Ints, wanted: Ints) -> Ints:
     """Per wanted key, the index of its first occurrence in `keys`, or -1."""
+    found = np.full(len(wanted), -1, np.int64)
     if not len(keys) or not len(wanted):
-        return np.full(len(wanted), -1, np.int64)
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    place = np.minimum(np.searchsorted(ordered, wanted, side="left"), len(keys) - 1)
-    return np.where(ordered[place] == wanted, order[place], -1).astype(np.int64)
+        return found
+    # Offsets rise along a log; payload ids of several producers do not.
+    order = None if (keys[1:] >= keys[:-1]).all() else np.argsort(keys, kind="stable")
+    ordered = keys if order is None else keys[order]
+    for some in stretches(wanted):
+        place = np.minimum(np.searchsorted(ordered, wanted[some], side="left"), len(keys) - 1)
+        found[some] = np.where(ordered[place] == wanted[some], place if order is None else order[place], -1)
+    return found
+
+
+def stretches(values: Ints) -> Iterator[slice]:
+    """Spans of an array, so that what is worked out of each is small beside it."""
+    yield from (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE))
 
 
 def distinct(values: Ints) -> Ints:
@@ -177,24 +189,29 @@ def distinct(values: Ints) -> Ints:
 
 def among(values: Ints, others: Ints) -> Bools:
     """Per value, whether it is one of the others; `np.isin` hashes as well."""
+    found = np.zeros(len(values), np.bool_)
     if not len(others):
-        return np.zeros(len(values), np.bool_)
+        return found
     ordered = np.sort(others)
-    place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return np.asarray(ordered[place] == values)
+    for some in stretches(values):
+        place = np.minimum(np.searchsorted(ordered, values[some]), len(ordered) - 1)
+        found[some] = ordered[place] == values[some]
+    return found
 
 
 def copies(keys: Ints) -> tuple[Ints, Ints]:
     """Per element, (index of the first element with its key, how manyeth copy it is, from 0), in the order given."""
     n = len(keys)
     first, number = np.arange(n, dtype=np.int64), np.zeros(n, np.int64)
-    if not n:
-        return first, number
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
-    new = np.concatenate(([True], ordered[1:] != ordered[:-1]))
-    head = np.maximum.accumulate(np.where(new, np.arange(n), 0))
-    first[order], number[order] = order[head], np.arange(n) - head
+    again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
+    if not len(again):
+        return first, number
+    # Neighbours among the repeated ones that are one key's begin behind its first.
+    begins = np.concatenate(([True], np.diff(again) != 1))
+    head = np.maximum.accumulate(np.where(begins, again - 1, 0))
+    first[order[again]], number[order[again]] = order[head], again - head
     return first, number
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import every, examined, log_of, native, own
+from spark_verify.checks.lives import every, examined, log_of, native, own, sends_to
 from spark_verify.checks.logs import OPEN, Log, among, locate, runs
 from spark_verify.checks.mirroring import Hop, hops, may_be_faithful
 from spark_verify.checks.outcomes import Told, told
@@ -31,7 +31,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             continue
         log = log_of(view, life)
         findings += own(life, None if log is None else log.replica, _native(view, log, life, what))
-        heard.append(told(view, life, earlier=False))
+        heard.append(told(view, life, earlier=False) if life.number else what)
     for compared in hops(view):
         if isinstance(compared, Hop):
             findings += _mirrored(view, compared, heard)
@@ -150,8 +150,8 @@ def covered(view: PartitionView, compared: Hop) -> int:
     cluster, promotion, cut = log.replica.cluster, crossing.promotion, crossing.end
     if promotion is None:
         return 0
-    since = [s.invoked for s in view.sends if s.cluster == cluster and s.invoked >= crossing.began]
-    before = max(min(since, default=FOREVER), promotion.time)
+    since = sends_to(view, cluster).column("invoked")
+    before = max(int(since[since >= crossing.began].min(initial=FOREVER)), promotion.time)
     marks = view.watermarks.get(cluster)
     inside = (marks.returned <= before) & (marks.time >= crossing.began) if marks is not None else None
     seen = marks.high_watermark[inside].tolist() if marks is not None else []

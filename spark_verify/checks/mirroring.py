@@ -16,6 +16,7 @@ import numpy as np
 from spark_verify.checks.lives import source_log
 from spark_verify.checks.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
 from spark_verify.eras import FOREVER, KEEP_OFFSETS, Crossing, Era, History, Life, history, touches
+from spark_verify.sends import Sends
 from spark_verify.view import Bools, Ints, PartitionView
 
 Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
@@ -261,7 +262,7 @@ def _tail(view: PartitionView, crossing: Crossing) -> Tail:
 
 def not_promoted(view: PartitionView, life: Life) -> bool:
     """Whether clients wrote to a mirrored log that nobody promoted: then nothing tells their records from a mirror's."""
-    return all(e.origin == "mirrored" for e in life.eras) and any(s.cluster == life.cluster for s in view.sends)
+    return all(e.origin == "mirrored" for e in life.eras) and life.cluster in Sends.of(view.sends).said("cluster")
 
 
 def repeated_at_source(compared: Hop) -> Ints:

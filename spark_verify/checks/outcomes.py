@@ -8,14 +8,14 @@ that the other partitions of the transaction must have it too is torn-transactio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from spark_verify.checks.lives import lives, log_of, number_at, reads_in
+from spark_verify.checks.lives import lives, log_of, numbers_at, reads_in, sends_to
 from spark_verify.checks.logs import PLAIN, Log, among, distinct, locate
 from spark_verify.eras import Life
+from spark_verify.sends import Sends
 from spark_verify.view import Bools, Ints, PartitionView, Read, Send
 
 
@@ -23,7 +23,7 @@ from spark_verify.view import Bools, Ints, PartitionView, Read, Send
 class Told:
     """Records that clients sent to one cluster, as columns. `acked` is an offset or -1, `send` an index into `sends`."""
 
-    sends: Sequence[Send]
+    sends: Sends
     uid: Ints
     acked: Ints
     refused: Bools
@@ -41,12 +41,13 @@ def told(view: PartitionView, life: Life, *, earlier: bool = True) -> Told:
     What was acknowledged below a cut lives on, unless its transaction was ended behind it: then the next owner ended it.
     """
     mine = lives(view)[life.cluster]
-    number = {s.number: number_at(mine, s.invoked) for s in view.sends if s.cluster == life.cluster}
-    chosen = [s for s in view.sends if s.cluster == life.cluster and number[s.number] <= life.number]
+    there = sends_to(view, life.cluster)
+    number = numbers_at(mine, there.column("invoked"))
     if not earlier or life.number == 0:
-        return _told(view, life, [s for s in chosen if number[s.number] == life.number])
-    what = _told(view, life, chosen)
-    since = np.array([number[s.number] for s in chosen], np.int64)[what.send] if len(what) else what.send
+        return _told(view, life, there.take(number == life.number))
+    chosen = number <= life.number
+    what = _told(view, life, there.take(chosen))
+    since = number[chosen][what.send]
     keep = since == life.number
     for before in mine[: life.number]:
         log = log_of(view, before)
@@ -72,14 +73,9 @@ def _settled(log: Log | None, uids: Ints, cut: int) -> Bools:
     return np.asarray((at >= 0) & ((log.record_state[at] == PLAIN) | (log.marker[batch] < cut)))
 
 
-def _told(view: PartitionView, life: Life, sends: Sequence[Send]) -> Told:
-    sizes = np.array([len(s.offsets) for s in sends], np.int64)
-    send = np.repeat(np.arange(len(sends), dtype=np.int64), sizes)
-    starts = np.cumsum(sizes) - sizes
-    firsts = np.array([s.first_uid for s in sends], np.int64)
-    uid = firsts[send] + np.arange(len(send)) - starts[send] if len(sends) else np.empty(0, np.int64)
-    acked = np.concatenate([s.offsets for s in sends]) if sends else np.empty(0, np.int64)
-    refused = np.concatenate([s.refused for s in sends]) if sends else np.empty(0, np.bool_)
+def _told(view: PartitionView, life: Life, sends: Sends) -> Told:
+    uid, send = uids_of(sends)
+    acked, refused = sends.each("offsets"), sends.each("refused")
     seen = among(uid, read_uids(view, life, "read_committed"))
     return Told(
         sends=sends,
@@ -87,21 +83,31 @@ def _told(view: PartitionView, life: Life, sends: Sequence[Send]) -> Told:
         acked=acked,
         refused=refused,
         must=_must(sends, send, seen, acked) & ~refused,
-        never=np.array([never_committed(s) for s in sends], np.bool_)[send] if sends else np.empty(0, np.bool_),
+        never=never(sends)[send],
         send=send,
     )
 
 
-def _must(sends: Sequence[Send], send: Ints, seen: Bools, acked: Ints) -> Bools:
-    if not sends:
-        return np.empty(0, np.bool_)
-    commits = np.array([s.kind == "transaction" and s.ending == "commit" for s in sends], np.bool_)
-    ok = np.array([s.outcome == "ok" for s in sends], np.bool_)
-    info = np.array([s.outcome == "info" for s in sends], np.bool_)
+def uids_of(sends: Sends) -> tuple[Ints, Ints]:
+    """Every payload id that was handed over, and by which of these sends."""
+    sizes = sends.sizes
+    send = np.repeat(np.arange(len(sends), dtype=np.int64), sizes)
+    begins = sends.column("first_uid") - (np.cumsum(sizes) - sizes)
+    return np.arange(len(send)) + begins[send], send
+
+
+def _must(sends: Sends, send: Ints, seen: Bools, acked: Ints) -> Bools:
+    commits = sends.says("kind", "transaction") & sends.says("ending", "commit")
     shown = np.zeros(len(sends), np.bool_)
-    np.logical_or.at(shown, send, seen)
-    alone = np.array([s.kind == "send" for s in sends], np.bool_)
-    return (commits & (ok | (info & shown)))[send] | (alone[send] & (acked >= 0))
+    shown[send[seen]] = True
+    promised = commits & (sends.says("outcome", "ok") | (sends.says("outcome", "info") & shown))
+    return np.asarray(promised[send] | (sends.says("kind", "send")[send] & (acked >= 0)))
+
+
+def never(sends: Sends) -> Bools:
+    """`never_committed` of each."""
+    aborted = sends.says("ending", "abort") | (sends.says("ending", "commit") & sends.says("outcome", "fail"))
+    return np.asarray(sends.says("kind", "transaction") & aborted)
 
 
 def never_committed(send: Send) -> bool:

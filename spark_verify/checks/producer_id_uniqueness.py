@@ -20,6 +20,7 @@ from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding
 from spark_verify.checks.lives import examined, judged, native, owners_of, sends_of
 from spark_verify.checks.logs import Log
 from spark_verify.eras import Life
+from spark_verify.sends import Sends
 from spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
 
 KIND = "producer-id-collision"
@@ -77,12 +78,13 @@ def _refused(view: PartitionView, life: Life, replica: Replica, mirrored: Bools,
     as repeats. One finding per id, at the first offset that was acknowledged, -1 when none was."""
     batches, found = replica.batches, dict[int, Found]()
     resets = batches.base_offset[batches.control == OTHER_CONTROL]
-    for send in sorted(sends_of(view, life), key=lambda s: s.invoked):
-        theirs = np.flatnonzero(mirrored & (batches.producer_id == send.producer_id))
-        if send.producer_id in known or send.producer_id in found or not len(theirs):
+    sends = sends_of(view, life)
+    sends = sends.take(np.argsort(sends.column("invoked"), kind="stable"))
+    for send in sends.take(np.sort(np.unique(sends.column("producer_id"), return_index=True)[1])):
+        if send.producer_id in known:
             continue
-        last = int(batches.base_offset[theirs[-1]])
-        if (resets > last).any():
+        theirs = np.flatnonzero(mirrored & (batches.producer_id == send.producer_id))
+        if not len(theirs) or (resets > (last := int(batches.base_offset[theirs[-1]]))).any():
             continue
         acked = send.offsets[send.offsets >= 0]
         evidence = {
@@ -118,22 +120,23 @@ def _clues(cluster: str, replica: Replica, chosen: Ints, process: Ints) -> Itera
 
 def _as_told(view: PartitionView) -> Iterator[Clue]:
     """What producers knew of their own ids: the only trace of one whose records never reached a log."""
-    told: dict[tuple[str, int, int, str], list[tuple[int, int]]] = defaultdict(list)
-    for send in view.sends:
-        if send.producer_id >= 0:
-            acked = send.offsets[send.offsets >= 0]
-            key = (send.cluster, send.producer_id, send.process, send.transactional_id)
-            told[key].append((send.producer_epoch, int(acked[0]) if len(acked) else -1))
-    for (cluster, pid, process, transactional_id), rows in told.items():
+    sends = Sends.of(view.sends)
+    sends = sends.take(sends.column("producer_id") >= 0)
+    clusters, ids = sends.codes("cluster")[0], sends.codes("transactional_id")[0]
+    keys = np.stack((clusters, sends.column("producer_id"), sends.column("process"), ids), axis=1)
+    for key in np.unique(keys, axis=0) if len(sends) else ():
+        mine = sends.take((keys == key).all(axis=1))
+        first, epochs = mine[0], mine.column("producer_epoch")
+        acked = first.offsets[first.offsets >= 0]
         data = {
             "from": "client",
-            "producer_id": pid,
-            "process": process,
-            "transactional_id": transactional_id,
-            "epochs": [min(e for e, _ in rows), max(e for e, _ in rows)],
-            "batches": len(rows),
+            "producer_id": first.producer_id,
+            "process": first.process,
+            "transactional_id": first.transactional_id,
+            "epochs": [int(epochs.min()), int(epochs.max())],
+            "batches": len(mine),
         }
-        yield Clue(cluster=cluster, offset=rows[0][1], data=data)
+        yield Clue(cluster=first.cluster, offset=int(acked[0]) if len(acked) else -1, data=data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,10 @@ import numpy as np
 
 from harness.model.payload import FOREIGN
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import apart, examined, judged, native
-from spark_verify.checks.logs import Log, runs
+from spark_verify.checks.lives import apart, examined, judged, native, sends_to
+from spark_verify.checks.logs import Log, runs, stretches
 from spark_verify.eras import Life
+from spark_verify.sends import Sends
 from spark_verify.view import Bools, Ints, PartitionView, Send
 
 NAMELESS: Final = 2**62
@@ -39,7 +40,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _judge(view: PartitionView, life: Life, log: Log, rows: Ints) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     uids = records.uid[rows]
-    strange = rows[(uids == FOREIGN) | ~planned(uids, [s for s in view.sends if s.cluster == cluster])]
+    strange = rows[(uids == FOREIGN) | ~planned(uids, sends_to(view, cluster))]
     if len(strange) and not view.sends:
         return [Unjudged(reason=f"nothing is written down of what clients sent to {view.topic}-{view.partition}")]
     found: list[Finding] = []
@@ -60,13 +61,17 @@ def _judge(view: PartitionView, life: Life, log: Log, rows: Ints) -> Sequence[Fi
 
 def planned(uids: Ints, sends: Sequence[Send]) -> Bools:
     """Per payload id, whether one of these sends covers it; no two operations share one (`harness.model.payload`)."""
-    if not sends:
-        return np.zeros(len(uids), np.bool_)
-    first = np.array([s.first_uid for s in sends], np.int64)
+    mine = Sends.of(sends)
+    found = np.zeros(len(uids), np.bool_)
+    if not len(mine):
+        return found
+    first = mine.column("first_uid")
     order = np.argsort(first, kind="stable")
-    first, end = first[order], (first + np.array([len(s.offsets) for s in sends], np.int64))[order]
-    place = np.searchsorted(first, uids, side="right") - 1
-    return np.asarray((place >= 0) & (uids < end[place]))
+    first, end = first[order], (first + mine.sizes)[order]
+    for some in stretches(uids):
+        place = np.searchsorted(first, uids[some], side="right") - 1
+        found[some] = (place >= 0) & (uids[some] < end[place])
+    return found
 
 
 CHECK = Check(

@@ -11,16 +11,17 @@ The other way round a circle of mirrors feeds a log that is somebody's own: a cl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import apart, examined, judged, lives, native, number_at
+from spark_verify.checks.lives import apart, examined, judged, lives, native, number_at, numbers_at, sends_to
 from spark_verify.checks.logs import Log, runs
 from spark_verify.checks.provenance import planned
 from spark_verify.eras import FOREVER, Life
-from spark_verify.view import PartitionView, Promotion, Send, Truncation
+from spark_verify.sends import Sends
+from spark_verify.view import Bools, PartitionView, Promotion, Send, Truncation
 
 KIND, CIRCLE = "standby-write", "circular-mirror"
 
@@ -29,8 +30,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Asks every acknowledgement when it was asked for, and every mirrored record who sent it."""
     findings: list[Finding] = list(judged(view, lambda life, log: _in_bytes(view, life, log)))
     told = {(f.cluster, f.evidence["operation"]) for f in findings if isinstance(f, Found) and f.kind == KIND}
-    every = lives(view)
-    for send in view.sends:
+    every, sends = lives(view), Sends.of(view.sends)
+    for send in sends.take(_elsewhere(every, sends)):
         acked = send.offsets[send.offsets >= 0]
         if len(acked) and (send.cluster, send.number) not in told and _mirrored_then(every[send.cluster], send):
             findings.append(_standby(view, send, int(acked[0]), len(acked), "acknowledged while it was mirrored"))
@@ -56,6 +57,15 @@ def _circles(view: PartitionView) -> Iterator[Finding]:
         follows[step.cluster] = source
 
 
+def _elsewhere(every: Mapping[str, Sequence[Life]], sends: Sends) -> Bools:
+    """Which were not asked for in the first life of a log that was its cluster's own from the start."""
+    found = np.ones(len(sends), np.bool_)
+    for cluster in sends.said("cluster"):
+        if every[cluster][0].eras[0].origin == "native":
+            found &= ~(sends.says("cluster", cluster) & (numbers_at(every[cluster], sends.column("invoked")) == 0))
+    return found
+
+
 def _mirrored_then(mine: Sequence[Life], send: Send) -> bool:
     """Whether the cluster followed another from when the operation was asked for until it was acknowledged."""
     life = mine[number_at(mine, send.invoked)]
@@ -66,7 +76,7 @@ def _mirrored_then(mine: Sequence[Life], send: Send) -> bool:
 
 
 def _in_bytes(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
-    records, mine = log.replica.records, [s for s in view.sends if s.cluster == life.cluster]
+    records, mine = log.replica.records, sends_to(view, life.cluster)
     rows = np.flatnonzero(~native(life, records.offset) & (records.uid >= 0))
     findings: list[Finding] = list(examined(life, records.offset[rows]))
     findings += _came_round(view, life, log)
@@ -82,7 +92,9 @@ def _came_round(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     """Records of a native era that clients handed to other clusters, and not to this one."""
     records, here = log.replica.records, life.cluster
     rows = np.flatnonzero(native(life, records.offset) & (records.uid >= 0))
-    rows = rows[~planned(records.uid[rows], [s for s in view.sends if s.cluster == here])]
+    rows = rows[~planned(records.uid[rows], sends_to(view, here))]
+    if not len(rows):
+        return []
     rows = rows[planned(records.uid[rows], [s for s in view.sends if s.cluster != here])]
     found: list[Finding] = []
     for start, end in runs(rows, records.uid[rows], apart(life, records.offset[rows])):

@@ -12,7 +12,7 @@ partition where it happens to be: counted as torn-by-failover, and allowed where
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -94,8 +94,7 @@ def _mirrored(compared: Hop, what: Told) -> Sequence[Finding]:
 
 
 def _transactional(what: Told) -> Ints:
-    of = np.array([s.kind == "transaction" for s in what.sends], np.bool_)
-    return np.flatnonzero(of[what.send]) if len(what) else np.empty(0, np.int64)
+    return np.flatnonzero(what.sends.says("kind", "transaction")[what.send])
 
 
 def _told(
@@ -104,7 +103,7 @@ def _told(
     """One clue: a row of `COUNTS` per transaction, and where and which is the first of its records that is not visible."""
     if not len(rows):
         return []
-    numbers = np.array([s.number for s in what.sends], np.int64)[what.send[rows]]
+    numbers = what.sends.column("number")[what.send[rows]]
     operations = distinct(numbers)
     place = np.searchsorted(operations, numbers)
     table = np.zeros((len(COUNTS), len(operations)), np.int64)
@@ -135,11 +134,6 @@ class Part:
     uid: int
 
     @property
-    def shown(self) -> bool:
-        """Whether anything of it is, or was, to be seen."""
-        return self.counts["visible"] + self.read > 0
-
-    @property
     def hidden(self) -> int:
         """How many of its records are not visible."""
         return sum(self.counts.values()) - self.counts["visible"]
@@ -147,25 +141,37 @@ class Part:
 
 def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
     """Transactions of which something is visible, and not everything: at the first partition that lacks something."""
-    parts: dict[tuple[str, str, int], list[Part]] = defaultdict(list)
+    by_hop: dict[tuple[str, str], list[Clue]] = defaultdict(list)
     for clue in clues:
-        for operation, part in _parts(clue):
-            parts[clue.cluster, str(clue.data["hop"]), operation].append(part)
+        by_hop[clue.cluster, str(clue.data["hop"])].append(clue)
     return [
-        _torn(cluster, hop, operation, mine)
-        for (cluster, hop, operation), mine in sorted(parts.items(), key=lambda item: item[0])
-        if any(p.shown for p in mine) and any(p.hidden for p in mine)
+        _torn(cluster, hop, operation, parts)
+        for (cluster, hop), mine in sorted(by_hop.items(), key=lambda item: item[0])
+        for operation, parts in sorted(_parts(mine).items())
     ]
 
 
-def _parts(clue: Clue) -> Iterable[tuple[int, Part]]:
-    columns = [_column(clue, name) for name in ("operation", "read", "offset", "uid", *COUNTS)]
-    for operation, read, offset, uid, *counts in zip(*columns, strict=True):
-        told_of = dict(zip(COUNTS, counts, strict=True))
-        yield (
-            operation,
-            Part(topic=clue.topic, partition=clue.partition, counts=told_of, read=read, offset=offset, uid=uid),
-        )
+def _parts(clues: Sequence[Clue]) -> Mapping[int, Sequence[Part]]:
+    """What each partition has of the transactions that are visible in part, by operation."""
+    torn = _in_part(clues)
+    parts: dict[int, list[Part]] = defaultdict(list)
+    for clue in clues:
+        columns = [np.array(_column(clue, name), np.int64) for name in ("operation", "read", "offset", "uid", *COUNTS)]
+        chosen = among(columns[0], torn)
+        for operation, read, offset, uid, *counts in zip(*(column[chosen].tolist() for column in columns), strict=True):
+            told_of = dict(zip(COUNTS, counts, strict=True))
+            part = Part(topic=clue.topic, partition=clue.partition, counts=told_of, read=read, offset=offset, uid=uid)
+            parts[operation].append(part)
+    return parts
+
+
+def _in_part(clues: Sequence[Clue]) -> Ints:
+    """Operations of which anything is, or was, to be seen somewhere, and something is not visible."""
+    operation, read, visible, *hidden = (
+        np.array([value for clue in clues for value in _column(clue, name)], np.int64) for name in ("operation", "read", *COUNTS)
+    )
+    shown = distinct(operation[visible + read > 0])
+    return shown[among(shown, operation[np.sum(hidden, axis=0) > 0])]
 
 
 def _column(clue: Clue, name: str) -> list[int]:

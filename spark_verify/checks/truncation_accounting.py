@@ -111,7 +111,7 @@ def _promised(view: PartitionView, life: Life) -> Iterator[Found]:
     what = told(view, life, earlier=False)
     if not len(what):
         return
-    late = np.array([life.lost is None or s.invoked > life.lost for s in what.sends], np.bool_)[what.send]
+    late = (what.sends.column("invoked") > (-1 if life.lost is None else life.lost))[what.send]
     rows = np.flatnonzero(what.must & (what.acked >= life.cut) & late)
     if len(rows):
         row = int(rows[0])

@@ -17,7 +17,8 @@ from spark_verify.checks.base import AnomalyKind, Check, Finding
 from spark_verify.checks.delivered import Delivered, aborted_there, delivered, found, of_transactions
 from spark_verify.checks.lives import every, examined, log_of, marks_in, of_readers, replica_of
 from spark_verify.eras import Life
-from spark_verify.view import Bools, PartitionView, Send
+from spark_verify.sends import Sends
+from spark_verify.view import Bools, Ints, PartitionView
 
 KIND = "uncommitted-read"
 
@@ -35,23 +36,19 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 def _judge(view: PartitionView, life: Life, got: Delivered) -> Sequence[Finding]:
     aborted = aborted_there(log_of(view, life), got) | by_client(view, got)
-    unasked = got.returned < of_transactions(view, got, lambda send: _asked(send, view.ended), otherwise=0)
+    unasked = got.returned < of_transactions(view, got, lambda sends: _asked(sends, view.ended), otherwise=0)
     early = (unasked | _beyond_lso(view, life, got)) & ~aborted
     return found(life.cluster, got, early, KIND, lambda row: "producer" if unasked[row] else "last stable offset")
 
 
-def _asked(send: Send, ended: int) -> int:
+def _asked(sends: Sends, ended: int) -> Ints:
     """The earliest time at which the commit can have been asked for; after the end where it never was.
 
     Of an operation that never returned it is not known when it asked for its commit: at any time since it was invoked.
     """
-    if send.ending != "commit":
-        return ended + 1
-    if send.returned < 0:
-        return send.invoked
-    if send.ended_at > 0:
-        return send.ended_at
-    return send.invoked if send.outcome == "ok" else ended + 1
+    invoked, ended_at = sends.column("invoked"), sends.column("ended_at")
+    cases = [~sends.says("ending", "commit"), sends.column("returned") < 0, ended_at > 0, sends.says("outcome", "ok")]
+    return np.select(cases, [np.full(len(sends), ended + 1), invoked, ended_at, invoked], ended + 1)
 
 
 def _beyond_lso(view: PartitionView, life: Life, got: Delivered) -> Bools:

@@ -20,7 +20,8 @@ import numpy as np
 from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found
 from spark_verify.checks.logs import runs
-from spark_verify.checks.outcomes import never_committed
+from spark_verify.checks.outcomes import never
+from spark_verify.sends import Sends
 from spark_verify.view import Origin, PartitionView, Promotion, Send
 
 KIND = "write-cycle"
@@ -33,9 +34,9 @@ SHOWN = 16
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """One clue per cluster: what its transactions that read wrote to this partition, and from what they made it."""
     by_cluster: dict[str, list[Send]] = {}
-    for send in view.sends:
-        if send.kind == "transaction" and len(send.input_uids) and not never_committed(send):
-            by_cluster.setdefault(send.cluster, []).append(send)
+    every = Sends.of(view.sends)
+    for send in every.take(every.says("kind", "transaction") & (every.sizes_of("input_uids") > 0) & ~never(every)):
+        by_cluster.setdefault(send.cluster, []).append(send)
     findings: list[Finding] = []
     for cluster, sends in sorted(by_cluster.items()):
         rows = [[s.number, s.first_uid, len(s.offsets), int(s.offsets[0]) if len(s.offsets) else -1, _runs(s)] for s in sends]

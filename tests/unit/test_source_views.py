@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -246,3 +247,30 @@ def test_a_reversal_that_never_came_to_the_point_cut_nothing(tmp_path: Path):
     (view,) = views(made.write(tmp_path / "rounds"))
     assert [w.took_place for w in view.windows if w.fault == "mirror-reverse"] == [False]
     assert [e.origin for e in eras(view, "A")] == ["native"]
+
+
+def test_operations_may_be_told_of_in_any_order(root: Path):
+    whole = next(iter(views(root))).sends
+    path = root / "operations" / "p1.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[1::2][::-1]))
+    (root / "operations" / "p2.jsonl").write_bytes(b"".join(lines[::2]))
+    assert synthetic.same(next(iter(views(root))).sends, whole)
+    assert not [b for b in rows.history_rows(root, "operations") if b["damage"].null_count == 0]
+
+
+@pytest.mark.parametrize(
+    ("extra", "reason"),
+    [
+        (lambda lines: lines, "20 are there twice, first"),
+        (lambda lines: lines[1:2], "1 are there twice, first"),
+        (lambda lines: lines[:1], "1 are there twice, first"),
+        (lambda lines: [lines[1].replace(b'"number":', b'"number":7')], "1 returned and were never invoked, first 7"),
+    ],
+)
+def test_operations_that_do_not_come_in_twos_are_told(root: Path, extra: Callable[[list[bytes]], list[bytes]], reason: str):
+    path = root / "operations" / "p1.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines, *extra(lines)]))
+    (told,) = [b for b in rows.history_rows(root, "operations") if b["damage"].null_count == 0]
+    assert reason in told["damage"][0].as_py()["reason"]

@@ -1,0 +1,50 @@
+"""Kernels that go through a partition some of it at a time say what they say of all at once."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from spark_verify.checks import REGISTRY, inconsistent_offset, logs
+from tests.oracles.agreement import told
+from tests.oracles.changes import change
+from tests.oracles.happenings import world
+from tests.oracles.worlds import views
+
+SEEDS = range(16)
+
+
+def found(seed: int) -> list[object]:
+    """Everything that any check finds in a small random history that was changed."""
+    made = world(Random(seed))
+    change(made, 2)
+    seen = views(made)
+    return [(name, told(check, seen)) for name, check in REGISTRY.items()]
+
+
+def test_stretches_change_nothing(monkeypatch: pytest.MonkeyPatch):
+    whole = [found(seed) for seed in SEEDS]
+    assert sum(row.kind == inconsistent_offset.KIND for rows in whole for _, mine in rows for row in mine) > 2
+    for size in (1, 3):
+        monkeypatch.setattr(inconsistent_offset, "AT_ONCE", size)
+        monkeypatch.setattr(logs, "_AT_ONCE", size)
+        assert [found(seed) for seed in SEEDS] == whole
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_copies_are_counted_in_the_order_given(seed: int):
+    random = Random(seed)
+    keys = [random.randrange(1, 8) for _ in range(random.randrange(12))]
+    first, number = logs.copies(np.array(keys, np.int64))
+    assert first.tolist() == [keys.index(key) for key in keys]
+    assert number.tolist() == [keys[:place].count(key) for place, key in enumerate(keys)]
+
+
+@pytest.mark.parametrize("keys", [[], [3, 3, 5, 9], [5, 3, 9, 3]])
+def test_keys_are_found_where_they_are_first(keys: list[int]):
+    wanted = [9, 3, 4, 3, 10, 0]
+    places = [keys.index(key) if key in keys else -1 for key in wanted]
+    assert logs.locate(np.array(keys, np.int64), np.array(wanted, np.int64)).tolist() == places
+    assert logs.among(np.array(wanted, np.int64), np.array(keys, np.int64)).tolist() == [key in keys for key in wanted]

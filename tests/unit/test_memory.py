@@ -1,0 +1,75 @@
+"""What verifying holds of a recorded run: bytes for each record more, of Python's own allocations and numpy's."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_verify import rows
+from spark_verify.assemble import view
+from spark_verify.checks import REGISTRY, inconsistent_offset, logs
+from spark_verify.checks.base import Check
+from spark_verify.plan import RunPlan, plan
+from spark_verify.tables import examine
+from spark_verify.view import PartitionView
+from tests.synthetic import TOPIC, Shape, write_run
+
+FEW, MANY, RECORDS = 200, 800, 10
+MORE = (MANY - FEW) * RECORDS
+"""Records more in each log, of which every cluster has one that is decoded."""
+HELD, WHILE_JUDGED = 350, 250
+"""Bytes a record, of both clusters together: measured 219 and at most 146, of twice as many readers and of larger polls."""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    root = tmp_path_factory.mktemp("memory")
+    few, many = (Shape(partitions=1, transactions=n, records=RECORDS) for n in (FEW, MANY))
+    return write_run(root / "few", few), write_run(root / "many", many)
+
+
+def peak(action: Callable[[], object]) -> int:
+    """The most that is held while something is done, beyond what was held before."""
+    action()  # what is imported, compiled and remembered for good
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def read(root: Path) -> tuple[RunPlan, list[pa.RecordBatch]]:
+    planned = plan(root)
+    history = [batch for part in rows.PARTS for batch in rows.history_rows(root, part)]
+    return planned, [*rows.batch_rows(planned.replicas), *history]
+
+
+def assembled(root: Path) -> PartitionView:
+    planned, batches = read(root)
+    return view(planned, TOPIC, 0, batches)
+
+
+def test_a_view_holds_columns(runs: tuple[Path, Path]):
+    few, many = (read(run) for run in runs)
+    grew = peak(lambda: view(many[0], TOPIC, 0, many[1])) - peak(lambda: view(few[0], TOPIC, 0, few[1]))
+    assert grew / MORE < HELD
+
+
+@pytest.mark.parametrize("check", REGISTRY.values(), ids=REGISTRY)
+def test_no_kernel_needs_more_than_it_looks_at(runs: tuple[Path, Path], check: Check, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(inconsistent_offset, "AT_ONCE", 1000)
+    monkeypatch.setattr(logs, "_AT_ONCE", 1000)
+    few, many = map(assembled, runs)
+    assert (peak(lambda: examine(check, many)) - peak(lambda: examine(check, few))) / MORE < WHILE_JUDGED
+
+
+@pytest.mark.parametrize("part", rows.PARTS)
+def test_a_history_is_read_row_by_row(runs: tuple[Path, Path], part: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(rows, "_ROWS_AT_ONCE", 64)
+    few, many = (peak(lambda run=run: [len(batch) for batch in rows.history_rows(run, part)]) for run in runs)
+    assert many < 1.5 * few + 64 * (MANY - FEW)
