@@ -138,6 +138,7 @@ class Event:
     mirror-started   link            {mirror, options, seconds}
     mirror-stopped   link            {drained: bool}    of one that keeps a journal also partitions: [..], topics: {name: ids},
                                      each with unknown_configs that were left out,
+                                     unsynced: {group: state}, which were active on the destination,
                                      and undrained: {broker: id}, which may hand out mirrored producer ids from there on
     mirror-crashed   link            {by: SIGKILL|itself}
     broker-died      broker          {by: itself}    no fault has ended it

@@ -63,6 +63,7 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
     here.come_to("app-plain", 25)
     assert here.offset("app-live") == 3
     assert "other" not in here.names()
+    until(lambda: "group app-live is not synced: it is " in mirror.log.read_text(), within=60, what="it to be told")
     live.close()
     here.come_to("app-live", 20)
 
@@ -76,3 +77,34 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
     assert here.offset("app-plain") == 40
     assert "app-new" not in here.names()
     assert here.offset("app-ahead") == end
+
+
+@pytest.mark.nightly
+def test_a_mirror_back_is_there_when_groups_are_synced_whose_members_died_with_the_cluster(linkflap_deployment):
+    """A, alive again, takes its dead reader for a member until the session ends; a failback before that would have it replay."""
+    up = linkflap_deployment
+    a, b = up.clusters["A"], up.clusters["B"]
+    make_topic(up, "A")
+    writer = Writer(a.bootstrap)
+    mirror = shadow(up, "A->B")
+    mirror.start()
+    writer.write(3)
+    settings = {"group.id": "app", "auto.offset.reset": "earliest", "enable.auto.commit": False, "session.timeout.ms": 20_000}
+    reader = Consumer(quiet(a.bootstrap) | settings)
+    reader.subscribe([TOPIC])
+    until(lambda: reader.consume(1, 0.5), within=60, what="a member of app to read A")
+    reader.commit(offsets=[TopicPartition(TOPIC, 0, 7)], asynchronous=False)
+    drained(mirror)
+    Groups(b.bootstrap).come_to("app", 7)
+    a.brokers[1].kill()
+    reader.close()  # it can tell nobody
+    mirror.stop()
+    end = ends(up, "B")[TOPIC, 0]
+    commit(b.bootstrap, "app", end)
+    a.brokers[1].start()
+    back = mirror.reversed()
+    back.start()
+    assert Groups(a.bootstrap).offset("app") == end
+    back.stop()
+    assert back.notes().unsynced == {}
+    assert Groups(a.bootstrap).offset("app") == end

@@ -44,7 +44,7 @@ class Status:
     """`held` is bytes in windows, `source_lost` whether the source does not answer, `step` where it stands (`steps`).
 
     `longest_silence` is how many seconds two heartbeats that were answered were apart at most. `given_up` is by topic why nothing
-    is mirrored into it any more.
+    is mirrored into it any more, `synced` whether every group's offsets are on the destination too.
     """
 
     phase: Phase
@@ -55,6 +55,7 @@ class Status:
     longest_silence: float
     partitions: tuple[PartitionStatus, ...]
     given_up: Mapping[str, str] = field(default_factory=dict)
+    synced: bool = True
 
 
 def bound(config: Config) -> socket.socket:
@@ -110,6 +111,7 @@ class Control:
             held=shadow.log.held,
             step=shadow.log.steps.at,
             given_up={name: note.given_up for name, note in shadow.journal.notes.topics.items() if note.given_up},
+            synced=shadow.groups.synced,
             longest_silence=round(shadow.membership.longest_silence, 3),
             partitions=tuple(
                 PartitionStatus(

@@ -3,6 +3,10 @@
 Committed on the destination = at least its log start, at most min(what the group committed on the source, the destination's
 end). Never for a group that is active on the destination; backwards too, while the mirror lasts; not after a failover, which
 clamps once more to what it left.
+
+A group is active for as long as its coordinator believes so: of a cluster that comes back after it died, until the session of
+members that died with it ends. A mirror back to such a cluster is not there until its groups are synced, or `PATIENCE_SECONDS`
+have passed; which groups a failover left behind is written down (`Notes.unsynced`).
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from harness.wire.messages import Error
 
 log = logging.getLogger(__name__)
 SYNC_SECONDS: Final = 1.0
+PATIENCE_SECONDS: Final = 50.0
+"""How long a mirror back waits for active groups: a client's session, 45 s where nothing else is set, and some."""
 _IDLE: Final = ("Empty", "Dead", "")
 Place = tuple[str, int]
 Committed = dict[Place, int]
@@ -119,6 +125,8 @@ class GroupOffsets:
         self._there = Coordinators(mirrored.config.source)
         self._here = Coordinators(mirrored.config.brokers.values())
         self._last: dict[str, Committed] = {}
+        self.synced = self._wanted is None
+        """Whether each group has here what it should have, as of the last look."""
 
     async def keep(self, source_brokers: Mapping[int, str]) -> None:
         """Syncs every second; `source_brokers` is kept up to date by its owner."""
@@ -135,24 +143,46 @@ class GroupOffsets:
             return
         there = await self._there.states(source_brokers.values())
         here = await self._idle()
+        unsynced: dict[str, str] = {}
+        known = True
         for group in there:
-            if self._wanted.fullmatch(group) and here.get(group, "") in _IDLE:
-                await self._sync(group, await self._there.committed(group))
+            if not self._wanted.fullmatch(group):
+                continue
+            state, offsets = here.get(group, ""), self._offsets(await self._there.committed(group))
+            known = known and None not in offsets.values()
+            told = {place: offset for place, offset in offsets.items() if offset is not None}
+            if state in _IDLE:
+                known = await self._sync(group, told) and known
+            elif told.items() - (await self._here.committed(group)).items():
+                unsynced[group] = state
+        self._note(unsynced)
+        self.synced = known and not unsynced
+
+    def _note(self, unsynced: Mapping[str, str]) -> None:
+        notes = self._log.journal.notes
+        for group in unsynced.keys() - notes.unsynced.keys():
+            log.warning("group %s is not synced: it is %s on the destination", group, unsynced[group])
+        notes.unsynced = dict(unsynced)  # a failover saves it with its first step
+
+    def _offsets(self, committed: Committed) -> dict[Place, int | None]:
+        """What is to be committed for mirrored partitions; None where it is not known yet how far the destination has them."""
+        ends = {place: reached(partition) for place in committed if (partition := self._log.partitions.get(place)) is not None}
+        return {
+            place: None if end is None else clamped(committed[place], self._log.partitions[place], end)
+            for place, end in ends.items()
+        }
 
     async def _idle(self) -> dict[str, str]:
         live = [address for broker, address in self._log.config.brokers.items() if broker in self._log.brokers]
         return await self._here.states(live)
 
-    async def _sync(self, group: str, committed: Committed) -> None:
-        offsets = {
-            place: clamped(offset, partition, end)
-            for place, offset in committed.items()
-            if (partition := self._log.partitions.get(place)) is not None and (end := reached(partition)) is not None
-        }
+    async def _sync(self, group: str, offsets: Committed) -> bool:
+        """Whether all of it is committed now."""
         known = self._last.setdefault(group, {})
         news = {place: offset for place, offset in offsets.items() if known.get(place) != offset}
         if news:
             known |= await self._here.commit(group, news)
+        return offsets.items() <= known.items()
 
     async def clamp(self) -> None:
         """After a failover has settled where logs end: commits beyond are taken back to it. Raises Unanswered."""

@@ -73,6 +73,8 @@ class Notes:
     """Per broker the id that it gave when it was last drained: it gives higher ones only."""
     undrained: dict[int, int] = field(default_factory=dict)
     """Brokers that may give out mirrored ids after the failover, and from which id on."""
+    unsynced: dict[str, str] = field(default_factory=dict)
+    """Groups whose offsets on the destination are not the source's, because they are active there, and their states."""
 
     def told(self) -> dict[str, object]:
         """What a run's record keeps of it: partitions, each topic's ids, and brokers that may give out mirrored producer ids."""
@@ -87,6 +89,7 @@ class Notes:
                 for name, one in self.topics.items()
                 if one.destination_id
             },
+            "unsynced": dict(self.unsynced),
             "undrained": {str(broker): producer_id for broker, producer_id in self.undrained.items()},
         }
 

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness.mirrors.shadow import control, settings
 from harness.mirrors.shadow.addresses import broker_settings, listeners
 from harness.mirrors.shadow.behind import source_ends
+from harness.mirrors.shadow.groups import PATIENCE_SECONDS
 from harness.mirrors.shadow.journal import Notes, read_notes
 from harness.mirrors.topics import create, data_topics
 from harness.model.errors import DeadlineExceeded, InputError, SetupError
@@ -111,9 +112,10 @@ class ShadowMirror:
         began = time.monotonic()
         self._spawn()
         wanted = self._write_canary()
+        patient = began + PATIENCE_SECONDS if self._generation else began
         what = f"{self.link.name} to mirror"
         try:
-            until(lambda: self._through(wanted), within=START_SECONDS, every=0.05, what=what, state=self._state)
+            until(lambda: self._through(wanted, patient), within=START_SECONDS, every=0.05, what=what, state=self._state)
         except DeadlineExceeded:
             self._kill()
             raise
@@ -250,7 +252,7 @@ class ShadowMirror:
             raise SetupError(f"the canary could not be written to {topic}; is cluster {self.link.source} whole?")
         return ends[0]
 
-    def _through(self, canary: int) -> bool:
+    def _through(self, canary: int, patient: float) -> bool:
         self._raise_if_ended()
         self._tell_cuts()
         status = self._ask()
@@ -260,6 +262,8 @@ class ShadowMirror:
         self._tell_given_up(status.given_up)
         topics = {name: n for name, n in data_topics(self._there, self._homes).items() if name not in status.given_up}
         everything = all(seen.get((topic, number), -1) >= 0 for topic, count in topics.items() for number in range(count))
+        if not status.synced and time.monotonic() < patient:
+            return False
         return everything and seen.get((topic_name(self.link.source, CANARY), 0), -1) >= canary
 
     def _raise_if_ended(self) -> None:
