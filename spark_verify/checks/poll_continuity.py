@@ -23,7 +23,7 @@ from operator import attrgetter
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import cuts, every, examined, kept_since, log_of, of_readers, reads_in
+from spark_verify.checks.lives import cuts, every, examined, kept_since, lives, log_of, of_readers, reads_in
 from spark_verify.checks.logs import Log, among
 from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView, Read
@@ -47,15 +47,16 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     findings: list[Finding] = []
     for life in every(view):
         chains = list(_chains(view, reads_in(view, life)))
-        if not chains:
-            continue
         log = log_of(view, life)
+        skipped = [] if log is None else list(_across(view, life, log))
+        if not (chains or skipped):
+            continue
         firsts = np.array([poll.offsets[0] for chain in chains for poll in chain.polls], np.int64)
         findings += examined(life, firsts, whole=True)
         if log is None:
             findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
         broken = [found for chain in chains for found in _judge(life.cluster, log, chain)]
-        broken += [] if log is None else _across(view, life, log)
+        broken += skipped
         findings += of_readers(life, None if log is None else log.replica, broken)
     return findings
 
@@ -121,8 +122,7 @@ def _seen(log: Log | None, isolation: str) -> Ints:
 
 def _across(view: PartitionView, life: Life, log: Log) -> Iterator[Found]:
     """What consumers skipped because the log was cut under them, at the beginning of this life or in it."""
-    # Up to the nanosecond before: a poll that begins with the life is of it.
-    known = [(life.began - 1, life.earlier[-1])] if life.earlier else []
+    known = [(_cut_at(view, life), life.earlier[-1])] if life.earlier else []
     known += cuts(view, life)
     mine = [read for read in view.reads if read.cluster == life.cluster] if known else []
     for rows in _consumers(mine):
@@ -133,6 +133,16 @@ def _across(view: PartitionView, life: Life, log: Log) -> Iterator[Found]:
                 cut, time = min(since)
                 stood = max(row.position for row in rows[before:after] if row.time <= time)
                 yield from _skipped(view, log, rows[: after + 1], cut, stood)
+
+
+def _cut_at(view: PartitionView, life: Life) -> int:
+    """When the log was cut at the beginning of a life: what was asked for later is of this life.
+
+    As the mirror says, else right before its cluster followed.
+    """
+    ended = lives(view)[life.cluster][life.number - 1].ended
+    told = (t.time for t in view.truncations if t.cluster == life.cluster and ended <= t.time < life.began)
+    return min(told, default=life.began - 1)
 
 
 def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:

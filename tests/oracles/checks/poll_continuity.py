@@ -22,12 +22,13 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 mine = sorted((r for r in reads if (r.reader, r.process) == who), key=lambda r: r.returned)
                 found += [plain.place(kind, life.cluster, offset) for kind, offset in _follow(plain, log, mine)]
             if log is not None:
-                found += [plain.place("skipped-by-cut", life.cluster, offset) for offset in _across(plain, life, log)]
+                found += [plain.place("skipped-by-cut", life.cluster, offset) for offset in _across(plain, story, life, log)]
     return found
 
 
-def _across(plain: Plain, life: PlainLife, log: PlainLog) -> Iterator[int]:
+def _across(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Iterator[int]:
     """Per consumer that nothing moved, and two of its polls between which the log was cut: what took the tail's place unseen."""
+    before = story.lives[life.cluster][life.number - 1].ended
     everything = [r for r in plain.reads if r.cluster == life.cluster]
     for who in {(r.reader, r.process) for r in everything}:
         mine = sorted((r for r in everything if (r.reader, r.process) == who), key=lambda r: r.returned)
@@ -39,16 +40,18 @@ def _across(plain: Plain, life: PlainLife, log: PlainLog) -> Iterator[int]:
                 continue
             had |= set(read.uids)
             if read.time > moved and last is not None and read.returned <= life.ended:
-                yield from _missed(plain, life, log, last, read, had)
+                yield from _missed(plain, life, log, before, last, read, had)
             last = read if read.time > moved else None
 
 
-def _missed(plain: Plain, life: PlainLife, log: PlainLog, last: Any, read: Any, had: set[int]) -> Iterator[int]:
+def _missed(plain: Plain, life: PlainLife, log: PlainLog, before: int, last: Any, read: Any, had: set[int]) -> Iterator[int]:
+    """`before` is when the life before this one ended; its log was cut since then, when the mirror says so."""
     told = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
+    began = [time for cluster, time, _ in told if cluster == life.cluster and before <= time < life.began]
     told += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]
     inside = [(t, at) for cluster, t, at in told if cluster == life.cluster and life.began <= t <= life.ended]
     places = [at for time, at in inside if last.time <= time < read.time]
-    if life.earlier and last.time < life.began <= read.time:
+    if life.earlier and last.time <= min([*began, life.began - 1]) < read.time:
         places.append(life.earlier[-1])
     gone = [
         record.offset

@@ -3,7 +3,20 @@
 from dataclasses import replace
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, poll, promoted, unjudged, view
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    findings,
+    places,
+    poll,
+    promoted,
+    reversed_,
+    unjudged,
+    view,
+)
 from round_trip import trip
 
 from spark_verify.view import Stop
@@ -130,6 +143,13 @@ def test_what_was_skipped_says_where_the_log_was_cut_and_where_the_reader_stood(
     (found,) = findings(NAME, trip(reads=STOOD))
     told = {name: found.evidence[name] for name in ("records", "cut", "stood_at", "then", "last_skipped")}
     assert told == {"records": 1, "cut": 2, "stood_at": 3, "then": {"offset": 3, "uid": 5}, "last_skipped": 2}
+
+
+def test_polls_of_what_came_from_b_while_the_fault_lasted_say_nothing_of_where_the_reader_stood():
+    late = replace(reversed_("A->B", at=600), end=640 * SECOND)
+    got = [poll((2, 3), at=400 * SECOND), poll((3, 5), at=630 * SECOND), poll((4, 6), at=750 * SECOND)]
+    (found,) = findings(NAME, trip(windows=[late], reads=got))
+    assert (found.offset, found.evidence["stood_at"], found.evidence["then"]) == (2, 3, {"offset": 3, "uid": 5})
 
 
 def test_a_mirror_that_cuts_when_it_ends_may_leave_readers_beyond_it():
