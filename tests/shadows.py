@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from harness.mirrors.shadow.mirror import ShadowMirror
 from harness.model.errors import DeadlineExceeded
 from harness.model.scenario import MirrorSpec, Option
 from harness.model.wait import until
+from harness.wire import messages
+from harness.wire.connection import Connection
 from harness.wire.offsets import bounds, quiet
 
 TOPIC = "A.records"
@@ -159,6 +162,23 @@ def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings
     except DeadlineExceeded:
         return "_TIMED_OUT"
     return told[0]
+
+
+def active_controller(cluster) -> int:
+    """Asked from the quorum (KIP-595); metadata names any broker."""
+    m = messages.request("describe_quorum", 2)
+    body = m.DescribeQuorumRequest(
+        topics=(m.TopicData(topic_name="__cluster_metadata", partitions=(m.PartitionData(partition_index=0),)),)
+    )
+
+    async def ask() -> int:
+        connection = Connection(next(b.client_address for b in cluster.brokers.values() if b.state == "running"))
+        try:
+            return int((await connection.call("describe_quorum", 2, body)).topics[0].partitions[0].leader_id)
+        finally:
+            connection.close()
+
+    return asyncio.run(ask())
 
 
 def stray(deployment, cluster: str) -> list[str]:

@@ -6,6 +6,7 @@ clients' answers, and the anomaly, at its offset. In CI the two cheapest; the re
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from confluent_kafka import Producer
 
 from chaos.scenarios import Wish, scenario
 from chaos.scenarios.base import everyday
@@ -23,8 +25,10 @@ from harness.mirrors.shadow.journal import Journal
 from harness.model.errors import EnvironmentFailure
 from harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
 from harness.model.verdict import Verdict
+from harness.model.wait import until
 from harness.report.progress import Progress
 from harness.rundir import RunReader
+from harness.workloads import incarnation
 from spark_verify.judge import Judgement
 from spark_verify.verify import verify
 from tests.shadows import drained
@@ -79,6 +83,7 @@ NIGHTLY = (
     ),
     replace(scenario("failover-open-transactions", Wish(seed=7, mirror_options={"open_transactions": "write-txn-markers"}))),
 )
+OLDER = run_of("older", SELDOM, *READERS, schedule=(PLANNED,), duration=10.0, minimums=BEYOND)
 STALLED = run_of("stalled", *everyday(PAIR, "A"), duration=4.0)
 
 
@@ -99,6 +104,52 @@ def cheap(tmp_path_factory, spark):
 @pytest.fixture(scope="module")
 def long(tmp_path_factory, spark):
     return judged(NIGHTLY, tmp_path_factory.mktemp("consequences-nightly"), spark)
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory, spark):
+    """A run whose clients have had their producers to B since before the mirror, as applications that live on both sides do."""
+    waiting: list[Standby] = []
+
+    def make(spec, link, deployment, recorder):
+        mirror = make_mirror(spec, link, deployment, recorder)
+        start = mirror.start
+
+        def start_later() -> None:
+            waiting.extend(Standby(deployment.clusters["B"].bootstrap) for _ in range(SELDOM.clients))
+            start()
+
+        mirror.start = start_later
+        return mirror
+
+    def taken_over(config):
+        chosen = next((one for one in waiting if one.bootstrap == config["bootstrap.servers"]), None)
+        if chosen is None:
+            return Producer(config)
+        waiting.remove(chosen)
+        chosen.hears = config["stats_cb"]
+        return chosen.producer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "make_mirror", make)
+        patch.setattr(incarnation, "Producer", taken_over)
+        return judged((OLDER,), tmp_path_factory.mktemp("consequences-older"), spark)[OLDER.name]
+
+
+class Standby:
+    """A producer that has had its id for long; who takes it over hears what it says of itself."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap, told = bootstrap, []
+        self.hears = told.append
+        config = incarnation.producer_config(bootstrap, "", timeout=10.0, compression="none")
+        self.producer = Producer({**config, "logger": incarnation.QUIET, "stats_cb": lambda text: self.hears(text)})
+
+        def known() -> bool:
+            self.producer.poll(0.1)
+            return bool(told) and json.loads(told[-1]).get("eos", {}).get("producer_id", -1) >= 0
+
+        until(known, within=60, what="a producer to have its id")
 
 
 @pytest.fixture(scope="module")
@@ -263,6 +314,16 @@ def assert_lost_in_silence(seen: Seen) -> None:
     for number, offsets in ghosts.items():
         for offset in offsets:
             assert seen.batch("B", number, offset)["crc"] == seen.batch("A", number, offset)["crc"]
+
+
+@pytest.mark.nightly
+def test_a_jump_does_not_reach_producers_of_the_destination_that_are_older_than_the_mirror(older):
+    """Their ids were handed out before anything could be jumped over: what they write first is acknowledged and lost."""
+    seen = Seen(older)
+    assert_lost_in_silence(seen)
+    assert {"ghost-ack", "lost-write", "producer-id-collision"} <= seen.kinds()
+    for anomaly in seen.of_kind("producer-id-collision"):
+        assert anomaly.evidence["producer_id"] in range(SELDOM.clients)
 
 
 @pytest.mark.nightly

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,10 +10,11 @@ from typing import Final
 
 from harness.model.errors import EnvironmentFailure
 from harness.wire import messages
-from harness.wire.connection import AnyOf, Connection
+from harness.wire.connection import AnyOf, Connection, Unanswered
 from harness.wire.messages import Error, Message
 
 _TIMEOUT: Final = timedelta(seconds=10)
+_CONTROLLER_SECONDS: Final = 5.0
 _TOPIC_CONFIG: Final = 2
 _SET, _DELETE = 0, 1
 _PREFERRED: Final = 0
@@ -81,10 +83,15 @@ async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> Picture:
 
 
 class Destination:
-    """The destination, asked through any of its real brokers."""
+    """The destination, asked through any of its real brokers; what a failover has to have done, of its active controller itself.
 
-    def __init__(self, brokers: Sequence[str]) -> None:
+    Brokers pass that on over a channel of their own, which gives a controller that stands still up after 30 s (KIP-919 has
+    controllers take it directly). Without `controllers` brokers are asked.
+    """
+
+    def __init__(self, brokers: Sequence[str], controllers: Sequence[str] = ()) -> None:
         self._nodes = AnyOf(brokers)
+        self._controllers = AnyOf(controllers or brokers)
         self._direct: dict[str, Connection] = {}
 
     async def picture(self, topics: Iterable[str] | None = None) -> Picture:
@@ -94,6 +101,17 @@ class Destination:
     def nodes(self) -> AnyOf:
         """Its real brokers, for calls that any of them answers."""
         return self._nodes
+
+    async def _decided(self, api: str, version: int, body: Message) -> Message:
+        """What the active controller answers. Raises Unanswered while there is none."""
+        for _ in range(3 * len(self._controllers.addresses)):
+            answer = await self._controllers.call(api, version, body, within=_CONTROLLER_SECONDS)
+            told = answer if hasattr(answer, "error_code") else answer.responses[0]
+            if told.error_code != Error.not_controller:
+                return answer
+            self._controllers.turn()
+            await asyncio.sleep(0.1)
+        raise Unanswered(f"none of {', '.join(self._controllers.addresses)} is the active controller")
 
     def _broker(self, address: str) -> Connection:
         return self._direct.setdefault(address, Connection(address))
@@ -137,7 +155,7 @@ class Destination:
             by_topic.setdefault(topic, []).append(m.ReassignablePartition(partition_index=number, replicas=tuple(replicas)))
         topics = tuple(m.ReassignableTopic(name=topic, partitions=tuple(rows)) for topic, rows in by_topic.items())
         body = m.AlterPartitionReassignmentsRequest(timeout=_TIMEOUT, topics=topics)
-        answer = await self._nodes.call("alter_partition_reassignments", 0, body, within=15)
+        answer = await self._decided("alter_partition_reassignments", 0, body)
         _check(answer, "partitions could not be reassigned")
         for topic in answer.responses:
             for partition in topic.partitions:
@@ -161,12 +179,8 @@ class Destination:
             for key, value in values.items()
         )
         resource = m.AlterConfigsResource(resource_type=_TOPIC_CONFIG, resource_name=topic, configs=rows)
-        answer = await self._nodes.call(
-            "incremental_alter_configs",
-            1,
-            m.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False),
-            within=15,
-        )
+        body = m.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        answer = await self._decided("incremental_alter_configs", 1, body)
         _check(answer.responses[0], f"topic {topic} could not be configured")
 
     async def make_internal_topics(self) -> None:
@@ -212,6 +226,7 @@ class Destination:
 
     def close(self) -> None:
         self._nodes.close()
+        self._controllers.close()
         for connection in self._direct.values():
             connection.close()
 

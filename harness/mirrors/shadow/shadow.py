@@ -42,7 +42,7 @@ class Shadow:
         self.journal = Journal(folder, first="taking-over" if config.takes_over else "mirroring")
         self.log = MirroredLog(config, self.journal)
         self.source = Source(self.log)
-        self.destination = Destination(list(config.brokers.values()))
+        self.destination = Destination(list(config.brokers.values()), config.controllers)
         self.membership = Membership(config, self.journal)
         self.topics = Topics(self.log, self.destination, self.membership)
         self.groups = GroupOffsets(self.log)
