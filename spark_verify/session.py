@@ -69,6 +69,8 @@ _ALLOWED: Final = (
 _lock = threading.Lock()
 _started: Future[SparkSession] | None = None
 _jvm: subprocess.Popen[bytes] | None = None
+_room = contextlib.ExitStack()
+"""The folder of the JVM that there is: all that Spark writes is in it, and goes with it, or with us."""
 _leaving = False
 
 
@@ -116,6 +118,7 @@ def close() -> None:
         if gateway is not None:
             gateway.shutdown()
         _end(jvm)
+    _room.close()
     os.environ.pop("PYSPARK_GATEWAY_PORT", None)
     os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
 
@@ -186,35 +189,35 @@ def _open_gateway(heap: str = masters.HEAP) -> None:
     """Starts the JVM and tells pyspark where its gateway is."""
     global _jvm
     java = java_for("4").path  # Spark asks for what Kafka 4 asks for: 17 or later
-    with cleanup.temporary_folder("linkflap-spark-") as folder:  # which is removed when we are killed meanwhile, too
-        told = folder / "gateway"
-        printed = folder / "printed"
-        # Together: a process that ends between the two would leave a JVM that nobody knows of.
-        with printed.open("wb") as out, _lock:
-            if _leaving:
-                raise SetupError("Spark is not started any more: this process ends")
-            jvm = _jvm = _launch(java, heap, told, out)
-        try:
-            until(lambda: told.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
-        except DeadlineExceeded as error:
-            close()
-            raise SetupError(f"Spark did not start: {error}; the machine may be too busy, run it again") from None
-        if not told.exists():
-            close()
-            said = cause(printed.read_text(errors="replace"))
-            raise SetupError(f"Spark did not start with {java}: {said}; set JAVA_HOME to Java 17 or later")
-        # Java's DataOutputStream: port i32, length i32, secret.
-        content = told.read_bytes()
-        (port,) = struct.unpack_from(">i", content)
-        os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
-        os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
+    folder = _room.enter_context(cleanup.temporary_folder("linkflap-spark-"))
+    told = folder / "gateway"
+    printed = folder / "printed"
+    # Together: a process that ends between the two would leave a JVM that nobody knows of.
+    with printed.open("wb") as out, _lock:
+        if _leaving:
+            raise SetupError("Spark is not started any more: this process ends")
+        jvm = _jvm = _launch(java, heap, told, out)
+    try:
+        until(lambda: told.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
+    except DeadlineExceeded as error:
+        close()
+        raise SetupError(f"Spark did not start: {error}; the machine may be too busy, run it again") from None
+    if not told.exists():
+        said = cause(printed.read_text(errors="replace"))
+        close()
+        raise SetupError(f"Spark did not start with {java}: {said}; set JAVA_HOME to Java 17 or later")
+    # Java's DataOutputStream: port i32, length i32, secret.
+    content = told.read_bytes()
+    (port,) = struct.unpack_from(">i", content)
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
 
 
 def _launch(java: Path, heap: str, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
     spark = Path(pyspark.__file__).parent
     command = [str(java), f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
-    command += _ALLOWED
+    command += [*_ALLOWED, f"-Djava.io.tmpdir={told.parent}"]
     command += ["-cp", f"{spark}/jars/*", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
     nice = shutil.which("nice")
     # Python workers get the environment of the JVM: they must find every module that a check here may come from.
@@ -223,6 +226,7 @@ def _launch(java: Path, heap: str, told: Path, out: IO[bytes]) -> subprocess.Pop
         os.environ
         | {"PYTHONPATH": path}
         | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(spark)}
+        | ({} if "SPARK_LOCAL_DIRS" in os.environ else {"SPARK_LOCAL_DIRS": str(told.parent)})
     )
     jvm = subprocess.Popen(
         [*([nice, "-n", _NICE] if nice else []), *command],

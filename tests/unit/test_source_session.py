@@ -15,23 +15,26 @@ import pytest
 from harness.model.wait import until
 from spark_verify import session
 
-OPENS = (
-    "import sys; from spark_verify import session; session._open_gateway(); print(session._jvm.pid, flush=True); sys.stdin.read()"
-)
+OPENS = "import sys; from spark_verify import session; session.session(); print(session._jvm.pid, flush=True); sys.stdin.read()"
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_a_killed_harness_leaves_no_jvm():
-    with subprocess.Popen([sys.executable, "-c", OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as harness:
+def test_a_killed_harness_leaves_no_jvm_and_nothing_that_it_wrote(tmp_path: Path):
+    env = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"} | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", OPENS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as harness:
         assert harness.stdout is not None
         jvm = psutil.Process(int(harness.stdout.readline()))
         assert jvm.is_running()
-        assert jvm.nice() >= 5
+        assert jvm.nice() >= min(19, psutil.Process(harness.pid).nice() + 5)
+        (folder,) = tmp_path.glob("linkflap-spark-*")
+        assert list(folder.glob("blockmgr-*"))
         os.kill(harness.pid, signal.SIGKILL)
     until(
         lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE, within=60, what="the JVM to end", state=jvm.status
     )
+    until(lambda: not folder.exists(), within=60, what="its folder to go", state=lambda: list(tmp_path.rglob("*")))
+    assert [left.name for left in tmp_path.iterdir()] == [f"linkflap-{os.getuid()}"], "the ledger stays"
 
 
 FAILS = """
