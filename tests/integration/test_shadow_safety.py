@@ -15,8 +15,6 @@ from harness.mirrors.shadow.steps import PAUSE_AT
 from harness.model.wait import until
 from harness.rundir import EventLog
 from harness.runtimes import runtime
-from harness.wire import messages
-from harness.wire.connection import Connection
 from harness.wire.offsets import quiet
 from tests import shadows
 from tests.shadow_cells import PLACES, TOPIC, Shadowed, Traffic, Watch, assert_failed_over, ends, forgotten, shadow
@@ -63,23 +61,6 @@ def mirroring(wide, mirror: Shadowed) -> tuple[int, dict]:
     until(lambda: mirror.lag() == 0, within=60, every=0.1, what="the mirror to drain", state=mirror._state)
     mirror.kept_open = traffic  # its transactions stay open as long as their producers
     return markers, ends(wide.clusters["A"])
-
-
-def active_controller(cluster) -> int:
-    """Asked from the quorum (KIP-595); metadata names any broker."""
-    m = messages.request("describe_quorum", 2)
-    body = m.DescribeQuorumRequest(
-        topics=(m.TopicData(topic_name="__cluster_metadata", partitions=(m.PartitionData(partition_index=0),)),)
-    )
-
-    async def ask() -> int:
-        connection = Connection(next(b.client_address for b in cluster.brokers.values() if b.state == "running"))
-        try:
-            return int((await connection.call("describe_quorum", 2, body)).topics[0].partitions[0].leader_id)
-        finally:
-            connection.close()
-
-    return asyncio.run(ask())
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["black-hole", "dead"])
@@ -170,7 +151,7 @@ def test_the_controller_of_b_moves(wide, mirror, step, monkeypatch):
         monkeypatch.setenv(PAUSE_AT, step)
     markers, mirrored = mirroring(wide, mirror)
     b = wide.clusters["B"]
-    active = b.brokers[active_controller(b)]
+    active = b.brokers[shadows.active_controller(b)]
     with ThreadPoolExecutor(1) as pool, Watch(mirror, b.bootstrap).watching() as watch:
         if step == "mirroring":
             active.kill()
