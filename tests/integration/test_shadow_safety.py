@@ -15,6 +15,8 @@ from harness.mirrors.shadow.steps import PAUSE_AT
 from harness.model.wait import until
 from harness.rundir import EventLog
 from harness.runtimes import runtime
+from harness.wire import messages
+from harness.wire.connection import Connection
 from harness.wire.offsets import quiet
 from tests import shadows
 from tests.shadow_cells import PLACES, TOPIC, Shadowed, Traffic, Watch, assert_failed_over, ends, forgotten, shadow
