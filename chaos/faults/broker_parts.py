@@ -74,18 +74,23 @@ class BrokerParts:
         seconds = self.answers(within=UNANSWERED_WITHIN)
         return seconds is None, {"before_ms": milliseconds(self.before), "during_ms": milliseconds(seconds)}
 
-    def heal(self) -> list[str]:
-        """Runs the broker again, whatever state it is in, and sees that it is whole. Raises FaultError."""
+    def heal(self, *, still_cut_by: Sequence[str] = ()) -> list[str]:
+        """Runs the broker again, whatever state it is in, and sees that it is whole. Raises FaultError.
+
+        `still_cut_by`: partitions of its cluster that last, and may keep it out of the ISR until they are healed.
+        """
         try:
             if self.broker.state == "paused":
                 self.broker.resume()
             if self.broker.state == "stopped":
                 self.broker.start()
             until(lambda: self.answers(within=5.0), within=HEALS_WITHIN, what=f"broker {self._target} to answer")
-            held = self._whole()
+            held = 0 if still_cut_by else self._whole()
         except LinkflapError as error:
             raise FaultError(f"broker {self._target} was not healed: {error}; see {self.broker.log}") from error
         whole = f"in the ISR of all {held} partitions that it holds and its cluster leads"
+        if still_cut_by:
+            whole = f"its place in the ISR not asked: {', '.join(still_cut_by)} still cuts its cluster"
         return [f"process of {self._target} runs", "its listener answers", whole]
 
     def _whole(self) -> int:

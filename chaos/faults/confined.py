@@ -24,7 +24,12 @@ class ConfinedFault(BrokerFault):
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
-        self.confines = confines_of(self._parts.broker, spec)
+        self.confines, self._id = confines_of(self._parts.broker, spec), spec.id
+
+    def cut_by_others(self) -> list[str]:
+        """Other partitions inside the cluster that last now."""
+        every = [broker.confines.blocks for broker in self._parts.cluster.brokers.values() if broker.confines]
+        return sorted({owner for blocks in every for owner in blocks} - {self._id})
 
     def let_go(self) -> Sequence[str]:
         """Undoes it; safe to call again. Raises LinkflapError."""
@@ -38,4 +43,4 @@ class ConfinedFault(BrokerFault):
             raise FaultError(
                 f"the container of {broker.cluster}/{broker.id} was not healed: {error}; see {broker.log}"
             ) from error
-        return [*undone, *self._parts.heal()]
+        return [*undone, *self._parts.heal(still_cut_by=self.cut_by_others())]

@@ -5,6 +5,9 @@ Breaks    replication and the quorum, not the clients: a leader that nobody foll
           (it cannot fetch, vote or send heartbeats; they can fetch from it), `in` only those that they open to it.
 Bite      measured from inside the containers: round trips in the cut direction are not answered, those in the other are.
 Heal      round trips in both directions are answered, it is in the ISR of every partition that it holds.
+
+Partitions that overlap add up, and each heal ends its own alone: what another still cuts stays cut, and is not asked. One that
+cuts nothing but what another cuts already has no bite, because there is none to be seen.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class Partition(ConfinedFault):
             raise InputError(f"fault {spec.id!r} ({spec.fault}) needs a peer of {spec.target}: another broker of its cluster")
         self._peers: Mapping[int, tuple[Broker, Confines]] = {other.id: (other, confines_of(other, spec)) for other in others}
         self._out, self._in = (self._values["direction"] in ("both", way) for way in ("out", "in"))
+        self._asked = others[0].id
         self._answered_before = False
 
     @classmethod
@@ -49,18 +53,38 @@ class Partition(ConfinedFault):
         return reason
 
     def take_down(self, broker: Broker) -> None:
-        self._answered_before = all(self._round_trips(within=ANSWERS_WITHIN))
+        self._asked = next((peer for peer in self._peers if not self._hidden(peer)), self._asked)
+        trips = self._round_trips(within=ANSWERS_WITHIN)
+        cut = self._cut_by_others(self._asked)
+        self._answered_before = not self._hidden(self._asked) and all(trip or was for trip, was in zip(trips, cut, strict=True))
         cuts: list[Callable[[], None]] = []
         if self._out:
             addresses = [address for peer, _ in self._peers.values() for address in peer.inner_addresses]
-            cuts.append(lambda: self.confines.block(addresses))
+            cuts.append(lambda: self.confines.block(self._id, addresses))
         if self._in:
-            cuts += [_cut(confines, broker) for _, confines in self._peers.values()]
+            cuts += [self._cut_in(confines, broker) for _, confines in self._peers.values()]
         side_by_side(cuts)
 
-    def _round_trips(self, *, within: float) -> tuple[float | None, float | None]:
-        """Seconds from the broker to its first peer, and from that to the broker; None where nothing answers."""
-        peer, there = next(iter(self._peers.values()))
+    def _cut_in(self, confines: Confines, broker: Broker) -> Callable[[], None]:
+        return lambda: confines.block(self._id, broker.inner_addresses)
+
+    def _cut_by_others(self, number: int) -> tuple[bool, bool]:
+        """Whether another partition cuts the way to a peer, and the one back."""
+        peer, there = self._peers[number]
+        ways = ((self.confines, peer), (there, self._parts.broker))
+        out, back = (
+            any(owner != self._id and to.inner_addresses[0] in held for owner, held in at.blocks.items()) for at, to in ways
+        )
+        return out, back
+
+    def _hidden(self, number: int) -> bool:
+        """Whether what this one does to a peer cannot be seen, because another does it already."""
+        out, back = self._cut_by_others(number)
+        return (self._out and out) or (self._in and back)
+
+    def _round_trips(self, *, within: float, number: int = 0) -> tuple[float | None, float | None]:
+        """Seconds from the broker to a peer, and from that to the broker; None where nothing answers."""
+        peer, there = self._peers[number or self._asked]
         found: dict[str, float | None] = {}
 
         def out() -> None:
@@ -78,19 +102,33 @@ class Partition(ConfinedFault):
 
     def measure(self) -> tuple[bool, object]:
         out, back = self._round_trips(within=UNANSWERED_WITHIN)
-        as_cut = (out is None) is self._out and (back is None) is self._in
+        others_out, others_in = self._cut_by_others(self._asked)
+        as_cut = (out is None) is (self._out or others_out) and (back is None) is (self._in or others_in)
         return self._answered_before and as_cut, {"before": self._answered_before, "out": _word(out), "in": _word(back)}
 
     def let_go(self) -> Sequence[str]:
-        side_by_side([self.confines.unblock, *(confines.unblock for _, confines in self._peers.values())])
+        touched = [self.confines, *(confines for _, confines in self._peers.values())]
+        side_by_side(_uncut(confines, self._id) for confines in touched)
         if any(broker.state != "running" for broker in (self._parts.broker, *(peer for peer, _ in self._peers.values()))):
             return ["no direction cut", "round trips between peers not asked: one of them does not run"]
-        until(lambda: all(self._round_trips(within=ANSWERS_WITHIN)), within=HEALS_WITHIN, what="peers to answer each other")
+        if not all(confines.connected for confines in touched):
+            return ["no direction cut", "round trips between peers not asked: one of them is on no network"]
+        until(self._healed, within=HEALS_WITHIN, what="peers to answer each other")
+        if any(any(self._cut_by_others(number)) for number in self._peers):
+            return ["its own rules gone", f"peers answer each other where {', '.join(self.cut_by_others())} does not cut them"]
         return ["no direction cut", "peers answer each other in both directions"]
 
+    def _healed(self) -> bool:
+        """Whether everything answers that no other cuts, as it is now: others come and go while it is asked."""
+        for peer in self._peers:
+            trips = self._round_trips(within=ANSWERS_WITHIN, number=peer)
+            if not all(trip or cut for trip, cut in zip(trips, self._cut_by_others(peer), strict=True)):
+                return False
+        return True
 
-def _cut(confines: Confines, broker: Broker) -> Callable[[], None]:
-    return lambda: confines.block(broker.inner_addresses)
+
+def _uncut(confines: Confines, owner: str) -> Callable[[], None]:
+    return lambda: confines.unblock(owner)
 
 
 def _word(seconds: float | None) -> str:

@@ -44,11 +44,18 @@ class Confines(Protocol):
         """Takes it off the network: it reaches nobody, and nobody it."""
 
     def reconnect(self) -> None: ...
-    def block(self, addresses: Sequence[str]) -> None:
-        """Lets the packets of connections that it opens to these addresses vanish, on open ones too, until its next start."""
+    @property
+    def blocks(self) -> Mapping[str, Sequence[str]]:
+        """What is blocked now: owner -> addresses."""
 
-    def unblock(self) -> None:
-        """Ends every `block`."""
+    def block(self, owner: str, addresses: Sequence[str]) -> None:
+        """Lets the packets of connections that it opens to these addresses vanish, on open ones too, until its next start.
+
+        Blocks of several owners add up.
+        """
+
+    def unblock(self, owner: str) -> None:
+        """Ends the `block` of this owner and of no other."""
 
     def round_trip(self, address: str, *, within: float) -> float | None:
         """Seconds of one ApiVersions round trip from its own network, or None if there was no answer."""
@@ -79,6 +86,13 @@ class Broker(Protocol):
     @property
     def log(self) -> Path:
         """What it printed."""
+
+    @property
+    def exit_status(self) -> int | None:
+        """How it ended last, negative for a signal; None while it runs, and before its first start."""
+
+    def last_words(self, *, lines: int) -> Sequence[str]:
+        """The last lines of what it printed and of its log, so many of each at most."""
 
     def start(self) -> None:
         """Starts it on the data it has; returns when it answers a metadata request."""

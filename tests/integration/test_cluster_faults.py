@@ -142,6 +142,32 @@ def test_a_partition_cuts_the_directions_that_it_says_and_no_client(cluster_of_t
     assert seen == {"before": True, "out": out, "in": back}
 
 
+def test_partitions_that_overlap_add_up_and_each_heal_ends_its_own(cluster_of_three):
+    up = contained(cluster_of_three)
+    wanted = [("A/1", 2), ("A/1", 3), ("A/3", 1)]
+    specs = [replace(spec("partition", target, peer=peer), id=f"p{n}") for n, (target, peer) in enumerate(wanted)]
+    first, second, hidden = (FAULTS["partition"](one, world(up)) for one in specs)
+    one, three = (up.clusters["A"].brokers[number] for number in (1, 3))
+    try:
+        for fault in (first, second):
+            fault.inject()
+            assert fault.bite().bit
+        hidden.inject()
+        assert not FAULTS["partition"].measure(hidden)[0], "what another cuts already shows nothing of its own"
+        second.heal()
+        assert first.measure()[0], "the heal of another took nothing of it"
+        assert one.confines.round_trip(three.inner_addresses[0], within=1.0) is None, "wanted by two, and one of them lasts"
+        assert any("p0 still cuts" in line for line in hidden.heal())
+        assert one.confines.round_trip(three.inner_addresses[0], within=10.0) is not None
+        one.confines.disconnect()
+        one.confines.reconnect()
+        assert first.measure()[0], "it is the broker's own, and outlives its cable"
+    finally:
+        one.confines.reconnect()
+        checked = [fault.heal() for fault in (second, hidden, first)][-1]
+    assert any("in the ISR of all" in line for line in checked)
+
+
 def test_little_memory_is_felt_and_given_back(cluster_of_three):
     up = contained(cluster_of_three)
     seen = bites_and_heals(up, spec("broker-memory-limit", "A/2"), lambda: write(up))

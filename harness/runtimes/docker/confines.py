@@ -5,7 +5,9 @@ Everything here is measured where it takes effect: from inside the container's n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ from harness.runtimes.docker import engine, python_image
 from harness.runtimes.docker.ground import Ground
 
 _INSIDE: Final = f"{python_image.CODE}/harness/runtimes/docker/inside.py"
+_FIRST_NUMBER: Final = 100
 _UNLIMITED: Final = -1
 _WITHIN: Final = 60
 
@@ -25,6 +28,9 @@ class Confines:
 
     def __init__(self, name: str, ground: Ground, address: str, handle: Callable[[], Any]) -> None:
         self._name, self._ground, self._address, self._handle = name, ground, address, handle
+        self._numbers = itertools.count(_FIRST_NUMBER)
+        self._blocks: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._lock = threading.Lock()
 
     @property
     def connected(self) -> bool:
@@ -42,15 +48,38 @@ class Confines:
             with engine.asked(f"connect container {self._name} to its network"):
                 network = engine.client().networks.get(self._ground.name)
                 network.connect(self._handle(), ipv4_address=self._address, aliases=[self._name])
+            with self._lock:
+                held = list(self._blocks.values())
+            for number, addresses in held:  # where its rules led to went with the interface
+                self._put(number, addresses)
 
-    def block(self, addresses: Sequence[str]) -> None:
-        said, status = self._inside("block", *addresses)
+    @property
+    def blocks(self) -> Mapping[str, Sequence[str]]:
+        with self._lock:
+            return {owner: addresses for owner, (_, addresses) in self._blocks.items()}
+
+    def block(self, owner: str, addresses: Sequence[str]) -> None:
+        with self._lock:
+            number, _ = self._blocks.get(owner) or (next(self._numbers), ())
+            self._blocks[owner] = (number, tuple(addresses))
+        self._put(number, addresses)
+
+    def _put(self, number: int, addresses: Sequence[str]) -> None:
+        said, status = self._inside("block", str(number), *addresses)
         if status:
             raise EnvironmentFailure(f"the network of container {self._name} cannot be partitioned: {said}")
 
-    def unblock(self) -> None:
+    def unblock(self, owner: str) -> None:
+        with self._lock:
+            held = self._blocks.get(owner)
+        if held is None:
+            return
         if self._runs():  # else its network is gone, and what was in it
-            self._inside("unblock")
+            said, status = self._inside("unblock", str(held[0]))
+            if status:
+                raise EnvironmentFailure(f"the partition of container {self._name} cannot be ended: {said}")
+        with self._lock:
+            self._blocks.pop(owner, None)
 
     def _runs(self) -> bool:
         with engine.asked(f"tell the state of container {self._name}"):

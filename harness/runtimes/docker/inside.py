@@ -1,7 +1,7 @@
 """What is done from inside a container's network: run there as a program, by the standard library alone.
 
-    inside.py block 10.0.0.3:9094 …      packets of connections that it opens to these addresses vanish from now on
-    inside.py unblock                    they do not any more
+    inside.py block 100 10.0.0.3:9094 …  packets of connections that it opens to these addresses vanish from now on
+    inside.py unblock 100                for this number they do not any more: each has rules of its own, and they add up
     inside.py ask 10.0.0.3:9094 1.0 HEX  sends bytes there; prints the seconds until something came back, or "silence"
 
 A blocked address is looked up in a routing table of its own, by destination and port (ip-rule(8)), where it leads to a neighbour
@@ -20,8 +20,8 @@ from typing import Final
 _TABLE: Final = 1279
 _NOBODY: Final = "169.254.12.79"
 _NOBODYS_LINK: Final = bytes.fromhex("02004c494e4b")
-_REQUEST, _ACK, _CREATE = 0x1, 0x4, 0x400
-_NEW_ROUTE, _DELETE_ROUTE, _NEW_NEIGHBOUR, _NEW_RULE, _DELETE_RULE = 24, 25, 28, 32, 33
+_REQUEST, _ACK, _REPLACE, _CREATE = 0x1, 0x4, 0x100, 0x400
+_NEW_ROUTE, _NEW_NEIGHBOUR, _NEW_RULE, _DELETE_RULE = 24, 28, 32, 33
 _ONLINK, _PERMANENT, _TO_TABLE = 4, 0x80, 1
 _UNICAST, _STATIC = 1, 4
 _DST, _OIF, _GATEWAY, _ROUTE_TABLE = 1, 4, 5, 15
@@ -47,12 +47,13 @@ def _must(kind: int, flags: int, body: bytes) -> None:
         raise OSError(error, "the kernel refuses a rule by port")
 
 
-def _rule(address: str = "", port: int = 0) -> bytes:
+def _rule(number: int, address: str = "", port: int = 0) -> bytes:
+    """`number` is the rule's priority, and says whose it is."""
     where = b"" if not address else _attribute(_DST, socket.inet_aton(address))
     if port:
         where += _attribute(_PROTOCOL, bytes([socket.IPPROTO_TCP])) + _attribute(_PORTS, struct.pack("=HH", port, port))
     header = struct.pack("=BBBBBBBBI", socket.AF_INET, 32 if address else 0, 0, 0, 0, 0, 0, _TO_TABLE, 0)
-    return header + _attribute(_RULE_TABLE, struct.pack("=I", _TABLE)) + _attribute(_PRIORITY, struct.pack("=I", 100)) + where
+    return header + _attribute(_RULE_TABLE, struct.pack("=I", _TABLE)) + _attribute(_PRIORITY, struct.pack("=I", number)) + where
 
 
 def _route() -> bytes:
@@ -66,24 +67,23 @@ def _interface() -> int:
     return next(number for number, name in socket.if_nameindex() if name.startswith("eth"))
 
 
-def block(addresses: list[str]) -> None:
+def block(number: int, addresses: list[str]) -> None:
     """Raises OSError where the kernel cannot."""
     neighbour = struct.pack("=BBHiHBB", socket.AF_INET, 0, 0, _interface(), _PERMANENT, 0, 0)
     neighbour += _attribute(_DST, socket.inet_aton(_NOBODY)) + _attribute(_LINK_ADDRESS, _NOBODYS_LINK)
-    _must(_NEW_NEIGHBOUR, _CREATE, neighbour)
-    _must(_NEW_ROUTE, _CREATE, _route())
+    # Neighbour and route are there when something else is blocked already, and stay: without rules nothing leads to them.
+    _must(_NEW_NEIGHBOUR, _CREATE | _REPLACE, neighbour)
+    _must(_NEW_ROUTE, _CREATE | _REPLACE, _route())
     for address in addresses:
         host, _, port = address.rpartition(":")
-        _must(_NEW_RULE, _CREATE, _rule(host, int(port)))
+        _must(_NEW_RULE, _CREATE, _rule(number, host, int(port)))
 
 
-def unblock() -> None:
+def unblock(number: int) -> None:
     """Also where nothing is blocked, or no network is left."""
     for _ in range(_MOST):
-        if _ask(_DELETE_RULE, 0, _rule()):
+        if _ask(_DELETE_RULE, 0, _rule(number)):
             break
-    if any(name.startswith("eth") for _, name in socket.if_nameindex()):
-        _ask(_DELETE_ROUTE, 0, _route())
 
 
 def ask(address: str, within: float, request: bytes) -> str:
@@ -105,9 +105,9 @@ def main(words: list[str]) -> int:
         if words[0] == "ask":
             print(ask(words[1], float(words[2]), bytes.fromhex(words[3])))  # noqa: T201 - its answer
         elif words[0] == "block":
-            block(words[1:])
+            block(int(words[1]), words[2:])
         else:
-            unblock()
+            unblock(int(words[1]))
     except OSError as error:
         print(error)  # noqa: T201 - its answer
         return 1
