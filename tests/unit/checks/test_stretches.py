@@ -26,7 +26,7 @@ def found(seed: int) -> list[object]:
 
 def test_stretches_change_nothing(monkeypatch: pytest.MonkeyPatch):
     whole = [found(seed) for seed in SEEDS]
-    assert sum(row.kind == inconsistent_offset.KIND for rows in whole for _, mine in rows for row in mine) > 2
+    assert sum(row.kind == inconsistent_offset.KIND for rows in whole for _, mine in rows for row in mine) >= 2
     for size in (1, 3):
         monkeypatch.setattr(inconsistent_offset, "AT_ONCE", size)
         monkeypatch.setattr(logs, "_AT_ONCE", size)
