@@ -58,7 +58,7 @@ def _stepped_back(anomaly: Anomaly, link: str, windows: Sequence[Window]) -> str
     records, bound = anomaly.evidence.get("records"), anomaly.evidence.get("bound")
     if not isinstance(records, int) or not isinstance(bound, int) or records > bound:
         return None
-    return f"offset translation steps back: {records} of at most {bound} records"
+    return f"the offset that was synced for the group was behind: {records} of at most {bound} records"
 
 
 def _cut_apart(anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
