@@ -332,14 +332,18 @@ def doctor() -> int:
 
 @linkflap.command()
 def clean() -> int:
-    """Removes what harnesses that died left behind, and touches nothing else."""
+    """Removes what harnesses that died left behind, and touches nothing else. Exit code 255 if something is still there."""
     from harness.runtimes import cleanup
 
-    removed = cleanup.clean()
-    for thing in removed:
+    cleaned = cleanup.clean()
+    for thing in cleaned.removed:
         click.echo(f"removed {thing}", err=True)
-    click.echo(f"{len(removed)} left-over things removed" if removed else "nothing was left behind", err=True)
-    return 0
+    for sentence in cleaned.left:
+        click.echo(f"linkflap: {sentence}", err=True)
+    if cleaned.removed or not cleaned.left:
+        count = len(cleaned.removed)
+        click.echo(f"{count} left-over things removed" if count else "nothing was left behind", err=True)
+    return FAILED if cleaned.left else 0
 
 
 def main() -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import click
@@ -57,17 +58,30 @@ def build(asked: Sequence[str], base: str | None) -> int:
     return 0
 
 
+def _mend(asked: str) -> str:
+    from harness.runtimes.docker import foreign
+
+    if foreign.is_reference(asked):
+        return "build, load or pull it"
+    return f"make it: linkflap images build --kafka {shlex.quote(asked)}"
+
+
 @images.command()
 @_kafka
 @_base
 def check(asked: Sequence[str], base: str | None) -> int:
-    """Tells which images are there; builds and fetches none. Exit code 255 when one is missing."""
+    """Tells which images are there; builds and fetches none. Exit code 255 when one is missing, or can be no Kafka."""
+    from harness.runtimes.docker import inventory
     from harness.runtimes.docker.image import built, there
 
     missing = False
+    for what, name in inventory.besides().items():
+        missing |= name is None
+        click.echo(name or f"{what} has no image yet; make it: linkflap images build")
     for one in asked:
         made = built(one, base) if base else None
         image = made.tag if made else None if base else there(one)
-        missing |= image is None
-        click.echo(image or f"Kafka {one} has no image yet; make it: linkflap images build --kafka {one}")
+        against = inventory.reason_against(one) if image else f"Kafka {one} has no image yet; {_mend(one)}"
+        missing |= against is not None
+        click.echo(against or image)
     return FAILED if missing else 0

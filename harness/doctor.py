@@ -302,8 +302,10 @@ def _look_at_leftovers() -> Finding:
     dead = [entry for entry in ledger.entries() if not ledger.alive(entry.owner)]
     if not dead:
         return Finding(name="leftovers", ok=True, says="none of dead runs")
-    held = sum(len(entry.children) + len(entry.folders) for entry in dead)
-    return Finding(name="leftovers", ok=None, says=f"of {len(dead)} dead runs, {held} things", mend="linkflap clean")
+    held = sum(len(entry.children) + len(entry.contained) + len(entry.folders) + len(entry.mounts) for entry in dead)
+    engines = {engine for entry in dead for engine in entry.engines}
+    says = f"of {len(dead)} dead runs, {held} things" + (", and what is in the Docker engine" if engines else "")
+    return Finding(name="leftovers", ok=None, says=says, mend="linkflap clean")
 
 
 def _look_at_docker() -> Finding:
@@ -311,14 +313,17 @@ def _look_at_docker() -> Finding:
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
+    from harness.runtimes.docker.door import host, not_near, reason
+
     needed = "docker"
+    if why := not_near(host()):
+        return Finding(name="docker", ok=False, says=why, mend="unset DOCKER_HOST, or set it to this machine's", needed_by=needed)
     mend = "start the Docker engine, let this user talk to it, or set DOCKER_HOST"
     try:
         with contextlib.closing(docker.from_env(timeout=_DOCKER_WITHIN)) as client:
             about, images = client.info(), client.images.list(name=_IMAGES)
     except (DockerException, RequestException, OSError) as error:
-        reason = " ".join(str(error).split())
-        return Finding(name="docker", ok=False, says=f"no engine answers: {reason[:160]}", mend=mend, needed_by=needed)
+        return Finding(name="docker", ok=False, says=f"no engine answers ({reason(error)})", mend=mend, needed_by=needed)
     theirs, ours = str(about.get("Architecture", "unknown")), platform.machine()
     same = {"x86_64": "amd64", "aarch64": "arm64"}
     version = (

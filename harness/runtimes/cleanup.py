@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.runtimes import ledger
@@ -22,14 +23,26 @@ _watched = 0
 _lock = threading.Lock()
 
 
-def clean() -> list[str]:
-    """Ends and removes what dead owners left, and returns one line for each thing removed."""
-    removed: list[str] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """One line for each thing that was removed, and a sentence for each that could not be and is still there."""
+
+    removed: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def clean() -> Cleaned:
+    """Ends and removes what dead owners left. What could not be removed keeps its entry, and is tried again the next time."""
+    cleaned = Cleaned()
     with ledger.machine_lock():
         for entry in ledger.entries():
             if not ledger.alive(entry.owner):
-                removed.extend(ledger.end(entry))
-    return removed
+                try:
+                    for thing in ledger.end(entry):
+                        cleaned.removed.append(thing)
+                except ledger.StillThere as error:
+                    cleaned.left.extend(error.sentences)
+    return cleaned
 
 
 @contextlib.contextmanager
@@ -82,7 +95,8 @@ def main() -> None:
     with ledger.machine_lock():
         for entry in ledger.entries():
             if entry.owner == owner:
-                list(ledger.end(entry))
+                with contextlib.suppress(ledger.StillThere):  # the entry stays, and tells `clean`
+                    list(ledger.end(entry))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ import msgspec
 import psutil
 from filelock import FileLock
 
-from harness.model.errors import SetupError
+from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.wait import until
 from harness.runtimes import mounts
 
@@ -56,6 +56,14 @@ class Entry:
     engines: tuple[str, ...] = ()
     contained: tuple[Identity, ...] = ()
     mounts: tuple[str, ...] = ()
+
+
+class StillThere(EnvironmentFailure):
+    """Something of a dead owner could not be removed; a sentence for each such thing."""
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        super().__init__("; ".join(sentences))
+        self.sentences = tuple(sentences)
 
 
 @dataclass(slots=True)
@@ -225,7 +233,10 @@ def remove_folder(path: Path) -> None:
 
 
 def end(entry: Entry) -> Iterator[str]:
-    """Ends and removes what a dead owner left, and says what that was. The caller has made sure that the owner is dead."""
+    """Ends and removes what a dead owner left, and says what that was. The caller has made sure that the owner is dead.
+
+    Raises StillThere at the end when something in a Docker engine could not be removed; the entry stays then, for the next time.
+    """
     left = [child for child in entry.children if alive(child)]
     for child in left:
         with contextlib.suppress(ProcessLookupError):
@@ -239,14 +250,16 @@ def end(entry: Entry) -> Iterator[str]:
         if Path(path).exists():
             shutil.rmtree(path, ignore_errors=True)
             yield f"folder {path} of dead harness {entry.owner.pid}"
-    for engine in entry.engines:
+    still_there: list[str] = []
+    for engine in dict.fromkeys(entry.engines):
         from harness.runtimes.docker import leftovers  # the docker package is slow to import, and most runs have no engine
 
         try:
             yield from leftovers.remove(engine, entry.owner)
-        except OSError as error:
-            yield f"nothing from the Docker engine yet, `linkflap clean` does it when that answers ({error})"
-            return
+        except StillThere as error:
+            still_there += error.sentences
+    if still_there:
+        raise StillThere(still_there)
     _path(entry.owner).unlink(missing_ok=True)
     if entry.ports or entry.memory:
         yield f"lease of dead harness {entry.owner.pid} ({len(entry.ports)} ports, {entry.memory >> 20} MB)"

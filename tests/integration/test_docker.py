@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from importlib import import_module
 
 import psutil
 import pytest
@@ -134,15 +135,42 @@ def test_clean_does_what_a_dead_watchdog_cannot(engine, bystanders, harness):
     for child in psutil.Process(process.pid).children(recursive=True):
         if "harness.runtimes.cleanup" in child.cmdline():
             child.kill()
-    assert cleanup.clean() == [], "what a living harness holds is not touched"
+    assert cleanup.clean().removed == [], "what a living harness holds is not touched"
     process.kill()
     process.wait()
     left = of(engine, owner)
     assert left
-    removed = cleanup.clean()
+    removed = cleanup.clean().removed
     assert all(any(name in line for line in removed) for name in left)
     assert of(engine, owner) == []
     assert ledger.entries() == []
+
+
+def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_nothing_else(engine, harness):
+    from harness.runtimes.docker import proxy_image
+
+    process, owner = harness
+    for child in psutil.Process(process.pid).children(recursive=True):
+        if "harness.runtimes.cleanup" in child.cmdline():
+            child.kill()
+    *containers, network = of(engine, owner)
+    guest = engine.containers.run(
+        proxy_image.ready(build=True), entrypoint=[proxy_image.SERVER], network=network, name=f"guest-{owner.pid}", detach=True
+    )
+    try:
+        process.kill()
+        process.wait()
+        done = linkflap("clean", env=dict(os.environ), cwd="/", within=300)
+        assert done.returncode == 255
+        assert f"network {network} still has container {guest.name}, which is not linkflap's; disconnect it" in done.stderr
+        assert all(f"removed container {name} of" in done.stderr for name in containers)
+        assert of(engine, owner) == [network]
+        guest.reload()
+        assert guest.status == "running"
+    finally:
+        guest.remove(force=True)
+    assert cleanup.clean().left == []
+    assert of(engine, owner) == []
 
 
 def test_what_cannot_be_removed_now_is_not_forgotten(engine, harness, monkeypatch):
@@ -155,7 +183,7 @@ def test_what_cannot_be_removed_now_is_not_forgotten(engine, harness, monkeypatc
     process.wait()
     with monkeypatch.context() as without:
         without.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-        assert any("linkflap clean" in line for line in cleanup.clean())
+        assert any("linkflap clean" in line for line in cleanup.clean().left)
     assert of(engine, owner)
     cleanup.clean()
     assert of(engine, owner) == []
@@ -236,8 +264,8 @@ def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine, tmp_path
         engine.images.remove(name, force=True)
 
 
-def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine):
-    from harness.runtimes.docker import foreign
+def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_path):
+    from harness.runtimes.docker import choice, foreign, image
 
     plain, other = f"linkflap-test/none:{os.getpid()}", f"linkflap-test/other:{os.getpid()}"
     load_for(engine, other, architecture="arm64" if platform.machine() == "x86_64" else "amd64")
@@ -247,9 +275,68 @@ def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine):
             foreign.take(other)
         with pytest.raises(SetupError, match=f"could not run java in {plain}"):
             foreign.take(plain)
+        with pytest.raises(SetupError, match=f"image {other} is for"):
+            image.ready(kafka(DEFAULT_KAFKA), other)
+        done = linkflap("images", "check", "--kafka", plain, env=dict(os.environ), cwd=tmp_path, within=300)
+        assert done.returncode == 255
+        assert f"could not run java in {plain}" in done.stdout
+        reason = choice.reason_against(topology(ClusterSpec(name="A", kafka=other)))
+        assert reason is not None
+        assert reason.startswith(f"image {other} is for")
     finally:
         for name in (plain, other):
             engine.images.remove(name, force=True)
+
+
+def test_an_image_with_a_java_and_no_kafka_is_told_before_a_run(engine):
+    from harness.runtimes.docker import foreign, inventory
+
+    name = f"linkflap-test/java:{os.getpid()}"
+    laid_out_as_released(engine, name, f"LABEL of={name}")
+    try:
+        assert inventory.reason_against(name) is None
+        with pytest.MonkeyPatch.context() as elsewhere:
+            elsewhere.setattr(foreign, "_PLACES", ("/none",))
+            assert "has no Kafka in /none" in (inventory.reason_against(name) or "")
+    finally:
+        engine.images.remove(name, force=True)
+
+
+@pytest.mark.parametrize(("module", "names"), [("proxy_image", ("tag", "OFFICIAL")), ("python_image", ("tag",))])
+def test_an_image_that_every_run_needs_and_that_is_missing_is_told(engine, monkeypatch, capsys, module, names):
+    from harness.cli_images import check
+    from harness.runtimes.docker import choice
+
+    there = import_module(f"harness.runtimes.docker.{module}")
+    none = "linkflap-test/none:none"
+    for name in names:
+        monkeypatch.setattr(there, name, (lambda: none) if callable(getattr(there, name)) else none)
+    assert check.callback is not None
+    assert check.callback((DEFAULT_KAFKA,), None) == 255
+    assert "has no image yet; make it: linkflap images build" in capsys.readouterr().out
+    assert "has no image of" in (choice.reason_against(topology(ClusterSpec(name="A"))) or "")
+
+
+def test_a_java_that_cannot_run_is_quoted(engine):
+    from harness.runtimes.docker.java_inside import java_in
+
+    name = f"linkflap-test:not-java-{os.getpid()}"
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as tar:
+        for path, mode, content in (
+            ("Dockerfile", 0o644, b"FROM scratch\nCOPY java /bin/java\nENV PATH=/bin\n"),
+            ("java", 0o755, b"\x7fELF, of no machine"),
+        ):
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), mode
+            tar.addfile(entry, io.BytesIO(content))
+    context.seek(0)
+    engine.images.build(fileobj=context, custom_context=True, tag=name, rm=True)
+    try:
+        with pytest.raises(SetupError, match=r"exec format error.*; name another"):
+            java_in(name, mend="name another")
+    finally:
+        engine.images.remove(name, force=True)
 
 
 def load_for(engine, name: str, *, architecture: str) -> None:
@@ -364,6 +451,9 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
         last = said.strip().splitlines()[-1]
         assert last.startswith("harness.model.errors.EnvironmentFailure: the Docker engine could not")
         assert "Connection refused" in last
+        assert "containers may run on there: when it answers again, remove them with `linkflap clean`" in last
+        (entry,) = [entry for entry in ledger.entries() if entry.owner == owner]
+        assert entry.ports, "its containers have them"
         assert len(of(engine, owner)) == 3, "the engine was away when they were to be removed"
         relay = Relay(port)
 

@@ -150,13 +150,13 @@ def test_leftovers_of_a_dead_run(bare: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     owner = ledger.identify(child.pid)
     assert owner is not None
-    entry = ledger.Entry(owner=owner, folders=("/nonexistent/folder",))
+    entry = ledger.Entry(owner=owner, folders=("/nonexistent/folder",), engines=("",), contained=(owner,))
     (ledger.folder() / f"{owner.pid}-{owner.born.rpartition('/')[2]}.json").write_bytes(msgspec.json.encode(entry))
     assert found("leftovers").ok, "its owner is alive"
     child.communicate(b"\n", timeout=60)
     finding = found("leftovers")
     assert (finding.ok, finding.mend) == (None, "linkflap clean")
-    assert "1 dead runs" in finding.says
+    assert finding.says == "of 1 dead runs, 2 things, and what is in the Docker engine"
 
 
 def test_no_docker(bare: Path) -> None:

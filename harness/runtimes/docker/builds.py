@@ -15,6 +15,7 @@ from docker.errors import BuildError, ImageNotFound
 from harness.model.errors import SetupError
 from harness.runtimes.distribution import cache as kept
 from harness.runtimes.docker import engine
+from harness.runtimes.docker.door import reason
 
 _IN_PACKAGE: Final = Path(__file__).parent / "recipes"
 _IN_CHECKOUT: Final = Path(__file__).resolve().parents[3] / "docker"
@@ -61,7 +62,7 @@ def build(tag: str, name: str, content: Content, *, arguments: Mapping[str, str]
                     labels=dict(labels),
                 )
             except BuildError as error:
-                raise SetupError(f"the image {tag} could not be built: {engine.reason(error)}") from error
+                raise SetupError(f"the image {tag} could not be built: {reason(error)}") from error
 
 
 def _pack(context: IO[bytes], dockerfile: str, content: Content) -> None:

@@ -2,44 +2,61 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import socket
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Final
+from urllib.parse import urlsplit
 
 from harness.model.errors import EnvironmentFailure
 from harness.model.topology import Topology
+from harness.runtimes.docker import door
 
 _AT_ONCE: Final = 2.0
-_USUAL: Final = "unix:///var/run/docker.sock"
-_UNIX: Final = "unix://"
+_PORT: Final = 2375
 
 
 def reason_against(topology: Topology) -> str | None:
     """None when docker is to be taken, else a few words why not. Raises InputError for a Kafka that there is not."""
-    host = os.environ.get("DOCKER_HOST") or _USUAL
-    if not host.startswith(_UNIX):
-        return f"the Docker engine is another machine's ({host})"
-    if not _answers(Path(host.removeprefix(_UNIX))):
+    host = door.host()
+    if why := door.not_near(host):
+        return why
+    if not _answers(host):
         return "no Docker engine answers"
-    from harness.runtimes.docker import image  # slow to import, and not needed where no engine is
+    from harness.runtimes.docker import image, inventory  # slow to import, and not needed where no engine is
 
-    for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
-        try:
+    try:
+        for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
             if image.there(asked) is None:
                 return f"the Docker engine has no image of Kafka {asked} (linkflap images build)"
-        except EnvironmentFailure as error:
-            return str(error)
+            if why := inventory.reason_against(asked):
+                return why
+        for what, name in inventory.besides().items():
+            if name is None:
+                return f"the Docker engine has no image of {what} (linkflap images build)"
+    except EnvironmentFailure as error:
+        return str(error)
     return None
 
 
-def _answers(path: Path) -> bool:
+def _answers(host: str) -> bool:
     """Whether an engine listens there: asked here, because clients wait for minutes."""
-    with socket.socket(socket.AF_UNIX) as door:
-        door.settimeout(_AT_ONCE)
-        try:
-            door.connect(str(path))
-            door.sendall(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
-            return b" 200 " in door.recv(64)
-        except OSError:
-            return False
+    try:
+        with _opened(host) as door_to_it:
+            door_to_it.sendall(b"GET /_ping HTTP/1.0\r\nHost: engine\r\n\r\n")
+            return b" 200 " in door_to_it.recv(64)
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _opened(host: str) -> Iterator[socket.socket]:
+    if not host.startswith(door.UNIX):
+        place = urlsplit(host)
+        with socket.create_connection((place.hostname or "", place.port or _PORT), timeout=_AT_ONCE) as opened:
+            yield opened
+        return
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.settimeout(_AT_ONCE)
+        opened.connect(host.removeprefix(door.UNIX))
+        yield opened

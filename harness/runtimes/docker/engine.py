@@ -14,8 +14,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Final
 
 import docker
 from docker.errors import DockerException
@@ -25,14 +24,12 @@ from testcontainers.core.docker_client import DockerClient, get_docker_host
 
 from harness.model.errors import EnvironmentFailure, LinkflapError, SetupError
 from harness.runtimes import cleanup, ledger
+from harness.runtimes.docker.door import UNIX, USUAL, not_near, reason
 from harness.runtimes.docker.leftovers import OWNER, owner_label
 
 ANSWERS_WITHIN: Final = 120
 _MEND: Final = "see that it runs and has room: docker info"
 DEPLOYMENT: Final = "linkflap.deployment"
-_UNIX: Final = "unix://"
-_USUAL: Final = "unix:///var/run/docker.sock"
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 _clients: dict[int, docker.DockerClient] = {}
 _lock = threading.Lock()
@@ -52,9 +49,9 @@ def client() -> docker.DockerClient:
     with _lock:
         if os.getpid() not in _clients:
             _prepare_testcontainers()
-            _check_near(get_docker_host() or _USUAL)
+            _check_near(get_docker_host() or USUAL)
             try:
-                _knock(get_docker_host() or _USUAL)
+                _knock(get_docker_host() or USUAL)
                 made = DockerClient(timeout=ANSWERS_WITHIN).client
                 made.ping()
             except (DockerException, RequestException, OSError) as error:
@@ -68,20 +65,15 @@ def client() -> docker.DockerClient:
 
 def _check_near(host: str) -> None:
     """Raises SetupError for an engine of another machine: it has not the folders in which brokers are to keep their logs."""
-    place = urlsplit(host)
-    if place.scheme in ("unix", "npipe") or place.hostname in _LOOPBACK:
-        return
-    raise SetupError(
-        f"the Docker engine at {host} is another machine's, and brokers' folders are on this one; unset DOCKER_HOST, "
-        "run linkflap there, or take --runtime process"
-    )
+    if why := not_near(host):
+        raise SetupError(f"{why}; unset DOCKER_HOST, or take --runtime process")
 
 
 def _knock(host: str) -> None:
     """Raises OSError when nobody listens on the engine's Unix socket: the docker package would leave its own one open then."""
-    if host.startswith(_UNIX):
+    if host.startswith(UNIX):
         with socket.socket(socket.AF_UNIX) as door:
-            door.connect(host.removeprefix(_UNIX))
+            door.connect(host.removeprefix(UNIX))
 
 
 @contextlib.contextmanager
@@ -112,15 +104,6 @@ def asked(what: str, *, kind: type[LinkflapError] = EnvironmentFailure, mend: st
         yield
     except (DockerException, RequestException, OSError) as error:
         raise kind(f"the Docker engine could not {what} ({reason(error)}); {mend}") from error
-
-
-def reason(error: BaseException) -> str:
-    """The part of an error that says most, on one line."""
-    said: Any = getattr(error, "explanation", None) or error
-    text = " ".join(str(said).split())
-    # requests tells of its pools and retries first, and last, deep inside, of what happened.
-    inner = re.search(r"""(?:\[Errno \d+\] |Error\(\d+, ')([^'")]+)""", text)
-    return inner[1] if inner and not getattr(error, "explanation", None) else text[:300]
 
 
 def seconds(time: str) -> float:

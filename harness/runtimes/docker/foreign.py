@@ -6,25 +6,27 @@ machine. Its own entry point never runs: brokers are started by their main class
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tarfile
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from docker.errors import NotFound
 
 from harness.model.errors import InputError, SetupError
 from harness.runtimes.distribution import cache
 from harness.runtimes.distribution.kafka import Kafka, look_for
-from harness.runtimes.docker import builds, engine, registry
+from harness.runtimes.docker import architecture, builds, engine, registry
 from harness.runtimes.docker.java_inside import java_in
 
 OFFICIAL: Final = "apache/kafka"
 _PLACES: Final = ("/opt/kafka/libs", "/usr/share/java/kafka")
 _PLACE, _JAVA = "place", "java"
-_SAME: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+_OTHER: Final = "name another image, or the version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +53,8 @@ def take(reference: str) -> Foreign:
         mend = f"build or load an image {reference}, see that its registry can be reached, or name a version, a folder or another"
         registry.pull(reference, mend=mend)
         identity = builds.identity(reference) or reference
-    _check_architecture(reference)
-    id = identity.removeprefix("sha256:")
+    architecture.check(reference)
+    id = _id(identity)
     doing = f"copying the jars out of image {reference}"
     folder = cache.once(f"images/{id[:24]}", lambda target: _copy(reference, target), doing=doing)
     found = look_for(str(folder))
@@ -60,34 +62,62 @@ def take(reference: str) -> Foreign:
     return Foreign(kafka=found, id=id, libs=Path((folder / _PLACE).read_text()), java=int((folder / _JAVA).read_text()))
 
 
-def _check_architecture(reference: str) -> None:
-    with engine.asked(f"look at image {reference}", kind=SetupError):
-        theirs = str(engine.client().images.get(reference).attrs.get("Architecture", ""))
-        ours = str(engine.client().info().get("Architecture", ""))
-    if _SAME.get(theirs, theirs) != _SAME.get(ours, ours):
-        raise SetupError(f"image {reference} is for {theirs} and the Docker engine is {ours}; name one that is for {ours}")
+def look(reference: str) -> None:
+    """Raises SetupError and InputError where an image that the engine has cannot be a Kafka; copies nothing."""
+    architecture.check(reference)
+    if cache.kept(f"images/{_id(builds.identity(reference) or '')[:24]}"):
+        return  # copied, so it has both
+    java_in(reference, mend=_OTHER)
+    with _made(reference) as container:
+        if not any(_has(container, place) for place in _PLACES):
+            raise _no_kafka(reference)
 
 
-def _copy(reference: str, target: Path) -> None:
-    java = java_in(reference, mend="name another image, or the version")
+def _id(identity: str) -> str:
+    return identity.removeprefix("sha256:")
+
+
+def _no_kafka(reference: str) -> InputError:
+    return InputError(f"image {reference} has no Kafka in {' or '.join(_PLACES)}; name another, or a folder of jars")
+
+
+@contextlib.contextmanager
+def _made(reference: str) -> Iterator[Any]:
+    """A container of the image that never starts."""
     with engine.claimed("jars") as labels, engine.asked(f"copy the jars out of {reference}", kind=SetupError):
         container = engine.client().containers.create(
             reference, ["none"], entrypoint=["none"], network_mode="none", labels=labels
         )
         try:
-            place = next((place for place in _PLACES if _copied(container, place, target)), None)
+            yield container
         finally:
             container.remove(force=True, v=True)
+
+
+def _has(container: Any, place: str) -> bool:  # noqa: ANN401 - the docker package has no types
+    """Whether there is such a folder; reads nothing of it."""
+    try:
+        stream, _ = container.get_archive(place)
+    except NotFound:
+        return False
+    stream.close()
+    return True
+
+
+def _copy(reference: str, target: Path) -> None:
+    java = java_in(reference, mend=_OTHER)
+    with _made(reference) as container:
+        place = next((place for place in _PLACES if _copied(container, place, target)), None)
     if place is None:
-        raise InputError(f"image {reference} has no Kafka in {' or '.join(_PLACES)}; name another, or a folder of jars")
+        raise _no_kafka(reference)
     (target / _PLACE).write_text(place)
     (target / _JAVA).write_text(str(java))
 
 
-def _copied(container: object, place: str, target: Path) -> bool:
+def _copied(container: Any, place: str, target: Path) -> bool:  # noqa: ANN401 - the docker package has no types
     """Whether there were jars; they are in `target` then."""
     try:
-        stream, _ = container.get_archive(place)  # type: ignore[attr-defined]
+        stream, _ = container.get_archive(place)
     except NotFound:
         return False
     with tempfile.TemporaryFile(dir=target) as archive:

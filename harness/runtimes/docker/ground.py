@@ -10,17 +10,16 @@ import ipaddress
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Final
 
 import docker
-from docker.errors import APIError, NotFound
+from docker.errors import APIError
 from docker.types import IPAMConfig, IPAMPool
 from testcontainers.core.network import Network
 
-from harness.model.errors import SetupError
-from harness.model.side_by_side import side_by_side
-from harness.runtimes.docker import engine
+from harness.model.errors import EnvironmentFailure, SetupError
+from harness.runtimes.docker import engine, leftovers
 
 _ATTEMPTS: Final = 20
 
@@ -48,36 +47,18 @@ class Ground:
         return found
 
     def close(self) -> None:
-        """Removes every container and the network; safe to call twice. Raises EnvironmentFailure."""
-        mine = {"label": f"{engine.DEPLOYMENT}={self.id}"}
-        with engine.asked("list containers"):
-            containers = engine.client().containers.list(all=True, filters=mine, ignore_removed=True)
-        side_by_side(_removal(container) for container in containers)
-        with engine.asked(f"remove network {self.name}"):
-            for network in engine.client().networks.list(filters=mine):
-                _remove(network)
+        """Removes every container and the network; safe to call twice.
+
+        Raises EnvironmentFailure after removing what can be; the rest stays this process' own in the ledger.
+        """
+        with engine.asked("be asked to remove the run's containers", mend=leftovers.MEND):
+            swept = leftovers.sweep(engine.client(), f"{engine.DEPLOYMENT}={self.id}")
+        if swept.left:
+            raise EnvironmentFailure("; ".join(swept.left))
         with self._lock:
             closed, self._closed = self._closed, True
         if not closed:
             engine.release()
-
-
-def _removal(container: Any) -> Callable[[], None]:  # noqa: ANN401 - the docker package has no types
-    def remove() -> None:
-        with engine.asked(f"remove container {container.name}"):
-            try:
-                container.remove(force=True, v=True)
-            except NotFound:
-                return
-
-    return remove
-
-
-def _remove(network: Any) -> None:  # noqa: ANN401 - the docker package has no types
-    try:
-        network.remove()
-    except NotFound:
-        return
 
 
 def lay() -> Ground:

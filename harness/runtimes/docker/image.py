@@ -20,7 +20,7 @@ from harness.runtimes.distribution import cache
 from harness.runtimes.distribution.java import java_for
 from harness.runtimes.distribution.kafka import Kafka, cached, look_for
 from harness.runtimes.distribution.kafka import kafka as fetched
-from harness.runtimes.docker import base, builds, engine, foreign, registry
+from harness.runtimes.docker import architecture, base, builds, engine, foreign, registry
 from harness.runtimes.docker.java_inside import java_in
 
 BASE_VARIABLE: Final = "LINKFLAP_BASE"
@@ -28,7 +28,6 @@ LIBS: Final = Path("/opt/kafka/libs")
 _REPOSITORY: Final = "linkflap-kafka"
 _JAVA: Final = "linkflap.java"
 _OTHER_BASE: Final = f"name another with --base or ${BASE_VARIABLE}"
-_SAME_ARCHITECTURE: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,23 +115,25 @@ def _base(kafka: Kafka, asked: str | None) -> str:
     with engine.asked(f"look for image {name}", kind=SetupError):
         try:
             client.images.get(name)
-            return name
+            there = True
         except ImageNotFound:
-            pass
-    if asked and asked != own:
+            there = False
+    if asked and asked != own and not there:
         mend = (
             f"leave --base (${BASE_VARIABLE}) away to make one from this machine's Java, or see that its registry can be reached"
         )
         with engine.asked(f"pull the base image {asked}", kind=SetupError, mend=mend):
             client.images.pull(asked)
-        return asked
+    if there or (asked and asked != own):
+        architecture.check(name)
+        return name
     _check_architecture(client.info())
     return base.make(java_for(kafka.version))
 
 
 def _check_architecture(about: dict[str, Any]) -> None:
     theirs, ours = str(about.get("Architecture", "")), platform.machine()
-    if _SAME_ARCHITECTURE.get(theirs, theirs) != _SAME_ARCHITECTURE.get(ours, ours):
+    if not architecture.same(theirs, ours):
         raise SetupError(
             f"the Docker engine is {theirs} and this machine {ours}, so that a base from this machine's Java cannot run there; "
             "name one that can: linkflap images build --base IMAGE"

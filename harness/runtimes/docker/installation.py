@@ -12,7 +12,7 @@ from harness.runtimes.distribution.java import Java, java_for
 from harness.runtimes.distribution.kafka import Kafka, kafka
 from harness.runtimes.docker import foreign, image
 from harness.runtimes.docker.cluster import ContainerCluster, container_service
-from harness.runtimes.docker.ground import lay
+from harness.runtimes.docker.ground import Ground, lay
 from harness.runtimes.kraft import jvm, storage, training
 from harness.runtimes.kraft.cluster import BROKER_MAIN
 from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
@@ -44,14 +44,18 @@ def install(asked: str, base_image: str | None = None) -> Installation:
     return replace(plain, archives=archives)
 
 
+def _give_back(ground: Ground, lease: Lease) -> None:
+    """The ports stay leased where the containers that have them could not be ended."""
+    ground.close()
+    lease.release()
+
+
 def _train(plain: Installation, target: Path) -> None:
     """Fills `target` with archives named after main classes. SetupError when the broker cannot be run or writes none."""
     run = target / "run"  # the training broker's data
     with contextlib.ExitStack() as ends:
-        lease = Lease()
-        ends.callback(lease.release)
-        ground = lay()
-        ends.callback(ground.close)
+        lease, ground = Lease(), lay()
+        ends.callback(_give_back, ground, lease)
         (client,) = lease.ports(1)
         listens = {INTERNAL: 9094, CLIENT: client, CONTROLLER: 9093}
         ports = {1: BrokerPorts(listens=listens, advertised={CLIENT: f"127.0.0.1:{client}"}, host=ground.take_address())}

@@ -10,6 +10,7 @@ from harness.runtimes.docker import engine
 
 _WITHIN: Final = 60
 _LEAST: Final = 17
+_MOST: Final = 200
 
 
 def java_in(name: str, *, mend: str) -> int:
@@ -18,11 +19,14 @@ def java_in(name: str, *, mend: str) -> int:
         container = engine.client().containers.create(name, ["-version"], entrypoint=["java"], network_mode="none", labels=labels)
         try:
             container.start()
-            container.wait(timeout=_WITHIN)
-            said = container.logs()
+            status = int(container.wait(timeout=_WITHIN)["StatusCode"])
+            said = container.logs().decode(errors="replace").strip()
         finally:
             container.remove(force=True, v=True)
-    release = re.search(r'version "(\d+)', said.decode(errors="replace"))
-    if release is None or int(release[1]) < _LEAST:
-        raise SetupError(f"the Java of image {name} is not {_LEAST} or later; {mend}")
+    release = re.search(r'version "(\d+)', said)
+    if status or release is None:
+        last = said.splitlines()[-1][:_MOST] if said else "nothing"
+        raise SetupError(f"the Java of image {name} does not run: `java -version` said {last!r} and ended with {status}; {mend}")
+    if int(release[1]) < _LEAST:
+        raise SetupError(f"the Java of image {name} is {release[1]}, and {_LEAST} or later is needed; {mend}")
     return int(release[1])

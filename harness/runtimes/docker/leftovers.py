@@ -1,17 +1,24 @@
-"""Removes what a dead harness left in a Docker engine. Imports the docker package only when there is something to look for."""
+"""Removes what a harness made in a Docker engine. Imports the docker package only when there is something to look for.
+
+One thing that cannot be removed keeps nothing else from being removed, and is told by its name and with its mend.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
+from harness.model.side_by_side import side_by_side
 from harness.model.wait import until
-from harness.runtimes.ledger import Identity
+from harness.runtimes.docker.door import reason
+from harness.runtimes.ledger import Identity, StillThere
 
 if TYPE_CHECKING:
     import docker
 
 OWNER: Final = "linkflap.owner"
+MEND: Final = "containers may run on there: when it answers again, remove them with `linkflap clean`"
 _QUIET_SECONDS: Final = 2.0
 
 
@@ -20,62 +27,99 @@ def owner_label(owner: Identity) -> str:
     return f"{owner.pid}@{owner.born}"
 
 
-def remove(engine: str, owner: Identity) -> Iterator[str]:
-    """Removes all containers, networks and volumes of a dead owner, and says which. Raises OSError when no engine answers.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """Names of what was removed; a sentence for each thing that is still there."""
 
-    A request that was under way when the owner died may still make something: so it is looked for until nothing has come up for
-    two seconds.
+    removed: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def remove(engine: str, owner: Identity) -> Iterator[str]:
+    """Removes all containers, networks and volumes of a dead owner, and says which.
+
+    Raises StillThere, after removing the rest, when something cannot be removed or no engine answers. A request that was under
+    way when the owner died may still make something: so it is looked for until nothing has come up for two seconds.
     """
     import docker
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
+    label = f"{OWNER}={owner_label(owner)}"
     try:
         client = docker.DockerClient(base_url=engine, timeout=60) if engine else docker.from_env(timeout=60)
         try:
-            names = _remove(client, owner)
-            while names:
-                yield from (f"{name} of dead harness {owner.pid}" for name in names)
-                names = _remove_late(client, owner)
+            swept = sweep(client, label)
+            while swept.removed:
+                yield from (f"{name} of dead harness {owner.pid}" for name in swept.removed)
+                swept = _sweep_late(client, label)
         finally:
             client.close()
-    except (DockerException, RequestException) as error:
-        raise OSError(f"the Docker engine does not answer: {error}") from error
+    except (DockerException, RequestException, OSError) as error:
+        raise StillThere([f"the Docker engine does not answer ({reason(error)}); {MEND}"]) from error
+    if swept.left:
+        raise StillThere(swept.left)
 
 
-def _remove_late(client: docker.DockerClient, owner: Identity) -> list[str]:
+def _sweep_late(client: docker.DockerClient, label: str) -> Swept:
     """What came up within the next two seconds, if anything."""
-    found: list[str] = []
+    last = Swept()
 
     def look() -> bool:
-        found.extend(_remove(client, owner))
-        return bool(found)
+        nonlocal last
+        last = sweep(client, label)
+        return bool(last.removed)
 
     from harness.model.errors import DeadlineExceeded
 
     try:
         until(look, within=_QUIET_SECONDS, what="something late", every=0.5)
     except DeadlineExceeded:
-        return []
-    return found
+        return last
+    return last
 
 
-def _remove(client: docker.DockerClient, owner: Identity) -> list[str]:
-    """Removes what is there now, and returns what it was."""
-    from docker.errors import NotFound
-
-    mine = {"label": f"{OWNER}={owner_label(owner)}"}
-    removed = []
-    for container in client.containers.list(all=True, filters=mine, ignore_removed=True):
-        try:
-            container.remove(force=True, v=True)
-            removed.append(f"container {container.name}")
-        except NotFound:
-            continue
+def sweep(client: docker.DockerClient, label: str) -> Swept:
+    """Removes the containers and networks that have this label now. Raises what the docker package does when it cannot look."""
+    mine, swept = {"label": label}, Swept()
+    containers = client.containers.list(all=True, filters=mine, ignore_removed=True)
+    side_by_side(_removal(swept, f"container {it.name}", _by_force(it), lambda: "") for it in containers)
     for network in client.networks.list(filters=mine):
+        _removal(swept, f"network {network.name}", network.remove, _guests(network, {it.id for it in containers}))()
+    return swept
+
+
+def _by_force(container: Any) -> Callable[[], None]:  # noqa: ANN401 - the docker package has no types
+    return lambda: container.remove(force=True, v=True)
+
+
+def _removal(swept: Swept, name: str, remove: Callable[[], object], why: Callable[[], str]) -> Callable[[], None]:
+    """`why`: what the engine's error means, where it is known."""
+    from docker.errors import APIError, NotFound
+
+    def removal() -> None:
         try:
-            network.remove()
-            removed.append(f"network {network.name}")
+            remove()
+            swept.removed.append(name)
         except NotFound:
-            continue
-    return removed
+            return
+        except APIError as error:
+            known = why()
+            swept.left.append(f"{name} {known or f'could not be removed ({reason(error)}); see to it, then: linkflap clean'}")
+
+    return removal
+
+
+def _guests(network: Any, ours: set[str]) -> Callable[[], str]:  # noqa: ANN401 - the docker package has no types
+    def why() -> str:
+        from docker.errors import APIError
+
+        try:
+            network.reload()
+        except APIError:
+            return ""
+        there = network.attrs.get("Containers") or {}
+        guests = ", ".join(sorted(about.get("Name", id) for id, about in there.items() if id not in ours))
+        return f"still has container {guests}, which is not linkflap's; disconnect it, then: linkflap clean" if guests else ""
+
+    return why

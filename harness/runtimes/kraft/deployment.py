@@ -158,8 +158,7 @@ class KraftDeployment(ABC):
                     return
                 self._closed = True
             with contextlib.ExitStack() as ends:
-                ends.callback(self._lease.release)
-                ends.callback(self._end_ground)
+                ends.callback(self._give_back)
                 for link in self._links.values():
                     ends.callback(link.close)
                 for cluster in self._clusters.values():
@@ -168,6 +167,11 @@ class KraftDeployment(ABC):
                     ends.callback(service.close)
                 for end in self._ends:
                     ends.callback(end)
+
+    def _give_back(self) -> None:
+        """Ports and memory stay leased where what has them could not be ended."""
+        self._end_ground()
+        self._lease.release()
 
     def _begin_ground(self) -> None:
         """Makes what brokers and links stand on. Child processes stand on nothing."""

@@ -1,0 +1,43 @@
+"""The way to the Docker engine: where its door is, whether that is on this machine, and what it says, in few words.
+
+Imports nothing slow: who only asks whether docker is to be had, or cleans up, need not load all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+USUAL: Final = "unix:///var/run/docker.sock"
+UNIX: Final = "unix://"
+_SCHEMES: Final = ("unix", "npipe", "tcp", "http", "https", "ssh")
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+def host() -> str:
+    """What DOCKER_HOST says, or where an engine usually is."""
+    return os.environ.get("DOCKER_HOST") or USUAL
+
+
+def not_near(host: str) -> str | None:
+    """None for an engine of this machine; else why there is none, as the first half of a sentence."""
+    try:
+        place, _ = urlsplit(host), urlsplit(host).port
+    except ValueError:
+        place = urlsplit("")
+    if place.scheme not in _SCHEMES or "://" not in host or not host.partition("://")[2]:
+        return f"DOCKER_HOST is {host!r}, which names no engine (one is such as {USUAL} or tcp://127.0.0.1:2375)"
+    if place.scheme in ("unix", "npipe") or place.hostname in _LOOPBACK:
+        return None
+    return f"the Docker engine at {host} is another machine's, and brokers' folders are on this one"
+
+
+def reason(error: BaseException) -> str:
+    """The part of an error that says most, on one line."""
+    said: Any = getattr(error, "explanation", None) or error
+    text = " ".join(str(said).split())
+    # requests tells of its pools and retries first, and last, deep inside, of what happened.
+    inner = re.search(r"""(?:\[Errno \d+\] |Error\(\d+, ')([^'")]+)""", text)
+    return inner[1] if inner and not getattr(error, "explanation", None) else text[:300]
