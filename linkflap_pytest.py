@@ -28,7 +28,8 @@ _USED = pytest.StashKey[bool]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "linkflap(scenario='link-flap', topology=None, mirror=None, seed=None, **options): a linkflap run"
+        "markers",
+        "linkflap(scenario='link-flap', topology=None, mirror=None, seed=None, runtime=None, **options): a linkflap run",
     )
 
 
@@ -42,7 +43,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
-    """Clusters and links, started and proven: the marker's `topology` (default `A->B`) on its `runtime` (default process)."""
+    """Clusters and links, started and proven: the marker's `topology` (default `A->B`) on its `runtime`.
+
+    A marker without `runtime` leaves it to $LINKFLAP_RUNTIME, else it is process.
+    """
     plugin = _plugin(request.config)
     with plugin.one_sentence(), plugin.deployment(request, tmp_path) as up:
         yield up

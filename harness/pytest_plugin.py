@@ -14,6 +14,7 @@ fixtures themselves are in `linkflap_pytest`.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -52,6 +53,11 @@ def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
     return wanted
 
 
+def _runtime(wanted: Mapping[str, Any]) -> str:
+    """The marker's `runtime`, else $LINKFLAP_RUNTIME, else process: tests of somebody else's build no images unasked."""
+    return str(wanted.get("runtime") or os.environ.get("LINKFLAP_RUNTIME") or "process")
+
+
 def _folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path / (re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.name)[:60] + ".run")
 
@@ -67,7 +73,7 @@ def one_sentence() -> Iterator[None]:
 
 @contextmanager
 def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
-    """The marker's `topology` (default `A->B`), running on its `runtime` (default process); ended after the block."""
+    """The marker's `topology` (default `A->B`), running on its `runtime` (see `_runtime`); ended after the block."""
     from harness import runtimes
     from harness.rundir import EventLog
     from topologies import parse
@@ -75,7 +81,7 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
     wanted = _wanted(request)
     folder = _folder(request, tmp_path)
     folder.mkdir()
-    deploy = runtimes.runtime(wanted.get("runtime", "process"))
+    deploy = runtimes.runtime(_runtime(wanted))
     with (
         closing(EventLog(folder / "events.jsonl")) as events,
         deploy(parse(wanted.get("topology", "A->B")), folder=folder, recorder=events) as up,
@@ -87,13 +93,15 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
     """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
     from chaos.scenarios import Wish, scenario
     from harness.report.progress import Progress
-    from harness.run import record
+    from harness.run import check, record
     from spark_verify import session
     from spark_verify.verify import verify
     from topologies import parse
 
     wanted = _wanted(request)
-    name, topology, runtime = wanted.pop("scenario", "link-flap"), wanted.pop("topology", None), wanted.pop("runtime", "process")
+    runtime = _runtime(wanted)
+    wanted.pop("runtime", None)
+    name, topology = wanted.pop("scenario", "link-flap"), wanted.pop("topology", None)
     wish = Wish(
         seed=wanted.pop("seed", 1),
         topology=parse(topology) if topology else None,
@@ -103,9 +111,11 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
     )
     folder = _folder(request, tmp_path)
     request.node.add_report_section("setup", "linkflap", f"run directory {folder}, seed {wish.seed}")
+    chosen = scenario(name, wish)
+    check(chosen, runtime)
     with Progress() as progress:
         session.warm()
-        record(scenario(name, wish), runtime=runtime, folder=folder, command=f"pytest {request.node.nodeid}", progress=progress)
+        record(chosen, runtime=runtime, folder=folder, command=f"pytest {request.node.nodeid}", progress=progress)
     (judgement,) = verify([folder])
     return Judged(folder=folder, document=judgement.document, verdict=judgement.verdict)
 

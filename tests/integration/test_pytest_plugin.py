@@ -89,6 +89,30 @@ def test_a_run_is_judged_what_is_wrong_fails_the_test_and_spark_ends_with_pytest
     assert_nothing_left(project)
 
 
+def test_the_marker_names_the_runtime_else_the_environment_does(project, monkeypatch):
+    monkeypatch.setenv("LINKFLAP_RUNTIME", "boat")
+    project.makepyfile(
+        """
+        import pytest
+
+        def test_by_the_environment(linkflap_deployment):
+            pass
+
+        @pytest.mark.linkflap(scenario="baseline")
+        def test_run_by_the_environment(linkflap_run):
+            pass
+
+        @pytest.mark.linkflap(runtime="canoe")
+        def test_by_the_marker(linkflap_deployment):
+            pass
+        """
+    )
+    done = project.runpytest_subprocess(timeout=600)
+    done.assert_outcomes(errors=3)
+    done.stdout.re_match_lines(["linkflap: there is no runtime 'boat'.*"] * 2 + ["linkflap: there is no runtime 'canoe'.*"])
+    assert_nothing_left(project)
+
+
 def test_what_fails_before_the_test_is_an_error_of_one_sentence(project, monkeypatch):
     monkeypatch.setenv("LINKFLAP_PORTS", "28200-28203")
     project.makepyfile(
