@@ -1,23 +1,33 @@
 """Who died without being asked: brokers and mirrors that are gone although no fault of the schedule has ended them.
 
-A run goes on then, because what is left behind is worth judging; but it cannot count as finished.
+A run goes on then, because what is left behind is worth judging; but it cannot count as finished. Of a broker it is told how it
+ended, and what it said last.
 """
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import textwrap
 from collections.abc import Sequence
+from typing import Final
 
 from chaos.schedule import Player
-from harness.model.protocols import World
+from harness.model.errors import EnvironmentFailure
+from harness.model.protocols import Broker, World
 from harness.model.scenario import FaultSpec
+
+_LAST: Final = 2
+_WIDTH: Final = 120
 
 
 class Deaths:
-    """Looked at again and again by the run's own thread. `found` gets one sentence for each."""
+    """Looked at again and again by the run's own thread. `found` gets one sentence for each; `clusters`, whose brokers died."""
 
     def __init__(self, world: World, player: Player, found: list[str]) -> None:
         self._world, self._player, self._found = world, player, found
         self._seen: set[str] = set()
+        self.clusters: set[str] = set()
         self._lived: set[str] = set()
 
     def all_started(self) -> None:
@@ -37,9 +47,9 @@ class Deaths:
         told: list[str] = []
         for broker, name in gone:
             if not any(ends_broker(fault, name) for fault in faults):
-                self._world.recorder.event("broker-died", name, by="itself")
-                told.append(f"broker {name} died by itself; see {broker.log}")
+                told.append(self._broker_died(broker, name))
                 self._seen.add(name)
+                self.clusters.add(broker.cluster)
         for link in ended:
             if any(ends_mirror(fault, link) for fault in faults):
                 self._lived.discard(link)  # it may be dead when nothing is left of the fault, its failover reversed
@@ -49,6 +59,41 @@ class Deaths:
                 self._seen.add(link)
         self._found.extend(told)
         return told
+
+    def _broker_died(self, broker: Broker, name: str) -> str:
+        status, starved = broker.exit_status, _starved(broker)
+        words = [textwrap.shorten(line, _WIDTH, placeholder=" …") for line in broker.last_words(lines=_LAST)]
+        self._world.recorder.event("broker-died", name, by="itself", status=status, out_of_memory=starved, last_words=words)
+        said = f"its last words: {' | '.join(words)}; see" if words else "see"
+        return f"broker {name} died by itself ({how(status, starved=starved)}); {said} {broker.log}"
+
+
+def _starved(broker: Broker) -> bool | None:
+    """Whether it ended because its container was out of memory; None where that cannot be told."""
+    with contextlib.suppress(EnvironmentFailure):
+        return broker.confines.memory().killed if broker.confines else None
+    return None
+
+
+def how(status: int | None, *, starved: bool | None) -> str:
+    """An exit status in words, as shells and engines number it: 128 and the signal's number for one that was killed."""
+    if status is None:
+        return "nobody knows how"
+    if status >= 0:
+        return f"exit status {status}"
+    ended = f"exit status {128 - status}, {_signal(-status)}"
+    if -status != signal.SIGKILL:
+        return ended
+    if starved is None:
+        return f"{ended}, which is also what a kernel out of memory sends"
+    return f"{ended}, {'because' if starved else 'not because'} its container was out of memory"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def ends_broker(fault: FaultSpec, broker: str) -> bool:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from chaos.schedule import REVERSE, Player, check_runtime
 from chaos.schedule import check as check_schedule
 from harness import mirrors, runtimes, workloads
+from harness.breakage import is_full, unwritable
 from harness.capture import logs, watermarks
 from harness.deaths import Deaths
 from harness.mirrors import make_mirror
@@ -73,7 +74,7 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
         ended=0,
         scenario=scenario,
     )
-    with _written(folder, run) as (writer, deaths), ExitStack() as stack:
+    with _written(folder, run) as (writer, deaths), ExitStack() as stack, _with_room(writer):
         _phase(writer, progress, "starting clusters and links")
         deployment = runtimes.runtime(runtime)(scenario.topology, folder=writer.logs, recorder=writer)
         if not keep:
@@ -144,7 +145,7 @@ def _perform(
         else:  # what a failover appends, to end what the dead source left open, would belong to no failover of the schedule
             mirror.crash()
     _phase(writer, progress, "capturing logs")
-    for name in stage.living:
+    for name in stage.to_capture(bystanders.clusters):
         stage.capture("2-end", name)
     if clients.crashes:
         raise EnvironmentFailure(f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}")
@@ -218,16 +219,18 @@ def _work_on(scenario: Scenario, stage: Stage, watch: Ticker) -> None:
 
 
 class Ticker:
-    """Looks who died, and tells the display what clients have done and how far mirrors are behind; cheap enough for a wait."""
+    """Looks who died and whether there is room to write on, and tells the display what clients have done and how far mirrors
+    are behind; cheap enough for a wait."""
 
     def __init__(self, stage: Stage, progress: Progress, deaths: Deaths) -> None:
         self._stage, self._progress, self._deaths = stage, progress, deaths
         self._asked = 0
 
     def __call__(self) -> bool:
-        """Always False, so that it can stand in a condition."""
+        """Always False, so that it can stand in a condition. Raises EnvironmentFailure when nothing can be written any more."""
         if interrupts.asked():
             raise KeyboardInterrupt  # the signal's own was lost in a callback of some library
+        self._stage.recorder.check()
         for death in self._deaths.look():
             self._progress.note(death)
         done = self._stage.clients.progress()
@@ -246,6 +249,8 @@ def _written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
     try:
         writer = RunWriter(folder, run)
     except OSError as error:
+        if is_full(error):
+            raise unwritable(folder, error) from error
         raise InputError(
             f"the run directory {folder} cannot be made ({error.strerror}); name another place with --out"
         ) from error
@@ -271,6 +276,26 @@ def _written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
         if interrupts.asked() and status != "finished":  # a signal can come out of a library as any other error
             status, why, useless = "interrupted", "interrupted by the user", False
         with held_off():
-            writer.close(status, error=why)
-            if useless:  # nothing ran: there is nothing to read, and the same command can be given again
-                shutil.rmtree(folder)
+            try:
+                writer.close(status, error=why)
+            except EnvironmentFailure:
+                if status != "interrupted":
+                    raise
+            finally:
+                if useless:  # nothing ran: there is nothing to read, and the same command can be given again
+                    shutil.rmtree(folder)
+
+
+@contextmanager
+def _with_room(writer: RunWriter) -> Iterator[None]:
+    """Whatever fails on a full disk, and whoever dies of it, the disk is the reason, and what has to be mended."""
+    try:
+        yield
+    except LinkflapError:
+        writer.check()
+        raise
+    except OSError as error:
+        writer.check()
+        if is_full(error):
+            raise writer.breakage.because(error) from error
+        raise

@@ -13,12 +13,15 @@
     verdict.json, report.html       the judgement, made anew by every `linkflap verify`; and findings.parquet, examined.parquet
 
 Rows are appended line by line and flushed, so that a killed harness leaves a directory in which at most the last line of a
-file is torn. Readers never half trust it: a torn or missing part becomes a `Damage` with the reason, beside the rows
-that are whole.
+file is torn. The first write that fails ends the record: nothing more is written, and whoever closes it, or asks before
+(`RunWriter.check`), is told why; the threads that write need not care. Readers never half trust it: a torn or missing part
+becomes a `Damage` with the reason, beside the rows that are whole.
 """
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +30,7 @@ from typing import Final, Generic, Literal, TypeVar
 
 import msgspec
 
+from harness.breakage import Breakage
 from harness.model.clock import now
 from harness.model.errors import InputError
 from harness.model.history import Bounds, Event, GroupOffset, Operation, Poll, Watermark
@@ -76,18 +80,39 @@ class Damage:
 
 
 class Appender(Generic[Row]):
-    """Appends rows of one type to one file; safe from several threads; each line is flushed to the kernel whole."""
+    """Appends rows of one type to one file; safe from several threads; each line is flushed to the kernel whole.
 
-    def __init__(self, path: Path) -> None:
+    A failed write is the `breakage`'s where there is one (then nothing is written from then on), else OSError.
+    """
+
+    def __init__(self, path: Path, breakage: Breakage | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
         self._encoder = msgspec.json.Encoder()
         self._lock = threading.Lock()
+        self._breakage = breakage
 
     def write(self, row: Row) -> None:
         line = self._encoder.encode(row) + b"\n"
         with self._lock:
-            self._file.write(line)
+            if self._breakage is None:
+                self._append(line)
+            elif self._breakage.reason is None:
+                try:
+                    self._append(line)
+                except OSError as error:
+                    self._breakage.because(error)
+
+    def _append(self, line: bytes) -> None:
+        """The whole line or none of it: a disk that fills up takes the beginning of a line first, and refuses the rest."""
+        done = 0
+        try:
+            while done < len(line):
+                done += self._file.write(line[done:])
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._file.tell() - done)
+            raise
 
     def close(self) -> None:
         self._file.close()
@@ -96,8 +121,8 @@ class Appender(Generic[Row]):
 class EventLog:
     """A file of events alone: what a deployment without a run writes to, and the part of a run that everything writes to."""
 
-    def __init__(self, path: Path) -> None:
-        self._rows: Appender[Event] = Appender(path)
+    def __init__(self, path: Path, breakage: Breakage | None = None) -> None:
+        self._rows: Appender[Event] = Appender(path, breakage)
 
     def event(self, kind: str, subject: str, /, **data: object) -> Event:
         """Writes an event with the time of now, and returns it."""
@@ -114,19 +139,24 @@ class EventLog:
 
 
 class RunWriter:
-    """Writes a run directory. Appenders are made once per file and closed together."""
+    """Writes a run directory. Appenders are made once per file and closed together. Raises OSError when it cannot be made."""
 
     def __init__(self, root: Path, run: Run) -> None:
         root.mkdir(parents=True, exist_ok=False)
         self.root = root
+        self.breakage = Breakage(root)
         self._run = run
         self._appenders: list[
             Appender[Operation] | Appender[Poll] | Appender[Watermark] | Appender[GroupOffset] | Appender[Event]
         ] = []
-        self._save()
-        self._events = EventLog(root / "events.jsonl")
         self.logs = root / "logs"
-        self.logs.mkdir()
+        try:
+            self._save()
+            self._events = EventLog(root / "events.jsonl", self.breakage)
+            self.logs.mkdir()
+        except OSError:
+            shutil.rmtree(root, ignore_errors=True)
+            raise
 
     def _open(self, appender: Appender[Row]) -> Appender[Row]:
         self._appenders.append(appender)
@@ -136,16 +166,16 @@ class RunWriter:
         write_whole(self.root / "run.json", msgspec.json.format(msgspec.json.encode(self._run), indent=1))
 
     def operations(self, client: str) -> Appender[Operation]:
-        return self._open(Appender(self.root / "operations" / f"{client}.jsonl"))
+        return self._open(Appender(self.root / "operations" / f"{client}.jsonl", self.breakage))
 
     def polls(self, reader: str) -> Appender[Poll]:
-        return self._open(Appender(self.root / "polls" / f"{reader}.jsonl"))
+        return self._open(Appender(self.root / "polls" / f"{reader}.jsonl", self.breakage))
 
     def watermarks(self, cluster: str) -> Appender[Watermark]:
-        return self._open(Appender(self.root / "watermarks" / f"{cluster}.jsonl"))
+        return self._open(Appender(self.root / "watermarks" / f"{cluster}.jsonl", self.breakage))
 
     def groups(self, cluster: str) -> Appender[GroupOffset]:
-        return self._open(Appender(self.root / "groups" / f"{cluster}.jsonl"))
+        return self._open(Appender(self.root / "groups" / f"{cluster}.jsonl", self.breakage))
 
     def event(self, kind: str, subject: str, /, **data: object) -> Event:
         """Writes an event with the time of now, and returns it."""
@@ -164,13 +194,25 @@ class RunWriter:
         """Replaces the bounds of one moment; written last, so that a capture without bounds is known to be torn."""
         write_whole(self.capture_folder(moment) / "bounds.json", msgspec.json.encode(list(bounds)))
 
+    def check(self) -> None:
+        """Raises EnvironmentFailure when the record has ended before the run: a write failed, or the disk is all but full."""
+        if reason := self.breakage.look():
+            raise reason
+
     def close(self, status: Status, *, error: str = "", versions: Mapping[str, str] | None = None) -> None:
-        """Says how the run ended and closes every file."""
+        """Says how the run ended and closes every file. Raises EnvironmentFailure when not everything could be written."""
         for appender in (*self._appenders, self._events):
             appender.close()
+        if self.breakage.reason is not None and status == "finished":
+            status, error = "failed", str(self.breakage.reason)
         self._run = replace(self._run, status=status, ended=now(), error=error, versions=versions or self._run.versions)
-        self._save()
-        write_whole(self.root / "manifest.json", msgspec.json.encode(inventory(self.root)))
+        try:
+            self._save()
+            write_whole(self.root / "manifest.json", msgspec.json.encode(inventory(self.root)))
+        except OSError as failure:
+            raise self.breakage.because(failure) from failure
+        if self.breakage.reason is not None:
+            raise self.breakage.reason
 
 
 def inventory(root: Path) -> dict[str, int]:
@@ -184,8 +226,12 @@ def inventory(root: Path) -> dict[str, int]:
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(path)
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 class RunReader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from harness.capture import logs
@@ -37,6 +38,14 @@ class Stage:
         """Clusters of which some broker runs."""
         clusters = self.deployment.clusters
         return [name for name, c in clusters.items() if any(b.state == "running" for b in c.brokers.values())]
+
+    def to_capture(self, died: Collection[str]) -> list[str]:
+        """Clusters whose logs are owed when the run ends; `died`: those with brokers that died by themselves.
+
+        A dead cluster was captured by the fault that ended it; of one that died by itself there is nothing yet, or nothing new.
+        """
+        living = self.living
+        return [n for n in self.deployment.clusters if n in living or n in died or not self.captures.has(n)]
 
     @property
     def running_mirrors(self) -> list[Mirror]:

@@ -41,6 +41,8 @@ class Story(Protocol):
     def promotions(self) -> Sequence[Promotion]: ...
     @property
     def windows(self) -> Sequence[Window]: ...
+    @property
+    def deaths(self) -> Mapping[str, int]: ...
     def hops(self) -> Iterator[tuple[str, str]]: ...
 
 
@@ -69,9 +71,9 @@ class Era:
 class Life:
     """A cluster's log from when it began to follow (or from the start) until it was cut at offset `cut` to follow another.
 
-    `began` is when the cut was over, `lost` when a forced failover gave the cluster up; `last` says that it was never cut again.
-    `before` is the moment of the capture right before the cut. `earlier` is where the cuts before this life were: what
-    was acknowledged below it lives on.
+    `began` is when the cut was over, `lost` when a forced failover gave the cluster up, or it died of itself for good; `last`
+    says that it was never cut again. `before` is the moment of the capture right before the cut. `earlier` is where the cuts
+    before this life were: what was acknowledged below it lives on.
     """
 
     cluster: str
@@ -266,6 +268,8 @@ def history(story: Story) -> History:
             began[old].append(step.end)
     clusters = dict.fromkeys((story.home, *(d for _, d in hops), *(p.cluster for p in story.promotions)))
     for cluster in clusters:
+        if cluster in story.deaths:
+            told.lost.setdefault(cluster, story.deaths[cluster])
         told.close(cluster)
     lives = {
         cluster: tuple(replace(life, began=time) for life, time in zip(told.lives[cluster], began[cluster], strict=True))

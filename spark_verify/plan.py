@@ -74,6 +74,7 @@ class RunPlan:
     homes: Mapping[str, str] = field(default_factory=dict)
     recorded: bool = True
     compacted: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
+    deaths: Mapping[str, int] = field(default_factory=dict)
 
     def judges(self, topic: str) -> bool:
         """Whether a topic is data: one of those whose home was told, or else one that says itself whose it is."""
@@ -87,6 +88,7 @@ class RunPlan:
             windows=tuple(self.windows), ended=self.ended, truncations=tuple(self.truncations.get((topic, partition), ())),
             stops=tuple(self.stops.get((topic, partition), ())), budgets=self.budgets, at_home=self.homes.get(topic, ""),
             recorded=self.recorded, compacted=self.compacted.get((topic, partition), {}),
+            deaths=self.deaths,
         )  # fmt: skip
 
 
@@ -122,11 +124,19 @@ def plan(root: Path) -> RunPlan:
         homes=reader.run.homes,
         recorded=reader.run.recorded,
         compacted=_compacted([c.bounds for c in (*replicas, *earlier)]),
+        deaths=_deaths(events, [c.bounds for c in replicas]),
     )
 
 
 def _judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
     return topic in homes if homes else is_data(topology, topic)
+
+
+def _deaths(events: Sequence[Event], told: Sequence[Bounds]) -> Mapping[str, int]:
+    """When clusters of which a broker died by itself were dead; not of those of which the last capture found one alive."""
+    living = {bounds.cluster for bounds in told if bounds.alive}
+    died = {e.subject.partition("/")[0]: e.time for e in events if e.kind == "broker-died"}
+    return {cluster: time for cluster, time in died.items() if cluster not in living}
 
 
 def _compacted(told: Sequence[Bounds]) -> Mapping[Key, Mapping[str, int]]:

@@ -245,7 +245,7 @@ class PartitionView:
     `recorded` says that clients' history was written down. `compacted` is, per cluster, the offset below which one of its
     brokers has compacted the log (cleanup.policy=compact): there a record that is missing is no loss.
     `replicas` are what the clusters had in the end; `earlier` what one that was captured before its log was cut had then, one
-    replica per cluster and moment.
+    replica per cluster and moment. `deaths`: clusters of which in the end every broker was dead, some by themselves, and when.
     """
 
     run: str
@@ -268,6 +268,7 @@ class PartitionView:
     at_home: str = ""
     recorded: bool = True
     compacted: Mapping[str, int] = field(default_factory=dict)
+    deaths: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def home(self) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from harness.breakage import is_full
 from harness.capture.replicas import Known, Replica, ask, bounds_of
 from harness.model.errors import EnvironmentFailure
 from harness.model.history import Bounds, Watermark
@@ -50,17 +51,29 @@ class Captures:
     def take(self, moment: str, cluster: str) -> Sequence[Bounds]:
         """Copies the logs of `cluster` as they are now, and writes down the bounds of the moment so far.
 
-        Raises EnvironmentFailure when a partition's files keep changing under the copy or cannot be copied.
+        Raises EnvironmentFailure when a partition's files keep changing under the copy, or when there is no room for it.
         """
         with self._lock:
-            subject = self._deployment.clusters[cluster]
-            replicas = sorted(_replicas(subject, self._homes), key=lambda r: (*r.place, r.broker.id))
-            known = ask(subject, replicas, self._last_known(cluster))
-            bounds = [self._copy(moment, replica, known) for replica in replicas]
-            taken = self._taken.setdefault(moment, {})
-            taken[cluster] = bounds
-            self._writer.write_bounds(moment, [row for rows in taken.values() for row in rows])
+            try:
+                bounds = self._take(moment, self._deployment.clusters[cluster])
+            except OSError as error:
+                if is_full(error):
+                    raise self._writer.breakage.because(error) from error
+                raise
         self._writer.event("captured", cluster, moment=moment, replicas=len(bounds))
+        return bounds
+
+    def has(self, cluster: str) -> bool:
+        """Whether it was ever captured."""
+        return any(cluster in taken for taken in self._taken.values())
+
+    def _take(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
+        replicas = sorted(_replicas(subject, self._homes), key=lambda r: (*r.place, r.broker.id))
+        known = ask(subject, replicas, self._last_known(subject.name))
+        bounds = [self._copy(moment, replica, known) for replica in replicas]
+        taken = self._taken.setdefault(moment, {})
+        taken[subject.name] = bounds
+        self._writer.write_bounds(moment, [row for rows in taken.values() for row in rows])
         return bounds
 
     def _copy(self, moment: str, replica: Replica, known: Known) -> Bounds:

@@ -141,7 +141,8 @@ class Event:
                                      unsynced: {group: state}, which were active on the destination,
                                      and undrained: {broker: id}, which may hand out mirrored producer ids from there on
     mirror-crashed   link            {by: SIGKILL|itself}
-    broker-died      broker          {by: itself}    no fault has ended it
+    broker-died      broker          {by: itself, status: exit status (-signal), out_of_memory: bool|null, last_words: [..]}
+                                     no fault has ended it
     failover         link            {kind: planned|forced, fault_time, open_transactions}
     promotion        link            {cluster, topic, partition, offset}    first offset that is the destination's own
     truncation       link            {cluster, topic, partition, offset, end}    a takeover cut it at offset; it ended at end

@@ -35,6 +35,9 @@ def test_what_dies_unasked_is_named_and_the_run_ends(tmp_path, program, kind, su
     assert says in reader.run.error
     events, _ = reader.events()
     assert [(e.subject, e.data["by"]) for e in events if e.kind == kind] == [(subject, "itself")]
+    bounds, _ = reader.bounds("2-end")
+    died = subject.partition("/")[0] if kind == "broker-died" else ""
+    assert {(b.cluster, b.alive) for b in bounds} == {(name, name != died) for name in "AB"}, "the dead are captured from disk"
     judged = linkflap("verify", "run", env=env, cwd=tmp_path)
     assert judged.returncode in (1, 2), judged.stdout + judged.stderr
-    assert "the run was failed" in " ".join(judged.stdout.split())
+    assert "recording: the run was failed" in " ".join(judged.stdout.split())

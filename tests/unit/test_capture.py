@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,7 +16,10 @@ from harness.capture import logs, replicas
 from harness.capture.replicas import Known, Replica
 from harness.model.errors import EnvironmentFailure
 from harness.model.history import Watermark
+from harness.rundir import RunWriter
 from tests.kafka_log import batch, ours, segment
+from tests.unit.recorded_run import run
+from topologies import parse
 
 
 @dataclass
@@ -174,3 +180,35 @@ def test_a_folder_that_never_stands_still_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "copyfile", replace_every_time)
     with pytest.raises(EnvironmentFailure, match=r"A\.x-0 changed 10 times"):
         logs.copy_segments(source, tmp_path / "copy")
+
+
+def test_a_capture_for_which_there_is_no_room_ends_the_record(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    found = replica(tmp_path, 1, 7)
+    cluster = NoCluster(found)
+    cluster.name = "A"
+    deployment = SimpleNamespace(clusters={"A": cluster}, topology=parse("A->B"))
+    writer = RunWriter(tmp_path / "run", run())
+    captures = logs.Captures(deployment, writer)
+    monkeypatch.setattr(logs.shutil, "copyfile", refused)
+    with pytest.raises(EnvironmentFailure, match="no space left for the run directory"):
+        captures.take("2-end", "A")
+    assert not captures.has("A")
+    with pytest.raises(EnvironmentFailure, match="no space left for the run directory"):
+        writer.close("finished")
+
+
+def test_a_dead_cluster_is_captured_from_its_disk(tmp_path):
+    found = replica(tmp_path, 1, 7)
+    cluster = NoCluster(found)
+    cluster.name = "A"
+    deployment = SimpleNamespace(clusters={"A": cluster}, topology=parse("A->B"))
+    writer = RunWriter(tmp_path / "run", run())
+    captures = logs.Captures(deployment, writer, lambda _: {("A.x", 0): sampled(1, 4)})
+    (row,) = captures.take("2-end", "A")
+    assert (row.alive, row.high_watermark, row.high_watermark_from) == (False, 7, "recomputed")
+    assert replicas.log_end(tmp_path / "run" / "captures" / "2-end" / "A" / "1" / "A.x-0") == 7
+    assert captures.has("A")
+    writer.close("failed")

@@ -1,4 +1,6 @@
-"""Who died unasked: a failover explains what it ended, also when its mirror was reversed; nothing explains a death after that."""
+"""Who died unasked: a failover explains what it ended, also when its mirror was reversed; nothing explains a death after that.
+
+Of a broker it is told how it ended and what it said last."""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.deaths import Deaths
+from harness.deaths import Deaths, how
+from harness.model.errors import EnvironmentFailure
 from harness.model.scenario import FaultSpec
 
 AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=0, duration=0)
@@ -18,13 +21,21 @@ class Scene:
 
     def __init__(self) -> None:
         self.faults: list[FaultSpec] = []
-        self.brokers = {name: SimpleNamespace(cluster=name, id=1, state="running", log="its log") for name in "AB"}
+        self.brokers = {name: self.broker(name) for name in "AB"}
         self.mirrors = {"A->B": SimpleNamespace(alive=True)}
         clusters = {name: SimpleNamespace(brokers={1: broker}) for name, broker in self.brokers.items()}
-        recorder = SimpleNamespace(event=lambda *_, **__: None)
+        self.events: list[tuple[str, str, dict[str, object]]] = []
+        recorder = SimpleNamespace(event=lambda kind, subject, **data: self.events.append((kind, subject, data)))
         world = SimpleNamespace(deployment=SimpleNamespace(clusters=clusters), mirrors=self.mirrors, recorder=recorder)
         self.deaths = Deaths(world, SimpleNamespace(under_way=lambda: list(self.faults)), [])
         self.deaths.all_started()
+
+    @staticmethod
+    def broker(name: str) -> SimpleNamespace:
+        words = lambda *, lines: [f"line {n} {'and more ' * 50}" for n in range(4 - lines, 4)]  # noqa: E731
+        return SimpleNamespace(
+            cluster=name, id=1, state="running", log="its log", exit_status=None, last_words=words, confines=None
+        )
 
     def failed_over(self) -> None:
         self.faults = [AWAY]
@@ -59,7 +70,53 @@ def test_who_dies_after_the_reversal_has_died_by_itself(scene):
     assert scene.deaths.look() == []
     scene.brokers["A"].state, scene.mirrors["B->A"].alive = "stopped", False
     told = scene.deaths.look()
-    assert [said.split(";")[0] for said in told] == ["broker A/1 died by itself", "the mirror of B->A died by itself"]
+    assert [said.split(";")[0] for said in told] == [
+        "broker A/1 died by itself (nobody knows how)",
+        "the mirror of B->A died by itself",
+    ]
+    assert scene.deaths.clusters == {"A"}
+
+
+def test_a_brokers_death_tells_its_status_and_its_last_words_shortened():
+    scene = Scene()
+    broker = scene.brokers["B"]
+    broker.state, broker.exit_status = "stopped", -9
+    broker.confines = SimpleNamespace(memory=lambda: SimpleNamespace(killed=True))
+    (told,) = scene.deaths.look()
+    assert told.startswith("broker B/1 died by itself (exit status 137, SIGKILL, because its container was out of memory); ")
+    assert "line 2" in told
+    assert "line 3" in told
+    assert told.endswith("see its log")
+    assert len(told) < 500
+    ((kind, subject, data),) = scene.events
+    assert (kind, subject, data["by"], data["status"], data["out_of_memory"]) == ("broker-died", "B/1", "itself", -9, True)
+    assert [word[:6] for word in data["last_words"]] == ["line 2", "line 3"]
+
+
+def test_a_death_is_told_without_an_engine_to_ask():
+    def gone():
+        raise EnvironmentFailure("no engine answers")
+
+    scene = Scene()
+    broker = scene.brokers["B"]
+    broker.state, broker.exit_status, broker.confines = "stopped", -9, SimpleNamespace(memory=gone)
+    (told,) = scene.deaths.look()
+    assert "SIGKILL" in told
+
+
+@pytest.mark.parametrize(
+    ("status", "starved", "said"),
+    [
+        (1, None, "exit status 1"),
+        (0, False, "exit status 0"),
+        (-15, False, "exit status 143, SIGTERM"),
+        (-9, None, "exit status 137, SIGKILL, which is also what a kernel out of memory sends"),
+        (-9, False, "exit status 137, SIGKILL, not because its container was out of memory"),
+        (-100, False, "exit status 228, signal 100"),
+    ],
+)
+def test_how_a_broker_ended(status, starved, said):
+    assert how(status, starved=starved) == said
 
 
 def test_the_way_back_ends_what_it_ends(scene):

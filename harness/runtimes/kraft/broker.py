@@ -51,6 +51,15 @@ class KraftBroker(Program):
         return "paused" if self._child.paused else "running"
 
     @property
+    def exit_status(self) -> int | None:
+        """How it ended last, negative for a signal; None while it runs, and before its first start."""
+        return self._child.poll() if self._child is not None else None
+
+    def last_words(self, *, lines: int) -> list[str]:
+        """The last lines of what it printed and of its log, so many of each at most."""
+        return [line for path in (self.output, self.log) for line in _tail(path, lines=lines)]
+
+    @property
     def client_address(self) -> str:
         return self._ports.told(CLIENT)
 
@@ -76,16 +85,15 @@ class KraftBroker(Program):
 
     def _up(self) -> bool:
         if self.state == "stopped":
-            status = self._child.poll() if self._child is not None else None
-            raise SetupError(f"broker {self.name} ended with status {status} while starting; {self._last_words()}")
+            raise SetupError(f"broker {self.name} ended with status {self.exit_status} while starting; {self._last_words()}")
         return self._id in readiness.seen_brokers(self.client_address)
 
     def _last_words(self) -> str:
-        lines = [line for path in (self.output, self.log) for line in _tail(path)]
+        lines = self.last_words(lines=4)
         return f"see {self._folder}, whose logs end with: {' | '.join(lines)}" if lines else f"it left no word in {self._folder}"
 
 
-def _tail(path: Path, *, lines: int = 4) -> list[str]:
+def _tail(path: Path, *, lines: int) -> list[str]:
     """The last lines that say something: a stack trace's frames are not among them."""
     try:
         with path.open("rb") as file:

@@ -186,6 +186,7 @@ def view(
     stops: Sequence[Stop] = (),
     budgets: Budgets | None = None,
     compacted: Mapping[str, int] | None = None,
+    deaths: Mapping[str, int] | None = None,
 ) -> PartitionView:
     options = {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
     return PartitionView(
@@ -207,6 +208,7 @@ def view(
         stops=stops,
         budgets=budgets or Budgets(),
         compacted=compacted or {},
+        deaths=deaths or {},
     )
 
 

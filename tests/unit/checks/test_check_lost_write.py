@@ -36,6 +36,10 @@ ACCEPTED = {
         view([Log("A").txn(1, pid=7, end=None), Log("B")], sends=[commit(1, acked=0)], promotions=[promoted(0)]),
         {"A/native": 1},
     ),
+    "unmarked when A died by itself": (
+        view([Log("A").txn(1, pid=7, end=None), Log("B")], sends=[commit(1, acked=0)], deaths={"A": SECOND}),
+        {"A/native": 1},
+    ),
     "deleted on B": (view([A3, Log("B", start=1).data(2, 3)], sends=TOLD), {"A/native": 3}),
     "written natively on B": (
         view([Log("A"), Log("B").data(8, pid=3)], sends=[send(8, acked=0, cluster="B")], promotions=[promoted(0)]),

@@ -1,6 +1,7 @@
 """What the events vouch for and the directory does not have is damage, and what rests on it is not proven."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 from test_judge import LINK, Recorded, looked, result, row
@@ -206,3 +207,13 @@ def test_what_rests_on_a_promotion_that_is_gone_is_not_proven(recorded):
     rows = [*looked(folder, "provenance"), row(folder, "provenance", "found", cluster="A", kind="stranger", offset=4)]
     shown = result(judge(folder, rows, [REGISTRY["provenance"]]), "provenance")
     assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (Verdict.UNKNOWN, True)
+
+
+@pytest.mark.parametrize(("alive", "dead"), [(True, set()), (False, {"A"})])
+def test_a_cluster_of_which_a_broker_died_is_dead_unless_it_was_alive_in_the_end(recorded, alive, dead):
+    recorded.event("broker-died", "A/1", by="itself")
+    captured(recorded, "A", "B")
+    folder = recorded.close(status="failed")
+    bounds = [replace(Recorded._bounds(cluster), alive=alive or cluster == "B") for cluster in "AB"]
+    recorded.writer.write_bounds("end", bounds)
+    assert set(plan(folder).deaths) == dead

@@ -1,0 +1,139 @@
+"""A run directory whose disk fills up: the record ends at the first write that fails, and whoever asks is told why."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from harness import breakage, rundir
+from harness import run as running
+from harness.model.errors import EnvironmentFailure, SetupError
+from harness.model.history import Event, GroupOffset
+from harness.rundir import Appender, RunReader, RunWriter
+from tests.unit.recorded_run import run
+
+ROW = GroupOffset(time=1, cluster="A", group="g", topic="A.t", partition=0, offset=1)
+NO_SPACE = r"no space left for the run directory .*/run; free some on its disk, or take --out to"
+
+
+def refused(writer):
+    """An appender whose every write the kernel refuses, as on a disk without room."""
+    folder = writer.root / "groups"
+    folder.mkdir(exist_ok=True)
+    (folder / "full.jsonl").symlink_to("/dev/full")
+    return writer.groups("full")
+
+
+@contextmanager
+def recorded(folder):
+    """As a run is recorded, with nothing that runs."""
+    with running._written(folder, run()) as (writer, _), running._with_room(writer):
+        yield writer
+
+
+def as_good_as_full(monkeypatch):
+    disk = SimpleNamespace(f_bfree=1, f_bavail=1, f_frsize=4096, f_blocks=1000)
+    monkeypatch.setattr(breakage.os, "statvfs", lambda _: disk)
+
+
+def test_the_first_write_that_fails_ends_the_record(tmp_path):
+    writer = RunWriter(tmp_path / "run", run())
+    writer.check()
+    before = writer.groups("A")
+    before.write(ROW)
+    refused(writer).write(ROW)
+    before.write(ROW)
+    writer.event("phase", "nobody writes this down")
+    with pytest.raises(EnvironmentFailure, match=NO_SPACE):
+        writer.check()
+    with pytest.raises(EnvironmentFailure, match=NO_SPACE):
+        writer.close("finished")
+    reader = RunReader(tmp_path / "run")
+    assert (reader.run.status, reader.run.error[:13]) == ("failed", "no space left")
+    (tmp_path / "run" / "groups" / "full.jsonl").unlink()
+    assert reader.groups()[0] == [ROW]
+    assert reader.events()[0] == []
+
+
+def test_a_disk_that_is_all_but_full_is_full(tmp_path, monkeypatch):
+    writer = RunWriter(tmp_path / "run", run())
+    as_good_as_full(monkeypatch)
+    with pytest.raises(EnvironmentFailure, match=NO_SPACE):
+        writer.check()
+    with pytest.raises(EnvironmentFailure, match=NO_SPACE):
+        writer.close("failed")
+
+
+def test_a_disk_that_does_not_tell_its_size_is_not_full(tmp_path, monkeypatch):
+    writer = RunWriter(tmp_path / "run", run())
+    monkeypatch.setattr(breakage.os, "statvfs", lambda _: SimpleNamespace(f_bfree=0, f_bavail=0, f_frsize=4096, f_blocks=0))
+    writer.check()
+    writer.close("finished")
+
+
+def test_a_line_that_has_no_room_whole_is_not_begun(tmp_path):
+    broken = breakage.Breakage(tmp_path)
+    rows: Appender[Event] = Appender(tmp_path / "rows.jsonl", broken)
+    event = Event(time=1, kind="phase", subject="x", data={})
+    rows.write(event)
+    whole = (tmp_path / "rows.jsonl").read_bytes()
+    _, most = soft_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 5, most))  # the kernel takes five bytes, and refuses the rest
+        rows.write(event)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, soft_limit)
+    assert (tmp_path / "rows.jsonl").read_bytes() == whole
+    assert "can no longer be written to" in str(broken.reason)
+    rows.close()
+
+
+def test_events_without_a_run_fail_where_they_are_written(tmp_path):
+    (tmp_path / "events.jsonl").symlink_to("/dev/full")
+    events = rundir.EventLog(tmp_path / "events.jsonl")
+    with pytest.raises(OSError, match="No space left"):
+        events.event("phase", "x")
+    events.close()
+
+
+def test_what_cannot_be_written_whole_leaves_nothing(tmp_path):
+    (tmp_path / "run.json.partial").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        rundir.write_whole(tmp_path / "run.json", b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [SetupError("broker A/1 died by itself"), OSError(errno.EIO, "Input/output error")])
+def test_what_fails_on_a_full_disk_fails_for_that(tmp_path, monkeypatch, error):
+    folder = tmp_path / "run"
+
+    def fail():
+        with recorded(folder) as writer:
+            (writer.logs / "a.log").touch()
+            as_good_as_full(monkeypatch)
+            raise error
+
+    with pytest.raises(EnvironmentFailure, match=NO_SPACE):
+        fail()
+    assert msgspec.json.decode((folder / "run.json").read_bytes())["error"].startswith("no space left")
+
+
+def test_what_a_quota_refuses_has_no_space(tmp_path):
+    with pytest.raises(EnvironmentFailure, match=NO_SPACE), recorded(tmp_path / "run"):
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+def test_what_else_fails_is_told_as_it_is(tmp_path):
+    with pytest.raises(SetupError, match="no such release"), recorded(tmp_path / "run"):
+        raise SetupError("no such release")
+
+
+def test_a_run_that_ends_without_its_record_has_not_finished(tmp_path):
+    with pytest.raises(EnvironmentFailure, match=NO_SPACE), recorded(tmp_path / "run") as writer:
+        refused(writer).write(ROW)
