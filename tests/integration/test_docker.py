@@ -173,6 +173,29 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
     assert of(engine, owner) == []
 
 
+def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(engine):
+    from harness.runtimes.docker import proxy_image
+    from harness.runtimes.docker.ground import lay
+
+    ground = lay()
+    guest = engine.containers.run(
+        proxy_image.ready(build=True),
+        entrypoint=[proxy_image.SERVER],
+        network=ground.name,
+        name=f"guest-{os.getpid()}",
+        detach=True,
+    )
+    try:
+        with pytest.raises(EnvironmentFailure, match=f"network {ground.name} still has container {guest.name}, which is not"):
+            ground.close()
+        assert ledger.own().engines, "the watchdog and `clean` know of it"
+    finally:
+        guest.remove(force=True)
+        ground.close()
+    assert not ledger.own().engines
+    assert of(engine, ledger.own().owner) == []
+
+
 def test_what_cannot_be_removed_now_is_not_forgotten(engine, harness, monkeypatch):
     """The engine is down when the harness is cleaned up after."""
     process, owner = harness
