@@ -24,8 +24,8 @@ from harness.model.protocols import Cluster, Deployment
 from harness.model.scenario import MirrorSpec
 from harness.model.wait import until
 from harness.runtimes.toxiproxy import ToxiproxyLink
-from harness.wire.offsets import answered_bounds, quiet
-from tests.shadows import PLACES, SAME, TOPIC, Events, headers
+from harness.wire.offsets import quiet
+from tests.shadows import PLACES, SAME, TOPIC, Events, answered, headers
 
 BEFORE = ("mirroring", "settling", "ending")
 """Phases in which no real broker may be in an ISR."""
@@ -222,15 +222,7 @@ def whole(cluster: Cluster) -> bool:
 
 
 def ends(cluster: Cluster, which="high") -> dict:
-    admin = AdminClient(quiet(cluster.bootstrap))
-    found: dict = {}
-
-    def told() -> bool:
-        found.update(answered_bounds(admin, PLACES, which, within=5))
-        return found.keys() >= set(PLACES)
-
-    until(told, within=30, what=f"the ends of {cluster.name}")
-    return found
+    return answered(cluster.bootstrap, which, PLACES)
 
 
 def assert_failed_over(deployment: Deployment, mirror: Shadowed, *, markers: int, mirrored: dict) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.log.batches import scan
@@ -19,7 +19,7 @@ from harness.model.scenario import MirrorSpec, Option
 from harness.model.wait import until
 from harness.wire import messages
 from harness.wire.connection import Connection
-from harness.wire.offsets import bounds, quiet
+from harness.wire.offsets import Bound, answered_bounds, quiet
 
 TOPIC = "A.records"
 PLACES = [(TOPIC, 0), (TOPIC, 1)]
@@ -133,8 +133,23 @@ def drained(*mirrors: ShadowMirror, within: float = 90) -> None:
         until(lambda m=mirror: m.lag() == 0, within=within, every=0.1, what=f"{mirror.link.name} to drain", state=mirror.lag)
 
 
-def ends(deployment, cluster: str, which="high", places: Sequence[tuple[str, int]] = PLACES) -> dict[tuple[str, int], int]:
-    return bounds(AdminClient(quiet(deployment.clusters[cluster].bootstrap)), places, which, within=20)
+def ends(
+    deployment, cluster: str, which: Bound = "high", places: Sequence[tuple[str, int]] = PLACES
+) -> dict[tuple[str, int], int]:
+    return answered(deployment.clusters[cluster].bootstrap, which, places)
+
+
+def answered(bootstrap: str, which: Bound = "high", places: Sequence[tuple[str, int]] = PLACES) -> dict[tuple[str, int], int]:
+    """Bounds, once there are leaders that tell them; raises DeadlineExceeded.
+
+    Of a client anew each time: one that was told of a leader that has just died asks that one for as long as it may.
+    """
+
+    def told() -> dict[tuple[str, int], int] | None:
+        found = answered_bounds(AdminClient(quiet(bootstrap)), places, which, within=5)
+        return found if len(found) == len(places) else None
+
+    return until(told, within=120, every=0.2, what=f"the leaders of {places} to tell where they end")
 
 
 def all_end(deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, within: float = 60) -> None:
@@ -143,10 +158,7 @@ def all_end(deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, 
 
     def there() -> bool:
         nonlocal state
-        try:
-            state = ends(deployment, cluster, places=list(wanted))
-        except KafkaException as error:
-            state = error  # between two leaders
+        state = ends(deployment, cluster, places=list(wanted))
         return state == wanted
 
     until(there, within=within, every=0.1, what=f"{cluster} to end at {wanted}", state=lambda: state)

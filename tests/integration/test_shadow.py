@@ -17,7 +17,8 @@ from harness.mirrors.mm2_progress import reader
 from harness.model.errors import InputError
 from harness.model.scenario import MirrorSpec
 from harness.model.wait import until
-from harness.wire.offsets import answered_bounds, bounds, quiet
+from harness.wire.offsets import answered_bounds, quiet
+from tests.shadows import answered
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
@@ -137,7 +138,7 @@ def own_write(bootstrap: str, partition: int = 0, **settings) -> object:
 
 
 def ends(bootstrap: str, which="high", places=PLACES) -> dict:
-    return bounds(AdminClient(quiet(bootstrap)), places, which, within=120)
+    return answered(bootstrap, which, places)
 
 
 def test_bytes_are_equal_across_a_kill_readers_see_what_they_should_and_a_failover_aborts_what_was_open(linkflap_deployment):
