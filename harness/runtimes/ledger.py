@@ -121,13 +121,16 @@ def _identify_without_proc(pid: int) -> Identity | None:
 
 def alive(process: Identity) -> bool:
     """Whether exactly this process lives. A process of another pid namespace cannot be judged from here: it counts as alive."""
+    if process.born.partition("/")[0] != _host().partition("/")[0]:
+        return False
+    return elsewhere(process) or identify(process.pid) == process
+
+
+def elsewhere(process: Identity) -> bool:
+    """Whether it is of another pid namespace of this boot, for example of a container: nobody here can tell whether it lives."""
     boot, _, namespace = _host().partition("/")
     its_boot, _, rest = process.born.partition("/")
-    if its_boot != boot:
-        return False
-    if namespace and rest.rpartition("/")[0] != namespace:
-        return True
-    return identify(process.pid) == process
+    return its_boot == boot and bool(namespace) and rest.rpartition("/")[0] != namespace
 
 
 def _path(owner: Identity) -> Path:

@@ -130,6 +130,7 @@ def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(engine, 
     assert volumes(engine) <= before
 
 
+@pytest.mark.xdist_group("leftovers")
 def test_clean_does_what_a_dead_watchdog_cannot(engine, bystanders, harness):
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
@@ -146,6 +147,7 @@ def test_clean_does_what_a_dead_watchdog_cannot(engine, bystanders, harness):
     assert ledger.entries() == []
 
 
+@pytest.mark.xdist_group("leftovers")
 def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_nothing_else(engine, harness):
     from harness.runtimes.docker import proxy_image
 

@@ -20,7 +20,7 @@ from testcontainers.core.container import DockerContainer
 from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.wait import until
 from harness.runtimes import ledger
-from harness.runtimes.docker import engine
+from harness.runtimes.docker import door, engine
 from harness.runtimes.docker.confines import Confines
 from harness.runtimes.docker.ground import Ground
 
@@ -136,7 +136,7 @@ class Run:
     def _keep_words(self) -> None:
         """What it printed since this start: a container that is removed takes its words along."""
         with contextlib.suppress(EnvironmentFailure, OSError), engine.asked(f"tell what container {self.name} printed"):
-            words = self._container.logs(since=engine.seconds(self._began), tail=_WORDS)
+            words = self._container.logs(since=door.seconds(self._began), tail=_WORDS)
             with self._output.open("ab") as file:
                 file.write(words)
 

@@ -5,6 +5,7 @@ Imports nothing slow: who only asks whether docker is to be had, or cleans up, n
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 from typing import Any, Final
@@ -41,3 +42,9 @@ def reason(error: BaseException) -> str:
     # requests tells of its pools and retries first, and last, deep inside, of what happened.
     inner = re.search(r"""(?:\[Errno \d+\] |Error\(\d+, ')([^'")]+)""", text)
     return inner[1] if inner and not getattr(error, "explanation", None) else text[:300]
+
+
+def seconds(time: str) -> float:
+    """A time as the engine writes them (RFC 3339 with nanoseconds), in seconds since 1970; 0 for one that it has not got."""
+    whole = re.sub(r"\.(\d{1,6})\d*", r".\1", time).replace("Z", "+00:00")
+    return datetime.datetime.fromisoformat(whole).timestamp() if whole else 0.0

@@ -7,10 +7,8 @@ the ledger has it), `linkflap.deployment` the deployment. Cleanup goes by these 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
 import os
-import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -104,9 +102,3 @@ def asked(what: str, *, kind: type[LinkflapError] = EnvironmentFailure, mend: st
         yield
     except (DockerException, RequestException, OSError) as error:
         raise kind(f"the Docker engine could not {what} ({reason(error)}); {mend}") from error
-
-
-def seconds(time: str) -> float:
-    """A time as the engine writes them (RFC 3339 with nanoseconds), in seconds since 1970; 0 for one that it has not got."""
-    whole = re.sub(r"\.(\d{1,6})\d*", r".\1", time).replace("Z", "+00:00")
-    return datetime.datetime.fromisoformat(whole).timestamp() if whole else 0.0

@@ -5,14 +5,15 @@ One thing that cannot be removed keeps nothing else from being removed, and is t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from harness.model.side_by_side import side_by_side
 from harness.model.wait import until
-from harness.runtimes.docker.door import reason
-from harness.runtimes.ledger import Identity, StillThere
+from harness.runtimes.docker.door import host, not_near, reason, seconds
+from harness.runtimes.ledger import Identity, StillThere, alive, elsewhere
 
 if TYPE_CHECKING:
     import docker
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 OWNER: Final = "linkflap.owner"
 MEND: Final = "containers may run on there: when it answers again, remove them with `linkflap clean`"
 _QUIET_SECONDS: Final = 2.0
+_DAY: Final = 24 * 3600.0
+"""Seconds. No run is that long."""
 
 
 def owner_label(owner: Identity) -> str:
@@ -59,6 +62,47 @@ def remove(engine: str, owner: Identity) -> Iterator[str]:
         raise StillThere([f"the Docker engine does not answer ({reason(error)}); {MEND}"]) from error
     if swept.left:
         raise StillThere(swept.left)
+
+
+def unclaimed() -> Swept:
+    """Removes, by label, owner and age, what no ledger here tells of: the ledger was lost with /tmp, or was another.
+
+    Of dead owners everything; of one that cannot be judged from here (another pid namespace) what is older than a day. Where no
+    engine of this machine answers there is nothing to do.
+    """
+    if not_near(host()):
+        return Swept()
+    import docker
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    swept = Swept()
+    try:
+        client = docker.DockerClient(base_url=host(), timeout=60)
+        try:
+            for label in sorted(_stale(client)):
+                found = sweep(client, f"{OWNER}={label}")
+                swept.removed.extend(found.removed)
+                swept.left.extend(found.left)
+        finally:
+            client.close()
+    except (DockerException, RequestException, OSError):
+        return swept
+    return swept
+
+
+def _stale(client: docker.DockerClient) -> set[str]:
+    mine = {"label": OWNER}
+    containers = client.containers.list(all=True, filters=mine, ignore_removed=True)
+    made = [(it.labels[OWNER], it.attrs["Created"]) for it in containers]
+    made += [(it.attrs["Labels"][OWNER], it.attrs["Created"]) for it in client.networks.list(filters=mine)]
+    return {label for label, created in made if _is_stale(label, time.time() - seconds(created))}
+
+
+def _is_stale(label: str, age: float) -> bool:
+    pid, _, born = label.partition("@")
+    owner = Identity(pid=int(pid), born=born)
+    return age > _DAY if elsewhere(owner) else not alive(owner)
 
 
 def _sweep_late(client: docker.DockerClient, label: str) -> Swept:

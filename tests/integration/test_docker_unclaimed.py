@@ -1,0 +1,68 @@
+"""What dead owners left in the engine and no ledger tells of is removed by its label, its owner and its age."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import replace
+
+import pytest
+
+from harness.runtimes import ledger
+from harness.runtimes.docker import leftovers
+from tests.on_runtimes import skip_without
+
+pytestmark = pytest.mark.integration
+DAY = 24 * 3600
+
+
+def identity() -> ledger.Identity:
+    mine = ledger.identify(os.getpid())
+    assert mine is not None
+    return mine
+
+
+def dead() -> ledger.Identity:
+    """This pid, at another time."""
+    mine = identity()
+    return replace(mine, born=f"{mine.born.rpartition('/')[0]}/1")
+
+
+def elsewhere() -> ledger.Identity:
+    boot, _, start = identity().born.split("/")
+    return replace(identity(), born=f"{boot}/pid:[1]/{start}")
+
+
+def earlier() -> ledger.Identity:
+    return replace(identity(), born=f"another-boot/{identity().born.partition('/')[2]}")
+
+
+@pytest.mark.parametrize(
+    ("owner", "age", "stale"),
+    [
+        (identity, DAY + 1, False),
+        (dead, 0, True),
+        (earlier, 0, True),
+        (elsewhere, DAY - 1, False),
+        (elsewhere, DAY + 1, True),
+    ],
+)
+def test_who_is_alive_or_cannot_be_judged_is_left_alone(owner, age, stale):
+    assert leftovers._is_stale(leftovers.owner_label(owner()), age) is stale
+
+
+@pytest.mark.xdist_group("leftovers")  # of dead owners, which others remove as well
+def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_not():
+    skip_without("docker")
+    from harness.runtimes.docker import engine
+
+    name = f"linkflap-unclaimed-{secrets.token_hex(4)}"
+    client = engine.client()
+    for owner in (dead, identity):
+        client.networks.create(f"{name}-{owner.__name__}", labels={leftovers.OWNER: leftovers.owner_label(owner())})
+    try:
+        leftovers.unclaimed()
+        assert [network.name for network in client.networks.list(names=[name])] == [f"{name}-identity"]
+    finally:
+        for network in client.networks.list(names=[name]):
+            network.remove()
