@@ -333,19 +333,9 @@ def doctor() -> int:
 @linkflap.command()
 def clean() -> int:
     """Removes what harnesses that died left behind, and touches nothing else. Exit code 255 if something is still there."""
-    from harness.runtimes import cleanup
-    from harness.runtimes.docker import leftovers
+    from harness import cleaning
 
-    known, unclaimed = cleanup.clean(), leftovers.unclaimed()
-    removed = [*known.removed, *unclaimed.removed]
-    left = list(dict.fromkeys((*known.left, *unclaimed.left)))  # what a ledger tells of, too, is found twice
-    for thing in removed:
-        click.echo(f"removed {thing}", err=True)
-    for sentence in left:
-        click.echo(f"linkflap: {sentence}", err=True)
-    if removed or not left:
-        click.echo(f"{len(removed)} left-over things removed" if removed else "nothing was left behind", err=True)
-    return FAILED if left else 0
+    return cleaning.show()
 
 
 def main() -> NoReturn:
