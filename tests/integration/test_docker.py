@@ -259,7 +259,7 @@ def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path, engine):
     finally:
         mounts.unmount(full)
     assert done.returncode in (254, 255)
-    assert "No space left on device" in done.stderr
+    assert "no space left for the run directory" in done.stderr
     assert "Traceback" not in done.stderr
 
 
