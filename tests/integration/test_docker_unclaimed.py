@@ -66,3 +66,20 @@ def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_
     finally:
         for network in client.networks.list(names=[name]):
             network.remove()
+
+
+def test_an_engine_that_dies_while_it_is_looked_through_is_told(monkeypatch):
+    skip_without("docker")
+
+    def dies(_: object) -> set[str]:
+        raise ConnectionResetError("gone")
+
+    monkeypatch.setattr(leftovers, "_stale", dies)
+    swept = leftovers.unclaimed()
+    assert swept.removed == []
+    assert swept.left == [f"the Docker engine does not answer any more (gone); {leftovers.MEND}"]
+
+
+def test_where_no_engine_answers_there_is_nothing_to_look_through(monkeypatch, tmp_path):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
+    assert leftovers.unclaimed() == leftovers.Swept()

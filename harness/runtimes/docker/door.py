@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import socket
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -33,6 +34,13 @@ def not_near(host: str) -> str | None:
     if place.scheme in ("unix", "npipe") or place.hostname in _LOOPBACK:
         return None
     return f"the Docker engine at {host} is another machine's, and brokers' folders are on this one"
+
+
+def knock(host: str) -> None:
+    """Raises OSError when nobody listens on the engine's Unix socket: the docker package would leave its own one open then."""
+    if host.startswith(UNIX):
+        with socket.socket(socket.AF_UNIX) as tried:
+            tried.connect(host.removeprefix(UNIX))
 
 
 def reason(error: BaseException) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 import threading
 from collections.abc import Iterator
 from typing import Final
@@ -22,7 +21,7 @@ from testcontainers.core.docker_client import DockerClient, get_docker_host
 
 from harness.model.errors import EnvironmentFailure, LinkflapError, SetupError
 from harness.runtimes import cleanup, ledger
-from harness.runtimes.docker.door import UNIX, USUAL, not_near, reason
+from harness.runtimes.docker.door import USUAL, knock, not_near, reason
 from harness.runtimes.docker.leftovers import OWNER, owner_label
 
 ANSWERS_WITHIN: Final = 120
@@ -49,7 +48,7 @@ def client() -> docker.DockerClient:
             _prepare_testcontainers()
             _check_near(get_docker_host() or USUAL)
             try:
-                _knock(get_docker_host() or USUAL)
+                knock(get_docker_host() or USUAL)
                 made = DockerClient(timeout=ANSWERS_WITHIN).client
                 made.ping()
             except (DockerException, RequestException, OSError) as error:
@@ -65,13 +64,6 @@ def _check_near(host: str) -> None:
     """Raises SetupError for an engine of another machine: it has not the folders in which brokers are to keep their logs."""
     if why := not_near(host):
         raise SetupError(f"{why}; unset DOCKER_HOST, or take --runtime process")
-
-
-def _knock(host: str) -> None:
-    """Raises OSError when nobody listens on the engine's Unix socket: the docker package would leave its own one open then."""
-    if host.startswith(UNIX):
-        with socket.socket(socket.AF_UNIX) as door:
-            door.connect(host.removeprefix(UNIX))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harness.model.side_by_side import side_by_side
 from harness.model.wait import until
-from harness.runtimes.docker.door import host, not_near, reason, seconds
+from harness.runtimes.docker.door import host, knock, not_near, reason, seconds
 from harness.runtimes.ledger import Identity, StillThere, alive, elsewhere
 
 if TYPE_CHECKING:
@@ -76,18 +76,21 @@ def unclaimed() -> Swept:
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
+    try:
+        knock(host())
+        client = docker.DockerClient(base_url=host(), timeout=60)  # which asks the engine at once
+    except (DockerException, RequestException, OSError):
+        return Swept()
     swept = Swept()
     try:
-        client = docker.DockerClient(base_url=host(), timeout=60)
-        try:
-            for label in sorted(_stale(client)):
-                found = sweep(client, f"{OWNER}={label}")
-                swept.removed.extend(found.removed)
-                swept.left.extend(found.left)
-        finally:
-            client.close()
-    except (DockerException, RequestException, OSError):
-        return swept
+        for label in sorted(_stale(client)):
+            found = sweep(client, f"{OWNER}={label}")
+            swept.removed.extend(found.removed)
+            swept.left.extend(found.left)
+    except (DockerException, RequestException, OSError) as error:
+        swept.left.append(f"the Docker engine does not answer any more ({reason(error)}); {MEND}")
+    finally:
+        client.close()
     return swept
 
 
