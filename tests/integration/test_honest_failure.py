@@ -50,113 +50,109 @@ def judged(recorded, tmp_path_factory, spark):
 
 @pytest.fixture
 def of(judged):
-    """The document and the place of one mutation."""
+    """The judgement and the place of one mutation."""
     judgements, places = judged
-    return lambda name: (judgements[name].document, places.get(name))
+    return lambda name: (judgements[name], places.get(name))
 
 
-def anomalies(document, kind):
-    return [a for a in document["anomalies"] if a["kind"] == kind and not a["allowed"]]
+def anomalies(judgement, kind):
+    """All of them: the document shows the first of each kind, and a batch of many operations is lost in many pieces."""
+    return [a for a in judgement.anomalies if a.kind == kind and not a.allowed]
 
 
 def at(place):
-    return lambda a: (a["cluster"], a["partition"], a["offset"]) == (place.cluster, place.partition, place.offset)
+    return lambda a: (a.cluster, a.partition, a.offset) == (place.cluster, place.partition, place.offset)
 
 
-def kinds(document):
+def kinds(judgement):
     """Every kind of anomaly that is not allowed."""
-    return {a["kind"] for a in document["anomalies"] if not a["allowed"]}
+    return {a.kind for a in judgement.anomalies if not a.allowed}
 
 
-def assert_lost(document, place):
+def assert_lost(judgement, place):
     """What was acknowledged of the batch is lost, exactly, and named where A had acknowledged it."""
-    lost = anomalies(document, "lost-write")
+    lost = anomalies(judgement, "lost-write")
     assert place.promised
     uid, offset = next(iter(place.promised.items()))
-    first = min(lost, key=lambda a: a["offset"])
-    assert (first["cluster"], first["partition"], first["offset"], first["evidence"]["uid"]) == (
-        "A",
-        place.partition,
-        offset,
-        uid,
-    )
-    named = [u for a in lost for u in range(a["evidence"]["uid"], a["evidence"]["uid"] + a["evidence"]["records"])]
+    first = min(lost, key=lambda a: a.offset)
+    assert (first.cluster, first.partition, first.offset, first.evidence["uid"]) == ("A", place.partition, offset, uid)
+    named = [u for a in lost for u in range(a.evidence["uid"], a.evidence["uid"] + a.evidence["records"])]
     assert sorted(named) == sorted(place.promised)
 
 
-def rpo(document):
-    return document["failovers"][0]["rpo_records"]
+def rpo(judgement):
+    return judgement.failovers[0].rpo_records
 
 
 def test_the_run_itself_is_valid(of):
-    document, _ = of("recorded")
-    assert document["verdict"] == Verdict.VALID, document["checks"]
+    judgement, _ = of("recorded")
+    assert judgement.verdict == Verdict.VALID, judgement.checks
     # MirrorMaker 2 moves offsets, and no workload of it reads inside of a transaction: of all checks, only these say nothing.
-    idle = {c["name"] for c in document["checks"] if not sum(c["examined"].values())}
+    idle = {c.name for c in judgement.checks if not sum(c.examined.values())}
     assert idle == {"byte-equality", "record-equality", "truncation-accounting", "write-cycles", "exactly-once"}
 
 
 def test_one_byte_of_one_replica_is_a_disagreement_and_names_the_record(of):
-    document, place = of("one_byte")
-    assert document["verdict"] == Verdict.INVALID
-    (found,) = anomalies(document, "replica-disagreement")
+    judgement, place = of("one_byte")
+    assert judgement.verdict == Verdict.INVALID
+    (found,) = anomalies(judgement, "replica-disagreement")
     assert at(place)(found)
-    assert found["evidence"]["batch"][0] < place.offset, "not the first of its batch"
+    assert found.evidence["batch"][0] < place.offset, "not the first of its batch"
     (uid,) = place.uids
-    assert found["evidence"]["changed"] == [{"offset": place.offset, "uid": uid, "fields": ["value"]}]
+    assert found.evidence["changed"] == [{"offset": place.offset, "uid": uid, "fields": ["value"]}]
 
 
 def test_an_interior_batch_that_is_gone_is_a_lost_write(of):
-    document, place = of("interior_batch")
-    assert document["verdict"] == Verdict.INVALID
-    assert_lost(document, place)
+    judgement, place = of("interior_batch")
+    assert judgement.verdict == Verdict.INVALID
+    assert_lost(judgement, place)
 
 
 def test_a_native_batch_that_is_there_twice_is_a_duplicate(of):
-    document, place = of("repeated_batch")
-    assert document["verdict"] == Verdict.INVALID
-    assert any(map(at(place), anomalies(document, "duplicate")))
-    assert kinds(document) <= {"duplicate", *SEQUENCES}, kinds(document)
+    judgement, place = of("repeated_batch")
+    assert judgement.verdict == Verdict.INVALID
+    assert any(map(at(place), anomalies(judgement, "duplicate")))
+    assert kinds(judgement) <= {"duplicate", *SEQUENCES}, kinds(judgement)
 
 
 def test_a_commit_that_became_an_abort(of):
-    document, place = of("commit_to_abort")
-    assert document["verdict"] == Verdict.INVALID
-    assert any(map(at(place), anomalies(document, "commit-aborted")))
-    assert kinds(document) <= {"commit-aborted", *NOT_VISIBLE}, kinds(document)
+    judgement, place = of("commit_to_abort")
+    assert judgement.verdict == Verdict.INVALID
+    assert any(map(at(place), anomalies(judgement, "commit-aborted")))
+    assert kinds(judgement) <= {"commit-aborted", *NOT_VISIBLE}, kinds(judgement)
 
 
 def test_a_commit_marker_that_is_gone(of):
-    document, place = of("commit_removed")
-    assert document["verdict"] == Verdict.INVALID
-    named = [*anomalies(document, "marker-missing"), *anomalies(document, "commit-unmarked")]
+    judgement, place = of("commit_removed")
+    assert judgement.verdict == Verdict.INVALID
+    named = [*anomalies(judgement, "marker-missing"), *anomalies(judgement, "commit-unmarked")]
     assert any(map(at(place), named))
     # What is left is closed by the producer's next COMMIT, so that nothing is hidden; samples of the LSO had seen the marker.
-    assert kinds(document) <= {"marker-missing", "commit-unmarked", "lso-mismatch"}, kinds(document)
+    assert kinds(judgement) <= {"marker-missing", "commit-unmarked", "lso-mismatch"}, kinds(judgement)
 
 
 def test_a_producer_id_in_use(of):
-    document, place = of("producer_id_in_use")
-    assert document["verdict"] == Verdict.INVALID
-    assert any(map(at(place), anomalies(document, "producer-id-collision")))
+    judgement, place = of("producer_id_in_use")
+    assert judgement.verdict == Verdict.INVALID
+    assert any(map(at(place), anomalies(judgement, "producer-id-collision")))
     # Stale: where the transaction of that epoch was over by then.
-    assert kinds(document) <= {"producer-id-collision", "stale-data", *SEQUENCES}, kinds(document)
+    assert kinds(judgement) <= {"producer-id-collision", "stale-data", *SEQUENCES}, kinds(judgement)
 
 
 def test_an_emptied_history_is_unknown(of):
-    document, _ = of("emptied_history")
-    assert document["verdict"] == Verdict.UNKNOWN
+    judgement, _ = of("emptied_history")
+    assert judgement.verdict == Verdict.UNKNOWN
 
 
 def test_a_tail_that_nobody_had_seen_is_the_recovery_point(of):
-    document, place = of("unseen_tail")
-    assert anomalies(document, "lost-write") == []
-    assert document["verdict"] == Verdict.VALID, [c for c in document["checks"] if c["verdict"] != "valid"]
+    judgement, place = of("unseen_tail")
+    assert anomalies(judgement, "lost-write") == []
+    assert judgement.verdict == Verdict.VALID, [c for c in judgement.checks if c.verdict is not Verdict.VALID]
     before, _ = of("recorded")
-    assert rpo(document) == rpo(before) + len(place.uids)
+    assert rpo(judgement) == rpo(before) + len(place.uids)
 
 
 def test_a_tail_that_was_shown_is_a_lost_write(of):
-    document, place = of("shown_tail")
-    assert document["verdict"] == Verdict.INVALID
-    assert_lost(document, place)
+    judgement, place = of("shown_tail")
+    assert judgement.verdict == Verdict.INVALID
+    assert_lost(judgement, place)
