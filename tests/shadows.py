@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness.log.batches import scan
 from harness.mirrors import make_mirror
 from harness.mirrors.shadow.mirror import ShadowMirror
+from harness.mirrors.shadow.settings import Config, Options
 from harness.model.errors import DeadlineExceeded
 from harness.model.scenario import MirrorSpec, Option
 from harness.model.wait import until
@@ -25,6 +26,25 @@ TOPIC = "A.records"
 PLACES = [(TOPIC, 0), (TOPIC, 1)]
 SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
 """What bytes that are equal have in common; leader epochs are each cluster's own."""
+
+
+def config(**changed) -> Config:
+    """What the process of a shadow of A at B is told, where B has one broker and nobody answers."""
+    values = {
+        "link": "A->B",
+        "source": ("127.0.0.1:1",),
+        "source_cluster_id": "a",
+        "homes": ("A",),
+        "cluster_id": "b",
+        "real": {"INTERNAL": {1: "127.0.0.1:1"}},
+        "controllers": ("127.0.0.1:1",),
+        "broker_id": 1000,
+        "followers": "INTERNAL",
+        "listeners": {},
+        "control_port": 1,
+        "options": Options(),
+    }
+    return Config(**values | changed)
 
 
 class Events(list):

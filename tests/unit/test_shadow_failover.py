@@ -11,8 +11,8 @@ from harness.mirrors.shadow import failover
 from harness.mirrors.shadow.failover import Failover
 from harness.mirrors.shadow.journal import Journal
 from harness.mirrors.shadow.log import MirroredLog
-from harness.mirrors.shadow.settings import Config, Options
 from harness.model.errors import DeadlineExceeded
+from tests.shadows import config
 
 PLACE = ("A.t", 0)
 
@@ -21,21 +21,8 @@ PLACE = ("A.t", 0)
 def settling(tmp_path, monkeypatch) -> Failover:
     monkeypatch.setattr(failover, "WAKE_SECONDS", 0.2)
     monkeypatch.setattr(failover, "LEAVE_SECONDS", 0.5)
-    config = Config(
-        link="A->B",
-        source=(),
-        source_cluster_id="a",
-        homes=("A",),
-        cluster_id="b",
-        real={"INTERNAL": {broker: "127.0.0.1:1" for broker in (1, 2, 3)}},
-        controllers=(),
-        broker_id=1000,
-        followers="INTERNAL",
-        listeners={},
-        control_port=1,
-        options=Options(),
-    )
-    mirrored = MirroredLog(config, Journal(tmp_path))
+    real = {"INTERNAL": {broker: "127.0.0.1:1" for broker in (1, 2, 3)}}
+    mirrored = MirroredLog(config(real=real), Journal(tmp_path))
     mirrored.brokers = frozenset((1, 2, 3))
     mirrored.journal.notes.phase = "settling"
     mirrored.lead(mirrored.add(*PLACE), 4)

@@ -12,28 +12,14 @@ from harness.mirrors.shadow.destination import Led, Picture, Topic
 from harness.mirrors.shadow.handover import Handover
 from harness.mirrors.shadow.journal import Journal, TopicNote
 from harness.mirrors.shadow.log import MirroredLog
-from harness.mirrors.shadow.settings import Config, Options
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from tests.shadows import config
 
 
 def handing(folder, monkeypatch, *, leader: int) -> Handover:
     """A destination whose only partition has this leader, and that refuses configs."""
     monkeypatch.setattr(handover, "WITHIN_SECONDS", 0.2)
-    config = Config(
-        link="A->B",
-        source=(),
-        source_cluster_id="a",
-        homes=("A",),
-        cluster_id="b",
-        real={"INTERNAL": {1: "127.0.0.1:1"}},
-        controllers=(),
-        broker_id=1000,
-        followers="INTERNAL",
-        listeners={},
-        control_port=1,
-        options=Options(),
-    )
-    mirrored = MirroredLog(config, Journal(folder))
+    mirrored = MirroredLog(config(), Journal(folder))
     mirrored.journal.notes.topics["A.t"] = TopicNote(source_id="s", destination_id="d")
     mirrored.add("A.t", 0)
     led = Led(leader=leader, epoch=1, replicas=(leader,), in_sync=(leader,))

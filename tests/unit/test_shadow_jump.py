@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,8 +13,9 @@ from harness.mirrors.shadow.journal import Journal
 from harness.mirrors.shadow.jump import AHEAD, Jump
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.producer_ids import MARGIN
-from harness.mirrors.shadow.settings import Config, Options
+from harness.mirrors.shadow.settings import Options
 from harness.wire.connection import Unanswered
+from tests.shadows import config
 
 BLOCK = 1000
 BROKERS = (1, 2, 3)
@@ -60,21 +62,8 @@ def impatient(monkeypatch):
 
 @pytest.fixture
 def mirrored(tmp_path) -> MirroredLog:
-    config = Config(
-        link="A->B",
-        source=(),
-        source_cluster_id="a",
-        homes=("A",),
-        cluster_id="b",
-        real={"INTERNAL": {broker: str(broker) for broker in BROKERS}},
-        controllers=(),
-        broker_id=1000,
-        followers="INTERNAL",
-        listeners={},
-        control_port=1,
-        options=Options(),
-    )
-    made = MirroredLog(config, Journal(tmp_path))
+    real = {"INTERNAL": {broker: str(broker) for broker in BROKERS}}
+    made = MirroredLog(config(real=real), Journal(tmp_path))
     made.brokers = frozenset(BROKERS)
     return made
 
@@ -176,9 +165,6 @@ def test_a_log_without_producer_ids_asks_nothing(mirrored):
 def test_only_a_jump_jumps(mirrored, tmp_path):
     ids = Ids()
     mirrored.journal.notes.top_producer = 7
-    config = Config(
-        **{name: getattr(mirrored.config, name) for name in Config.__slots__ if name != "options"},
-        options=Options(producer_ids="keep"),
-    )
-    finished(MirroredLog(config, Journal(tmp_path)), ids)
+    keeping = replace(mirrored.config, options=Options(producer_ids="keep"))
+    finished(MirroredLog(keeping, Journal(tmp_path)), ids)
     assert ids.next == 0

@@ -11,10 +11,10 @@ import pytest
 
 from harness.mirrors.shadow.journal import Journal
 from harness.mirrors.shadow.membership import Membership
-from harness.mirrors.shadow.settings import Config, Options
 from harness.wire import messages
 from harness.wire.connection import Unanswered, quietly_closed
 from harness.wire.messages import Error
+from tests.shadows import config
 
 
 class Controller:
@@ -58,29 +58,12 @@ class Controller:
         )
 
 
-def config(port: int) -> Config:
-    return Config(
-        link="A->B",
-        source=(),
-        source_cluster_id="a",
-        homes=("A",),
-        cluster_id="b",
-        real={"INTERNAL": {1: "127.0.0.1:1"}},
-        controllers=(f"127.0.0.1:{port}",),
-        broker_id=1000,
-        followers="INTERNAL",
-        listeners={},
-        control_port=1,
-        options=Options(),
-    )
-
-
 @pytest.mark.parametrize("answers", [0, 1], ids=["before it is fenced", "while it is fenced"])
 def test_a_shadow_whose_controller_moves_while_epochs_are_raised_is_not_left_fenced(tmp_path, answers):
     async def play() -> None:
         controller = Controller()
         async with controller.listening() as port:
-            membership = Membership(config(port), Journal(tmp_path))
+            membership = Membership(config(controllers=(f"127.0.0.1:{port}",)), Journal(tmp_path))
             try:
                 await moving(controller, membership)
             finally:

@@ -21,33 +21,17 @@ from harness.mirrors.shadow.journal import Journal, TopicNote
 from harness.mirrors.shadow.listeners import Listeners
 from harness.mirrors.shadow.log import MirroredLog
 from harness.mirrors.shadow.serve import EPOCH_ENDS, FETCH, LIST_OFFSETS, Leader
-from harness.mirrors.shadow.settings import Config, Options
 from harness.wire import messages
 from harness.wire.connection import Connection, Unanswered
 from harness.wire.messages import Error, Malformed
 from tests.kafka_log import batch, record
+from tests.shadows import config
 
 TOPIC, NUMBER, ME = "A.t", 0, 1000
 ID = uuid.UUID(int=7)
+REAL = {name: {1: "127.0.0.1:1", 2: "127.0.0.1:1"} for name in ("INTERNAL", "CLIENT")}
 FETCHES, CLIENT_FETCHES = (15, 16, 17, 18), range(4, 19)
 BATCHES = b"".join(batch(offset, [record(b"x" * 20)]) for offset in range(4))
-
-
-def config(**listeners: int) -> Config:
-    return Config(
-        link="A->B",
-        source=("127.0.0.1:1",),
-        source_cluster_id="a",
-        homes=("A",),
-        cluster_id="b",
-        real={name: {1: "127.0.0.1:1", 2: "127.0.0.1:1"} for name in ("INTERNAL", "CLIENT")},
-        controllers=("127.0.0.1:1",),
-        broker_id=ME,
-        followers="INTERNAL",
-        listeners=listeners,
-        control_port=1,
-        options=Options(),
-    )
 
 
 async def nothing_behind(*_) -> bytes:
@@ -59,7 +43,7 @@ def leader(tmp_path) -> Leader:
     """Leads one partition of four records in epoch 3, which began at offset 2."""
     journal = Journal(tmp_path)
     journal.notes.topics[TOPIC] = TopicNote(source_id=str(ID), destination_id=str(ID))
-    mirrored = MirroredLog(config(), journal)
+    mirrored = MirroredLog(config(real=REAL), journal)
     mirrored.names[ID], mirrored.brokers = TOPIC, frozenset({1, 2})
     partition = mirrored.add(TOPIC, NUMBER)
     partition.leader_epoch, partition.position, partition.end = 3, 0, 4
@@ -176,7 +160,7 @@ class Serving:
             server.close()
             await server.wait_closed()
         mirrored = self._leader._log
-        mirrored.config = config(**self.ports)
+        mirrored.config = config(real=REAL, listeners=self.ports)
         self._listeners = Listeners(mirrored, self._leader)
         await self._listeners.start()
         self.problems: list[object] = []

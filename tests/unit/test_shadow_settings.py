@@ -5,6 +5,7 @@ import pytest
 from harness.mirrors.shadow import settings
 from harness.mirrors.shadow.journal import Journal
 from harness.model.errors import EnvironmentFailure, InputError
+from tests.shadows import config
 
 
 def test_defaults_are_the_first_choices():
@@ -24,24 +25,6 @@ def test_defaults_are_the_first_choices():
 def test_what_there_is_not_is_named(given, told):
     with pytest.raises(InputError, match=told):
         settings.options(given)
-
-
-def config(**changed) -> settings.Config:
-    values = {
-        "link": "A->B",
-        "source": ("127.0.0.1:1",),
-        "source_cluster_id": "a",
-        "homes": ("A",),
-        "cluster_id": "b",
-        "real": {"INTERNAL": {1: "127.0.0.1:2"}},
-        "controllers": ("127.0.0.1:3",),
-        "broker_id": 1000,
-        "followers": "INTERNAL",
-        "listeners": {"INTERNAL": 4},
-        "control_port": 5,
-        "options": settings.Options(),
-    }
-    return settings.Config(**{**values, **changed})
 
 
 def test_a_configuration_survives_the_file(tmp_path):
