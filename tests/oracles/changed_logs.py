@@ -197,6 +197,11 @@ def second_replica(made: World) -> bool:
     return True
 
 
+def _long(number: int) -> int:
+    """As the field of a batch's header holds it: signed, of 64 bits."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
 def map_ids(made: World) -> bool:
     """A mirror that says that it changes producer ids, and does."""
     if made.mirror != "shadow" or made.topology != "A->B" or made.promotions:
@@ -205,7 +210,7 @@ def map_ids(made: World) -> bool:
     for batch in (b for (cluster, _), log in made.logs.items() if cluster == "B" for b in log):
         pid = batch["pid"]
         changed = {"negate": -(pid + 2), "complement": 2**63 - 2 - pid, "region": (-(2**63) + (5 << 31)) | pid}
-        batch["pid"] = -1 if pid == -1 else changed[str(made.options["producer_ids"])]
+        batch["pid"] = -1 if pid == -1 else _long(changed[str(made.options["producer_ids"])])
         batch["crc"] += 1
     records = [r for b in made.logs["B", made.random.choice(made.partitions)] for r in b["records"]]
     if records and made.random.random() < 0.5:

@@ -65,7 +65,8 @@ def window(compared: Compared) -> tuple[int, int]:
 def _mapped(how: Any, pid: int) -> int:
     if pid == -1:
         return -1
-    return {"negate": -(pid + 2), "complement": LARGEST - pid - 1}.get(how, pid)
+    mapped = {"negate": -(pid + 2), "complement": LARGEST - pid - 1}.get(how, pid)
+    return (mapped + 2**63) % 2**64 - 2**63
 
 
 def _region(source: int, destination: int, *, one: bool) -> bool:
