@@ -202,3 +202,18 @@ def marks_in(view: PartitionView, life: Life) -> Watermarks | None:
         return marks
     inside = (marks.time >= life.began) & (marks.returned <= life.ended)
     return Watermarks(**{f.name: getattr(marks, f.name)[inside] for f in fields(Watermarks)})
+
+
+def maybe_cut(view: PartitionView, life: Life, marks: Watermarks) -> Bools:
+    """Per sample of a life, whether it may be of after a mirror, ending later than that, had cut the log.
+
+    When it cut is not written down, only when it had ended. A high watermark above the cut is of before it.
+    """
+    late = np.zeros(len(marks.time), np.bool_)
+    for stop in view.stops:
+        cut = [at for end, at in stop.truncated if at < end]
+        if cut and stop.cluster == life.cluster and life.began <= stop.time <= life.ended:
+            before = marks.time <= stop.time
+            whole = np.flatnonzero(before & (marks.high_watermark > max(cut)))
+            late |= before & (np.arange(len(late)) > (whole[-1] if len(whole) else -1))
+    return late

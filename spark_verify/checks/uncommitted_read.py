@@ -3,7 +3,8 @@
 Two witnesses of time, both of the harness' one clock. The producer: a record that was returned before its commit was asked for
 was read too early on every cluster, also by the transaction itself that sent it. And the broker: a sample that was begun after
 the record was returned, under the same leader in the same epoch as the one before it, still had the last stable offset at or
-below it. What was aborted in the end is aborted-read's to tell.
+below it. A mirror that ends may cut its destination's log, and the LSO goes back with it: samples that may be of after that are
+no witness. What was aborted in the end is aborted-read's to tell.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from spark_verify.checks.aborted_read import by_client
 from spark_verify.checks.base import AnomalyKind, Check, Finding
 from spark_verify.checks.delivered import Delivered, aborted_there, delivered, found, of_transactions
-from spark_verify.checks.lives import every, examined, log_of, marks_in, of_readers, replica_of
+from spark_verify.checks.lives import every, examined, log_of, marks_in, maybe_cut, of_readers, replica_of
 from spark_verify.eras import Life
 from spark_verify.sends import Sends
 from spark_verify.view import Bools, Ints, PartitionView
@@ -58,7 +59,7 @@ def _beyond_lso(view: PartitionView, life: Life, got: Delivered) -> Bools:
     if marks is None or not len(marks.time):
         return late
     told = (marks.last_stable >= 0) & (marks.leader_epoch >= 0)
-    time, lso = marks.time[told], marks.last_stable[told]
+    time, lso, cut = marks.time[told], marks.last_stable[told], maybe_cut(view, life, marks)[told]
     leader, epoch = marks.leader[told], marks.leader_epoch[told]
     if len(time) < 2:
         return late
@@ -67,7 +68,7 @@ def _beyond_lso(view: PartitionView, life: Life, got: Delivered) -> Bools:
     following = np.where(usable, after, 1)
     before = following - 1
     same = (leader[following] == leader[before]) & (epoch[following] == epoch[before])
-    return np.asarray(usable & same & (lso[following] <= got.offset))
+    return np.asarray(usable & same & ~cut[following] & (lso[following] <= got.offset))
 
 
 CHECK = Check(

@@ -206,6 +206,11 @@ class Story:
             return mine
         return [m for m in mine if m.time >= life.began and m.returned <= life.ended]
 
+    def stops(self, life: PlainLife) -> list[Any]:
+        """What mirrors that ended in a life say of their end."""
+        mine = [s for s in self._plain.view.stops if s.cluster == life.cluster]
+        return [s for s in mine if life.began <= s.time <= life.ended]
+
     def far(self) -> list[PlainCrossing]:
         """Eras that came over more than one link, as if in one."""
         found: list[PlainCrossing] = []

@@ -12,11 +12,14 @@ from histories import (
     findings,
     places,
     poll,
+    promoted,
     samples,
     send,
     view,
 )
 from round_trip import trip
+
+from spark_verify.view import Stop
 
 NAME = "uncommitted-read"
 A = Log("A").txn(1, pid=7)
@@ -105,3 +108,24 @@ def test_before_a_cut_too():
     seen = trip(sends=[commit(1, acked=0, asked=450 * SECOND), early], reads=got)
     assert places(NAME, seen) == [("uncommitted-read", "A", 0), ("uncommitted-read", "A", 2)]
     assert examined(NAME, seen) == {"A/native": 1, "A/mirrored": 1}
+
+
+@pytest.mark.parametrize(
+    ("later", "found"),
+    [([], []), ([(0, 2)], [("uncommitted-read", "B", 0)])],
+    ids=["the LSO went back with a cut", "the LSO was below before the cut"],
+)
+def test_a_mirror_that_cut_its_destination_took_the_last_stable_offset_back(later, found):
+    """B had 1 and its marker, a reader got 1; then the mirror cut B to offset 0, where its transaction began, and ended."""
+    stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=0, truncated=[(2, 1), (1, 0)], appended=())
+    told = [*[(0, 0)] * 20, *later, *[(0, 0)] * 9]
+    seen = view(
+        [A, Log("B").data(8)],
+        mirror_kind="shadow",
+        promotions=[promoted(0)],
+        stops=[stop],
+        sends=[commit(1, acked=0)],
+        reads=[poll((0, 1), cluster="B", at=20 * SECOND + 1)],
+        watermarks={"B": samples(*told)},
+    )
+    assert places(NAME, seen) == found
