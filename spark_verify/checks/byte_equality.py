@@ -3,7 +3,8 @@
 Compared as (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the CRC, may differ. A mirror that
 declares another mapping of producer ids has other CRCs: then record count, producer epoch, sequence, kind of batch, and the id
 that the mapping gives stand for it, on every hop by itself. What only the source has, below the destination's end, is a hole, and
-what only the destination has, a stranger; the source's tail is lag. Mirrors that move offsets are not judged by this check.
+what only the destination has, a stranger; the source's tail is lag. What a mirror says that it appended when the run ended, with
+no failover, is its own. Mirrors that move offsets are not judged by this check.
 Where either side has compacted its log a difference is no violation: each packs anew what it has left, and of a recorded run
 record-equality compares that.
 """
@@ -20,7 +21,7 @@ from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudge
 from spark_verify.checks.changed import changed_records
 from spark_verify.checks.lives import compacted, examined
 from spark_verify.checks.logs import locate
-from spark_verify.checks.mirroring import Hop, hops
+from spark_verify.checks.mirroring import Hop, appended_since, hops
 from spark_verify.checks.producer_ids import MAPPED, as_declared
 from spark_verify.eras import KEEP_OFFSETS
 from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
@@ -46,7 +47,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
-    end = min(destination.end, crossing.end)
+    end = min(destination.end, crossing.end, appended_since(view, crossing, destination.batches))
     start = max(source.log_start, destination.log_start, crossing.start)
     if crossing.far:
         end = min(end, source.end)

@@ -17,7 +17,7 @@ from spark_verify.checks.lives import source_log
 from spark_verify.checks.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
 from spark_verify.eras import FOREVER, KEEP_OFFSETS, Crossing, Era, History, Life, history, touches
 from spark_verify.sends import Sends
-from spark_verify.view import Bools, Ints, PartitionView
+from spark_verify.view import DATA, Batches, Bools, Ints, PartitionView
 
 Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
 """What a tail that did not arrive means; of a comparison over several hops, nothing: each hop says that of its own."""
@@ -258,6 +258,18 @@ def _tail(view: PartitionView, crossing: Crossing) -> Tail:
     # Another destination was promoted in place of the one that died.
     lost = [p for p in view.promotions if p.kind == "forced" and p.source == crossing.source and p.time >= crossing.began]
     return "lost-with-source" if lost else "unknown"
+
+
+def appended_since(view: PartitionView, crossing: Crossing, batches: Batches) -> int:
+    """From where on the destination has only control batches that its mirror appended at the end of the run, and said so.
+
+    What it appends at a failover is behind the promotion, where the crossing ends.
+    """
+    link = f"{crossing.source}->{crossing.destination}"
+    stops = [s for s in view.stops if s.link == link and s.time >= crossing.began] if crossing.promotion is None else []
+    said = [offset for stop in stops for offset, _ in stop.appended]
+    first = min(said, default=FOREVER)
+    return FOREVER if (batches.control[batches.base_offset >= first] == DATA).any() else first
 
 
 def not_promoted(view: PartitionView, life: Life) -> bool:

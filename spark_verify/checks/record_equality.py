@@ -19,7 +19,7 @@ from spark_verify.checks import byte_equality
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.lives import examined
 from spark_verify.checks.logs import locate, runs
-from spark_verify.checks.mirroring import Hop, hops
+from spark_verify.checks.mirroring import Hop, appended_since, hops
 from spark_verify.checks.producer_ids import MAPPED
 from spark_verify.eras import KEEP_OFFSETS
 from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
@@ -43,7 +43,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
     start = max(source.log_start, destination.log_start, crossing.start)
-    end = min(destination.end, crossing.end)
+    end = min(destination.end, crossing.end, appended_since(view, crossing, destination.batches))
     end = min(end, source.end) if crossing.far else end
     ours, theirs = destination.records.offset, source.records.offset
     findings: list[Finding] = []

@@ -128,7 +128,7 @@ def _ended(replica: Replica, stop: Stop, promotion: Promotion, life: int) -> Ite
     count = 1 + len(stop.appended) + len(stop.truncated)
     yield Examined(cluster=stop.cluster, origin="native", count=count, life=life, start=promotion.offset)
     about = {"link": stop.link, "mirrored": stop.mirrored, "promoted": stop.promoted}
-    if promotion.offset != min(stop.promoted, stop.mirrored):
+    if promotion.offset != _kept(stop):
         yield Found(kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about)
     # What retention has deleted since was there.
     for offset, what in ((at, what) for at, what in stop.appended if at >= replica.log_start):
@@ -147,6 +147,11 @@ def _ended(replica: Replica, stop: Stop, promotion: Promotion, life: int) -> Ite
         yield Found(kind="promotion-unaccounted", cluster=stop.cluster, offset=stop.promoted, evidence=evidence)
     yield from _uncut(replica, stop, about)
     yield from _other_epochs(replica, stop, about)
+
+
+def _kept(stop: Stop) -> int:
+    """Where what was mirrored ends in what was promoted: markers, of which the source knows nothing, are behind it."""
+    return min(stop.mirrored, stop.promoted - len({offset for offset, _ in stop.appended if offset < stop.promoted}))
 
 
 def _adds_up(stop: Stop) -> bool:

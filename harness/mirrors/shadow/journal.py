@@ -56,6 +56,11 @@ class PartitionNote:
     cut: int = -1
     cut_from: int = -1
 
+    @property
+    def kept(self) -> int:
+        """Where what was mirrored ends in what was promoted: behind it are markers, unknown to the source; -1 before."""
+        return min(self.mirrored, self.promoted - len({offset for offset, _ in self.appended if offset < self.promoted}))
+
 
 @dataclass(slots=True, kw_only=True)
 class Notes:

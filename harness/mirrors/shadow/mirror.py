@@ -211,9 +211,7 @@ class ShadowMirror:
                 source_id=topic.destination_id,
                 destination_id=topic.source_id,
                 partitions={
-                    number: settings.TakenPartition(
-                        end=max(0, min(note.promoted, note.mirrored)), epochs=tuple(note.source_epochs)
-                    )
+                    number: settings.TakenPartition(end=max(0, note.kept), epochs=tuple(note.source_epochs))
                     for number, note in notes.partitions.get(name, {}).items()
                 },
             )
@@ -356,7 +354,7 @@ class ShadowMirror:
         canary = topic_name(self.link.source, CANARY)
         return {
             # The markers that a failover appends are the destination's own: the source never had them.
-            (topic, number): min(note.promoted, note.mirrored)
+            (topic, number): note.kept
             for topic, partitions in self.notes().partitions.items()
             for number, note in partitions.items()
             if topic != canary

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles.crossing import Compared, crossings
-from tests.oracles.plain import Place, Plain
+from tests.oracles.plain import NEVER, Place, Plain
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
@@ -25,7 +25,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 
 
 def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
-    start, end = window(compared)
+    start, end = window(plain, compared)
     ours = [b for b in compared.destination.batches if start <= b.last_offset < end]
     theirs = [b for b in compared.source.batches if start <= b.last_offset < end]
     how, links = plain.options.get("producer_ids"), compared.crossing.far
@@ -55,11 +55,20 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
     return found
 
 
-def window(compared: Compared) -> tuple[int, int]:
+def window(plain: Plain, compared: Compared) -> tuple[int, int]:
     """Offsets that both logs must have."""
     start = max(compared.source.log_start, compared.destination.log_start, compared.crossing.start)
-    end = min(compared.destination.end, compared.crossing.end)
+    end = min(compared.destination.end, compared.crossing.end, _appended(plain, compared))
     return start, min(end, compared.source.end) if compared.crossing.far else end
+
+
+def _appended(plain: Plain, compared: Compared) -> int:
+    """The first offset of what a mirror that was not failed over says it appended, if nothing else follows."""
+    crossing = compared.crossing
+    link = f"{crossing.source}->{crossing.destination}"
+    stops = [s for s in plain.view.stops if s.link == link and s.time >= crossing.began and crossing.promotion is None]
+    first = min((offset for stop in stops for offset, _ in stop.appended), default=NEVER)
+    return NEVER if any(b.data for b in compared.destination.batches if b.base_offset >= first) else first
 
 
 def _mapped(how: Any, pid: int) -> int:

@@ -25,7 +25,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 
 
 def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
-    start, end = window(compared)
+    start, end = window(plain, compared)
     source, destination = compared.source, compared.destination
     ours = {r.offset: r for r in destination.records if start <= r.offset < end and not _proven(r.batch, source)}
     theirs = {r.offset: r for r in source.records if start <= r.offset < end and not _proven(r.batch, destination)}

@@ -59,7 +59,8 @@ def _from(owner: PlainLog | None, batch: Any) -> bool:
 
 
 def _ended(log: PlainLog, stop: Any, promotion: Any) -> Iterator[tuple[str, int]]:
-    if promotion.offset != min(stop.promoted, stop.mirrored):
+    markers = {offset for offset, _ in stop.appended if offset < stop.promoted}
+    if promotion.offset != min(stop.promoted - len(markers), stop.mirrored):
         yield "promotion-mismatch", promotion.offset
     for offset, what in stop.appended:
         held = [_called(b) for b in log.batches if b.base_offset == offset]

@@ -117,9 +117,11 @@ class Log:
         self.data(*uids, pid=pid, epoch=epoch, transactional=True)
         return self.marker(end, pid=pid, epoch=epoch if marker_epoch is None else marker_epoch) if end else self
 
-    def marker(self, kind: str, *, pid: int, epoch: int = 0) -> Log:
+    def marker(self, kind: str, *, pid: int, epoch: int = 0, **header: int | bool) -> Log:
         control = {"commit": COMMIT, "abort": ABORT, "reset": OTHER_CONTROL}[kind]
-        self._batch(self.end, 1, pid=pid, epoch=epoch, first=-1, last=-1, transactional=True, control=control, written=ENDED)
+        self._batch(
+            self.end, 1, pid=pid, epoch=epoch, first=-1, last=-1, transactional=True, control=control, written=ENDED, **header
+        )
         return self
 
     def skip(self, offsets: int) -> Log:

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, places, promoted, unjudged, view
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, promoted, unjudged, view
 
 from harness.model.scenario import MirrorSpec
+from spark_verify.view import Stop
 
 NAME = "byte-equality"
 
@@ -88,3 +89,20 @@ def test_a_mirror_that_moves_offsets_is_not_judged():
 
 def test_a_log_that_was_not_captured_is_unjudged():
     assert unjudged(NAME, kept([Log("A").data(1)])) == ["no log of B was captured for A.t-0"]
+
+
+@pytest.mark.parametrize(
+    ("log", "appended", "wrong"),
+    [
+        (Log("B").data(1).marker("reset", pid=-1), [(1, "reset")], []),
+        (Log("B").data(1).marker("abort", pid=7), [(1, "ABORT of producer 7, epoch 0")], []),
+        (Log("B").data(1).marker("reset", pid=-1), [], [1]),
+        (Log("B").data(1).data(9), [(1, "reset")], [1]),
+    ],
+    ids=["a reset", "an ABORT", "nobody said so", "it said another thing"],
+)
+def test_what_a_mirror_appended_at_the_end_of_the_run_is_its_own(log, appended, wrong):
+    """A has 1; no failover: the mirror is ended when the run is over, and says what it appended then."""
+    stop = Stop(link="A->B", cluster="B", time=900 * SECOND, mirrored=1, promoted=2, truncated=(), appended=appended)
+    seen = kept([Log("A").data(1), log], stops=[stop])
+    assert places(NAME, seen) == [("byte-stranger", "B", offset) for offset in wrong]

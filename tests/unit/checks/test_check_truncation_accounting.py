@@ -26,12 +26,12 @@ def in_epochs(*epochs):
     )  # fmt: skip
 
 
-def shortened(*truncated, mirrored=3, promoted_at=1, log=None, appended=()):
-    """B had 1 2 3 of A, was cut down to `promoted_at`, and goes on in leader epoch 1."""
+def shortened(*truncated, mirrored=3, promoted_at=1, log=None, appended=(), reset=False):
+    """B had 1 2 3 of A, was cut down to `promoted_at`, perhaps reset there, and goes on in leader epoch 1."""
     log = log or Log("B").data(1).data(8, leader_epoch=1).data(9, leader_epoch=1)
     return view(
         [Log("A").data(1).data(2).data(3), log], mirror_kind="shadow", promotions=[promoted(promoted_at)],
-        stops=[stop(mirrored, promoted_at, *appended, truncated=truncated)],
+        stops=[stop(mirrored, promoted_at + reset, *appended, *[(promoted_at, "reset")] * reset, truncated=truncated)],
     )  # fmt: skip
 
 
@@ -82,6 +82,12 @@ ACCEPTED = {
     "markers of the brokers that lead afterwards": (
         shortened(mirrored=1, appended=[(1, "ABORT of producer 7, epoch 0")], log=Log("B").txn(1, pid=7, end="abort")),
         {"B/native": 2},
+    ),
+    "a reset behind a cut": (
+        shortened(
+            (3, 1), reset=True, log=Log("B").data(1).marker("reset", pid=-1, leader_epoch=1).data(8, leader_epoch=2)
+        ),
+        {"B/native": 3},
     ),
     "leader epochs as they were written down": (in_epochs((0, 0), (2, 2)), {"B/native": 1}),
     "a mirror that was never failed over": (view([Log("A"), Log("B")], mirror_kind="shadow", stops=[stop(-1, -1)]), {}),

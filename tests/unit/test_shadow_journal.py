@@ -1,0 +1,25 @@
+"""What a journal knows of a partition's end: where the mirrored part of what was promoted ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.mirrors.shadow.journal import PartitionNote
+
+MARKER = "ABORT of producer 7, epoch 0"
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ({}, -1),
+        ({"mirrored": 9, "promoted": 9}, 9),
+        ({"mirrored": 9, "promoted": 11, "appended": [(9, MARKER), (10, "reset")]}, 9),
+        ({"mirrored": 9, "promoted": 4, "truncated": [(9, 4)]}, 4),
+        ({"mirrored": 9, "promoted": 5, "truncated": [(9, 4)], "appended": [(4, "reset")]}, 4),
+        ({"mirrored": 9, "promoted": 9, "appended": [(12, MARKER)]}, 9),
+    ],
+    ids=["not ended", "nothing to do", "markers", "cut", "cut, and reset there", "markers of the brokers that lead then"],
+)
+def test_what_was_mirrored_ends_before_markers_and_at_the_deepest_cut(told, kept):
+    assert PartitionNote(**told).kept == kept
