@@ -3,6 +3,7 @@
     entries     one batch of a log as a value, and its bytes
     made        a whole run directory as values, until it is written
     clusters    clusters with their logs, and what Kafka does to those
+    endings     how a mirror that keeps offsets ends what is open, or cuts it off
     links       what the two kinds of mirrors do, failovers and failbacks
     clients     producers, with what they write down
     observers   readers and samplers, with what they write down
@@ -10,6 +11,7 @@
     spec        what a seed's story is about
     world       everything of a story while it goes on
     doing       what clients and mirrors do on an ordinary day
+    tails       the last moments of a cluster whose mirror cuts
     turns       flaps, failovers, reversals, captures
     stories     a seed's story from beginning to end
     mutations   every mutation, declared: what it does, what must find it, what may

@@ -6,15 +6,16 @@ MirrorMaker 2 (KIP-382, KIP-618): what a reader of committed records gets, in ba
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from random import Random
 from typing import Protocol
 
 from harness.model.history import GroupOffset
 from tests.faithful.clients import Clock, Notes
 from tests.faithful.clusters import Cluster, Log, Spot
-from tests.faithful.entries import ABORT, COMMIT, Entry, Rec
+from tests.faithful.endings import cut_back, ended
+from tests.faithful.entries import COMMIT, Entry, Rec
 
 LONGEST = 2**63 - 1
 
@@ -35,14 +36,19 @@ class Link(Protocol):
 
 @dataclass(slots=True)
 class Shadow:
-    """A mirror that keeps offsets. `ids` maps producer ids; `stable`: fetches up to the LSO only; `keeps` leader epochs."""
+    """A mirror that keeps offsets. `ids` maps producer ids; `stable`: fetches up to the LSO only; `keeps` leader epochs.
+
+    `rule`: what becomes of open transactions at its end. `cuts` are (end, cut at) of its destination's logs.
+    """
 
     source: Cluster
     destination: Cluster
     ids: str = "jump"
     stable: bool = False
     keeps: bool = False
+    rule: str = "abort"
     synced: dict[tuple[str, Spot], int] = field(default_factory=dict)
+    cuts: dict[Spot, list[list[int]]] = field(default_factory=dict)
 
     def fetch(self, spot: Spot, rng: Random, *, everything: bool = False) -> None:
         theirs, ours = self.source.logs[spot], self.destination.logs[spot]
@@ -55,6 +61,29 @@ class Shadow:
                 ours.epoch = max(ours.epoch, entry.leader_epoch)
             epoch = entry.leader_epoch if self.keeps else ours.epoch
             ours.take(replace(entry, leader_epoch=epoch, pid=self.mapped(entry.pid)))
+
+    def diverged(self, spot: Spot) -> None:
+        """Where its source's log was cut, so is its destination's, in a new leader epoch."""
+        theirs, ours = self.source.logs[spot], self.destination.logs[spot]
+        if ours.end > theirs.end:
+            self.cuts.setdefault(spot, []).append([ours.end, theirs.end])
+            ours.cut(theirs.end)
+            ours.epoch += 1
+
+    def end(self, spot: Spot, ms: int, behind: Sequence[Link]) -> tuple[int, dict[str, object]]:
+        """Ends a partition; the mirrors `behind` follow its destination. Returns where what is mirrored ends, and the journal."""
+        log, cuts = self.destination.logs[spot], self.cuts.setdefault(spot, [])
+        mirrored = log.end
+        cuts += cut_back(log, self.rule)
+        kept = log.end
+        for link in behind:
+            if isinstance(link, Shadow):
+                link.diverged(spot)
+        log.epoch = max(log.epoch, self.source.logs[spot].epoch if self.keeps else 0) + 1
+        # Commits beyond the end are taken back to it.
+        self.synced |= {key: min(offset, log.end) for key, offset in self.synced.items() if key[1] == spot}
+        told = ended(log, self.rule, reset=self.ids == "reset", ms=ms)
+        return kept, {"topic": spot[0], "partition": spot[1], "mirrored": mirrored, "truncated": cuts, **told}
 
     def mapped(self, pid: int) -> int:
         return LONGEST - pid - 1 if self.ids == "complement" and pid >= 0 else pid
@@ -157,33 +186,13 @@ def committed(notes: Notes, cluster: str, group: str) -> dict[Spot, int]:
     return found
 
 
-def hand_over(link: Link, notes: Notes, clock: Clock, *, kind: str, fault_time: int) -> dict[Spot, int]:
-    """The mirror ends, what it left open is aborted, the destination may be written to. Returns the promotion offsets."""
-    told, offsets, opened = [], {}, 0
+def hand_over(
+    link: Link, notes: Notes, clock: Clock, *, kind: str, fault_time: int, behind: Sequence[Link] = ()
+) -> dict[Spot, int]:
+    """The mirror ends, what it left open is ended, the destination may be written to. Returns the promotion offsets."""
     destination, name = link.destination, f"{link.source.name}->{link.destination.name}"
-    for spot, log in sorted(destination.logs.items()):
-        mirrored, appended = log.end, []
-        log.epoch = max(log.epoch, link.source.logs[spot].epoch if isinstance(link, Shadow) and link.keeps else 0) + 1
-        if isinstance(link, Shadow):
-            opened += len(log.open)
-            appended = _ended(log, clock.ms)
-            if link.ids == "reset":
-                appended.append((log.reset().offset, "MIRROR_PID_RESET"))
-        offsets[spot] = mirrored
-        epochs = [[e.leader_epoch, e.offset] for e in log.entries[:1]]
-        epochs += [[b.leader_epoch, b.offset] for a, b in pairwise(log.entries) if a.leader_epoch != b.leader_epoch]
-        row = {
-            "epochs": epochs,
-            "topic": spot[0],
-            "partition": spot[1],
-            "mirrored": mirrored,
-            "promoted": log.end,
-            "truncated": [],
-            "open": [],
-        }
-        told.append(row | {"appended": appended})
-    journal: dict[str, object] = {"partitions": told} if isinstance(link, Shadow) else {}
-    notes.event(clock.tick(), "mirror-stopped", name, drained=kind == "planned", **journal)
+    opened = sum(len(log.open) for log in destination.logs.values()) if isinstance(link, Shadow) else 0
+    offsets = stop(link, notes, clock, drained=kind == "planned", behind=behind)
     for (topic, partition), offset in offsets.items():
         notes.event(
             clock.tick(1, 1), "promotion", name, cluster=destination.name, topic=topic, partition=partition, offset=offset
@@ -192,14 +201,18 @@ def hand_over(link: Link, notes: Notes, clock: Clock, *, kind: str, fault_time: 
     return offsets
 
 
-def _ended(log: Log, ms: int) -> list[tuple[int, str]]:
-    """ABORT markers for what is open, in the order in which it began."""
-    appended = []
-    for pid, mine in sorted(log.open.items(), key=lambda item: item[1][0].offset):
-        epoch = mine[-1].epoch
-        marker = log.mark(ABORT, pid=pid, epoch=epoch, timestamp=ms)
-        appended.append((marker.offset, f"ABORT of producer {pid}, epoch {epoch}"))
-    return appended
+def stop(link: Link, notes: Notes, clock: Clock, *, drained: bool, behind: Sequence[Link] = ()) -> dict[Spot, int]:
+    """Ends a mirror, and writes down what its journal says. Returns where clients of the destination may begin."""
+    name, spots = f"{link.source.name}->{link.destination.name}", sorted(link.destination.logs)
+    if isinstance(link, Shadow):
+        ends = {spot: link.end(spot, clock.ms, behind) for spot in spots}
+        notes.event(clock.tick(), "mirror-stopped", name, drained=drained, partitions=[row for _, row in ends.values()])
+        return {spot: kept for spot, (kept, _) in ends.items()}
+    offsets = {spot: link.destination.logs[spot].end for spot in spots}
+    for log in link.destination.logs.values():
+        log.epoch += 1
+    notes.event(clock.tick(), "mirror-stopped", name, drained=drained)
+    return offsets
 
 
 def turn_back(old: Cluster, new: Cluster, parted: dict[Spot, int], notes: Notes, clock: Clock) -> None:

@@ -8,6 +8,7 @@ from random import Random
 from typing import Final
 
 from harness.model.scenario import Option
+from tests.faithful.endings import CUTTING
 
 TOPIC: Final = "A.orders"
 
@@ -30,7 +31,8 @@ class Spec:
     forced failover was not mirrored; `tear`: a transaction was committed then of which one partition was mirrored and another was
     not; `open_at_death`: one was open, of which something was mirrored; `open_at_end`: one is when the run ends. `relay`: there
     is one, which before a forced failover passes on what is not mirrored (`relay_torn`), or begins on the destination anew
-    (`relay_anew`). `behind`: followers may lack the last batch.
+    (`relay_anew`). `behind`: followers may lack the last batch. `overlap`: where the mirror cuts what is open, cutting a
+    transaction opens another.
     """
 
     seed: int
@@ -56,18 +58,19 @@ class Spec:
     tear: bool = False
     relay_torn: bool = False
     relay_anew: bool = False
+    overlap: bool = False
 
 
 def spec(seed: int, **wanted: object) -> Spec:
     """The story of a seed, with what is wanted of it."""
-    rng = Random(seed)
+    rng, ends = Random(seed), Random(f"end {seed}")
     shape = str(wanted.pop("shape", "") or rng.choice(SHAPES))
     mirror = str(wanted.pop("mirror", "") or ("shadow" if shape in ("round-trip", "copied") else rng.choice(("shadow", "mm2"))))
     drawn = Spec(
         seed=seed,
         shape=shape,
         mirror=mirror,
-        options=_options(mirror, rng),
+        options=_options(mirror, rng, ends),
         forced=rng.random() < 0.6,
         version=rng.choice((1, 2)),
         partitions=rng.choice((1, 2, 2, 3)),
@@ -83,14 +86,20 @@ def spec(seed: int, **wanted: object) -> Spec:
         behind=rng.random() < 0.5,
         open_at_end=rng.random() < 0.2,
     )
-    return replace(drawn, **wanted)  # type: ignore[arg-type]
+    told = replace(drawn, **wanted)  # type: ignore[arg-type]
+    # To cut once is right only where that opens nothing else.
+    stable = told.options.get("open_transactions") == "truncate-stable"
+    return told if "overlap" in wanted else replace(told, overlap=stable and ends.random() < 0.6)
 
 
-def _options(mirror: str, rng: Random) -> Mapping[str, Option]:
+def _options(mirror: str, rng: Random, ends: Random) -> Mapping[str, Option]:
     if mirror == "mm2":
         return {"delivery": rng.choice(("at-least-once", "exactly-once"))}
+    ids = rng.choice(("jump", "jump", "reset", "complement"))
     return {
-        "producer_ids": rng.choice(("jump", "jump", "reset", "complement")),
+        "producer_ids": ids,
         "bound": rng.choice(("hw", "hw", "lso")),
         "leader_epochs": rng.choice(("rewrite", "rewrite", "keep")),
+        # Markers behind a reset would be of ids that the destination hands out anew.
+        "open_transactions": ends.choice(("abort", "abort" if ids == "reset" else "write-txn-markers", *sorted(CUTTING))),
     }

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from harness.model.scenario import MirrorSpec, WorkloadSpec
-from tests.faithful.doing import era, left_open, look, settle
+from tests.faithful.doing import era, left_open, look, mirror, settle
+from tests.faithful.links import stop
 from tests.faithful.made import END, Made
 from tests.faithful.spec import Spec
 from tests.faithful.turns import capture, fail_over, flap, reverse
@@ -85,10 +86,11 @@ def _finished(world: World) -> Made:
     if world.spec.open_at_end:
         left_open(world)
         look(world)
-    for link in world.links:
-        name = f"{link.source.name}->{link.destination.name}"
+    while world.links:
+        link = world.links.pop(0)
         if link.source.alive:
-            notes.event(world.clock.tick(), "mirror-stopped", name, drained=True)
+            stop(link, notes, world.clock, drained=True, behind=world.links)
+            mirror(world)
     if world.spec.deleted:
         _delete_beginnings(world)
     for cluster in world.clusters.values():

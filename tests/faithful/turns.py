@@ -9,10 +9,12 @@ from harness.model.history import Bounds
 from harness.model.scenario import FaultSpec
 from tests.faithful.clusters import Cluster, Spot
 from tests.faithful.doing import all_finish, drain, left_open, look, mirror, operation, poll, produce, sample, sync
+from tests.faithful.endings import CUTTING
 from tests.faithful.links import Connector, Link, hand_over, turn_back
 from tests.faithful.made import Captured, Place
 from tests.faithful.relays import GROUP as RELAYS
 from tests.faithful.spec import GROUP
+from tests.faithful.tails import after_the_cut, tail
 from tests.faithful.world import World, link_of
 
 
@@ -61,9 +63,11 @@ def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot
     else:
         drain(world)
         look(world)
-    offsets = hand_over(link, world.notes, world.clock, kind=kind, fault_time=fault_time)
     world.links.remove(link)
+    behind = [one for one in world.links if one.source is destination]
+    offsets = hand_over(link, world.notes, world.clock, kind=kind, fault_time=fault_time, behind=behind)
     world.owner = destination
+    after_the_cut(world, link)
     for producer in world.producers:
         producer.start(destination)
     follower = world.readers[0]
@@ -88,6 +92,8 @@ def _last_moments(world: World, link: Link, *, forced: bool) -> None:
     if not forced:
         all_finish(world)
         return
+    if world.spec.options.get("open_transactions") in CUTTING:
+        tail(world, link)
     if world.spec.open_at_death:
         left_open(world)
     if world.spec.tear:

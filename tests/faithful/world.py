@@ -87,6 +87,7 @@ def link_of(told: Spec, source: Cluster, destination: Cluster, clock: Clock) -> 
         ids=str(told.options.get("producer_ids", "jump")),
         stable=told.options.get("bound") == "lso",
         keeps=told.options.get("leader_epochs") == "keep",
+        rule=str(told.options.get("open_transactions", "abort")),
     )
 
 

@@ -1,6 +1,30 @@
 """Every mutation, by what it breaks; importing this fills the catalogue."""
 
-from tests.faithful.mutations import bounds, cuts, failovers, ids, logs, readers, relayed, transactions, vacuous
+from tests.faithful.mutations import (
+    bounds,
+    cuts,
+    failovers,
+    ids,
+    logs,
+    readers,
+    relayed,
+    transactions,
+    truncations,
+    vacuous,
+)
 from tests.faithful.mutations.base import CATALOGUE, Mutation
 
-__all__ = ["CATALOGUE", "Mutation", "bounds", "cuts", "failovers", "ids", "logs", "readers", "relayed", "transactions", "vacuous"]
+__all__ = [
+    "CATALOGUE",
+    "Mutation",
+    "bounds",
+    "cuts",
+    "failovers",
+    "ids",
+    "logs",
+    "readers",
+    "relayed",
+    "transactions",
+    "truncations",
+    "vacuous",
+]

@@ -138,6 +138,8 @@ PLANNED = {**_SHADOW, "shape": "failover", "forced": False}
 MM2_FORCED = {**_MM2, "shape": "failover", "forced": True}
 MM2_PLANNED = {**_MM2, "shape": "failover", "forced": False}
 ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": True, "lag": True}
+CUT = {**FORCED, "options": {**_KEPT, "open_transactions": "truncate-stable"}, "overlap": False}
+OVERLAPPING_CUT = {**CUT, "overlap": True}
 PLANNED_ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": False}
 CHAIN = {**_SHADOW, "shape": "chain", "forced": False}
 V1, V2 = {"version": 1}, {"version": 2}
@@ -227,6 +229,13 @@ def event(made: Made, kind: str, at: int = 0, /, **changes: object) -> None:
     place = [i for i, e in enumerate(made.events) if e.kind == kind][at]
     told = made.events[place]
     made.events[place] = replace(told, data={**told.data, **changes})
+
+
+def journal(made: Made, **changes: object) -> None:
+    """Changes what the first mirror that ended says of partition 0."""
+    rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
+    told = [{**row, **changes} if row["partition"] == 0 else row for row in rows]  # type: ignore[attr-defined]
+    event(made, "mirror-stopped", 0, partitions=told)
 
 
 def drop_events(made: Made, which: Callable[[Event], bool]) -> None:

@@ -21,6 +21,7 @@ from tests.faithful.mutations.base import (
     data,
     drop_events,
     event,
+    journal,
     mapped,
     marks,
     mutation,
@@ -177,13 +178,13 @@ def marker_not_announced(made: Made, rng: Random) -> None:
 def journal_says_something_else(made: Made, rng: Random) -> None:
     """The mirror says that its own part ended one batch before where B was promoted."""
     last = data(made, "B", native=False)[-1]
-    _journal(made, mirrored=promotion(made, "B"), promoted=last.offset)
+    journal(made, mirrored=promotion(made, "B"), promoted=last.offset)
 
 
 @mutation(PLANNED, must="truncation-accounting/promotion-unaccounted")
 def journal_does_not_add_up(made: Made, rng: Random) -> None:
     """The mirror says that it was promoted two offsets behind what it had mirrored, and of no marker there."""
-    _journal(made, mirrored=promotion(made, "B") + 2, promoted=promotion(made, "B"))
+    journal(made, mirrored=promotion(made, "B") + 2, promoted=promotion(made, "B"))
 
 
 @mutation(PLANNED, must="truncation-accounting/cut-not-made")
@@ -191,20 +192,13 @@ def cut_only_announced(made: Made, rng: Random) -> None:
     """The mirror says that it cut B's log at its failover, and what was mirrored there is there still."""
     log = made.log("B")
     cut = log[len(log) // 4].offset
-    _journal(made, truncated=[[promotion(made, "B"), cut]])
+    journal(made, truncated=[[promotion(made, "B"), cut]])
 
 
 @mutation(PLANNED, must="truncation-accounting/epoch-mismatch")
 def other_epochs_than_announced(made: Made, rng: Random) -> None:
     """The mirror wrote down another leader epoch for what it mirrored than B's batches have."""
-    _journal(made, epochs=[[7, 0]])
-
-
-def _journal(made: Made, **changes: object) -> None:
-    """Changes what the mirror says of partition 0."""
-    rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
-    told = [{**row, **changes} if row["partition"] == 0 else row for row in rows]  # type: ignore[attr-defined]
-    event(made, "mirror-stopped", 0, partitions=told)
+    journal(made, epochs=[[7, 0]])
 
 
 @mutation({**FORCED, "lag": True}, must="failover/rpo-over-budget")

@@ -1,0 +1,129 @@
+"""A mirror that cuts its destination's log where transactions are open at its end (KIP-1279, February to May 2026)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from harness.model.history import Fetched
+from harness.model.scenario import Budgets
+from tests.faithful.entries import Entry
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import (
+    CUT,
+    OVERLAPPING_CUT,
+    PLANNED,
+    NoPlace,
+    data,
+    event,
+    journal,
+    mapped,
+    marks,
+    mutation,
+    promised,
+    promotion,
+    states,
+)
+
+READER = "B-uncommitted"
+
+
+def _lost(made: Made) -> list[Entry]:
+    """What A had acknowledged behind where B was cut."""
+    cut, log = promotion(made), made.log("A")
+    told = states(log).state
+    behind = [e for e in log if e.offset >= cut and e.ends is None and told[e.offset] in ("plain", "committed")]
+    return [e for e in behind if promised(made, e)]
+
+
+def _promoted_at(made: Made, offset: int) -> None:
+    """Promotion and journal say that the first partition was cut to another offset than it was."""
+    mirrored = _said(made, "mirrored")
+    place = next(i for i, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0)
+    told = made.events[place]
+    made.events[place] = replace(told, data={**told.data, "offset": offset})
+    journal(made, truncated=[[mirrored, offset]], promoted=offset)
+
+
+def _said(made: Made, name: str) -> int:
+    rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
+    return next(row[name] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined]
+
+
+@mutation(CUT, must="failover/rpo-over-budget")
+def acknowledged_behind_the_cut(made: Made, rng: Random) -> None:
+    """What A had acknowledged behind an open transaction was cut off B with it: the failover lost it, and may lose none."""
+    made.scenario = replace(made.scenario, budgets=Budgets(rpo_records=0))
+
+
+@mutation(CUT, must="lost-write/lost-write")
+def cut_by_a_planned_failover(made: Made, rng: Random) -> None:
+    """The failover was planned, and what A had acknowledged behind an open transaction was cut off B all the same."""
+    if not _lost(made):
+        raise NoPlace("nothing that A had acknowledged was cut off the first partition")
+    event(made, "failover", 0, kind="planned")
+
+
+@mutation(CUT, must="lost-write/lost-write")
+def cut_after_it_was_read(made: Made, rng: Random) -> None:
+    """A reader of everything had got on B, before that was cut, what A had acknowledged and what is on neither since."""
+    lost = _lost(made)
+    if not lost or lost[-1].end > _said(made, "mirrored"):
+        raise NoPlace("nothing that A had acknowledged, and B had, was cut off")
+    stopped = next(e.time for e in made.events if e.kind == "mirror-stopped")
+    before = [p for p in made.polls if p.reader == READER and p.kind == "poll" and p.time < stopped][-1]
+    runs = tuple((uid, entry.offset_of(uid), 1) for entry in lost for uid in entry.uids)
+    row = Fetched(topic=made.places("A", 0)[0].topic, partition=0, runs=runs, position=lost[-1].end)
+    at = made.polls.index(before) + 1
+    made.polls.insert(at, replace(before, time=stopped - 2, returned=stopped - 1, fetched=(row,)))
+
+
+@mutation(mapped(OVERLAPPING_CUT, open_transactions="truncate-once"), must="last-stable-offset/hanging-transaction")
+def cut_only_once(made: Made, rng: Random) -> None:
+    """The mirror cut B once, and with that took the markers of transactions that had begun before: nobody on B can end them."""
+
+
+@mutation(CUT, must="last-stable-offset/high-watermark-regression")
+def sampled_after_the_cut(made: Made, rng: Random) -> None:
+    """B's high watermark was sampled before the mirror cut its log, and after, while the same leader led in the same epoch."""
+    stopped, cut = next(e.time for e in made.events if e.kind == "mirror-stopped"), promotion(made)
+    mark = [m for m in marks(made, "B") if m.returned < stopped][-1]
+    if mark.high_watermark <= cut:
+        raise NoPlace("nobody had sampled what was cut off")
+    at = made.marks.index(mark) + 1
+    made.marks.insert(at, replace(mark, time=stopped - 2, returned=stopped - 1, high_watermark=cut, last_stable=cut))
+
+
+@mutation(
+    CUT,
+    must="truncation-accounting/cut-not-made standby-isolation/standby-write",
+    may="byte-equality ghost-ack inconsistent-offset leader-epochs order-equality producer-id-uniqueness record-equality "
+    "sequence-continuity truncation-accounting",
+)
+def cut_deeper_than_told(made: Made, rng: Random) -> None:
+    """B was cut below the offset that the mirror tells, and its clients wrote from there on."""
+    first, second = data(made, "B", native=True)[:2]
+    if second.offset > _said(made, "mirrored"):
+        raise NoPlace("nothing was mirrored where B's own records are")
+    _promoted_at(made, first.end)
+
+
+@mutation(
+    PLANNED,
+    must="truncation-accounting/cut-not-made leader-epochs/epoch-not-raised provenance/stranger "
+    "standby-isolation/circular-mirror",
+    may="lost-write producer-id-uniqueness sequence-continuity torn-transaction",
+)
+def tail_kept_behind_the_cut(made: Made, rng: Random) -> None:
+    """The mirror says that it cut B, and was promoted there; what it had mirrored behind that is there still."""
+    _promoted_at(made, data(made, "B", native=False)[-1].offset)
+
+
+@mutation(OVERLAPPING_CUT, must="truncation-accounting/promotion-unaccounted")
+def one_cut_of_two_was_told(made: Made, rng: Random) -> None:
+    """The mirror cut B again and again, and says so only of the last time."""
+    rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
+    cuts = next(row["truncated"] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined]
+    if len(cuts) < 2:
+        raise NoPlace("it was cut once")
+    journal(made, truncated=cuts[-1:])
