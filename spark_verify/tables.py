@@ -1,11 +1,12 @@
 """One Spark job from run directories to findings, for any number of runs at once.
 
     (batches + history).groupBy(run, topic, partition)  ->  PartitionView  ->  kernels  ->  findings
-    findings.groupBy(run, check)                        ->  combine        ->  findings
+    findings.groupBy(run, check, together)              ->  combine        ->  findings
 
 The second step runs only where a selected check has a `combine`; of logs without a history there is none to add. The rows of a
-partition come to it some MiB at a time. Nothing is collected but findings. Records are decoded only where a check asks for them:
-what the rest compares are batch headers, whose CRCs are recomputed, so that equal headers are equal bytes.
+partition come to it some MiB at a time. Columns of numbers in clues cross Spark packed (`spark_verify.packed`). Nothing is
+collected but findings. Records are decoded only where a check asks for them: what the rest compares are batch headers, whose CRCs
+are recomputed, so that equal headers are equal bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final, Literal
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -28,6 +30,7 @@ from harness.model.topology import ClusterSpec, Topology
 from spark_verify.assemble import damage_in, damage_of, view
 from spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
 from spark_verify.checks.producer_ids import MAPPED
+from spark_verify.packed import packed, unpacked
 from spark_verify.plan import Captured, RunPlan, plan
 from spark_verify.source import BATCHES_FORMAT, HISTORY_FORMAT, batch_pieces, history_pieces
 from spark_verify.view import PartitionView
@@ -47,6 +50,7 @@ FINDINGS: Final = pa.schema(
         ("kind", pa.string()),
         ("offset", pa.int64()),
         ("data", pa.string()),
+        ("together", pa.string()),
     ]
 )
 WARM_UP: Final = Check(
@@ -72,7 +76,7 @@ class FindingRow:
     unjudged   data = {"reason"}
     crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was combine
     damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition -1
-    clue       cluster, offset, data; where the check has a combine, only if it keeps clues
+    clue       cluster, offset, data (columns packed), together; where the check has a combine, only if it keeps clues
     """
 
     run: str
@@ -86,6 +90,7 @@ class FindingRow:
     kind: str = ""
     offset: int = -1
     data: Mapping[str, object]
+    together: str = ""
 
 
 def findings(spark: SparkSession, runs: Sequence[Path], checks: Sequence[Check]) -> list[FindingRow]:
@@ -146,7 +151,7 @@ def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check],
     found = rows.groupBy(*_KEY).applyInArrow(partition_judge(plans, checks), schema)
     if not any(check.combine for check in checks):
         return found
-    return found.groupBy("run", "check").applyInArrow(combiner(checks), schema)
+    return found.groupBy("run", "check", "together").applyInArrow(combiner(checks), schema)
 
 
 def partition_judge(
@@ -201,27 +206,38 @@ def _proven(check: Check, seen: PartitionView) -> list[Finding]:
     return [*map(judged, findings), Unjudged(reason=f"the log of {place} is torn, so not all of it could be judged")]
 
 
-def combiner(checks: Sequence[Check]) -> Callable[[tuple[pa.Scalar, ...], pa.Table], pa.Table]:
-    """The second group's function: all findings of one check in one run; clues become what `combine` makes of them."""
+def combiner(
+    checks: Sequence[Check],
+) -> Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The second group's function: findings of one check in one run that belong together; clues become what `combine` makes."""
     by_name = {check.name: check for check in checks}
 
-    def combine(key: tuple[pa.Scalar, ...], table: pa.Table) -> pa.Table:
+    # As `judge`: the rows come one batch after the other.
+    def combine(key: tuple[pa.Scalar, ...], rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check = by_name.get(key[1].as_py())
-        if check is None or check.combine is None:
-            return table.cast(FINDINGS)
-        rows = [_parsed(row) for row in table.to_pylist()]
-        kept = [row for row in rows if row.finding != "clue" or check.keeps_clues]
-        return _table([*kept, *combined(check, key[0].as_py(), [row for row in rows if row.finding == "clue"])])
+        clues: list[FindingRow] = []
+        for batch in rows:
+            is_clue = pc.equal(batch["finding"], "clue")
+            if check is None or check.combine is None or check.keeps_clues:
+                yield batch.cast(FINDINGS)
+            else:
+                yield batch.filter(pc.invert(is_clue)).cast(FINDINGS)
+            clues += [_parsed(row) for row in batch.filter(is_clue).to_pylist()]
+        if check is not None and check.combine is not None:
+            yield from _table(combined(check, key[0].as_py(), clues)).to_batches()
 
     return combine
 
 
 def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[FindingRow]:
-    """What a check's `combine` makes of its clues."""
+    """What a check's `combine` makes of its clues, whose columns are packed."""
     if check.combine is None:
         return list(rows)
     ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))
-    clues = [Clue(cluster=r.cluster, offset=r.offset, data=r.data, topic=r.topic, partition=r.partition) for r in ordered]
+    clues = [
+        Clue(cluster=r.cluster, offset=r.offset, data=unpacked(r.data), topic=r.topic, partition=r.partition, together=r.together)
+        for r in ordered
+    ]
     try:
         return [_of_combined(run, check.name, each) for each in check.combine(clues)]
     except Exception as error:  # noqa: BLE001 - as in `examine`
@@ -246,7 +262,8 @@ def _row(run: str, topic: str, partition: int, check: str, finding: Finding) -> 
                 "examined", told, cluster=finding.cluster, origin=finding.origin, count=int(finding.count), offset=finding.start
             )
         case Clue():
-            return row("clue", finding.data, cluster=finding.cluster, offset=int(finding.offset))
+            offset = int(finding.offset)
+            return row("clue", packed(finding.data), cluster=finding.cluster, offset=offset, together=finding.together)
         case Unjudged():
             return row("unjudged", {"reason": finding.reason})
 

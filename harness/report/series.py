@@ -1,15 +1,16 @@
 """What a run's timeline shows, as numbers: rates and lags over time, fault windows, promotions; from a run directory alone.
 
 Times are seconds since the run's first moment. What is missing or torn in the directory is simply not there: the verdict, not
-the picture, says what cannot be trusted.
+the picture, says what cannot be trusted. Histories are gone through row by row: of each row that is drawn two numbers are held.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from harness.model.topology import Topology
 from harness.rundir import Damage, RunReader
 
 Floats = NDArray[np.float64]
+Key = TypeVar("Key", bound=Hashable)
 _BINS: Final = 160
 _FINEST: Final = 0.1
 _NANO: Final = 1e9
@@ -74,35 +76,88 @@ class Series:
         return not (self.acknowledged or self.read or self.lag or self.windows or self.marks)
 
 
+class Points(Generic[Key]):
+    """Moments (nanoseconds) with a number each, by key."""
+
+    def __init__(self) -> None:
+        self._columns: dict[Key, tuple[array[int], array[int]]] = defaultdict(lambda: (array("q"), array("q")))
+
+    def add(self, key: Key, time: int, number: int) -> None:
+        times, numbers = self._columns[key]
+        times.append(time)
+        numbers.append(number)
+
+    def since(self, began: int) -> Iterator[tuple[Key, Floats, Floats]]:
+        """Per key, seconds since a moment, and the numbers."""
+        for key, (times, numbers) in self._columns.items():
+            yield key, (np.frombuffer(times, np.int64) - began) / _NANO, np.frombuffer(numbers, np.int64).astype(np.float64)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is drawn of a history. `levels` are high watermarks by (cluster, topic, partition), the rest counts by cluster.
+
+    `first` and `last` are when the first and the last row of any kind was written; None while there is none.
+    """
+
+    acknowledged: Points[str] = field(default_factory=Points)
+    read: Points[str] = field(default_factory=Points)
+    levels: Points[tuple[str, str, int]] = field(default_factory=Points)
+    first: int | None = None
+    last: int | None = None
+
+    def at(self, time: int) -> None:
+        """A row was written."""
+        self.first = time if self.first is None else min(self.first, time)
+        self.last = time if self.last is None else max(self.last, time)
+
+    def operation(self, row: Operation) -> None:
+        self.at(row.time)
+        count = sum(run[1] for group in row.sends for run in group.acks)
+        # An operation that nobody knows the end of returned when its client gave up, perhaps long after its cluster died.
+        if row.phase == "return" and row.outcome != "info" and count:
+            self.acknowledged.add(row.cluster, row.time, count)
+
+    def poll(self, row: Poll) -> None:
+        self.at(row.time)
+        count = sum(run[2] for fetched in row.fetched for run in fetched.runs)
+        if row.kind in ("poll", "drained") and count:
+            self.read.add(row.cluster, row.returned, count)
+
+    def watermark(self, row: Watermark) -> None:
+        self.at(row.time)
+        if row.high_watermark >= 0:
+            self.levels.add((row.cluster, row.topic, row.partition), row.returned, row.high_watermark)
+
+
 def series(reader: RunReader) -> Series:
     """Reads the run directory."""
-    (events, torn_events), (operations, torn_operations) = reader.events(), reader.operations()
-    (polls, torn_polls), (watermarks, torn_watermarks) = reader.polls(), reader.watermarks()
-    began, ended = _bounds(reader, events, operations, polls, watermarks)
+    events, damage = reader.events()
+    seen = Seen()
+    for operation in reader.each(Operation, damage):
+        seen.operation(operation)
+    for poll in reader.each(Poll, damage):
+        seen.poll(poll)
+    for watermark in reader.each(Watermark, damage):
+        seen.watermark(watermark)
+    began, ended = _bounds(reader, events, seen)
     edges = _edges(began, ended)
     return Series(
         length=(ended - began) / _NANO,
         at=(edges[:-1] + edges[1:]) / 2,
-        acknowledged=_rates(began, edges, _acknowledged(operations)),
-        read=_rates(began, edges, _read(polls)),
-        lag=_lags(reader.run.scenario.topology, began, edges, watermarks, events),
+        acknowledged=_rates(began, edges, seen.acknowledged),
+        read=_rates(began, edges, seen.read),
+        lag=_lags(reader.run.scenario.topology, began, edges, seen.levels, events),
         windows=windows(events, began, ended),
         marks=_marks(events, began),
-        damage=[*torn_events, *torn_operations, *torn_polls, *torn_watermarks],
+        damage=damage,
     )
 
 
-def _bounds(
-    reader: RunReader,
-    events: Sequence[Event],
-    operations: Sequence[Operation],
-    polls: Sequence[Poll],
-    watermarks: Sequence[Watermark],
-) -> tuple[int, int]:
+def _bounds(reader: RunReader, events: Sequence[Event], seen: Seen) -> tuple[int, int]:
     """First and last moment. The time before the first client did anything (starting clusters) is not shown."""
-    worked = [row.time for rows in (operations, polls, watermarks) for row in rows]
-    happened = [event.time for event in events if event.kind in ("fault-start", "fault-end", "failover", "promotion")]
-    times = worked + happened
+    times = [event.time for event in events if event.kind in ("fault-start", "fault-end", "failover", "promotion")]
+    times += [time for time in (seen.first, seen.last) if time is not None]
     if not times:
         return reader.run.started, max(reader.run.ended, reader.run.started + int(_NANO))
     return min(times), max(*times, min(times) + int(_NANO / 10))
@@ -113,44 +168,24 @@ def _edges(began: int, ended: int) -> Floats:
     return np.linspace(0.0, length, num=max(2, min(_BINS, int(length / _FINEST)) + 1))
 
 
-def _acknowledged(operations: Iterable[Operation]) -> Iterable[tuple[str, int, int]]:
-    for row in operations:
-        count = sum(run[1] for group in row.sends for run in group.acks)
-        # An operation that nobody knows the end of returned when its client gave up, perhaps long after its cluster died.
-        if row.phase == "return" and row.outcome != "info" and count:
-            yield row.cluster, row.time, count
-
-
-def _read(polls: Iterable[Poll]) -> Iterable[tuple[str, int, int]]:
-    for poll in polls:
-        count = sum(run[2] for fetched in poll.fetched for run in fetched.runs)
-        if poll.kind in ("poll", "drained") and count:
-            yield poll.cluster, poll.returned, count
-
-
-def _rates(began: int, edges: Floats, counted: Iterable[tuple[str, int, int]]) -> dict[str, Floats]:
-    """Per cluster, counts per second in each bin; of (cluster, nanoseconds, count)."""
-    times: dict[str, list[float]] = defaultdict(list)
-    counts: dict[str, list[int]] = defaultdict(list)
-    for cluster, time, count in counted:
-        times[cluster].append((time - began) / _NANO)
-        counts[cluster].append(count)
+def _rates(began: int, edges: Floats, counted: Points[str]) -> dict[str, Floats]:
+    """Per cluster, counts per second in each bin."""
     width = float(edges[1] - edges[0])
-    return {
-        cluster: np.histogram(times[cluster], bins=edges, weights=np.asarray(counts[cluster], dtype=np.float64))[0] / width
-        for cluster in sorted(times)
+    rates = {
+        cluster: np.histogram(times, bins=edges, weights=counts)[0] / width for cluster, times, counts in counted.since(began)
     }
+    return dict(sorted(rates.items()))
 
 
 def _lags(
-    topology: Topology, began: int, edges: Floats, watermarks: Sequence[Watermark], events: Sequence[Event]
+    topology: Topology, began: int, edges: Floats, marks: Points[tuple[str, str, int]], events: Sequence[Event]
 ) -> dict[str, Floats]:
     """Per link, the source's high watermarks less the destination's, summed over the topics that cross it.
 
     Offsets, not records: a mirror that does not keep offsets (markers are not mirrored) shows its offset difference as lag. From
     a link's failover on there is no lag to tell.
     """
-    levels = _levels(began, edges, watermarks)
+    levels = _levels(began, edges, marks)
     found: dict[str, Floats] = {}
     for link in topology.links:
         homes = topology.homes_over(link)
@@ -167,17 +202,13 @@ def _lags(
     return found
 
 
-def _levels(began: int, edges: Floats, watermarks: Sequence[Watermark]) -> dict[tuple[str, str, int], Floats]:
+def _levels(began: int, edges: Floats, marks: Points[tuple[str, str, int]]) -> dict[tuple[str, str, int], Floats]:
     """Per (cluster, topic, partition), the last high watermark known at the end of each bin; NaN before the first sample."""
-    samples: dict[tuple[str, str, int], list[tuple[float, int]]] = defaultdict(list)
-    for row in watermarks:
-        if row.high_watermark >= 0:
-            samples[row.cluster, row.topic, row.partition].append(((row.returned - began) / _NANO, row.high_watermark))
     levels: dict[tuple[str, str, int], Floats] = {}
-    for key, pairs in samples.items():
-        pairs.sort()
-        last = np.searchsorted([time for time, _ in pairs], edges[1:], side="right")
-        levels[key] = np.array([pairs[n - 1][1] if n else np.nan for n in last], dtype=np.float64)
+    for key, times, high in marks.since(began):
+        order = np.lexsort((high, times))
+        last = np.searchsorted(times[order], edges[1:], side="right")
+        levels[key] = np.where(last > 0, high[order][last - 1], np.nan)
     return levels
 
 

@@ -2,7 +2,7 @@
 
 The kernel sees one partition of one run and returns findings; it never decides a verdict, never raises for a violation, and
 counts what it examined. A check that must look across partitions returns clues from its kernel, and its `combine` sees all
-clues of a run together.
+clues of a run, or of a part of it that is apart from the rest, together.
 """
 
 from __future__ import annotations
@@ -58,13 +58,18 @@ class Examined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clue:
-    """Something only `combine` can judge: plain JSON values, with the partition it came from filled in by the caller."""
+    """Something only `combine` can judge, with the partition it came from filled in by the caller.
+
+    `data` are plain JSON values, and columns of numbers (arrays of int64) where there is one for each record or transaction.
+    Where not all clues of a run have to be seen together, those that do say the same word in `together`.
+    """
 
     cluster: str
     offset: int
     data: Mapping[str, object]
     topic: str = ""
     partition: int = -1
+    together: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,14 +26,14 @@ from spark_verify.checks.lives import every, examined, log_of, reads_in, sends_o
 from spark_verify.checks.logs import OPEN, Log, among, locate, runs
 from spark_verify.eras import KEEP_OFFSETS, Life
 from spark_verify.sends import Sends
-from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion, Send
+from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion
 
 RELAY: Final = "relay"
 """Clients are called by their kind of workload and a number."""
-COLUMNS: Final = ("input", "uid", "output", "own")
-"""Of committed outputs: offset and payload id of what each was made from, its own offset, and whether it was made here."""
+Place = tuple[str, str, int]
+"""Group, input topic, input partition: what is combined together."""
 Key = tuple[str, str, int, str]
-"""Group, input topic, input partition, cluster."""
+"""A place, and a cluster."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -42,24 +41,35 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     findings: list[Finding] = []
     groups = sorted({r.group for r in view.reads if r.group and r.reader.rpartition("-")[0] == RELAY})
     sends = Sends.of(view.sends)
-    made = list(sends.take(~sends.says("group", "") & ~sends.says("input_topic", "")))
+    made = _by_place(sends.take(~sends.says("group", "") & ~sends.says("input_topic", "")))
     for life in [each for each in every(view) if each.last and (groups or made)]:
         log = log_of(view, life)
         if log is None or not log.whole:
             if log is not None:
                 findings.append(Unjudged(reason=f"the log of {view.topic}-{view.partition} on {life.cluster} is torn"))
-            findings += _unknown(life, made)
+            # Nobody can tell what was made of these inputs there.
+            findings += [_clue(life, place, {"of": place, "torn": True}) for place in made]
             continue
         for group in groups:
             findings += _inputs(view, life, log, group)
-        findings += _outputs(view, life, log, made)
+        here = sends_of(view, life).column("number")
+        findings += [_outputs(view, life, log, place, mine, here) for place, mine in made.items()]
     return findings
 
 
-def _unknown(life: Life, made: Sequence[Send]) -> Iterator[Clue]:
-    """That nobody can tell what was made of these inputs on a cluster."""
-    for group, topic, partition in sorted({(s.group, s.input_topic, s.input_partition) for s in made}):
-        yield Clue(cluster=life.cluster, offset=-1, data={"of": [group, topic, partition], "torn": True})
+def _clue(life: Life, place: Place, data: Mapping[str, object]) -> Clue:
+    group, topic, partition = place
+    return Clue(cluster=life.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}")
+
+
+def _by_place(made: Sends) -> Mapping[Place, Sends]:
+    """What was made of other records, by what it was made of, in order."""
+    (group, groups), (topic, topics) = made.codes("group"), made.codes("input_topic")
+    keys = np.stack((group, topic, made.column("input_partition")), axis=1)
+    found = {
+        (groups[g], topics[t], p): made.take((keys == (g, t, p)).all(axis=1)) for g, t, p in np.unique(keys, axis=0).tolist()
+    }
+    return dict(sorted(found.items()))
 
 
 def _inputs(view: PartitionView, life: Life, log: Log, group: str) -> Iterator[Finding]:
@@ -74,18 +84,16 @@ def _inputs(view: PartitionView, life: Life, log: Log, group: str) -> Iterator[F
     passed = max((r.position for r in mine if r.kind == "commit"), default=start)
     yield from examined(life, offsets[(offsets >= start) & (offsets < passed)])
     promotion = _promotion(view, life)
-    samples = [g for g in view.groups if (g.group, g.cluster) == (group, life.cluster) and g.time >= since]
-    yield Clue(
-        cluster=life.cluster,
-        offset=-1,
-        data={
-            "group": group, "start": start, "floor": log.replica.log_start, "offsets": offsets.tolist(), "uids": uids.tolist(),
-            "compacted": view.compacted.get(life.cluster, 0),
-            "samples": [[g.time, g.offset] for g in samples],
-            "source": promotion.source if promotion else "", "kind": promotion.kind if promotion else "",
-            "promoted": promotion.offset if promotion else 0,
-        },
-    )  # fmt: skip
+    samples = [(g.time, g.offset) for g in view.groups if (g.group, g.cluster) == (group, life.cluster) and g.time >= since]
+    times, sampled = np.array(samples, np.int64).reshape(-1, 2).T
+    place = (group, view.topic, view.partition)
+    data = {
+        "start": start, "floor": log.replica.log_start, "compacted": view.compacted.get(life.cluster, 0),
+        "offsets": offsets, "uids": uids, "times": times, "sampled": sampled,
+        "source": promotion.source if promotion else "", "kind": promotion.kind if promotion else "",
+        "promoted": promotion.offset if promotion else 0,
+    }  # fmt: skip
+    yield _clue(life, place, {"inputs_of": place, **data})
 
 
 def _promotion(view: PartitionView, life: Life) -> Promotion | None:
@@ -94,115 +102,117 @@ def _promotion(view: PartitionView, life: Life) -> Promotion | None:
     return max(here, key=lambda p: p.time, default=None)
 
 
-def _outputs(view: PartitionView, life: Life, log: Log, made: Sequence[Send]) -> Iterator[Clue]:
-    """A clue per input partition: the outputs of it that are committed in this log, and what was committed for the group."""
-    here = set(sends_of(view, life).column("number").tolist())
-    by_input: dict[tuple[str, str, int], list[Send]] = defaultdict(list)
-    for send in made:
-        by_input[send.group, send.input_topic, send.input_partition].append(send)
-    for (group, topic, partition), sends in by_input.items():
-        columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
-        claims: list[list[int]] = []
-        for send in sends:
-            at = locate(log.replica.records.uid, send.first_uid + np.arange(len(send.inputs), dtype=np.int64))
-            committed = send.ending == "commit" and send.outcome == "ok"
-            # A cluster that was given up had decided what it acknowledged, and had no time for the marker.
-            decided = log.visible | (committed & (log.record_state == OPEN))
-            there = (at >= 0) & decided[at] if len(decided) else np.zeros(len(at), np.bool_)
-            own = send.number in here
-            # A client that says of fewer inputs than it wrote outputs, or of more, is taken at its word.
-            acked = np.full(len(at), -1, np.int64)
-            acked[: len(send.offsets)] = send.offsets[: len(at)]
-            there |= committed & (at < 0) & _deleted(view, log, acked, own=own)
-            columns["input"] += send.inputs[there].tolist()
-            columns["uid"] += send.input_uids[there].tolist()
-            columns["output"] += _offsets(log, at[there], acked[there]).tolist()
-            columns["own"] += [int(own)] * int(there.sum())
-            if own and (committed or there.any()):
-                claims.append([send.position, send.process, send.number, send.returned if committed else -1])
-        data = {"of": [group, topic, partition], "claims": claims, **columns}
-        yield Clue(cluster=life.cluster, offset=-1, data=data)
+def _outputs(view: PartitionView, life: Life, log: Log, place: Place, made: Sends, here: Ints) -> Clue:
+    """The outputs of one input partition that are committed in this log, and what was committed for the group.
+
+    `here`: the operations of this life. Of each output the clue has its own offset, and offset and payload id of its input.
+    """
+    sizes = made.sizes_of("inputs")
+    send = np.repeat(np.arange(len(made)), sizes)
+    nth = np.arange(len(send)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    at = locate(log.replica.records.uid, made.column("first_uid")[send] + nth)
+    committed = made.says("ending", "commit") & made.says("outcome", "ok")
+    own = among(made.column("number"), here)
+    acked = _acked(made, send, nth)
+    there = (at < 0) & committed[send] & _deleted(view, log, acked, own=own[send])
+    if len(log.record_state):
+        # A cluster that was given up had decided what it acknowledged, and had no time for the marker.
+        there |= (at >= 0) & (log.visible[at] | (committed[send] & (log.record_state[at] == OPEN)))
+    found = np.flatnonzero(there & own[send])
+    # Of outputs that are deleted, where they were acknowledged.
+    offset, kept = acked[found], at[found] >= 0
+    offset[kept] = log.replica.records.offset[at[found][kept]]
+    claiming = own & (committed | (np.bincount(send[there], minlength=len(made)) > 0))
+    uids = made.each("input_uids")
+    data = {
+        "of": place, "input": made.each("inputs")[found], "uid": uids[found], "output": offset, "came": uids[there & ~own[send]],
+        **{name: made.column(name)[claiming] for name in ("position", "process", "number")},
+        "returned": np.where(committed, made.column("returned"), -1)[claiming],
+    }  # fmt: skip
+    return _clue(life, place, data)
 
 
-def _offsets(log: Log, at: Ints, acked: Ints) -> Ints:
-    """Where outputs are; of those that are deleted, where they were acknowledged."""
-    found = acked.copy()
-    found[at >= 0] = log.replica.records.offset[at[at >= 0]]
+def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
+    """Where each output was acknowledged, or -1. A client may say so of fewer outputs than it says inputs, or of more."""
+    acked, sizes = made.each("offsets"), made.sizes
+    told = np.flatnonzero(nth < sizes[send])
+    found = np.full(len(send), -1, np.int64)
+    found[told] = acked[(np.cumsum(sizes) - sizes)[send[told]] + nth[told]]
     return found
 
 
-def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: bool) -> Bools:
+def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: Bools) -> Bools:
     """Which outputs a log that lost its beginning, or was compacted, had; where a mirror moves offsets, any that came."""
     start = max(log.replica.log_start, view.compacted.get(log.replica.cluster, 0))
-    if own or view.mirror.kind in KEEP_OFFSETS:
-        return np.asarray((acked >= 0) & (acked < start))
-    return np.full(len(acked), start > 0, np.bool_)
+    moved = ~own & (view.mirror.kind not in KEEP_OFFSETS)
+    return np.where(moved, start > 0, (acked >= 0) & (acked < start))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """Outputs of one input partition on one cluster; `claims` are (position, process, number, returned)."""
+    """Outputs of one input partition on one cluster, and what its transactions there committed, as columns."""
 
-    columns: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
-    claims: list[Sequence[int]] = field(default_factory=list)
+    told: Sequence[Mapping[str, Any]] = ()
     torn: bool = False
 
-    def of(self, name: str, *, own: bool) -> Ints:
-        """One column, of the outputs that were made here or of those that came over a link."""
-        rows = np.array(self.columns["own"], np.int64) == int(own)
-        return np.asarray(np.array(self.columns[name], np.int64)[rows], np.int64)
+    def of(self, name: str) -> Ints:
+        """One column: input, uid, output; came, payload ids that came over a link; position, process, number, returned."""
+        if len(self.told) == 1:
+            return np.asarray(self.told[0][name], np.int64)
+        return np.concatenate([np.zeros(0, np.int64), *(each[name] for each in self.told)])
 
 
 def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
     """Holds the inputs of every partition against what was made of them."""
     inputs: dict[Key, Mapping[str, Any]] = {}
-    made: dict[Key, _Made] = defaultdict(_Made)
+    outputs: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
     for clue in clues:
         data: Mapping[str, Any] = clue.data
-        if "of" not in data:
-            inputs[data["group"], clue.topic, clue.partition, clue.cluster] = data
-            continue
-        group, topic, partition = data["of"]
-        mine = made[group, topic, partition, clue.cluster]
-        if data.get("torn"):
-            mine.torn = True
-            continue
-        mine.claims += data["claims"]
-        for name in COLUMNS:
-            mine.columns[name] += data[name]
+        group, topic, partition = data["of"] if "of" in data else data["inputs_of"]
+        if "of" in data:
+            outputs[group, topic, partition, clue.cluster].append(data)
+        else:
+            inputs[group, topic, partition, clue.cluster] = data
+    made = {key: _Made(told=told, torn=any("torn" in each for each in told)) for key, told in outputs.items()}
     return [
         Combined(found=found, topic=key[1], partition=key[2])
         for key, told in sorted(inputs.items(), key=lambda entry: entry[0])
-        if not made[key].torn
-        for found in (*_here(key, told, made[key]), *_over(key, told, inputs, made))
+        if not made.get(key, _Made()).torn
+        for found in (*_here(key, told, made.get(key, _Made())), *_over(key, told, inputs, made))
     ]
 
 
 def _here(key: Key, told: Mapping[str, Any], made: _Made) -> Iterator[Found]:
     """What the relay's own cluster owes: one output for each input that was passed, of records that are there."""
-    offsets, uids = np.array(told["offsets"], np.int64), np.array(told["uids"], np.int64)
-    used, used_uids, outputs = (made.of(name, own=True) for name in ("input", "uid", "output"))
-    order = np.argsort(used, kind="stable")
-    again = np.flatnonzero(used[order][1:] == used[order][:-1]) + 1
-    for row in order[again].tolist():
-        both = sorted(outputs[used == used[row]].tolist())
-        yield _found(key, "output-duplicated", int(used[row]), outputs=both, uid=int(used_uids[row]))
+    offsets, uids, used = told["offsets"], told["uids"], made.of("input")
+    yield from _again(key, made)
     at = locate(offsets, used)
-    strange = (at < 0) | (uids[at] != used_uids) if len(offsets) else np.ones(len(used), np.bool_)
+    strange = (at < 0) | (uids[at] != made.of("uid")) if len(offsets) else np.ones(len(used), np.bool_)
     # What retention has deleted was there, and so was what the cleaner took.
-    strange &= (used >= told["floor"]) & ((used >= told["compacted"]) | among(used, offsets))
+    strange &= (used >= told["floor"]) & ((used >= told["compacted"]) | (at >= 0))
     for row in np.flatnonzero(strange).tolist():
-        yield _found(key, "output-without-input", int(used[row]), output=int(outputs[row]), uid=int(used_uids[row]))
+        output, uid = int(made.of("output")[row]), int(made.of("uid")[row])
+        yield _found(key, "output-without-input", int(used[row]), output=output, uid=uid)
     passed, by = _passed(told, made)
     due = (offsets >= told["start"]) & (offsets < passed) & (locate(used, offsets) < 0)
     yield from _lost(key, offsets[due], uids[due], began_at=told["start"], group_at=passed, by=by)
     yield from _behind(key, told, made)
 
 
+def _again(key: Key, made: _Made) -> Iterator[Found]:
+    """Every output of an input that has another before it."""
+    used, used_uids, outputs = (made.of(name) for name in ("input", "uid", "output"))
+    order = np.argsort(used, kind="stable")
+    ordered = used[order]
+    for place in (np.flatnonzero(ordered[1:] == ordered[:-1]) + 1).tolist():
+        first, after = (int(np.searchsorted(ordered, ordered[place], side=side)) for side in ("left", "right"))
+        both = sorted(outputs[order[first:after]].tolist())
+        yield _found(key, "output-duplicated", int(ordered[place]), outputs=both, uid=int(used_uids[order[place]]))
+
+
 def _passed(told: Mapping[str, Any], made: _Made) -> tuple[int, str]:
     """How far the group got, and what says so."""
-    claimed = max((claim[0] for claim in made.claims), default=-1)
-    sampled = max((offset for _, offset in told["samples"]), default=-1)
+    claimed, sampled = (int(values.max(initial=-1)) for values in (made.of("position"), told["sampled"]))
     return (claimed, "a committed transaction") if claimed >= sampled else (sampled, "the group's sampled offset")
 
 
@@ -213,41 +223,38 @@ def _lost(key: Key, offsets: Ints, uids: Ints, **evidence: object) -> Iterator[F
 
 def _behind(key: Key, told: Mapping[str, Any], made: _Made) -> Iterator[Found]:
     """Sampled offsets below what a transaction had committed that its producer had followed by another before."""
-    by_process: dict[int, list[Sequence[int]]] = defaultdict(list)
-    for claim in made.claims:
-        if claim[3] >= 0:
-            by_process[claim[1]].append(claim)
-    settled = []
-    for claims in by_process.values():
-        claims.sort(key=lambda c: c[2])
-        settled += [(following[3], claim[0]) for claim, following in pairwise(claims)]
-    for time, offset in told["samples"]:
-        least = max((position for returned, position in settled if returned < time), default=-1)
-        if offset < least:
-            yield _found(key, "offset-behind", offset, committed=least, time=time)
+    position, process, number, returned = (made.of(name) for name in ("position", "process", "number", "returned"))
+    order = np.lexsort((number, process))
+    order = order[returned[order] >= 0]
+    followed = np.flatnonzero(process[order][1:] == process[order][:-1])
+    over, settled = returned[order][followed + 1], position[order][followed]
+    over, settled = np.sort(over), np.maximum.accumulate(settled[np.argsort(over)])
+    before = np.searchsorted(over, told["times"])
+    least = np.concatenate(([-1], settled))[before]
+    for row in np.flatnonzero(told["sampled"] < least).tolist():
+        yield _found(key, "offset-behind", int(told["sampled"][row]), committed=int(least[row]), time=int(told["times"][row]))
 
 
 def _over(
-    key: Key, told: Mapping[str, Any], inputs: Mapping[Key, Mapping[str, Any]], made: Mapping[Key, _Made]
+    key: Key, told: Mapping[str, Any], inputs: Mapping[Key, Mapping[str, Any]], outputs: Mapping[Key, _Made]
 ) -> Iterator[Found]:
     """What the failover to this cluster cost: outputs that were made again, and outputs that did not arrive."""
     there = (*key[:3], str(told["source"]))
-    before = inputs.get(there)
-    if before is None or made[there].torn:
+    before, made, theirs = inputs.get(there), outputs.get(key, _Made()), outputs.get(there, _Made())
+    if before is None or theirs.torn:
         return
-    offsets, uids = np.array(told["offsets"], np.int64), np.array(told["uids"], np.int64)
-    came, ours = made[key].of("uid", own=False), made[key].of("uid", own=True)
-    mirrored = offsets < told["promoted"]
+    offsets, uids = told["offsets"], told["uids"]
+    mirrored, arrived = offsets < told["promoted"], among(uids, made.of("came"))
     # By offset: a mirror may have written an input twice, of which the group here had only the second before it.
-    again = mirrored & (locate(came, uids) >= 0) & (locate(made[key].of("input", own=True), offsets) >= 0)
+    again = mirrored & arrived & among(offsets, made.of("input"))
     shared = {"failover": told["kind"], "source": there[3], "began_at": told["start"]}
     if again.any():
         bound = int(np.count_nonzero(mirrored & (offsets >= told["start"])))
         yield _counted(key, "output-repeated-by-failover", offsets[again], uids[again], bound=bound, **shared)
-    gone = mirrored & (offsets < told["start"]) & (locate(came, uids) < 0) & (locate(ours, uids) < 0)
-    at = locate(np.array(before["uids"], np.int64), uids)
-    asked = np.array(before["offsets"], np.int64)[at] >= before["start"] if len(before["offsets"]) else gone
-    done = locate(made[there].of("uid", own=True), uids) >= 0
+    gone = mirrored & (offsets < told["start"]) & ~arrived & ~among(uids, made.of("uid"))
+    at = locate(before["uids"], uids)
+    asked = before["offsets"][at] >= before["start"] if len(before["offsets"]) else gone
+    done = among(uids, theirs.of("uid"))
     lost = gone & done
     if lost.any():
         yield _counted(key, "output-lost-by-failover", offsets[lost], uids[lost], **shared)

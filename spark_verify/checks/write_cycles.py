@@ -12,82 +12,110 @@ Where no workload reads inside of its transactions (a relay does) nothing is due
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found
-from spark_verify.checks.logs import runs
+from spark_verify.checks.logs import among, distinct, locate, stretches
 from spark_verify.checks.outcomes import never
 from spark_verify.sends import Sends
-from spark_verify.view import Origin, PartitionView, Promotion, Send
+from spark_verify.view import Ints, Origin, PartitionView, Promotion
 
 KIND = "write-cycle"
 RELAY = "relay"
 """The kind of workload whose transactions read."""
 SHOWN = 16
 """Transactions of a circle that the evidence names."""
+FEW = 16
+"""What is left of the edges is gone through one by one as soon as fewer than one in so many can be left out at once."""
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """One clue per cluster: what its transactions that read wrote to this partition, and from what they made it."""
-    by_cluster: dict[str, list[Send]] = {}
     every = Sends.of(view.sends)
-    for send in every.take(every.says("kind", "transaction") & (every.sizes_of("input_uids") > 0) & ~never(every)):
-        by_cluster.setdefault(send.cluster, []).append(send)
+    every = every.take(every.says("kind", "transaction") & (every.sizes_of("input_uids") > 0) & ~never(every))
     findings: list[Finding] = []
-    for cluster, sends in sorted(by_cluster.items()):
-        rows = [[s.number, s.first_uid, len(s.offsets), int(s.offsets[0]) if len(s.offsets) else -1, _runs(s)] for s in sends]
-        findings.append(Clue(cluster=cluster, offset=-1, data={"sends": rows}))
-        findings.append(Examined(cluster=cluster, origin="native", count=len({s.number for s in sends})))
+    for cluster in sorted(every.said("cluster")):
+        sends = every.take(every.says("cluster", cluster))
+        findings.append(Clue(cluster=cluster, offset=-1, data=_columns(sends)))
+        findings.append(Examined(cluster=cluster, origin="native", count=len(distinct(sends.column("number")))))
     return findings
 
 
-def _runs(send: Send) -> list[list[int]]:
-    """What was read, as runs (first payload id, how many)."""
-    uids = np.sort(send.input_uids)
-    return [[int(uids[start]), end - start] for start, end in runs(uids)]
+def _columns(sends: Sends) -> Mapping[str, Ints]:
+    """Per send its operation, and the payload ids that it wrote, [first, first + count), the first at `offset`.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wrote:
-    """What one transaction wrote to one partition: payload ids [first, first + count), the first at `offset`."""
-
-    operation: int
-    first: int
-    count: int
-    clue: Clue
-    offset: int
+    What each read are as many `runs` of payload ids [start, start + length), one send's after the other's.
+    """
+    offsets, sizes = sends.each("offsets"), sends.sizes
+    first = np.full(len(sends), -1, np.int64)
+    first[sizes > 0] = offsets[(np.cumsum(sizes) - sizes)[sizes > 0]]
+    reader = np.repeat(np.arange(len(sends)), sends.sizes_of("input_uids"))
+    uids = sends.each("input_uids")
+    uids = uids[np.lexsort((uids, reader))]
+    begins = np.flatnonzero(np.concatenate(([True], (np.diff(uids) != 1) | (np.diff(reader) != 0))))
+    return {
+        "operation": sends.column("number"), "first": sends.column("first_uid"), "count": sizes, "offset": first,
+        "runs": np.bincount(reader[begins], minlength=len(sends)),
+        "start": uids[begins], "length": np.diff(np.append(begins, len(uids))),
+    }  # fmt: skip
 
 
 def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
     """Every circle once, where its first transaction wrote."""
-    wrote: list[Wrote] = []
-    read: dict[int, list[tuple[int, int]]] = {}
-    for clue in clues:
-        rows = clue.data["sends"]
-        for operation, first, count, offset, inputs in rows if isinstance(rows, list) else ():
-            wrote.append(Wrote(operation=operation, first=first, count=count, clue=clue, offset=offset))
-            read.setdefault(operation, []).extend((start, length) for start, length in inputs)
-    edges = _edges(wrote, read)
-    places = {each.operation: each for each in reversed(wrote)}
-    return [_circle(members, edges, places[min(members)]) for members in components(edges) if _closed(members, edges)]
+    if not clues:
+        return []
+    told: list[Mapping[str, Any]] = [clue.data for clue in clues]
+    columns = {name: np.concatenate([data[name] for data in told]) for name in told[0]}
+    of = np.repeat(np.arange(len(clues)), [len(data["operation"]) for data in told])
+    edges, found = _edges(columns), []
+    for members in components(edges):
+        if _closed(members, edges):
+            row = int(locate(columns["operation"], np.array([min(members)]))[0])
+            found.append(_circle(members, edges, clues[of[row]], int(columns["offset"][row])))
+    return found
 
 
-def _edges(wrote: Sequence[Wrote], read: Mapping[int, Sequence[tuple[int, int]]]) -> dict[int, dict[int, int]]:
-    """writer -> reader -> a payload that the one wrote and the other read."""
-    ordered = sorted(wrote, key=lambda w: w.first)
-    firsts = np.array([w.first for w in ordered], np.int64)
-    edges: dict[int, dict[int, int]] = {operation: {} for operation in read}
-    for reader, inputs in read.items():
-        for start, length in inputs:
-            begin = max(0, int(np.searchsorted(firsts, start, side="right")) - 1)
-            for each in ordered[begin : int(np.searchsorted(firsts, start + length, side="left"))]:
-                if max(start, each.first) < min(start + length, each.first + each.count):
-                    edges[each.operation].setdefault(reader, max(start, each.first))
+def _edges(columns: Mapping[str, Ints]) -> dict[int, dict[int, int]]:
+    """writer -> reader -> a payload that the one wrote and the other read; without what leads into no circle."""
+    operation = columns["operation"]
+    # A transaction is known by the first row that tells of it.
+    node = locate(operation, operation)
+    reader = np.repeat(node, columns["runs"])
+    order = np.argsort(reader, kind="stable")
+    found = _shared(columns, node, reader[order], columns["start"][order], columns["length"][order])
+    while found.shape[1]:
+        # Who read and was never read from is in no circle, nor is then who was read by such ones only.
+        kept = among(found[1], found[0])
+        rest = found[:, kept]
+        few = FEW * (len(kept) - rest.shape[1]) < len(kept)
+        found = rest
+        if few:
+            break
+    edges: dict[int, dict[int, int]] = {}
+    for writer, other, uid in zip(operation[found[0]].tolist(), operation[found[1]].tolist(), found[2].tolist(), strict=True):
+        edges.setdefault(writer, {}).setdefault(other, uid)
+        edges.setdefault(other, {})
     return edges
+
+
+def _shared(columns: Mapping[str, Ints], node: Ints, reader: Ints, start: Ints, length: Ints) -> Ints:
+    """(writer, reader, payload) of every run that was read of what a transaction wrote that reads itself, one column each."""
+    order = np.argsort(columns["first"], kind="stable")
+    firsts, ends, writer = columns["first"][order], (columns["first"] + columns["count"])[order], node[order]
+    found = [np.zeros((3, 0), np.int64)]
+    for some in stretches(start):
+        begin = np.maximum(np.searchsorted(firsts, start[some], side="right") - 1, 0)
+        sizes = np.maximum(np.searchsorted(firsts, start[some] + length[some], side="left") - begin, 0)
+        run = np.repeat(np.arange(some.start, some.start + len(sizes)), sizes)
+        place = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(run))
+        payload = np.maximum(start[run], firsts[place])
+        hit = payload < np.minimum(start[run] + length[run], ends[place])
+        found.append(np.stack((writer[place], reader[run], payload))[:, hit])
+    return np.concatenate(found, axis=1)
 
 
 def components(edges: Mapping[int, Mapping[int, int]]) -> Iterator[Sequence[int]]:
@@ -111,10 +139,11 @@ def components(edges: Mapping[int, Mapping[int, int]]) -> Iterator[Sequence[int]
                 if work:
                     low[work[-1][0]] = min(low[work[-1][0]], low[node])
                 if low[node] == index[node]:
-                    place = stack.index(node)
-                    yield tuple(stack[place:])
-                    waiting.difference_update(stack[place:])
-                    del stack[place:]
+                    members = [stack.pop()]
+                    while members[-1] != node:
+                        members.append(stack.pop())
+                    waiting.difference_update(members)
+                    yield tuple(reversed(members))
             elif following in index:
                 low[node] = min(low[node], index[following])
             else:
@@ -129,12 +158,13 @@ def _closed(members: Sequence[int], edges: Mapping[int, Mapping[int, int]]) -> b
     return len(members) > 1 or members[0] in edges[members[0]]
 
 
-def _circle(members: Sequence[int], edges: Mapping[int, Mapping[int, int]], at: Wrote) -> Combined:
-    path = _shortest(at.operation, set(members), edges)
+def _circle(members: Sequence[int], edges: Mapping[int, Mapping[int, int]], clue: Clue, offset: int) -> Combined:
+    operation = min(members)
+    path = _shortest(operation, set(members), edges)
     steps = [{"wrote": one, "uid": edges[one][other], "read_by": other} for one, other in pairwise(path)]
-    evidence = {"transactions": len(members), "operation": at.operation, "circle": steps[:SHOWN]}
-    found = Found(kind=KIND, cluster=at.clue.cluster, offset=at.offset, evidence=evidence)
-    return Combined(found=found, topic=at.clue.topic, partition=at.clue.partition)
+    evidence = {"transactions": len(members), "operation": operation, "circle": steps[:SHOWN]}
+    found = Found(kind=KIND, cluster=clue.cluster, offset=offset, evidence=evidence)
+    return Combined(found=found, topic=clue.topic, partition=clue.partition)
 
 
 def _shortest(start: int, members: Collection[int], edges: Mapping[int, Mapping[int, int]]) -> Sequence[int]:

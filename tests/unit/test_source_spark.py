@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
@@ -43,6 +45,20 @@ def joined(clues: list[Clue]) -> list[Combined]:
     return [Combined(found=Found(kind="joined", cluster="B", offset=1, evidence={"seen": seen}), topic=TOPIC, partition=0)]
 
 
+def columns(view: PartitionView) -> list[object]:
+    """Both partitions say the same word in their first clue, and one each in another."""
+    numbers = np.arange(5, dtype=np.int64) + 10 * view.partition
+    words = ("both", f"only {view.partition}")
+    return [Clue(cluster="B", offset=at, data={"numbers": numbers, "at": at}, together=word) for at, word in enumerate(words)]
+
+
+def summed(clues: list[Clue]) -> list[Combined]:
+    if not clues:
+        return []
+    evidence = {"word": [c.together for c in clues], "sum": sum(int(c.data["numbers"].sum()) for c in clues)}  # type: ignore[attr-defined]
+    return [Combined(found=Found(kind="summed", cluster="B", offset=1, evidence=evidence), topic=TOPIC, partition=0)]
+
+
 def crash(view: PartitionView) -> list[object]:
     raise ZeroDivisionError(f"partition {view.partition}")
 
@@ -74,6 +90,15 @@ def test_every_kind_of_finding_arrives(spark: SparkSession, tmp_path: Path):
         ("crashed", f"ZeroDivisionError: partition {partition}") for partition in range(2)
     }
     assert len([row for row in found if row.check == "plain"]) == 2, "a crash hides nobody else's findings"
+
+
+def test_clues_are_combined_with_those_that_they_belong_to(spark: SparkSession, tmp_path: Path):
+    kept = replace(check("kept", columns, summed), keeps_clues=True)
+    found = tables.findings(spark, [write_run(tmp_path / "run")], [check("columns", columns, summed), kept])
+    for name in ("columns", "kept"):
+        told = [(row.data["word"], row.data["sum"]) for row in found if (row.check, row.finding) == (name, "found")]
+        assert sorted(told) == [(["both", "both"], 70), (["only 0"], 10), (["only 1"], 60)]
+    assert sorted(row.together for row in found if row.finding == "clue") == ["both", "both", "only 0", "only 1"]
 
 
 def test_damage_of_any_part_arrives(spark: SparkSession, tmp_path: Path):

@@ -79,6 +79,15 @@ def test_circles_are_closed_over_partitions_and_clusters():
     assert [(c.topic, c.partition, c.found.cluster, c.found.offset) for c in check.combine(clues)] == [("A.t", 1, "A", 5)]
 
 
+def test_a_long_chain_is_no_circle_and_its_end_may_be_in_one():
+    """Of chains nothing is left to be gone through, but that it would take too long to leave it out."""
+    chain = [made(n, of=[n - 1], acked=0) for n in range(1, 200)]
+    assert findings(NAME, view([A], sends=chain)) == []
+    both = [*chain, made(301, of=[199, 302], acked=1), made(302, of=[301], acked=2), made(400, of=[302])]
+    (found,) = findings(NAME, view([A], sends=both))
+    assert (found.offset, found.evidence["operation"], found.evidence["transactions"]) == (1, 301, 2)
+
+
 def test_components():
     edges = {1: {2: 0}, 2: {3: 0, 4: 0}, 3: {1: 0}, 4: {5: 0}, 5: {4: 0, 6: 0}, 6: {}}
     assert sorted(sorted(c) for c in components(edges)) == [[1, 2, 3], [4, 5], [6]]
