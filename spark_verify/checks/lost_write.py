@@ -14,7 +14,7 @@ import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.lives import every, examined, log_of, native, own, sends_to
-from spark_verify.checks.logs import OPEN, Log, among, locate, runs
+from spark_verify.checks.logs import NOWHERE, OPEN, Log, among, locate, runs
 from spark_verify.checks.mirroring import Hop, hops, may_be_faithful
 from spark_verify.checks.outcomes import Told, told
 from spark_verify.eras import FOREVER, Life
@@ -124,11 +124,21 @@ def _shown(view: PartitionView, compared: Hop) -> Ints:
     """Positions of the missing tail that the destination once had: a reader got them, or a high watermark covered them."""
     behind = compared.behind
     uids = compared.source.replica.records.uid[compared.sequence[behind]]
-    # What is in the bytes and was aborted at the failover had been shown to those who read uncommitted, which promises nothing.
-    ended = among(uids, compared.destination.replica.records.uid)
+    # What was open there, and was aborted or cut off, had been shown to those who read uncommitted, which promises nothing.
+    ended = among(uids, compared.destination.replica.records.uid) | _cut_while_open(view, compared, behind)
     got = among(uids, _read_there(view, compared, "read_committed")) | (among(uids, _read_there(view, compared)) & ~ended)
     got[np.flatnonzero(behind > compared.front)[: covered(view, compared)]] = True
     return behind[got]
+
+
+def _cut_while_open(view: PartitionView, compared: Hop, positions: Ints) -> Bools:
+    """Per position, whether its COMMIT is behind all that had arrived when the mirror ended and cut the destination."""
+    crossing, source = compared.crossing, compared.source
+    ended = FOREVER if crossing.promotion is None else crossing.promotion.time
+    link = f"{crossing.source}->{crossing.destination}"
+    stops = [s for s in view.stops if s.link == link and s.truncated and crossing.began <= s.time <= ended]
+    marker = source.marker[source.replica.records.batch[compared.sequence[positions]]]
+    return np.asarray((marker < NOWHERE) & (marker >= max((s.mirrored for s in stops), default=NOWHERE)))
 
 
 def _read_there(view: PartitionView, compared: Hop, isolation: str | None = None) -> Ints:

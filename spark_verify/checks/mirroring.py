@@ -261,14 +261,16 @@ def _tail(view: PartitionView, crossing: Crossing) -> Tail:
 
 
 def appended_since(view: PartitionView, crossing: Crossing, batches: Batches) -> int:
-    """From where on the destination has only control batches that its mirror appended at the end of the run, and said so.
+    """From where on the destination has only control batches that mirrors appended at the end of the run, and said so.
 
-    What it appends at a failover is behind the promotion, where the crossing ends.
+    Of its own mirror, or, from further away, of one in between. What is appended at a failover is behind the promotion, where
+    the crossing ends.
     """
-    link = f"{crossing.source}->{crossing.destination}"
-    stops = [s for s in view.stops if s.link == link and s.time >= crossing.began] if crossing.promotion is None else []
-    said = [offset for stop in stops for offset, _ in stop.appended]
-    first = min(said, default=FOREVER)
+    if crossing.promotion is not None:
+        return FOREVER
+    over = [s for s in view.stops if not any(p.link == s.link and p.time >= s.time for p in view.promotions)]
+    stops = [s for s in over if s.cluster != crossing.source and s.time >= crossing.began]
+    first = min((offset for stop in stops for offset, _ in stop.appended), default=FOREVER)
     return FOREVER if (batches.control[batches.base_offset >= first] == DATA).any() else first
 
 

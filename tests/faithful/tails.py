@@ -31,6 +31,9 @@ def tail(world: World, link: Link) -> None:
         sample(world)
     _at_home(world)
     _mirror(world, link)
+    if not world.spec.overlap and world.rng.random() < 0.3:
+        # Acknowledged, and its marker goes nowhere.
+        _commit(world.producers[0])
 
 
 def _overlapping(world: World) -> None:

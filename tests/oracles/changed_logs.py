@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World
+from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World, count_of
 
 
 def _logs(made: World) -> list[list[Row]]:
@@ -22,13 +22,12 @@ def change_header(made: World) -> bool:
     if place is None:
         return False
     batch, random = place[0][place[1]], made.random
-    field = random.choice(["pid", "pepoch", "seq", "crc", "crc_ok", "epoch", "length", "txn"])
+    field = random.choice(["pid", "pepoch", "seq", "crc", "epoch", "length", "txn"])
     values: dict[str, Any] = {
         "pid": random.choice([1, 2, 3, 1001, 900, -1, -5]),
         "pepoch": batch["pepoch"] + random.choice([1, -1]),
         "seq": random.choice([0, 1, 7, 2**31 - 1, batch["seq"] + 1]),
         "crc": random.choice([batch["crc"] + 1, 7]),
-        "crc_ok": False,
         "epoch": batch["epoch"] + random.choice([1, -1, 10]),
         "length": batch["length"] + 1,
         "txn": not batch["txn"],
@@ -138,17 +137,49 @@ def keep_tail(made: World) -> bool:
 
 def tear(made: World) -> bool:
     """A replica ends in half a batch; what followed is gone."""
+    log = _damaged(made)
+    if log is not None:
+        del log[made.random.randint(0, len(log)) :]
+    return log is not None
+
+
+def lose_inside(made: World) -> bool:
+    """A segment of a replica ends in half a batch; the next is whole, and some batches are in neither."""
+    log = _damaged(made)
+    if log:
+        first = made.random.randrange(len(log))
+        del log[first : first + made.random.randint(1, 2)]
+    return log is not None
+
+
+def corrupt(made: World) -> bool:
+    """A batch of a replica rotted: its CRC is wrong, and nothing below its header is believed. What follows it is read."""
+    log = _damaged(made)
+    whole = [b for b in log or () if b["crc_ok"]]
+    if whole:
+        batch, random = made.random.choice(whole), made.random
+        batch |= {"crc_ok": False, "was": batch["control"], "rotten": batch["records"], "count": count_of(batch), "records": []}
+        # What kind of marker it is stands below the header.
+        batch["control"] = DATA if batch["was"] == DATA else RESET
+        batch["crc"] = random.choice([batch["crc"], batch["crc"] + 1])
+    return log is not None
+
+
+def _damaged(made: World) -> list[Row] | None:
+    """The log of a replica that is now a damaged one; None where there is none."""
     random = made.random
     broker, logs = random.choice([(1, made.logs), (1, made.logs), (2, made.others)])
     places = [(place, log) for place, log in logs.items() if log]
     if made.earlier and random.random() < 0.3:
         row = random.choice(made.earlier)
-        row["torn"], row["log"] = True, row["log"][: random.randint(0, len(row["log"]))]
-    elif places:
-        place, log = random.choice(places)
-        del log[random.randint(0, len(log)) :]
-        made.torn.add((*place, broker))
-    return bool(places or made.earlier)
+        row["torn"] = True
+        found: list[Row] = row["log"]
+        return found
+    if not places:
+        return None
+    place, log = random.choice(places)
+    made.torn.add((*place, broker))
+    return log
 
 
 def compact(made: World) -> bool:

@@ -6,7 +6,7 @@ from copy import deepcopy
 from random import Random
 from typing import Any
 
-from tests.oracles.worlds import ABORT, COMMIT, DATA, SECOND, TOPIC, Row, World
+from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, SECOND, TOPIC, Row, World
 
 
 def world(random: Random) -> World:
@@ -22,6 +22,8 @@ def world(random: Random) -> World:
             home = _fail_over(made, "B", "A", "planned") if random.random() < 0.7 else home
             _live(made, home, random.randint(0, 3))
     _read_to_the_end(made)
+    if made.mirror == "shadow" and (made.cuts or random.random() < 0.3):
+        _end_of_run(made)
     return made
 
 
@@ -153,23 +155,63 @@ def _fail_over(made: World, source: str, destination: str, kind: str) -> str:
     made.epochs[destination] = max(made.epochs.values()) + 10
     stopped, promoted = made.tick(), made.tick()
     for partition in made.partitions:
-        mirrored, epochs = made.end(destination, partition), made.epochs_of(destination, partition)
-        appended = _abort_open(made, destination, partition) if made.mirror == "shadow" else []
-        if made.mirror == "shadow":
-            made.stops.append(
-                {
-                    "partition": partition, "link": link, "cluster": destination, "time": stopped, "mirrored": mirrored,
-                    "promoted": mirrored + len(appended), "truncated": [], "appended": appended, "epochs": epochs,
-                }
-            )  # fmt: skip
+        kept = _stop(made, link, partition, stopped) if made.mirror == "shadow" else made.end(destination, partition)
         made.promotions.append(
             {
                 "partition": partition, "link": link, "kind": kind, "source": source, "cluster": destination,
-                "offset": mirrored, "time": promoted, "fault_time": fault,
+                "offset": kept, "time": promoted, "fault_time": fault,
             }
         )  # fmt: skip
     made.links = [one for one in made.links if one != (source, destination)]
     return destination
+
+
+def _stop(made: World, link: str, partition: int, time: int) -> int:
+    """Ends the mirror of a partition, as its journal says. Returns where what it mirrored, and kept, ends."""
+    cluster = link.split("->")[1]
+    mirrored, rule = made.end(cluster, partition), made.options["open_transactions"]
+    truncated = made.cuts.pop((link, partition), [])
+    if rule != "abort":
+        truncated += _cut_open(made, cluster, partition, again=rule == "truncate-stable")
+    kept, epochs = made.end(cluster, partition), made.epochs_of(cluster, partition)
+    appended = _abort_open(made, cluster, partition) if rule == "abort" else []
+    if rule == "abort" and made.random.random() < 0.2:
+        appended.append((made.append(cluster, partition, control=RESET), "reset"))
+    row = {"partition": partition, "link": link, "cluster": cluster, "time": time, "mirrored": mirrored, "epochs": epochs}
+    made.stops.append(row | {"promoted": kept + len(appended), "truncated": truncated, "appended": appended})
+    return kept
+
+
+def _cut_open(made: World, cluster: str, partition: int, *, again: bool) -> list[tuple[int, int]]:
+    """Cuts a log where the first of its open transactions begins; and `again`, until nothing is open. (end, cut at) of each."""
+    cuts: list[tuple[int, int]] = []
+    while not cuts or (again and made.open_first(cluster, partition) < made.end(cluster, partition)):
+        end, at = made.end(cluster, partition), made.open_first(cluster, partition)
+        cuts.append((end, at))
+        _cut(made, cluster, partition, at)
+    made.cut_at_end |= any(at < end for end, at in cuts)
+    return cuts
+
+
+def _cut(made: World, cluster: str, partition: int, at: int) -> None:
+    """Cuts a log, and those of whoever follows it."""
+    log = made.logs[cluster, partition]
+    log[:] = [b for b in log if b["base"] < at]
+    for source, destination in made.links:
+        end = made.end(destination, partition)
+        if source == cluster and end > at:
+            made.cuts.setdefault((f"{source}->{destination}", partition), []).append((end, at))
+            made.epochs[destination] += 1
+            _cut(made, destination, partition, at)
+
+
+def _end_of_run(made: World) -> None:
+    """Mirrors are ended when the run is over; what they append then belongs to no failover."""
+    made.tick()
+    for source, destination in list(made.links):
+        made.links.remove((source, destination))
+        for partition in made.partitions:
+            _stop(made, f"{source}->{destination}", partition, made.time)
 
 
 def _open_ids(made: World, cluster: str, partition: int) -> list[int]:

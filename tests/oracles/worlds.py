@@ -40,7 +40,8 @@ class World:
     """What happened. `logs[cluster, partition]` are batches, each with its records; all else are rows.
 
     `torn` are replicas (cluster, partition, broker) that end in half a batch; `compacted` are offsets below which a cleaner was.
-    Without `recorded` the logs are all there is. `repeated`: a mirror began again somewhere.
+    Without `recorded` the logs are all there is. `repeated`: a mirror began again somewhere. `cut_at_end`: one cut what was open
+    at its end; `cuts` (end, cut at), by link and partition, are of mirrors that went on when their source was cut.
     """
 
     def __init__(self, random: Random) -> None:
@@ -49,10 +50,14 @@ class World:
         self.topology = random.choice(["A->B", "A->B", "A->B->C"])
         self.mirror = random.choice(["shadow", "shadow", "mm2"])
         self.options: Row = {"leader_epochs": random.choice(["keep", "own"])} if self.mirror == "shadow" else {}
-        if self.mirror == "mm2":
+        if self.mirror == "shadow":
+            self.options["open_transactions"] = random.choice(["abort", "abort", "abort", "truncate-once", "truncate-stable"])
+        else:
             self.options["delivery"] = random.choice(["at-least-once", "exactly-once"])
         self.recorded = True
         self.repeated = False
+        self.cut_at_end = False
+        self.cuts: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self.torn: set[tuple[str, int, int]] = set()
         self.compacted: dict[tuple[str, int], int] = {}
         self.clusters = self.topology.split("->")
@@ -173,8 +178,17 @@ def replica(
 def _lasts(batch: Row) -> Row:
     """Last offset, last sequence, and how many records are left."""
     more = batch["size"] - 1
-    count = len(batch["records"]) if batch["control"] == DATA else 1
-    return {"count": count, "last": batch["base"] + more, "lastseq": -1 if batch["seq"] < 0 else (batch["seq"] + more) % 2**31}
+    return {
+        "count": count_of(batch),
+        "last": batch["base"] + more,
+        "lastseq": -1 if batch["seq"] < 0 else (batch["seq"] + more) % 2**31,
+    }
+
+
+def count_of(batch: Row) -> int:
+    """How many records a batch's header says it has."""
+    said: int = batch.get("count", len(batch["records"]) if batch["control"] == DATA else 1)
+    return said
 
 
 def views(world: World) -> list[PartitionView]:

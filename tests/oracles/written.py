@@ -168,6 +168,9 @@ def _capture(
 
 def _encoded(one: Row) -> bytes:
     common = {"pid": one["pid"], "epoch": one["pepoch"], "seq": one["seq"], "transactional": one["txn"]}
+    if not one["crc_ok"]:
+        whole = _encoded(one | {"control": one["was"], "records": one["rotten"], "crc_ok": True})
+        return whole[:-1] + bytes([whole[-1] ^ 1])
     if one["control"] == DATA:
         records = [_plain(r, r.get("at", i)) for i, r in enumerate(one["records"])]
         data = batch(one["base"], records, leader_epoch=one["epoch"], last_delta=one["size"] - 1, **common)
@@ -187,8 +190,7 @@ def _plain(row: Row, delta: int) -> Plain:
 
 def _take_over(one: Row, data: bytes) -> None:
     (read,) = reference.batches(data)
-    # A batch with a wrong CRC is not decoded, and its log is torn in the middle, which no world knows.
-    one |= {"crc": read.crc, "length": read.length, "crc_ok": True}
-    if one["control"] == DATA:
+    one |= {"crc": read.crc, "length": read.length, "crc_ok": read.crc_ok}
+    if one["control"] == DATA and read.crc_ok:
         for row, found in zip(one["records"], reference.records(read), strict=True):
             row["digest"] = reference.digest(found)

@@ -63,11 +63,15 @@ def window(plain: Plain, compared: Compared) -> tuple[int, int]:
 
 
 def _appended(plain: Plain, compared: Compared) -> int:
-    """The first offset of what a mirror that was not failed over says it appended, if nothing else follows."""
-    crossing = compared.crossing
-    link = f"{crossing.source}->{crossing.destination}"
-    stops = [s for s in plain.view.stops if s.link == link and s.time >= crossing.began and crossing.promotion is None]
-    first = min((offset for stop in stops for offset, _ in stop.appended), default=NEVER)
+    """Where what mirrors say they appended begins, if nothing else follows; but for failovers, and the source's own."""
+    crossing, promotions = compared.crossing, plain.view.promotions
+    if crossing.promotion is not None:
+        return NEVER
+    first = NEVER
+    for stop in plain.view.stops:
+        failed_over = any(p.link == stop.link and p.time >= stop.time for p in promotions)
+        if stop.cluster != crossing.source and stop.time >= crossing.began and not failed_over:
+            first = min([first, *(offset for offset, _ in stop.appended)])
     return NEVER if any(b.data for b in compared.destination.batches if b.base_offset >= first) else first
 
 

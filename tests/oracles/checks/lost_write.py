@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracles.crossing import Compared, crossings
 from tests.oracles.plain import NEVER, Place, Plain
-from tests.oracles.promises import promises
+from tests.oracles.promises import marker_at, promises
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"lost-write"})
@@ -47,8 +47,18 @@ def shown(plain: Plain, compared: Compared) -> list[Any]:
     polls = [r for r in plain.reads if r.cluster == crossing.destination and r.kind == "poll" and r.time >= crossing.began]
     committed = {uid for r in polls if r.isolation == "read_committed" for uid in r.uids}
     anyhow = {uid for r in polls for uid in r.uids} - {r.uid for r in compared.destination.records}
+    anyhow -= {r.uid for r in compared.behind if marker_at(r) < NEVER and marker_at(r) >= _arrived(plain, compared)}
     covered = compared.after_front[: _covered(plain, compared)]
     return [r for r in compared.behind if r.uid in committed or r.uid in anyhow or any(r is c for c in covered)]
+
+
+def _arrived(plain: Plain, compared: Compared) -> int:
+    """Up to where the destination had the source's log before its mirror, ending, cut it; for ever where none did."""
+    crossing = compared.crossing
+    ended = NEVER if crossing.promotion is None else crossing.promotion.time
+    link = f"{crossing.source}->{crossing.destination}"
+    stops = [s for s in plain.view.stops if s.link == link and crossing.began <= s.time <= ended and s.truncated]
+    return max((s.mirrored for s in stops), default=NEVER)
 
 
 def _covered(plain: Plain, compared: Compared) -> int:

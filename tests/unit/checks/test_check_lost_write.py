@@ -22,7 +22,7 @@ from histories import (
 from round_trip import AWAY, home_again, on_b, trip
 from round_trip import TOLD as TRIP
 
-from spark_verify.view import Window
+from spark_verify.view import Stop, Window
 
 NAME = "lost-write"
 A3 = Log("A").txn(1, 2, 3, pid=7)
@@ -219,3 +219,18 @@ def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_th
 
 def test_what_is_lost_behind_a_cut_is_told_by_itself():
     assert places(NAME, trip(earlier=[Log("A").data(1).taken("1-away", at=510)])) == [("lost-write", "A", 2)]
+
+
+@pytest.mark.parametrize(("mirrored", "found"), [(1, []), (2, [("lost-write", "A", 0)])], ids=["open", "committed"])
+def test_what_was_open_when_it_was_cut_had_been_promised_to_nobody(mirrored, found):
+    """B had 1, and perhaps its COMMIT, and somebody who reads uncommitted had got it; the mirror ended, and cut B at 0."""
+    told = {"mirrored": mirrored, "promoted": 0, "truncated": [(mirrored, 0)], "appended": ()}
+    seen = view(
+        [Log("A").txn(1, pid=7), Log("B").data(9)],
+        mirror_kind="shadow",
+        promotions=[promoted(0)],
+        stops=[Stop(link="A->B", cluster="B", time=500 * SECOND, **told)],
+        sends=[commit(1, acked=0)],
+        reads=[poll((0, 1), cluster="B", isolation="read_uncommitted")],
+    )
+    assert places(NAME, seen) == found
