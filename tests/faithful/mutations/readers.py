@@ -150,7 +150,8 @@ def group_skipped(made: Made, rng: Random) -> None:
     """The group began on B behind records that it had neither got nor committed on A."""
     own = [p for p in made.polls if p.reader == "follower"]
     before = {uid for p in own if p.cluster == "A" for uid, _ in got(p)}
-    edge = data(made, "B", native=False)[len(data(made, "B", native=False)) // 2].offset
+    visible = data(made, "B", native=False, state="committed plain")
+    edge = visible[len(visible) // 2].offset
     for poll in own:
         keep = [(u, o) for u, o in got(poll) if (o < edge if poll.cluster == "A" else o >= promotion(made, "B"))]
         if got(poll) != keep:

@@ -171,6 +171,7 @@ def fenced_producer_wrote(made: Made, rng: Random) -> None:
 @mutation(
     {**FORCED, **V2, "steps": 90},
     must="sequence-continuity/epoch-regression marker-pairing/stale-data",
+    may="producer-id-uniqueness/producer-id-collision",
 )
 def epoch_went_back(made: Made, rng: Random) -> None:
     """Data of B's own has an epoch below that of its producer's data before it."""
