@@ -89,12 +89,15 @@ def read(replica: Replica, *, untracked: bool = False) -> Log:
 
 
 def _pair(batches: Batches, *, untracked: bool) -> tuple[Ints, Ints, Ints]:
-    """Indices of transactional data batches; per batch, indices of its marker and of its transaction's first batch, or -1."""
+    """Indices of transactional data batches; per batch, indices of its marker and of its transaction's first batch, or -1.
+
+    A batch whose CRC is wrong may never have been of the producer that it names.
+    """
     n = len(batches)
     is_marker = (batches.control == COMMIT) | (batches.control == ABORT)
     is_data = batches.transactional & (batches.control == DATA)
     tracked = batches.producer_id != -1 if untracked else batches.producer_id >= 0
-    taking_part = np.flatnonzero((is_marker | is_data) & tracked)
+    taking_part = np.flatnonzero((is_marker | is_data) & tracked & batches.crc_ok)
     order = taking_part[np.argsort(batches.producer_id[taking_part], kind="stable")]
     marker_at, first_at = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     if not len(order):

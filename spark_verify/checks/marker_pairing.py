@@ -85,7 +85,7 @@ def _stale(life: Life, log: Log) -> Sequence[Finding]:
     """
     batches = log.replica.batches
     marker = (batches.control == COMMIT) | (batches.control == ABORT)
-    part = np.flatnonzero((batches.producer_id >= 0) & (marker | (batches.control == DATA)))
+    part = np.flatnonzero((batches.producer_id >= 0) & (marker | (batches.control == DATA)) & batches.crc_ok)
     order = part[np.argsort(batches.producer_id[part], kind="stable")]
     if not len(order):
         return []

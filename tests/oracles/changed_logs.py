@@ -153,7 +153,7 @@ def lose_inside(made: World) -> bool:
 
 
 def corrupt(made: World) -> bool:
-    """A batch of a replica rotted: its CRC is wrong, and nothing below its header is believed. What follows it is read."""
+    """A batch of a replica rotted: its CRC is wrong, its records are not read, its producer may be another. The rest is read."""
     log = _damaged(made)
     whole = [b for b in log or () if b["crc_ok"]]
     if whole:
@@ -162,6 +162,8 @@ def corrupt(made: World) -> bool:
         # What kind of marker it is stands below the header.
         batch["control"] = DATA if batch["was"] == DATA else RESET
         batch["crc"] = random.choice([batch["crc"], batch["crc"] + 1])
+        batch["pepoch"] += random.choice([0, 0, 1, -1])
+        batch["pid"] = random.choice([batch["pid"], batch["pid"], 1, 2, 1001])
     return log is not None
 
 

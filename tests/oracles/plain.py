@@ -150,7 +150,7 @@ def pair(log: PlainLog, *, untracked: bool = False) -> None:
     """Gives each batch its marker and each record its state. Brokers do not track negative producer ids (`untracked`: as if)."""
     for place, batch in enumerate(log.batches):
         tracked = batch.producer_id != -1 if untracked else batch.producer_id >= 0
-        batch.inside = batch.data and batch.transactional and tracked
+        batch.inside = batch.data and batch.transactional and tracked and batch.crc_ok
         batch.marker = None
         if batch.inside:
             after = log.batches[place + 1 :]

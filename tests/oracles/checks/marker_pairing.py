@@ -63,7 +63,7 @@ def _went_on(plain: Plain, life: PlainLife, log: PlainLog) -> list[tuple[str, in
 def _stale(life: PlainLife, log: PlainLog) -> list[tuple[str, int]]:
     found = []
     for place, batch in enumerate(log.batches):
-        if not batch.data or batch.producer_id < 0:
+        if not batch.data or batch.producer_id < 0 or not batch.crc_ok:
             continue
         before = [b for b in log.batches[:place] if b.ends and b.producer_id == batch.producer_id]
         if not before or life.owner(before[-1].base_offset) != life.owner(batch.base_offset):

@@ -83,3 +83,13 @@ def test_a_mirror_that_keeps_bytes_keeps_markers():
 def test_natively_on_a_promoted_cluster():
     seen = view([Log("A"), Log("B").data(9).txn(1, pid=7, end=None).txn(2, pid=7)], promotions=[promoted(1)])
     assert places(NAME, seen) == [("marker-missing", "B", 1)]
+
+
+def test_a_batch_that_rotted_may_have_been_another_producers():
+    """Of 2 and 3 only the bytes are wrong: what they say of their producer's epoch proves nothing."""
+    rotten = Log("A").txn(1, pid=7, epoch=1, end=None).data(2, pid=7, epoch=9, transactional=True, crc_ok=False)
+    rotten.marker("commit", pid=7, epoch=1).data(3, pid=7, epoch=0, crc_ok=False)
+    assert places(NAME, view([rotten])) == []
+    whole = Log("A").txn(1, pid=7, epoch=1, end=None).data(2, pid=7, epoch=9, transactional=True).marker("commit", pid=7, epoch=1)
+    found = {kind for kind, *_ in places(NAME, view([whole.data(3, pid=7, epoch=0)]))}
+    assert found >= {"marker-epoch", "stale-data"}
