@@ -47,13 +47,17 @@ def _judge(view: PartitionView, life: Life, log: Log, rows: Ints) -> Sequence[Fi
     ours = records.uid[strange] != FOREIGN
     # Neighbours that say nothing of themselves belong together too, and to nobody who does.
     said = np.where(ours, records.uid[strange], strange - NAMELESS)
-    for start, end in runs(strange, said, apart(life, records.offset[strange])):
+    together = list(runs(strange, said, apart(life, records.offset[strange])))
+    heads = records.uid[strange[[start for start, _ in together]]]
+    every = Sends.of(view.sends)
+    elsewhere = {name: planned(heads, every.take(every.says("cluster", name))) for name in sorted(every.said("cluster"))}
+    for number, (start, end) in enumerate(together):
         first = strange[start]
         evidence: dict[str, object] = {
             "records": end - start,
             "uid": int(records.uid[first]),
             "operation": int(records.operation[first]),
-            "planned_on": sorted({s.cluster for s in view.sends if planned(records.uid[[first]], [s])[0]}),
+            "planned_on": [name for name, there in elsewhere.items() if there[number]],
         }
         found.append(Found(kind="stranger", cluster=cluster, offset=int(records.offset[first]), evidence=evidence))
     return found
