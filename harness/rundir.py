@@ -14,8 +14,8 @@
 
 Rows are appended line by line and flushed, so that a killed harness leaves a directory in which at most the last line of a
 file is torn. The first write that fails ends the record: nothing more is written, and whoever closes it, or asks before
-(`RunWriter.check`), is told why; the threads that write need not care. Readers never half trust it: a torn or missing part
-becomes a `Damage` with the reason, beside the rows that are whole.
+(`RunWriter.check`), is told why; the threads that write need not care. Readers never half trust it: a torn or missing part, or a
+row that says what cannot be, becomes a `Damage` with the reason, beside the rows that are whole.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from __future__ import annotations
 import contextlib
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
 from harness.breakage import Breakage
 from harness.model.clock import now
 from harness.model.errors import InputError
-from harness.model.history import Bounds, Event, GroupOffset, Operation, Poll, Watermark
+from harness.model.history import LARGEST, Bounds, Event, GroupOffset, Operation, Poll, SendGroup, Watermark
 from harness.model.scenario import Scenario
 
 FORMAT: Final = 1
@@ -298,13 +298,24 @@ class RunReader:
         return sorted(path.name for path in (self.root / "captures").glob("*") if path.is_dir())
 
     def bounds(self, moment: str) -> tuple[list[Bounds], list[Damage]]:
+        """The bounds that one capture tells; of a partition of which some cannot be, none: who speaks for it nobody knows."""
         path = self.root / "captures" / moment / "bounds.json"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=list[Bounds]), []
+            told = msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])
         except OSError:
             return [], [self._damage(path, "missing: the capture was not finished")]
         except msgspec.DecodeError as error:
             return [], [self._damage(path, str(error))]
+        found, damage = list[Bounds](), list[Damage]()
+        doubtful = set[tuple[str, ...]]()
+        for number, each in enumerate(told, start=1):
+            place = tuple(str(each.get(name)) for name in ("cluster", "topic", "partition"))
+            try:
+                found.append(msgspec.convert(each, Bounds))
+            except msgspec.ValidationError as error:
+                damage.append(self._damage(path, f"entry {number} (of {' '.join(place)}): {error}"))
+                doubtful.add(place)
+        return [b for b in found if (b.cluster, b.topic, str(b.partition)) not in doubtful], damage
 
     def folder(self, moment: str, bounds: Bounds) -> Path:
         """Where the segments of one captured replica are."""
@@ -331,7 +342,7 @@ class RunReader:
             yield from self._whole_lines(kind, path, damage)
 
     def _whole_lines(self, kind: type[Row], path: Path, damage: list[Damage]) -> Iterator[Row]:
-        decoder = msgspec.json.Decoder(kind)
+        decoder, impossible = msgspec.json.Decoder(kind), _IMPOSSIBLE.get(kind)
         try:
             with path.open("rb") as lines:
                 for number, line in enumerate(lines, start=1):
@@ -339,8 +350,48 @@ class RunReader:
                         damage.append(self._damage(path, f"line {number} is torn"))
                         return
                     try:
-                        yield decoder.decode(line)
+                        row = decoder.decode(line)
                     except msgspec.DecodeError as error:
                         damage.append(self._damage(path, f"line {number}: {error}"))
+                        continue
+                    if impossible and (reason := impossible(row)):
+                        damage.append(self._damage(path, f"line {number}: {reason}"))
+                    else:
+                        yield row
         except OSError as error:
             damage.append(self._damage(path, f"missing: {error.strerror}"))
+
+
+def _impossible_operation(row: Operation) -> str:
+    """What it says of records that it did not send."""
+    for group in row.sends:
+        for index, count, _ in group.acks:
+            if index + count > group.count:
+                return _beyond(group, index, count, "acknowledged")
+        for index, count in group.refused:
+            if index + count > group.count:
+                return _beyond(group, index, count, "refused")
+    return ""
+
+
+def _beyond(group: SendGroup, index: int, count: int, what: str) -> str:
+    return f"records {index + 1} to {index + count} were {what}, of {group.count} sent to {group.topic}-{group.partition}"
+
+
+def _impossible_event(row: Event) -> str:
+    """What it says of places that no log has. What it does not say at all is for others to miss."""
+    for name in _PLACED.get(row.kind, ()):
+        value = row.data.get(name, 0)
+        if isinstance(value, int) and not 0 <= value <= (_LAST_PARTITION if name == "partition" else LARGEST):
+            return f"{name} {value} in a {row.kind} of {row.subject}"
+    return ""
+
+
+_LAST_PARTITION: Final = 2**31 - 1
+_PLACED: Final[Mapping[str, Sequence[str]]] = {
+    "promotion": ("partition", "offset"),
+    "truncation": ("partition", "offset", "end"),
+    "failover": ("fault_time",),
+}
+_IMPOSSIBLE: Final[Mapping[type, Callable[[Any], str]]] = {Operation: _impossible_operation, Event: _impossible_event}
+"""By kind of row, what in it cannot be though each number of it could: empty, or the reason."""

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
-from harness.log import batches
+from harness.log import batches, segments
 from harness.model.history import Bounds, Event
 from harness.model.scenario import Budgets, MirrorSpec
 from harness.model.topology import Topology
@@ -209,7 +209,21 @@ def _begun(reader: RunReader, moment: str) -> list[str]:
 def _captured(reader: RunReader, run: str, moment: str, same: Sequence[Bounds], gone: Mapping[str, str]) -> list[Captured]:
     """The replicas of one partition of one cluster, one of them canonical."""
     found = spoken_for(run, moment, same, {bounds.broker: reader.segments(moment, bounds) for bounds in same})
-    return [replace(c, damage=_missing(reader, moment, c.bounds, gone)) for c in found]
+    return [_within(replace(c, damage=_missing(reader, moment, c.bounds, gone))) for c in found]
+
+
+def _within(captured: Captured) -> Captured:
+    """The replica, with a log start that its log can have. What begins behind its own end would excuse whatever it lacks."""
+    bounds, paths = captured.bounds, [Path(path) for path in captured.paths]
+    # A log reaches at least to the offset its last file is named by: mostly nothing need be read for this.
+    if not paths or bounds.log_start <= max(segments.offset_in(paths[-1].name), 0):
+        return captured
+    end, wrong = segments.log_end(paths)
+    if wrong or bounds.log_start <= end or not batches.scan(paths, sums=False).headers.base_offset.size:
+        return captured
+    reason = f"captures/{captured.moment}/bounds.json: log start {bounds.log_start}, and the log ends at {end}"
+    start = max(segments.offset_in(paths[0].name), 0)
+    return replace(captured, bounds=replace(bounds, log_start=start), damage=(*captured.damage, reason))
 
 
 def spoken_for(run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int, Sequence[Path]]) -> list[Captured]:
@@ -224,10 +238,18 @@ def spoken_for(run: str, moment: str, same: Sequence[Bounds], paths: Mapping[int
             canonical=bounds is speaker,
             bounds=bounds,
             paths=tuple(str(path) for path in paths[bounds.broker]),
-            size=sum(path.stat().st_size for path in paths[bounds.broker]),
+            size=sum(map(_size, paths[bounds.broker])),
         )
         for bounds in sorted(same, key=lambda b: b.broker)
     ]
+
+
+def _size(path: Path) -> int:
+    """Of one that is there no more (retention took it since it was listed) 0: whoever reads it says so."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _missing(reader: RunReader, moment: str, bounds: Bounds, gone: Mapping[str, str]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Final
 from harness.capture.replicas import log_end, offsets_in
 from harness.capture.turns import Given, Place, turns
 from harness.log import batches
+from harness.log.segments import offset_in
 from harness.model.clock import now
 from harness.model.errors import InputError
 from harness.model.history import Bounds, Event
@@ -54,20 +55,26 @@ class Folder:
 def folders(cluster: str, root: Path) -> list[Folder]:
     """The partitions of one cluster's logs: those in `root`, or in folders of it, one per broker (named by its id, or anything).
 
-    Topics that Kafka keeps for itself (`__consumer_offsets`) are among them. Raises InputError when there is none.
+    A folder is a partition by its name and by a segment in it, or in others beside it or of its topic. Topics that Kafka keeps
+    for itself (`__consumer_offsets`) are among them. Raises InputError when there is none.
     """
     if not root.is_dir():
         raise InputError(f"there is no folder {root} to read {cluster}'s logs from")
-    roots = [root, *sorted(path for path in root.iterdir() if path.is_dir() and not _PARTITION.fullmatch(path.name))]
-    holding = [(path, own) for path in roots if (own := _partitions(path))]
-    if not holding:
+    found_in = {path: _partitions(path) for path in (root, *_brokers(root))}
+    sure = {path: [each for each in own if _written(each[0])] for path, own in found_in.items()}
+    topics = {topic for own in sure.values() for _, topic, _ in own}
+    if not topics:
         raise InputError(
-            f"{root} has no partition folder (such as orders-0) of {cluster}, nor have the folders in it; "
-            "give a Kafka log directory, or a folder of copied partition folders"
+            f"{root} has no partition folder (such as orders-0) with a segment (such as 00000000000000000000.log) of {cluster}, "
+            "nor have the folders in it; give a Kafka log directory, or a folder of copied partition folders"
         )
     used: set[int] = set()
     found = []
-    for path, own in holding:
+    for path, every in found_in.items():
+        # One without a segment beside others that have one is a log that was lost, and not another thing of such a name.
+        own = [each for each in every if sure[path] or each[1] in topics]
+        if not own:
+            continue
         broker = _broker(path, used)
         used.add(broker)
         for folder, topic, partition in own:
@@ -75,18 +82,41 @@ def folders(cluster: str, root: Path) -> list[Folder]:
     return found
 
 
+def _brokers(root: Path) -> list[Path]:
+    """The folders in it that are no partitions; those that are called as if they were (kafka-0) have partitions in them."""
+    return [path for path in _folders(root) if not _PARTITION.fullmatch(path.name) or _holds_partitions(path)]
+
+
+def _holds_partitions(path: Path) -> bool:
+    return not _written(path) and any(_PARTITION.fullmatch(inner.name) for inner in _folders(path))
+
+
 def _partitions(root: Path) -> list[tuple[Path, str, int]]:
-    matches = ((path, _PARTITION.fullmatch(path.name)) for path in sorted(root.iterdir()) if path.is_dir())
-    return [(path, match["topic"], int(match["partition"])) for path, match in matches if match]
+    matches = ((path, _PARTITION.fullmatch(path.name)) for path in _folders(root))
+    return [(path, m["topic"], int(m["partition"])) for path, m in matches if m and not _holds_partitions(path)]
+
+
+def _written(path: Path) -> bool:
+    """Whether a broker had a partition there."""
+    return (path / "partition.metadata").exists() or any(offset_in(each.name) >= 0 for each in path.glob("*.log"))
+
+
+def _folders(root: Path) -> list[Path]:
+    """In order; none of one that may not be looked into."""
+    try:
+        return sorted(path for path in root.iterdir() if path.is_dir())
+    except OSError:
+        return []
 
 
 def _broker(root: Path, used: set[int]) -> int:
-    """Its id by meta.properties, or by the folder's name; else the next that is free."""
+    """Its id by meta.properties, or by the folder's name (1, or kafka-1); else the next that is free."""
     try:
         said = _IDENTITY.search((root / "meta.properties").read_text(errors="replace"))
     except OSError:
         said = None
-    number = int(said[1]) if said else int(root.name) if root.name.isascii() and root.name.isdigit() else 0
+    called = re.fullmatch(r"(?:.*-)?([0-9]{1,9})", root.name)
+    number = int(said[1]) if said else int(called[1]) if called else 0
     while number in used:
         number += 1
     return number
@@ -107,7 +137,7 @@ def bounds(found: Iterable[Folder]) -> list[Bounds]:
         known = max(checkpoints) >= 0
         high = max(checkpoints) if known and len(same) > 1 else min(ends.values())
         for folder in same:
-            first = min((int(p.stem) for p in folder.segments if p.stem.isascii() and p.stem.isdigit()), default=0)
+            first = min((at for p in folder.segments if (at := offset_in(p.name)) >= 0), default=0)
             told.append(
                 Bounds(
                     cluster=folder.cluster, broker=folder.broker, topic=folder.topic, partition=folder.partition,

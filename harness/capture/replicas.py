@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-import numpy as np
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from harness.log import layout
-from harness.log.segments import map_segment, walk
+from harness.log import segments
 from harness.model.history import Bounds, Watermark
 from harness.model.protocols import Broker, Cluster
 from harness.wire.offsets import Partition, answered_bounds, quiet
@@ -80,7 +78,7 @@ def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
     leads = known.leaders.get(place) == broker.id
     high, source = _high_watermark(replica, copied, known, leads=leads)
     checkpoint = offsets_in(broker.log_dir / "log-start-offset-checkpoint").get(place, 0)
-    first = min((int(path.stem) for path in copied.glob("*.log")), default=0)
+    first = min((at for path in copied.glob("*.log") if (at := segments.offset_in(path.name)) >= 0), default=0)
     return Bounds(
         cluster=broker.cluster,
         broker=broker.id,
@@ -110,17 +108,7 @@ def _high_watermark(replica: Replica, copied: Path, known: Known, *, leads: bool
 
 def log_end(folder: Path) -> int:
     """The offset after the last whole batch of a partition folder; 0 for one without segments."""
-    for path in sorted(folder.glob("*.log"), reverse=True):
-        segment, _ = map_segment(path)
-        positions, _ = walk(segment)
-        if not len(positions):
-            if segment.base_offset > 0:
-                return segment.base_offset
-            continue
-        last = int(positions[-1])
-        header = np.frombuffer(segment.data[last : last + layout.HEADER_SIZE].tobytes(), layout.HEADER)[0]
-        return int(header["base_offset"]) + int(header["last_offset_delta"]) + 1
-    return 0
+    return segments.log_end(sorted(folder.glob("*.log")))[0]
 
 
 def _described(cluster: Cluster) -> tuple[dict[Partition, int], dict[Partition, frozenset[int]]]:
@@ -172,8 +160,9 @@ def _left(replicas: list[Replica], sampled: Watermark | None) -> HighWatermark:
 
 
 def offsets_in(path: Path) -> dict[Partition, int]:
-    """A broker's offset checkpoint file: version, count, then `topic partition offset` per line."""
-    return {(row[0], int(row[1])): int(row[2]) for row in _rows(path) if len(row) == 3}
+    """A broker's offset checkpoint file: version, count, then `topic partition offset` per line; what is no such line is left."""
+    rows = (row for row in _rows(path) if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal())
+    return {(topic, int(partition)): int(offset) for topic, partition, offset in rows}
 
 
 def _rows(path: Path) -> list[list[str]]:

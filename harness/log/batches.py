@@ -1,7 +1,8 @@
 """Batch headers of a whole log as numpy columns, one element per batch in file order, with the CRC-32C recomputed.
 
 A batch whose CRC is wrong is kept (its header is evidence) with `crc_ok` False, and nothing below its header is believed.
-The CRC covers attributes to end: not the base offset, the length, nor the leader epoch.
+The CRC covers attributes to end: not the base offset, the length, nor the leader epoch. A batch whose offsets no log can have is
+left out: what would be reckoned with them would not be numbers. Any other header that no broker writes is kept, and told.
 """
 
 from __future__ import annotations
@@ -92,11 +93,14 @@ def scan(paths: Iterable[Path], *, sums: bool = True) -> Log:
             rows.append(_fields(segment, positions[window]))
             told.append(_checksums(segment, positions[window], rows[-1], only_control=not sums))
             segment.let_go(int(positions[window][0]), _end(positions[window], rows[-1]["length"]))
-    headers = _columns(
-        np.concatenate([np.zeros(0, layout.HEADER), *rows]), np.concatenate([np.zeros(0, np.int64), *told]), places
-    )
+    every = np.concatenate([np.zeros(0, layout.HEADER), *rows])
+    there = [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (told, *([p[n] for p in places] for n in (0, 1)))]
+    possible = layout.possible_offsets(every)
+    damage.extend(_outside(segments, every[~possible], *(column[~possible] for column in there[1:])))
+    headers = _columns(every[possible], *(column[possible] for column in there))
     damage.extend(_corrupt(segments, headers))
     damage.extend(_read_control_types(segments, headers))
+    damage.extend(_unwritten(segments, headers))
     damage.extend(_disorder(segments, headers))
     order = {segment.name: index for index, segment in enumerate(segments)}
     damage.sort(key=lambda d: (order[d.file], d.position))
@@ -136,14 +140,13 @@ def is_sound(log: Log, batch: int) -> bool:
     return bool(crc32c(data[begin + layout.CRC_FROM : end].data) == log.headers.crc[batch])
 
 
-def _columns(rows: NDArray[np.void], sums: Ints, places: Sequence[tuple[Ints, Ints]]) -> Headers:
+def _columns(rows: NDArray[np.void], sums: Ints, segment: Ints, position: Ints) -> Headers:
     def column(name: str) -> Ints:
         return np.asarray(rows[name], np.int64)
 
     attributes = column("attributes")
     base_offset, delta, base_sequence = column("base_offset"), column("last_offset_delta"), column("base_sequence")
     control = (attributes & layout.CONTROL) != 0
-    nothing = np.zeros(0, np.int64)
     return Headers(
         base_offset=base_offset,
         last_offset=base_offset + delta,
@@ -163,9 +166,42 @@ def _columns(rows: NDArray[np.void], sums: Ints, places: Sequence[tuple[Ints, In
         log_append_time=(attributes & layout.LOG_APPEND_TIME) != 0,
         base_timestamp=column("base_timestamp"),
         max_timestamp=column("max_timestamp"),
-        segment=np.concatenate([nothing, *(s for s, _ in places)]),
-        position=np.concatenate([nothing, *(p for _, p in places)]),
+        segment=segment,
+        position=position,
     )
+
+
+def _outside(segments: Sequence[Segment], rows: NDArray[np.void], segment: Ints, position: Ints) -> list[Damage]:
+    return [
+        Damage(kind="impossible-offset", file=segments[index].name, position=at, detail=f"no batch begins at offset {offset}")
+        for offset, index, at in zip(rows["base_offset"].tolist(), segment.tolist(), position.tolist(), strict=True)
+    ]
+
+
+def _unwritten(segments: Sequence[Segment], headers: Headers) -> list[Damage]:
+    """Headers under a CRC that holds which no broker writes, whatever became of the records.
+
+    Compaction takes records away and leaves the offsets: fewer records than offsets, and none at all, are as they should be. Ids
+    below -1 are what some mirrors make of others' ids.
+    """
+    offsets = headers.last_offset - headers.base_offset + 1
+    data, marker = headers.control == layout.DATA, np.isin(headers.control, (layout.ABORT, layout.COMMIT))
+    rules = (
+        (headers.count < 0, "its header tells of {count} records"),
+        ((headers.count > offsets) & (offsets > 0), "its header tells of {count} records"),
+        (marker & ~headers.transactional, "the marker of a transaction that is not transactional"),
+        (data & headers.transactional & (headers.producer_id == -1), "transactional, and of no producer"),
+    )
+    return [
+        Damage(
+            kind="impossible-header",
+            file=segments[int(headers.segment[i])].name,
+            position=int(headers.position[i]),
+            detail=f"offsets {headers.base_offset[i]} to {headers.last_offset[i]}: {words.format(count=headers.count[i])}",
+        )
+        for broken, words in rules
+        for i in np.flatnonzero(broken & headers.crc_ok)
+    ]
 
 
 def _corrupt(segments: Sequence[Segment], headers: Headers) -> list[Damage]:

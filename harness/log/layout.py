@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 LENGTH_AT: Final = 8
 LENGTH_ENDS: Final = 12
@@ -40,6 +41,8 @@ SMALLEST_OLD_LENGTH: Final = 14
 LARGEST_LENGTH: Final = 1 << 30
 """Kafka's largest segment.bytes is 2 GiB, and a batch is bounded by message.max.bytes: more than this is no length."""
 SMALLEST_RECORD: Final = 7
+LARGEST_OFFSET: Final = 1 << 62
+"""No log gets there: at a billion records a second it takes a century. What is reckoned with any two below it fits 64 bits."""
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
@@ -70,3 +73,8 @@ HEADER: Final = np.dtype(
         ("count", ">i4"),
     ]
 )
+
+
+def possible_offsets(headers: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Whether the base offset of each header (of HEADER), which no CRC covers, is one that a log can have."""
+    return np.asarray((headers["base_offset"] >= 0) & (headers["base_offset"] <= LARGEST_OFFSET), np.bool_)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -27,6 +27,7 @@ _LENGTH_AT, _LENGTH_ENDS, _MAGIC_AT, _MAGIC = layout.LENGTH_AT, layout.LENGTH_EN
 _SMALLEST_BATCH, _LARGEST = layout.HEADER_SIZE, layout.LARGEST_LENGTH
 WINDOW: Final = 16 << 20
 """Bytes of a file that are held in memory at a time."""
+_DIGITS: Final = 20
 Kind = Literal[
     "unreadable-file",
     "torn-tail",
@@ -37,6 +38,8 @@ Kind = Literal[
     "unknown-codec",
     "unreadable-records",
     "unknown-control",
+    "impossible-offset",
+    "impossible-header",
     "overlap",
     "misplaced-segment",
 ]
@@ -76,9 +79,16 @@ class Segment:
             pages.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
+def offset_in(name: str) -> int:
+    """The offset that a segment file's name tells; -1 for a name that is no offset."""
+    stem = name.removesuffix(".log")
+    number = int(stem) if stem.isascii() and stem.isdigit() and len(stem) <= _DIGITS else -1
+    return number if number <= layout.LARGEST_OFFSET else -1
+
+
 def map_segment(path: Path) -> tuple[Segment, list[Damage]]:
     """Maps a file; one that cannot be read becomes an empty segment and a damage."""
-    base_offset = int(path.stem) if path.stem.isascii() and path.stem.isdigit() else -1
+    base_offset = offset_in(path.name)
     damage: list[Damage] = []
     try:
         # An empty file cannot be mapped.
@@ -135,6 +145,23 @@ def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
         position += step
     old.end(segment, damage)
     return np.concatenate([np.zeros(0, np.int64), *positions]), damage
+
+
+def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
+    """The offset after the last whole batch of segment files given in offset order, 0 without any; and what is wrong with the
+    file that tells it. A batch whose offsets cannot be ends nothing.
+    """
+    for path in reversed(paths):
+        segment, damage = map_segment(path)
+        positions, wrong = walk(segment)
+        damage += wrong
+        for position in positions[::-1].tolist():
+            header = np.frombuffer(segment.data[position : position + layout.HEADER_SIZE].tobytes(), layout.HEADER)
+            if layout.possible_offsets(header)[0]:
+                return int(header["base_offset"][0]) + int(header["last_offset_delta"][0]) + 1, damage
+        if segment.base_offset > 0:
+            return segment.base_offset, damage
+    return 0, []
 
 
 @numba.njit(cache=True, nogil=True)

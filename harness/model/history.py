@@ -3,14 +3,29 @@
 All times are nanoseconds of `harness.model.clock.now`. Every row type has one file per writer in the run directory
 (`harness.rundir`), one JSON object a line. Rows are written as they happen; an operation has two, so that one that never
 returned is known too: its outcome is info.
+
+The ranges of numbers are what those who read rows hold them to: a row beyond them is none that anybody wrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Final, Literal
 
+from msgspec import Meta
+
+LARGEST: Final = 1 << 62
+"""No offset, time or uid gets there, and what is reckoned with any two below it stays within 64 bits."""
+Time = Annotated[int, Meta(ge=0, le=LARGEST)]
+Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
+OffsetOrNone = Annotated[int, Meta(ge=-1, le=LARGEST)]
+"""-1 where nobody knows or said it."""
+Uid = Annotated[int, Meta(ge=-1, le=LARGEST)]
+Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+SmallOrNone = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
+Count = Annotated[int, Meta(ge=0, le=1 << 24)]
+"""Of records in one row: far more than any client hands over at once, and still no danger to whoever takes them one by one."""
 OutcomeName = Literal["ok", "fail", "info"]
 Phase = Literal["invoke", "return"]
 OperationKind = Literal["init", "transaction", "send"]
@@ -28,9 +43,9 @@ class Fetched:
     """
 
     topic: str
-    partition: int
-    runs: tuple[tuple[int, int, int], ...] = ()
-    position: int = -1
+    partition: Small
+    runs: tuple[tuple[Uid, OffsetOrNone, Count], ...] = ()
+    position: OffsetOrNone = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +58,11 @@ class SendGroup:
     """
 
     topic: str
-    partition: int
-    first_uid: int
-    count: int
-    acks: tuple[tuple[int, int, int], ...] = ()
-    refused: tuple[tuple[int, int], ...] = ()
+    partition: Small
+    first_uid: Uid
+    count: Count
+    acks: tuple[tuple[Count, Count, Offset], ...] = ()
+    refused: tuple[tuple[Count, Count], ...] = ()
     made_from: Fetched | None = None
 
 
@@ -61,19 +76,19 @@ class Operation:
     word (statistics, `eos`), -1 while unknown. `group` is the consumer group whose offsets are committed in the transaction.
     """
 
-    number: int
+    number: Offset
     phase: Phase
-    time: int
+    time: Time
     client: str
-    process: int
+    process: Small
     cluster: str
     kind: OperationKind
     ending: Ending = "none"
     transactional_id: str = ""
     outcome: OutcomeName = "info"
-    ended_at: int = 0
-    producer_id: int = -1
-    producer_epoch: int = -1
+    ended_at: Time = 0
+    producer_id: OffsetOrNone = -1
+    producer_epoch: SmallOrNone = -1
     sends: tuple[SendGroup, ...] = ()
     error: str = ""
     group: str = ""
@@ -83,10 +98,10 @@ class Operation:
 class Poll:
     """One thing a reader did: poll, assign, revoke, commit of group offsets, drained (read to the recorded end), or error."""
 
-    time: int
-    returned: int
+    time: Time
+    returned: Time
     reader: str
-    process: int
+    process: Small
     cluster: str
     isolation: Isolation
     kind: PollKind
@@ -99,28 +114,28 @@ class Poll:
 class Watermark:
     """The bounds of one partition as its leader told them between `time` and `returned`; -1 where it did not say."""
 
-    time: int
-    returned: int
+    time: Time
+    returned: Time
     cluster: str
-    leader: int
+    leader: SmallOrNone
     topic: str
-    partition: int
-    log_start: int
-    last_stable: int
-    high_watermark: int
-    leader_epoch: int = -1
+    partition: Small
+    log_start: OffsetOrNone
+    last_stable: OffsetOrNone
+    high_watermark: OffsetOrNone
+    leader_epoch: SmallOrNone = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
     """A group's committed offset on a cluster, as an admin client saw it (group offset sync is checked against these)."""
 
-    time: int
+    time: Time
     cluster: str
     group: str
     topic: str
-    partition: int
-    offset: int
+    partition: Small
+    offset: Offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +169,7 @@ class Event:
     not-ended        faults|clients|watermarks|deployment    {reason}    did not end in time
     """
 
-    time: int
+    time: Time
     kind: str
     subject: str
     data: Mapping[str, object] = field(default_factory=dict)
@@ -170,12 +185,12 @@ class Bounds:
     """
 
     cluster: str
-    broker: int
+    broker: Small
     topic: str
-    partition: int
+    partition: Small
     leader: bool
     alive: bool
-    log_start: int
-    high_watermark: int
+    log_start: Offset
+    high_watermark: Offset
     high_watermark_from: Literal["sampled", "checkpoint", "recomputed"]
-    compacted: int = 0
+    compacted: Offset = 0

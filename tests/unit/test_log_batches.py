@@ -11,7 +11,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.log import batches, layout, records, reference
+from harness.log import batches, layout, records, reference, segments
 from tests.kafka_log import (
     ABORT,
     COMMIT,
@@ -216,3 +216,67 @@ def test_rewriting_a_captured_segment(tmp_path: Path):
 
 def test_the_slow_crc_is_the_published_one():
     assert reference.crc32c(b"123456789") == 0xE3069283
+
+
+@pytest.mark.parametrize("offset", [-5, (1 << 62) + 1, (1 << 63) - 2])
+def test_a_batch_whose_offset_no_log_has_is_left_out_and_told(tmp_path: Path, offset: int):
+    path = segment(tmp_path / FOLDER, [DATA[0], changed(DATA[1], base_offset=offset)])
+    found = batches.scan([path])
+    assert found.headers.base_offset.tolist() == [0]
+    assert damage(found) == [("impossible-offset", NAME, len(DATA[0]))]
+    assert str(offset) in found.damage[0].detail
+    assert segments.log_end([path]) == (2, [])
+
+
+def test_a_log_of_nothing_that_can_be_has_no_end(tmp_path: Path):
+    path = segment(tmp_path / FOLDER, [changed(DATA[0], base_offset=-1)])
+    assert len(batches.scan([path]).headers) == 0
+    assert segments.log_end([path]) == (0, [])
+
+
+THREE = batch(0, [ours(1), ours(2), ours(3)], pid=5, epoch=0, seq=0, transactional=True)
+RESET = mirror_pid_reset(0)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (changed(THREE, count=4), "tells of 4 records"),
+        (changed(THREE, last_delta=1), "tells of 3 records"),
+        (changed(THREE, count=-1), "tells of -1 records"),
+        (changed(THREE, pid=-1), "of no producer"),
+        (changed(DATA[1], attributes=layout.CONTROL), "not transactional"),
+    ],
+)
+def test_a_header_that_no_broker_writes_is_told_and_stays(tmp_path: Path, data: bytes, said: str):
+    found = batches.scan([segment(tmp_path / FOLDER, [data])])
+    assert damage(found) == [("impossible-header", NAME, 0)]
+    assert said in found.damage[0].detail
+    assert len(found.headers) == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        changed(batch(0, [ours(1), ours(3)], pid=5, epoch=0, seq=0), last_delta=9),  # compacted
+        batch(0, [], pid=5, epoch=0, seq=0, transactional=True, last_delta=4),  # and nothing left
+        changed(THREE, pid=-7),  # a mirror that negates ids
+        RESET,
+        changed(RESET, pid=4),
+        changed(THREE, pid=-1, attributes=0, seq=-1, epoch=-1),
+    ],
+)
+def test_headers_that_are_odd_and_right_are_no_damage(tmp_path: Path, data: bytes):
+    assert not batches.scan([segment(tmp_path / FOLDER, [data])]).damage
+
+
+def test_a_file_is_named_by_an_offset_or_by_nothing():
+    names = {
+        "00000000000000000020.log": 20,
+        "7.log": 7,
+        "x.log": -1,
+        "٣.log": -1,
+        f"{(1 << 62) + 1}.log": -1,
+        "9" * 30 + ".log": -1,
+    }
+    assert {name: segments.offset_in(name) for name in names} == names

@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -14,7 +15,7 @@ import pytest
 from harness import breakage, rundir
 from harness import run as running
 from harness.model.errors import EnvironmentFailure, SetupError
-from harness.model.history import Event, GroupOffset
+from harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
 from harness.rundir import Appender, RunReader, RunWriter
 from tests.unit.recorded_run import run
 
@@ -137,3 +138,93 @@ def test_what_else_fails_is_told_as_it_is(tmp_path):
 def test_a_run_that_ends_without_its_record_has_not_finished(tmp_path):
     with pytest.raises(EnvironmentFailure, match=NO_SPACE), recorded(tmp_path / "run") as writer:
         refused(writer).write(ROW)
+
+
+SENT = SendGroup(topic="A.t", partition=0, first_uid=7, count=3, acks=((0, 3, 10),))
+RETURNED = Operation(
+    number=1, phase="return", time=5, client="c", process=1, cluster="A", kind="send", outcome="ok", sends=(SENT,)
+)  # fmt: skip
+POLLED = Poll(
+    time=1, returned=2, reader="r", process=1, cluster="A", isolation="read_committed", kind="poll",
+    fetched=(Fetched(topic="A.t", partition=0, runs=((-1, -1, 1), (7, 10, 3)), position=13),),
+)  # fmt: skip
+UNTOLD = Watermark(
+    time=1, returned=2, cluster="A", leader=-1, topic="A.t", partition=0, log_start=-1, last_stable=-1, high_watermark=0
+)  # fmt: skip
+
+
+def sent(**changed):
+    return replace(RETURNED, sends=(replace(SENT, **changed),))
+
+
+def fetched(*run):
+    return replace(POLLED, fetched=(replace(POLLED.fetched[0], runs=(run,)),))
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "said"),
+    [
+        (RETURNED, sent(acks=((0, 500, 10),)), "records 1 to 500 were acknowledged, of 3 sent to A.t-0"),
+        (RETURNED, sent(refused=((2, 2),)), "records 3 to 4 were refused, of 3 sent to A.t-0"),
+        (RETURNED, sent(acks=((-3, 2, 10),)), "acks"),
+        (RETURNED, sent(count=1 << 40), "count"),
+        (RETURNED, sent(partition=-4), "partition"),
+        (RETURNED, sent(first_uid=2**63 - 1), "first_uid"),
+        (RETURNED, replace(RETURNED, time=-1), "time"),
+        (POLLED, fetched(7, -9, 1), "runs"),
+        (POLLED, fetched(7, 10**30, 1), "runs"),
+        (POLLED, fetched(7, 9, -1), "runs"),
+        (UNTOLD, replace(UNTOLD, high_watermark=-2), "high_watermark"),
+        (UNTOLD, replace(UNTOLD, leader=1 << 40), "leader"),
+        (ROW, replace(ROW, offset=-1), "offset"),
+    ],
+)
+def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path, good, bad, said):
+    folder = {Operation: "operations", Poll: "polls", Watermark: "watermarks", GroupOffset: "groups"}[type(good)]
+    writer = RunWriter(tmp_path / "run", run())
+    rows = getattr(writer, folder)("A")
+    for row in (good, bad, good):
+        rows.write(row)
+    writer.close("finished")
+    found, damage = getattr(RunReader(tmp_path / "run"), folder)()
+    assert found == [good, good]
+    assert [(d.path, d.reason.partition(":")[0]) for d in damage] == [(f"{folder}/A.jsonl", "line 2")]
+    assert said in damage[0].reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        ("promotion", {"offset": 10**23}, f"offset {10**23} in a promotion of A->B"),
+        ("promotion", {"offset": 4, "partition": -1}, "partition -1 in a promotion"),
+        ("truncation", {"offset": 4, "end": -4}, "end -4 in a truncation"),
+        ("failover", {"fault_time": -1}, "fault_time -1"),
+    ],
+)
+def test_an_event_of_a_place_that_no_log_has_is_named_and_left_out(tmp_path, kind, data, said):
+    writer = RunWriter(tmp_path / "run", run())
+    writer.event(kind, "A->B", **data)
+    writer.event("host-stall", "host", seconds=-1)
+    writer.close("finished")
+    found, damage = RunReader(tmp_path / "run").events()
+    assert [event.kind for event in found] == ["host-stall"]
+    assert damage[0].path == "events.jsonl"
+    assert damage[0].reason.startswith("line 1: ")
+    assert said in damage[0].reason
+
+
+@pytest.mark.parametrize("wrong", [{"broker": 1 << 40}, {"log_start": -1}, {"high_watermark": -7}, {"compacted": 1 << 63}])
+def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(tmp_path, wrong):
+    def of(broker, partition):
+        return Bounds(
+            cluster="A", broker=broker, topic="A.t", partition=partition, leader=broker == 1, alive=True,
+            log_start=0, high_watermark=5, high_watermark_from="sampled",
+        )  # fmt: skip
+
+    writer = RunWriter(tmp_path / "run", run())
+    writer.write_bounds("1-end", [replace(of(1, 0), **wrong), of(2, 0), of(1, 1), of(2, 1)])
+    writer.close("finished")
+    found, damage = RunReader(tmp_path / "run").bounds("1-end")
+    assert found == [of(1, 1), of(2, 1)]
+    assert [d.path for d in damage] == ["captures/1-end/bounds.json"]
+    assert damage[0].reason.startswith("entry 1 (of A A.t 0): ")
