@@ -171,7 +171,7 @@ def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:
-        tell(report.cases, report.unreadable, report.looked, report.explained)
+        tell(report.cases, report.unreadable, report.looked, report.notes)
     return report.exit_code
 
 

@@ -15,7 +15,6 @@ import numpy as np
 from harness.log import batches, codecs, layout, reference
 from harness.log.codecs import CannotInflate
 from spark_verify.plan import Captured
-from spark_verify.view import Bools
 
 Shown = Mapping[str, object]
 """One header or record: plain JSON values."""
@@ -63,9 +62,15 @@ def _kind(log: batches.Log, row: int) -> str:
 
 
 def nearby(log: batches.Log, offset: int, *, each_way: int = 2) -> list[int]:
-    """Rows of the batch that holds an offset, or would come next, and of its neighbours."""
-    place = int(np.argmax(log.headers.last_offset >= offset)) if (log.headers.last_offset >= offset).any() else len(log.headers)
-    return list(range(max(0, place - each_way), min(len(log.headers), place + each_way + 1)))
+    """Rows of every batch that holds an offset, or of the one that would come next, and of their neighbours."""
+    reach = log.headers.last_offset >= offset
+    # Where base offsets are in disorder, several batches hold one offset: each is shown.
+    places = [*np.flatnonzero(reach & (log.headers.base_offset <= offset)), np.argmax(reach) if reach.any() else len(reach)]
+    return once(row for place in places for row in _around(int(place), each_way, len(reach)))
+
+
+def _around(place: int, each_way: int, end: int) -> range:
+    return range(max(0, place - each_way), min(end, place + each_way + 1))
 
 
 def of_producer(log: batches.Log, offset: int, *, before: int = 2) -> list[int]:
@@ -113,17 +118,6 @@ def _decoded(log: batches.Log, row: int) -> list[reference.Record]:
         return [r for batch in reference.batches(data) for r in reference.records(batch)]
     except (reference.Malformed, CannotInflate):
         return []
-
-
-def holes(log: batches.Log) -> Bools:
-    """Per batch, whether offsets right before it, or in it, are not there: compaction, or a mirror of a compacted log."""
-    h = log.headers
-    if not len(h):
-        return np.zeros(0, np.bool_)
-    named = log.segments[int(h.segment[0])].base_offset
-    before = np.concatenate(([0 <= named < int(h.base_offset[0])], h.base_offset[1:] != h.last_offset[:-1] + 1))
-    inside = h.count != h.last_offset - h.base_offset + 1
-    return np.asarray(before | inside)
 
 
 def once(rows: Iterable[int]) -> list[int]:

@@ -5,7 +5,8 @@ added here: transactions that are open at the end, and producer ids that two pro
 producer at a time, and that one is either transactional or not (KIP-98): an id and epoch that are both, or whose sequence begins
 again with other bytes, belong to two, or to one whose partition state was lost (Redpanda PR 31659).
 
-Sequences that break where offsets are missing prove nothing: compaction takes batches away. They are counted, and not told.
+Offsets that are missing, and sequences that break there, prove nothing: compaction takes batches away. They are noted, and are
+no finding.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from harness.model.topology import ClusterSpec, Topology
 from spark_verify import evidence
 from spark_verify.assemble import view
 from spark_verify.checks import REGISTRY
+from spark_verify.checks.lives import compacted
 from spark_verify.checks.logs import NOWHERE, read
+from spark_verify.checks.replica_agreement import missing
 from spark_verify.evidence import Shown
 from spark_verify.plan import Captured, Key, RunPlan
 from spark_verify.rows import batch_rows
 from spark_verify.tables import FindingRow, examine
-from spark_verify.view import Ints, PartitionView, Replica
+from spark_verify.view import PartitionView, Replica
 
 MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies} | {
     "open-transaction": "A transaction has no marker, so the last stable offset stays at its first offset; open until the newest "
@@ -37,7 +40,6 @@ MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for ki
     "producer-id-shared": "A producer id was used by two producers in one epoch, or its state was lost in between.",
 }
 CHECKS: Final = ("replica-agreement", "leader-epochs", "sequence-continuity", "marker-pairing")
-_BREAKS: Final = frozenset({"sequence-gap", "sequence-repeat", "sequence-start"})
 
 
 Logs = Mapping[tuple[str, int], batches.Log]
@@ -67,12 +69,12 @@ class Uses:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What was found. `unreadable` are files and bytes, `explained` sequence breaks where compaction took batches away."""
+    """What was found. `unreadable` are files and bytes, `notes` what may be wrong and may be compaction: it counts as neither."""
 
     cases: list[Case] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     looked: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("partitions", "replicas", "batches", "bytes"), 0))
-    explained: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -102,7 +104,8 @@ def _partition(
     """One partition; returns its newest timestamp, milliseconds."""
     planned = RunPlan(
         run="", topology=Topology(clusters=(ClusterSpec(name=cluster),), links=()), mirror=MirrorSpec(kind="none"),
-        replicas=same, promotions={}, windows=(), ended=0, damage=(), homes={place[0]: cluster},
+        replicas=same, promotions={}, windows=(), ended=0, damage=(), homes={place[0]: cluster}, recorded=False,
+        compacted={place: {cluster: max(c.bounds.compacted for c in same)}},
     )  # fmt: skip
     seen = view(planned, *place, batch_rows(same))
     seen = replace(seen, replicas=[_anonymous(replica) for replica in seen.replicas])
@@ -114,6 +117,7 @@ def _partition(
         # What is read and wrong is a case; what cannot be read is told apart.
         report.unreadable += [f"{cluster}/{replica.broker} {d}" for d in replica.damage if ": corrupt-batch: " not in d]
     report.looked["bytes"] += sum(c.size for c in same)
+    report.notes += dict.fromkeys(note for replica in seen.replicas for note in _cleaned(seen, replica))
     for canonical in (r for r in seen.replicas if r.canonical):
         log = logs[canonical.cluster, canonical.broker]
         report.cases += _judged(seen, canonical, logs, report)
@@ -131,13 +135,12 @@ def _anonymous(replica: Replica) -> Replica:
 
 def _judged(seen: PartitionView, replica: Replica, logs: Logs, report: Report) -> Iterator[Case]:
     log = logs[replica.cluster, replica.broker]
-    gaps = np.cumsum(evidence.holes(log)).astype(np.int64)
     for name in CHECKS:
         for row in examine(REGISTRY[name], seen):
             if row.finding == "crashed":
                 report.unreadable.append(f"{seen.topic}-{seen.partition}: {name} failed: {row.data.get('reason')}")
-            elif row.finding == "found" and row.kind in _BREAKS and _compacted(log, gaps, row.offset):
-                report.explained += 1
+            elif row.finding == "unjudged" and not any(each.damage for each in seen.replicas):
+                report.notes.append(_note(seen, str(row.data["reason"])))
             elif row.finding == "found":
                 yield _shared(log, row) or _case(row, _sides(row, replica, logs))
 
@@ -149,25 +152,28 @@ def _sides(row: FindingRow, replica: Replica, logs: Logs) -> Logs:
     return {(cluster, broker): log for (cluster, broker), log in logs.items() if broker in brokers}
 
 
-def _compacted(log: batches.Log, gaps: Ints, offset: int) -> bool:
-    """Whether offsets are missing between a batch and the one before of its producer id; before its first: anywhere."""
-    mine = evidence.of_producer(log, offset, before=1)
-    at = evidence.holding(log, offset)
-    if at is None or at not in mine:
-        return False
-    before = [row for row in mine if row < at]
-    return bool(gaps[at] > (gaps[before[0]] if before else 0))
+def _note(seen: PartitionView, reason: str) -> str:
+    place = f"{seen.topic}-{seen.partition}"
+    return reason if place in reason else f"{place}: {reason}"
+
+
+def _cleaned(seen: PartitionView, replica: Replica) -> Iterator[str]:
+    """Offsets that are missing where the log's cleaner is known to have been; what the rest lacks is replica-agreement's."""
+    (every, first), (above, _) = missing(replica), missing(replica, compacted(seen, replica))
+    if every > above:
+        place = f"{replica.cluster}'s {seen.topic}-{seen.partition}"
+        yield f"{every - above} offsets of {place} are missing, first {first}: compaction"
 
 
 def _shared(log: batches.Log, row: FindingRow) -> Case | None:
     """A sequence that begins again at 0 with other bytes: another producer, or one whose state the broker had lost."""
-    at = evidence.holding(log, row.offset)
-    if row.kind != "sequence-repeat" or at is None or row.data.get("sequence") != 0:
+    if row.kind != "sequence-repeat" or row.data.get("sequence") != 0:
         return None
     h = log.headers
-    same = (h.producer_id == h.producer_id[at]) & (h.producer_epoch == h.producer_epoch[at]) & (h.base_sequence == 0)
-    first = np.flatnonzero(same & (h.control == layout.DATA))[0]
-    if first == at or (h.crc[first] == h.crc[at] and h.length[first] == h.length[at]):
+    same = (h.producer_id == row.data.get("producer_id")) & (h.producer_epoch == row.data.get("producer_epoch"))
+    zeros = np.flatnonzero(same & (h.base_sequence == 0) & (h.control == layout.DATA) & h.crc_ok)
+    first, at = zeros[0], zeros[h.base_offset[zeros] == row.offset][-1]
+    if h.crc[first] == h.crc[at] and h.length[first] == h.length[at]:
         return None
     told = {**row.data, "also_at": int(h.base_offset[first])}
     return Case(

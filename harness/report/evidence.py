@@ -99,7 +99,11 @@ class Explanation(Protocol):
 
 
 def tell(
-    cases: Sequence[Case], unreadable: Sequence[str], looked: Mapping[str, int], explained: int, stream: TextIO | None = None
+    cases: Sequence[Case],
+    unreadable: Sequence[str],
+    looked: Mapping[str, int],
+    notes: Sequence[str],
+    stream: TextIO | None = None,
 ) -> None:
     """Writes what was found, one section each."""
     stream = sys.stdout if stream is None else stream
@@ -112,8 +116,8 @@ def tell(
         stream.write("\n")
     for line in unreadable:
         stream.write(f"cannot be read: {line}\n")
-    if explained:
-        stream.write(f"{explained} sequence breaks are where offsets are missing (compaction): not counted\n")
+    for line in notes:
+        stream.write(f"not counted: {line}\n")
     counted = ", ".join(f"{count:,} {name}" for name, count in looked.items())
     stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
 

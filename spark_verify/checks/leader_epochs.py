@@ -66,10 +66,11 @@ def _reuse(replicas: Sequence[Replica]) -> Sequence[Finding]:
     """Batches of one cluster that have the epoch and base offset of another with other bytes; one finding per stretch."""
     good = [np.flatnonzero(r.batches.crc_ok) for r in replicas]
     columns = [
-        np.concatenate([getattr(r.batches, name)[rows] for r, rows in zip(replicas, good, strict=True)])
+        np.concatenate([getattr(r.batches, name)[own] for r, own in zip(replicas, good, strict=True)])
         for name in ("leader_epoch", "base_offset", "crc", "length")
     ]
-    which = np.concatenate([np.full(len(rows), n, np.int64) for n, rows in enumerate(good)])
+    which = np.concatenate([np.full(len(own), n, np.int64) for n, own in enumerate(good)])
+    rows = np.concatenate(good)
     order = np.lexsort((which, columns[1], columns[0]))
     epoch, base, crc, length = (column[order] for column in columns)
     same = (epoch[1:] == epoch[:-1]) & (base[1:] == base[:-1])
@@ -79,12 +80,18 @@ def _reuse(replicas: Sequence[Replica]) -> Sequence[Finding]:
         one, two = replicas[int(which[order[place]])], replicas[int(which[order[place + 1]])]
         evidence = {
             "epoch": int(epoch[place]),
-            "brokers": [one.broker, two.broker],
-            "captures": [one.moment, two.moment],
+            **_where(one, two, rows[order[place : place + 2]]),
             "crcs": [int(crc[place]), int(crc[place + 1])],
         }
         found.append(Found(kind="epoch-reuse", cluster=one.cluster, offset=int(base[place]), evidence=evidence))
     return found
+
+
+def _where(one: Replica, two: Replica, rows: Ints) -> dict[str, object]:
+    """Which two logs; of one that has both, its how many-th batches they are, counted from 1."""
+    if one is two:
+        return {"broker": one.broker, "capture": one.moment, "batches_of_the_log": (rows + 1).tolist()}
+    return {"brokers": [one.broker, two.broker], "captures": [one.moment, two.moment]}
 
 
 def _behind(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
@@ -159,7 +166,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="epoch-reuse",
-            meaning="Two batches of one cluster, on two brokers or in two captures, have one epoch and offset and other bytes.",
+            meaning="Two batches of one cluster, in one log or in two, have one epoch and offset and other bytes.",
             smallest="A had 1 at offset 0 in epoch 0 before it was cut, and has 2 there in epoch 0: at offset 0.",
             despite_torn=True,
         ),

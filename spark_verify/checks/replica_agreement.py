@@ -4,11 +4,14 @@ Compared as (base offset, last offset, record count, length, CRC and whether it 
 covers everything from the attributes on but not base offset, length and leader epoch (message format v2), hence the tuple. Every
 CRC is recomputed, so that a cluster with one replica has something examined too; and base offsets must rise in every file. Of
 batches that differ, the records are compared, so that the one whose bytes changed is named.
+
+Offsets of a log follow each other without a hole, those of markers included, until a cleaner takes some away. Of a recorded run
+other checks know what was in a hole; of logs that linkflap did not record nobody does, and they are not called valid for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +19,7 @@ from numpy.typing import NDArray
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.changed import changed_records
 from spark_verify.checks.lives import compacted, examined, lives
-from spark_verify.view import Batches, PartitionView, Replica
+from spark_verify.view import DATA, Batches, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -31,6 +34,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             if replica.damage:
                 place = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
                 findings.append(Unjudged(reason=f"the log of {place} is torn, so not all of it could be compared"))
+        if not view.recorded:
+            # Replicas with the same hole say so once.
+            findings += dict.fromkeys(each for replica in replicas for each in _holes(view, replica))
         if len(replicas) > 1:
             found = _between(replicas)
             cleaned = max(compacted(view, replica) for replica in replicas)
@@ -40,6 +46,33 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                 reason = f"{apart} batches differ between the brokers of {cluster} below offset {cleaned}, which are compacted"
                 findings.append(Unjudged(reason=reason))
     return findings
+
+
+def missing(replica: Replica, above: int = 0) -> tuple[int, int]:
+    """How many offsets from `above` on a log lacks between its start and its end, and the first of them (-1: there is none).
+
+    Where they are missing inside of a batch, that is where it begins.
+    """
+    batches = replica.batches
+    # Nobody can tell where the next begins but by the furthest that was there before: base offsets may be in disorder.
+    start = np.maximum.accumulate(np.concatenate(([replica.log_start], batches.last_offset + 1)))[:-1]
+    start = np.maximum(start, above)
+    before = np.maximum(batches.base_offset - start, 0)
+    whole = (batches.control == DATA) & batches.crc_ok & (batches.base_offset >= above)
+    inside = np.where(whole, np.maximum(batches.last_offset - batches.base_offset + 1 - batches.count, 0), 0)
+    rows = np.flatnonzero(before + inside)
+    if not len(rows):
+        return 0, -1
+    first = rows[0]
+    return sum(before[rows].tolist()) + sum(inside[rows].tolist()), int((start if before[first] else batches.base_offset)[first])
+
+
+def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
+    """Offsets that are missing where nobody knows of a cleaner; of a torn log that is no news."""
+    count, first = (0, -1) if replica.damage else missing(replica, compacted(view, replica))
+    if count:
+        place = f"{replica.cluster}'s {view.topic}-{view.partition}"
+        yield Unjudged(reason=f"{count} offsets of {place} are missing, first {first}: compaction, or loss")
 
 
 def _within(replica: Replica) -> Sequence[Finding]:

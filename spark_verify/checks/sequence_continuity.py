@@ -1,7 +1,8 @@
 """sequence-continuity: a producer's sequence numbers in a partition leave out nothing and repeat nothing (KIP-98, KIP-360).
 
 Per (producer id, epoch) in file order: the first batch begins at 0, every next one where the last ended plus one, modulo 2^31;
-epochs of an id never go down. Brokers check this on append; bytes that break it were appended without asking, changed, or lost. A
+epochs of an id never go down, and a batch with an id has a sequence. Brokers check this on append; bytes that break it were
+appended without asking, changed, or lost. A
 log whose start was deleted may begin anywhere, and so may one after a reset of the partition's producer state (KIP-1279). Of logs
 that linkflap did not record nobody knows whether they were compacted: there, and in logs that surely were, a break where offsets
 are missing is not judged.
@@ -28,12 +29,31 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     def judge(life: Life, log: Log) -> Sequence[Finding]:
         batches = log.replica.batches
         # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is replica-agreement's to tell.
-        chosen = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok)
+        every = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok)
         known = view.recorded and not view.compacted.get(life.cluster)
+        chosen = every[batches.base_sequence[every] >= 0]
         found = _judge(life, log.replica, chosen, whole=known) if len(chosen) else []
-        return [*examined(life, batches.base_offset[chosen]), *found]
+        return [*examined(life, batches.base_offset[every]), *_none(log.replica, every), *found]
 
     return list(judged(view, judge))
+
+
+def _none(replica: Replica, every: Ints) -> Sequence[Found]:
+    batches = replica.batches
+    return [
+        Found(
+            kind="no-sequence",
+            cluster=replica.cluster,
+            offset=int(batches.base_offset[row]),
+            evidence={
+                "producer_id": int(batches.producer_id[row]),
+                "producer_epoch": int(batches.producer_epoch[row]),
+                "sequence": int(batches.base_sequence[row]),
+                "records": int(batches.count[row]),
+            },
+        )
+        for row in every[batches.base_sequence[every] < 0].tolist()
+    ]
 
 
 def _judge(life: Life, replica: Replica, chosen: Ints, *, whole: bool) -> Sequence[Finding]:
@@ -120,6 +140,12 @@ CHECK = Check(
             name="sequence-start",
             meaning="A producer id or a new epoch does not begin at 0.",
             smallest="producer 7's first batch has sequence 3: at that batch.",
+        ),
+        AnomalyKind(
+            name="no-sequence",
+            meaning="A batch that has a producer id has no sequence number: it is below 0, which no broker accepts.",
+            smallest="a batch of producer 7 with sequence -1: at that batch.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-regression",

@@ -86,7 +86,7 @@ def test_the_age_of_an_open_transaction_is_up_to_the_newest_record_of_the_cluste
     assert document["cases"][0]["evidence"]["open_seconds"] == 90.5
 
 
-def test_sequences_that_break_where_compaction_took_batches_are_counted_and_not_told(tmp_path):
+def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_finding(tmp_path):
     segment(
         tmp_path / "t-0",
         [
@@ -94,8 +94,59 @@ def test_sequences_that_break_where_compaction_took_batches_are_counted_and_not_
             batch(9, ONE, pid=1, epoch=0, seq=9), batch(12, ONE, pid=2, epoch=0, seq=2),
         ],
     )  # fmt: skip
-    document = look(tmp_path, code=0)
-    assert document["explained"] >= 2
+    assert look(tmp_path, code=0)["notes"] == [
+        f"9 offsets of {tmp_path.name}'s t-0 are missing, first 0: compaction, or loss",
+        f"t-0: 3 sequences of {tmp_path.name} break where offsets are missing: compaction, or loss",
+    ]
+
+
+def test_also_where_what_compaction_left_of_the_producer_before_is_a_marker(tmp_path):
+    """Transactions before KIP-890: the id of an aborted or committed transaction goes on in the next."""
+    kept = [marker(2, COMMIT, pid=1, epoch=0), batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True)]
+    segment(tmp_path / "t-0", [*kept, marker(4, COMMIT, pid=1, epoch=0)])
+    assert [n.partition(" ")[0] for n in look(tmp_path, code=0)["notes"]] == ["2", "t-0:"]
+    (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+    assert look(tmp_path, code=0)["notes"][0].endswith("'s t-0 are missing, first 0: compaction")
+
+
+def test_a_sequence_that_breaks_where_nothing_is_missing_is_told_whatever_is_missing_elsewhere(tmp_path):
+    segment(tmp_path / "t-0", [batch(0, ONE), batch(5, ONE, pid=1, epoch=0, seq=0), batch(6, ONE, pid=1, epoch=0, seq=2)])
+    document = look(tmp_path, code=1)
+    assert found(document) == [("sequence-gap", "t", 0, 6)]
+    assert document["notes"] == [f"4 offsets of {tmp_path.name}'s t-0 are missing, first 1: compaction, or loss"]
+
+
+def test_offsets_that_are_missing_are_noted_though_no_sequence_breaks(tmp_path):
+    """A marker is lost: the next transaction of its producer takes its place."""
+    data = [batch(0, TWO, pid=1, epoch=0, seq=0, transactional=True), batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True)]
+    segment(tmp_path / "t-0", [*data, marker(4, COMMIT, pid=1, epoch=0)])
+    assert look(tmp_path, code=0)["notes"] == [f"1 offsets of {tmp_path.name}'s t-0 are missing, first 2: compaction, or loss"]
+    told = CliRunner().invoke(linkflap, ["forensics", str(tmp_path)], standalone_mode=False).stdout
+    assert "not counted: 1 offsets of" in told
+
+
+def test_brokers_that_compacted_by_themselves_are_no_disagreement(tmp_path):
+    every = [batch(n, ONE, pid=1, epoch=0, seq=n) for n in range(4)]
+    segment(tmp_path / "1" / "t-0", every)
+    segment(tmp_path / "2" / "t-0", [every[0], *every[2:]])
+    assert found(look(tmp_path, code=1)) == [("replica-missing", "t", 0, 1)]
+    (tmp_path / "2" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 3\n")
+    assert len(look(tmp_path, code=0)["notes"]) == 2
+
+
+def test_two_batches_of_one_log_at_one_place_are_both_shown(tmp_path):
+    path = segment(tmp_path / "t-0", [batch(0, ONE, pid=1, epoch=0, seq=0), batch(1, ONE)])
+    segment(tmp_path / "t-0", [batch(1, TWO)], base_offset=1)
+    (reuse,) = (c for c in look(tmp_path, code=1)["cases"] if c["kind"] == "epoch-reuse")
+    assert reuse["evidence"]["batches_of_the_log"] == [2, 3]
+    shown = [(r["file"], r["position"]) for r in reuse["batches"] if r["base_offset"] == 1]
+    assert shown == [("t-0/00000000000000000000.log", batches_in(path)[1][0]), ("t-0/00000000000000000001.log", 0)]
+
+
+def test_a_sequence_of_0_in_disorder_does_not_end_the_search(tmp_path):
+    """What is at the offset first is somebody else's."""
+    segment(tmp_path / "t-0", [batch(0, TWO), batch(2, ONE, pid=1, epoch=0, seq=0), batch(0, TWO, pid=1, epoch=0, seq=0)])
+    assert ("producer-id-shared", "t", 0, 0) in found(look(tmp_path, code=1))
 
 
 def test_replicas_that_differ_are_shown_side_by_side(tmp_path):

@@ -25,6 +25,10 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 resets += batch.reset
                 if not (batch.data and batch.producer_id >= 0 and batch.crc_ok):
                     continue
+                if batch.base_sequence < 0:
+                    if kept(life, batch.base_offset):
+                        found.append(plain.place("no-sequence", life.cluster, batch.base_offset))
+                    continue
                 key = (batch.producer_id, life.owner(batch.base_offset), resets)
                 kind = _kind(last.get(key), batch, anywhere=log.log_start > 0 or resets > 0)
                 if not known and kind.startswith("sequence") and _missing(log, last.get(key), batch):

@@ -19,6 +19,7 @@ REJECTS = {
     "sequence-gap": Rejected(view=view([Log("A").data(1, 2, pid=7).data(3, pid=7, sequence=3)]), cluster="A", offset=2),
     "sequence-repeat": Rejected(view=view([Log("A").data(1, 2, pid=7).data(1, 2, pid=7, sequence=0)]), cluster="A", offset=2),
     "sequence-start": Rejected(view=view([Log("A").data(1, pid=7, sequence=3)]), cluster="A", offset=0),
+    "no-sequence": Rejected(view=view([Log("A").data(1, pid=7, sequence=-1)]), cluster="A", offset=0),
     "epoch-regression": Rejected(view=view([Log("A").data(1, pid=7, epoch=1).data(2, pid=7, epoch=0)]), cluster="A", offset=1),
 }
 

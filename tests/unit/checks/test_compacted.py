@@ -84,6 +84,30 @@ def test_a_batch_with_fewer_records_than_offsets_tells_that_a_copied_log_is_comp
     assert places("byte-equality", replace(alone(whole, thin), recorded=True)) == [("byte-divergence", "B", 0)]
 
 
+def missing(*logs, **compacted):
+    return unjudged("replica-agreement", alone(*logs, **compacted))
+
+
+def test_offsets_that_are_missing_of_copied_logs_may_be_lost_on_both_sides():
+    holed = [Log(name).data(1).skip(2).data(2).skip(1).data(3) for name in "AB"]
+    assert missing(*holed) == [f"3 offsets of {name}'s A.t-0 are missing, first 1: compaction, or loss" for name in "AB"]
+    assert unjudged("replica-agreement", view(holed, mirror_kind="exact")) == []
+    assert missing(*(Log(name, start=5).data(1).marker("commit", pid=7).data(2) for name in "AB")) == []
+
+
+def test_below_what_a_cleaner_noted_nothing_is_said_of_them_and_above_it_is():
+    log = Log("A").skip(1).data(2).skip(2).data(3)
+    assert missing(log, A=4) == []
+    assert missing(log, A=2) == ["2 offsets of A's A.t-0 are missing, first 2: compaction, or loss"]
+    assert missing(Log("A").skip(1).data(2, last_offset=2), Log("B")) == []
+
+
+def test_replicas_that_lack_the_same_say_so_once_and_a_torn_one_does_not():
+    one, other = (Log("A", broker=n, canonical=n == 1).data(1).skip(1).data(2) for n in (1, 2))
+    assert missing(one, other) == ["1 offsets of A's A.t-0 are missing, first 1: compaction, or loss"]
+    assert not any("missing" in reason for reason in missing(one.torn()))
+
+
 def test_a_reader_that_had_got_it_before_saw_no_phantom():
     one = view([GONE], sends=SENT, reads=[poll((0, 1), (1, 2), (2, 3))], compacted={"A": 1})
     assert everything(one) == set()
