@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -23,19 +23,20 @@ from harness.rundir import Damage
 from spark_verify.checks.producer_ids import MAPPED
 from spark_verify.disputes import Pair, with_parts
 from spark_verify.eras import KEEP_OFFSETS, history
-from spark_verify.plan import RunPlan, plan
+from spark_verify.plan import Captured, RunPlan, plan
 from spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
 from spark_verify.sends import ARRAYS, NUMBERS, WORDS, Gathering
 from spark_verify.view import Batches, PartitionView, Read, Records, Replica, Send, Watermarks
 
 _WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
 _WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))
+_BATCH: Final = RECORD_FIELDS.index("batch")
 _FLAGS: Final = ("crc_ok", "transactional")
 _GOT: Final = {"uids": "<i8", "offsets": "<i8"}
 _Place = tuple[str, str, int]
 """Moment, cluster and broker of one captured replica."""
-_Stretch = tuple[int, NDArray[np.int64], NDArray[np.int64]]
-"""Place of the first batch in the log, headers and records, a line each."""
+_Stretch = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
+"""Piece of the log, place of the first batch in it, headers and records, a line each."""
 
 
 def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch]) -> PartitionView:
@@ -43,11 +44,13 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
 
     Every batch of them is taken apart before the next is asked for, and not held.
     """
-    captured = [c for c in run.replicas if (c.bounds.topic, c.bounds.partition) == (topic, partition)]
+    captured, before = (
+        [c for c in some if (c.bounds.topic, c.bounds.partition) == (topic, partition)] for some in (run.replicas, run.earlier)
+    )
     gathered = Gathered()
     for batch in rows:
         gathered.add(batch)
-    replicas = gathered.replicas()
+    replicas = gathered.replicas([*captured, *before])
     story = run.story(topic, partition)
     return replace(
         story,
@@ -116,7 +119,7 @@ class Gathered:
 
     def __init__(self) -> None:
         self.told: dict[str, list[pa.StructArray]] = {"watermark": [], "group": []}
-        self._heads: dict[_Place, Mapping[str, Any]] = {}
+        self._heads: dict[_Place, dict[int, Mapping[str, Any]]] = defaultdict(dict)
         self._stretches: dict[_Place, list[_Stretch]] = defaultdict(list)
         self._sends = Gathering()
         self._reads: list[Read] = []
@@ -135,12 +138,13 @@ class Gathered:
 
     def _replicas(self, batch: pa.RecordBatch) -> None:
         for row in np.flatnonzero(batch["ordinal"].is_valid().to_numpy(zero_copy_only=False)).tolist():
-            moment, cluster, broker, ordinal = (batch[n][row].as_py() for n in ("moment", "cluster", "broker", "ordinal"))
+            *place, piece, ordinal = (batch[n][row].as_py() for n in ("moment", "cluster", "broker", "piece", "ordinal"))
+            moment, cluster, broker = place
             if ordinal < 0:
-                self._heads[moment, cluster, broker] = batch["replica"][row].as_py()
+                self._heads[moment, cluster, broker][piece] = batch["replica"][row].as_py()
             else:
                 headers, records = _lines(batch["headers"][row], HEADER_FIELDS), _lines(batch["records"][row], RECORD_FIELDS)
-                self._stretches[moment, cluster, broker].append((ordinal, headers, records))
+                self._stretches[moment, cluster, broker].append((piece, ordinal, headers, records))
 
     def _sent(self, rows: pa.StructArray) -> None:
         columns = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
@@ -169,8 +173,17 @@ class Gathered:
         words = [self._words.setdefault(word, word) for word in encoded.dictionary.to_pylist()]
         return [words[place] for place in encoded.indices.to_pylist()]
 
-    def replicas(self) -> Sequence[tuple[bool, Replica]]:
-        """Every replica, and whether it is of its cluster's last capture. What was gathered of them is used up."""
+    def replicas(self, captured: Iterable[Captured]) -> Sequence[tuple[bool, Replica]]:
+        """Every replica, and whether it is of its cluster's last capture. What was gathered of them is used up.
+
+        One whose pieces leave open what it is as a whole is read again, as `captured`: the same view, however it was read.
+        """
+        whole = {(c.moment, c.bounds.cluster, c.bounds.broker): c for c in captured}
+        for place in [place for place, heads in self._heads.items() if _open([heads[n] for n in sorted(heads)])]:
+            del self._heads[place]
+            self._stretches.pop(place, None)
+            for batch in batch_rows([whole[place]]):
+                self.add(batch)
         order = sorted(self._heads, key=lambda place: (place[1], place[2], place[0]))
         return tuple(_replica(place, self._heads[place], self._stretches.pop(place, [])) for place in order)
 
@@ -183,18 +196,31 @@ class Gathered:
         return tuple(sorted(self._reads, key=attrgetter("returned", "time", "reader")))
 
 
-def _replica(place: _Place, told: Mapping[str, Any], stretches: list[_Stretch]) -> tuple[bool, Replica]:
-    """One replica from its own row and the stretches of its log, which are used up."""
+def _open(pieces: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether pieces do not add up to a log: one begins before the end of those before it, which is damage that none of them can
+    tell; or records of ours are in some of them only, where all of a log is decoded or nothing.
+    """
+    told = [piece for piece in pieces if piece["lowest"] is not None]
+    reached = accumulate((piece["highest"] for piece in told), max)
+    early = any(after["lowest"] <= highest for highest, after in zip(reached, told[1:], strict=False))
+    return early or {piece["decoded"] for piece in pieces} >= {True, False}
+
+
+def _replica(place: _Place, heads: Mapping[int, Mapping[str, Any]], stretches: list[_Stretch]) -> tuple[bool, Replica]:
+    """One replica from the rows of its pieces and the stretches of its log, which are used up."""
     moment, cluster, broker = place
-    stretches.sort(key=lambda stretch: stretch[0], reverse=True)
-    headers = np.empty((len(HEADER_FIELDS), sum(len(h) for _, h, _ in stretches)), np.int64)
-    records = np.empty((len(RECORD_FIELDS), sum(len(r) for _, _, r in stretches)), np.int64)
-    at = [0, 0]
+    stretches.sort(key=lambda stretch: stretch[:2], reverse=True)
+    headers = np.empty((len(HEADER_FIELDS), sum(len(h) for *_, h, _ in stretches)), np.int64)
+    records = np.empty((len(RECORD_FIELDS), sum(len(r) for *_, r in stretches)), np.int64)
+    at, begins = [0, 0], dict[int, int]()
     while stretches:
-        _, *parts = stretches.pop()
+        piece, _, *parts = stretches.pop()
+        begin, start = begins.setdefault(piece, at[0]), at[1]
         for number, (whole, part) in enumerate(zip((headers, records), parts, strict=True)):
             whole[:, at[number] : at[number] + len(part)] = part.T
             at[number] += len(part)
+        records[_BATCH, start : at[1]] += begin
+    told = heads[min(heads)]
     fields: dict[str, Any] = dict(zip(HEADER_FIELDS, headers, strict=True))
     fields |= {name: fields[name] != 0 for name in _FLAGS}
     return told["last"], Replica(
@@ -207,7 +233,7 @@ def _replica(place: _Place, told: Mapping[str, Any], stretches: list[_Stretch]) 
         high_watermark_from=told["high_watermark_from"],
         batches=Batches(**fields),
         records=Records(**dict(zip(RECORD_FIELDS, records, strict=True))),
-        damage=tuple(told["damage"]),
+        damage=tuple(d for what in ("damage", "unreadable") for piece in sorted(heads) for d in heads[piece][what]),
         moment=moment,
         captured=told["captured"],
     )

@@ -37,6 +37,7 @@ class Captured:
     `damage` is what the run directory's manifest promises of it and the directory does not have; `time` is when the capture of
     its cluster was done, 0 where nobody wrote that down; `last` says that its cluster was not captured again. `records` says
     which logs are decoded beyond their headers if they are canonical: every one, those with any record that is ours, or none.
+    A big one is read in pieces, each some neighbouring files of it; `piece` is which of them this is.
     """
 
     run: str
@@ -49,6 +50,7 @@ class Captured:
     time: int = 0
     last: bool = True
     records: Literal["every", "ours", "none"] = "every"
+    piece: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Rows: what the Spark tables hold, made from a run directory's bytes as Arrow batches. No Spark in here.
 
-    batches    one row per replica (its bounds and damage; `ordinal` -1) and one per stretch of its batches (`ordinal` = place of
-               the first in the log): their headers, and their data records where the replica speaks for its cluster
+    batches    one row per piece of a replica (its bounds and damage; `ordinal` -1) and one per stretch of its batches
+               (`ordinal` = place of the first in the piece): their headers, and their data records, whose `batch` counts from
+               where the piece begins, where the replica speaks for its cluster
     history    one row per send group, per poll of a partition, per sampled watermark or group offset; and one per part that
                cannot be trusted
 
@@ -26,7 +27,7 @@ from harness.log import batches, records
 from harness.model.history import Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
 from harness.rundir import Damage, RunReader
 from spark_verify.plan import Captured
-from spark_verify.view import Batches, Ints, Records
+from spark_verify.view import DATA, Batches, Ints, Records
 
 PACKED: Final = pa.binary()
 HEADER_FIELDS: Final = tuple(f.name for f in fields(Batches))
@@ -39,6 +40,7 @@ BATCHES: Final = pa.schema(
         ("cluster", pa.string()),
         ("broker", pa.int32()),
         ("moment", pa.string()),
+        ("piece", pa.int32()),
         ("ordinal", pa.int64()),
         (
             "replica",
@@ -50,6 +52,10 @@ BATCHES: Final = pa.schema(
                     ("high_watermark", pa.int64()),
                     ("high_watermark_from", pa.string()),
                     ("damage", pa.list_(pa.string())),
+                    ("unreadable", pa.list_(pa.string())),
+                    ("decoded", pa.bool_()),
+                    ("lowest", pa.int64()),
+                    ("highest", pa.int64()),
                     ("captured", pa.int64()),
                     ("last", pa.bool_()),
                 ]
@@ -141,17 +147,21 @@ def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
 
 
 def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
-    """The rows of one replica; its own comes last, for what is wrong with its records is known when they are read."""
+    """The rows of one replica, or of a piece of one; its own comes last, when it is known what is wrong with its records.
+
+    What pieces cannot know of each other is told with it, for `spark_verify.assemble`: `lowest` and `highest` offset of a batch,
+    null where there is none, and whether records were `decoded`, null where there were none to decode.
+    """
     bounds = captured.bounds
-    key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment]
+    key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment, captured.piece]
     log = batches.scan([Path(path) for path in captured.paths])
-    damage = [*captured.damage, *(str(d) for d in log.damage)]
+    damage, unreadable = [*captured.damage, *(str(d) for d in log.damage)], list[str]()
     decoding = _decodes(captured, log)
     for begin, end in records.spans(log) if decoding else [(0, len(log.headers))]:
         packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
         if decoding:
-            decoded, unreadable = records.decode(log, begin, end)
-            damage += [str(d) for d in unreadable]
+            decoded, wrong = records.decode(log, begin, end)
+            unreadable += [str(d) for d in wrong]
             packed = _packed(decoded, RECORD_FIELDS)
         starts = np.searchsorted(packed[:, RECORD_FIELDS.index("batch")], np.arange(begin, end + 1))
         for first, after in _pieces(starts):
@@ -159,7 +169,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
             mine = packed[starts[first] : starts[after]]
             yield _record_batch([*key, begin + first, None, headers.tobytes(), mine.tobytes()])
     if not decoding and captured.canonical:
-        damage += [str(d) for d in records.unknown_codecs(log)]
+        unreadable += [str(d) for d in records.unknown_codecs(log)]
     if not captured.paths:
         damage.append(f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured")
     told = {
@@ -169,6 +179,10 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "high_watermark": bounds.high_watermark,
         "high_watermark_from": bounds.high_watermark_from,
         "damage": damage,
+        "unreadable": unreadable,
+        "decoded": decoding if ((log.headers.control == DATA) & log.headers.crc_ok).any() else None,
+        "lowest": int(log.headers.base_offset.min()) if len(log.headers) else None,
+        "highest": int(log.headers.last_offset.max()) if len(log.headers) else None,
         "captured": captured.time,
         "last": captured.last,
     }

@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from heapq import heapreplace
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,8 @@ BATCHES_FORMAT: Final = "linkflap-batches"
 HISTORY_FORMAT: Final = "linkflap-history"
 _PIECE: Final = 4 << 20
 """Bytes of log per task: a task costs some ten milliseconds, and decoding 4 MiB about as much."""
+_APART: Final = 128 << 20
+"""Bytes of one log from which on several tasks read it: about a second of decoding, ten times what a task may cost."""
 _HEADERS_ALONE: Final = 8
 """How many times faster a log is read of which nobody needs the records."""
 UNSEEN: Final = "UnseenPathError"
@@ -84,7 +88,7 @@ def _see(paths: Iterable[Path]) -> None:
 
 
 class BatchSource(DataSource):
-    """`linkflap-batches`: captured replicas, one row each, and one row per batch of theirs."""
+    """`linkflap-batches`: captured replicas, or pieces of them, one row each, and one per stretch of their batches."""
 
     @classmethod
     def name(cls) -> str:
@@ -118,16 +122,38 @@ def register(spark: SparkSession) -> None:
 
 
 def batch_pieces(plans: Sequence[RunPlan]) -> str:
-    """The option `pieces` of linkflap-batches: small replicas together, big ones alone, at least two pieces."""
-    replicas = sorted((r for plan in plans for r in (*plan.replicas, *plan.earlier)), key=lambda r: -_work(r))
-    total = sum(map(_work, replicas))
+    """The option `pieces` of linkflap-batches: small replicas together, big ones apart, at least two pieces."""
+    whole = (r for plan in plans for r in (*plan.replicas, *plan.earlier))
+    parts = sorted((part for replica in whole for part in _apart(replica)), key=lambda r: -_work(r))
+    total = sum(map(_work, parts))
     pieces: list[list[Captured]] = [[] for _ in range(max(2, -(-total // _PIECE)))]
-    sizes = [0] * len(pieces)
-    for replica in replicas:
-        least = sizes.index(min(sizes))
-        pieces[least].append(replica)
-        sizes[least] += _work(replica)
+    least = [(0, number) for number in range(len(pieces))]
+    for part in parts:
+        size, number = least[0]
+        pieces[number].append(part)
+        heapreplace(least, (size + _work(part), number))
     return msgspec.json.encode([p for p in pieces if p] or [[]]).decode()
+
+
+def _apart(replica: Captured) -> Iterator[Captured]:
+    """A replica; or a big one in pieces, each the segments that begin in one stretch of it, which is `_APART` of work."""
+    if _work(replica) <= _APART or len(replica.paths) == 1:
+        yield replica
+        return
+    sizes = [_size(path) for path in replica.paths]
+    stretch = _APART * replica.size // _work(replica)
+    files = zip(replica.paths, sizes, accumulate(sizes), strict=True)
+    for piece, (_, run) in enumerate(groupby(files, lambda file: (file[2] - file[1]) // stretch)):
+        paths, own, _ = zip(*run, strict=True)
+        yield replace(replica, paths=paths, size=sum(own), piece=piece, damage=() if piece else replica.damage)
+
+
+def _size(path: str) -> int:
+    """0 of one that went away since the replica was planned: whoever reads it says so."""
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
 
 
 def _work(replica: Captured) -> int:

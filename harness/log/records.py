@@ -64,7 +64,7 @@ class _Parcel:
 
 
 def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns, list[Damage]]:
-    """Every data record of a log, or of its batches [first, after)."""
+    """Every data record of a log, or of its batches [first, after). Damage is told in the order of the bytes."""
     damage: list[Damage] = []
     chosen = np.zeros(len(log.headers), np.bool_)
     chosen[first:after] = True
@@ -76,6 +76,8 @@ def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns,
     table = table[:, np.argsort(table[5], kind="stable")]
     offset, uid, operation, digest, timestamp, batch = table
     columns = Columns(offset=offset, uid=uid, operation=operation, digest=digest, timestamp=timestamp, batch=batch)
+    order = {segment.name: index for index, segment in enumerate(log.segments)}
+    damage.sort(key=lambda d: (order[d.file], d.position))
     return columns, damage
 
 
@@ -108,7 +110,7 @@ def holds_ours(log: Log) -> bool:
     """Whether any record is ours, as far as the first record of each batch tells.
 
     A batch is one producer's, so that its first record speaks for all. Of compressed batches, which must be inflated for it, the
-    first 16 and every 64th are asked.
+    first 16 of each segment and every 64th are asked: by segment, so that a log says the same read whole or in pieces.
     """
     headers = log.headers
     wanted = (headers.control == layout.DATA) & headers.crc_ok & (headers.count > 0)
@@ -121,7 +123,8 @@ def holds_ours(log: Log) -> bool:
                 return True
             segment.let_go(int(headers.position[rows[0]]), int(ends[-1]))
     packed = np.flatnonzero(wanted & (headers.codec != NONE))
-    asked = packed[(np.arange(len(packed)) < _ASKED_FIRST) | (np.arange(len(packed)) % _ASKED_EACH == 0)]
+    place = np.arange(len(packed)) - np.searchsorted(headers.segment[packed], headers.segment[packed])
+    asked = packed[(place < _ASKED_FIRST) | (place % _ASKED_EACH == 0)]
     return any(_any_ours(p.data, p.starts, p.ends) for p in _inflated(log, asked, []))
 
 

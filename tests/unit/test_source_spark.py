@@ -6,14 +6,17 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_verify import tables
+from spark_verify import source, tables
 from spark_verify.assemble import views
 from spark_verify.checks.base import Check, Clue, Combined, Examined, Found, Unjudged
+from spark_verify.plan import Captured, plan
 from spark_verify.view import PartitionView
+from tests.kafka_log import batches_in, field_of, segment
 from tests.synthetic import ENDED, TOPIC, Shape, same, write_run
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -71,6 +74,21 @@ def test_views_that_crossed_spark_equal_those_that_did_not(spark: SparkSession, 
     assert len(direct) == 5
     assert crossed.keys() == direct.keys()
     assert all(same(crossed[key], direct[key]) for key in direct)
+
+
+def test_a_log_that_several_tasks_read_is_one_again(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    root = write_run(tmp_path / "run", Shape(transactions=30))
+    for path in sorted((root / "captures").glob("*/*/*/*/*.log")):
+        data = [each for _, each in batches_in(path)]
+        for some in (data[start : start + 16] for start in range(0, len(data), 16)):
+            segment(path.parent, some, base_offset=field_of(some[0], "base_offset"))
+    monkeypatch.setattr(source, "_APART", 1)
+    pieces = msgspec.json.decode(source.batch_pieces([plan(root)]), type=list[list[Captured]])
+    assert max(captured.piece for task in pieces for captured in task) == 3
+    found = tables.findings(spark, [root], [check("dump", dumped)])
+    crossed = [pickle.loads(bytes.fromhex(str(row.data["pickle"]))) for row in found if row.finding == "found"]
+    assert same(sorted(crossed, key=lambda view: view.partition), list(views(root)))
+    assert not any(replica.damage for view in crossed for replica in view.replicas)
 
 
 def test_every_kind_of_finding_arrives(spark: SparkSession, tmp_path: Path):

@@ -1,0 +1,225 @@
+"""A log read in pieces, a task each, is the log read whole: every field of the view, and what is wrong with it word for word."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.log import records
+from harness.model.history import Bounds
+from harness.model.scenario import MirrorSpec
+from harness.model.topology import ClusterSpec, Topology
+from spark_verify import assemble, source
+from spark_verify.plan import Captured, RunPlan
+from spark_verify.rows import batch_rows
+from spark_verify.view import PartitionView
+from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, batch, changed, marker, ours, record, segment
+from tests.synthetic import same
+
+TOPIC = "A.t"
+Decoded = Literal["every", "ours", "none"]
+Batch = Mapping[str, object]
+BATCH = st.fixed_dictionaries(
+    {
+        "what": st.sampled_from(["ours", "ours", "theirs", "marker"]),
+        "codec": st.sampled_from(["none", "none", "gzip", "lz4"]),
+        "records": st.integers(1, 3),
+        "skip": st.sampled_from([0, 0, 0, 0, 3, -1, -4]),
+        "wrong": st.sampled_from([*[""] * 12, "corrupt", "unreadable", "codec", "reversed", "control", "none inside"]),
+    }
+)
+SEGMENT = st.fixed_dictionaries(
+    {
+        "batches": st.lists(BATCH, max_size=4),
+        "name": st.sampled_from([0, 0, 0, 0, 2]),
+        "tail": st.sampled_from([*[b""] * 6, b"\0" * 100, b"\0" * 70 + b"x", b"torn", b"\0" * 16 + b"\1" + b"\0" * 5]),
+    }
+)
+
+
+def made(told: Batch, offset: int) -> bytes:
+    """One batch at an offset, right or wrong."""
+    wrong, count = told["wrong"], int(str(told["records"]))
+    if told["what"] == "marker":
+        data = marker(offset, COMMIT if count > 1 else ABORT, pid=1, epoch=0)
+        return data[: HEADER_SIZE + 4] + b"\x7f" + data[HEADER_SIZE + 5 :] if wrong == "corrupt" else data
+    one = ours if told["what"] == "ours" else lambda uid: record(b"value of %d" % uid)
+    data = batch(offset, [one(offset + n) for n in range(count)], codec=str(told["codec"]))  # type: ignore[operator]
+    match wrong:
+        case "corrupt":
+            return data[:-1] + bytes([data[-1] ^ 1])
+        case "unreadable":
+            return changed(data, count=count + 1)
+        case "codec":
+            return changed(data, attributes=6)
+        case "reversed":
+            return changed(data, last_delta=-2)
+        case "control":
+            return changed(data, attributes=0x20)
+        case "none inside":
+            return batch(offset, [], last_delta=0)
+    return data
+
+
+def written(folder: Path, segments: Sequence[Mapping[str, object]]) -> list[Path]:
+    """The segments' files, in the order of their names."""
+    paths, offset, name = [], 10, -1
+    for told in segments:
+        data, begin = [], offset
+        for each in told["batches"]:  # type: ignore[attr-defined]
+            offset = max(0, offset + each["skip"])
+            begin = begin if data else max(0, offset)
+            data.append(made(each, offset))
+            offset += 1 if each["what"] == "marker" else each["records"]
+        name = max(name + 1, begin + int(str(told["name"])))
+        paths.append(segment(folder, data, base_offset=name, tail=told["tail"]))  # type: ignore[arg-type]
+    return paths
+
+
+def captured(paths: Sequence[Path], broker: int, **rest: object) -> Captured:
+    bounds = Bounds(
+        cluster="A", broker=broker, topic=TOPIC, partition=0, leader=broker == 1, alive=True, log_start=0, high_watermark=9,
+        high_watermark_from="sampled",
+    )  # fmt: skip
+    size = sum(path.stat().st_size for path in paths)
+    values = {"moment": "2-end", "canonical": broker == 1, "damage": (f"what {broker} lacks",), **rest}
+    return Captured(run="r", bounds=bounds, paths=tuple(map(str, paths)), size=size, **values)  # type: ignore[arg-type]
+
+
+def planned(replicas: Sequence[Captured], earlier: Sequence[Captured] = ()) -> RunPlan:
+    return RunPlan(
+        run="r", topology=Topology(clusters=(ClusterSpec(name="A"),), links=()), mirror=MirrorSpec(kind="none"),
+        replicas=replicas, promotions={}, windows=(), ended=0, damage=(), earlier=earlier,
+    )  # fmt: skip
+
+
+def whole(run: RunPlan) -> PartitionView:
+    return assemble.view(run, TOPIC, 0, batch_rows([*run.replicas, *run.earlier]))
+
+
+def tasks(run: RunPlan) -> list[list[Captured]]:
+    return msgspec.json.decode(source.batch_pieces([run]), type=list[list[Captured]])
+
+
+def in_pieces(run: RunPlan, order: random.Random) -> PartitionView:
+    rows = [batch for task in tasks(run) for batch in batch_rows(task)]
+    order.shuffle(rows)
+    return assemble.view(run, TOPIC, 0, rows)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Every segment that has anything is a piece."""
+    monkeypatch.setattr(source, "_APART", 1)
+    return monkeypatch
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    segments=st.lists(SEGMENT, min_size=2, max_size=6),
+    decoded=st.sampled_from(["every", "ours", "ours", "none"]),
+    piece=st.sampled_from([1, 1, 60, 300]),
+    window=st.sampled_from([1, 200, 1 << 20]),
+    seed=st.integers(0, 1 << 30),
+)
+def test_the_view_is_the_same(segments: list[Mapping[str, object]], decoded: Decoded, piece: int, window: int, seed: int):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "_APART", piece)
+        patch.setattr(records, "WINDOW", window)
+        paths = written(Path(folder) / "A.t-0", segments)
+        replicas = [captured(paths, 1, records=decoded), captured(paths, 2, records=decoded)]
+        run = planned(replicas, [captured(paths, 1, records=decoded, moment="1-before", last=False)])
+        one, other = whole(run), in_pieces(run, random.Random(seed))
+        assert [r.damage for r in one.replicas] == [r.damage for r in other.replicas]
+        assert same(one, other)
+
+
+def sound(folder: Path, segments: int, **how: object) -> list[Path]:
+    told = {"what": "ours", "codec": "none", "records": 2, "skip": 0, "wrong": ""} | how
+    return written(folder / "A.t-0", [{"batches": [told] * 3, "name": 0, "tail": b""}] * segments)
+
+
+def never(_: object) -> Iterator[pa.RecordBatch]:
+    raise AssertionError("was read again")
+
+
+@pytest.mark.parametrize("decoded", ["every", "ours", "none"])
+@pytest.mark.parametrize("what", ["ours", "theirs"])
+def test_a_sound_log_is_read_in_pieces_and_once(tmp_path: Path, small: pytest.MonkeyPatch, what: str, decoded: Decoded):
+    run = planned([captured(sound(tmp_path, 5, what=what), 1, records=decoded)])
+    one = whole(run)
+    assert sorted(c.piece for task in tasks(run) for c in task) == [0, 1, 2, 3, 4]
+    small.setattr(assemble, "batch_rows", never)
+    assert same(one, in_pieces(run, random.Random(1)))
+    assert one.replicas[0].batches.base_offset.tolist() == list(range(10, 40, 2))
+    read = decoded == "every" or (decoded, what) == ("ours", "ours")
+    assert one.replicas[0].records.batch.tolist() == [n for n in range(15) for _ in range(2 * read)]
+
+
+def test_markers_alone_in_a_segment_hold_nobodys_records(tmp_path: Path, small: pytest.MonkeyPatch):
+    paths = sound(tmp_path, 2)
+    paths.append(segment(tmp_path / "A.t-0", [marker(22, COMMIT, pid=1, epoch=0)], base_offset=22))
+    run = planned([captured([*paths, segment(tmp_path / "A.t-0", [], base_offset=23)], 1, records="ours")])
+    small.setattr(assemble, "batch_rows", never)
+    found = in_pieces(run, random.Random(2)).replicas[0]
+    assert (len(found.batches), len(found.records)) == (7, 12)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_one_segment_of_ours_has_every_record_looked_at(tmp_path: Path, small: pytest.MonkeyPatch, codec: str):
+    """Of compressed batches not all are asked: in a whole log as many as in its segments."""
+    theirs = [batch(offset, [record(b"x")], codec=codec) for offset in range(20)]
+    paths = [
+        segment(tmp_path / "A.t-0", theirs),
+        segment(tmp_path / "A.t-0", [batch(20, [ours(1)], codec=codec)], base_offset=20),
+    ]
+    run = planned([captured(paths, 1, records="ours")])
+    found = in_pieces(run, random.Random(3)).replicas[0]
+    assert found.records.uid.tolist() == [-1] * 20 + [1]
+    assert same(found, whole(run).replicas[0])
+
+
+def test_damage_is_told_in_the_order_of_the_bytes(tmp_path: Path, small: pytest.MonkeyPatch):
+    """Compressed batches are decoded after plain ones, of as many segments as are read at a time."""
+    first = [batch(0, [record(b"x")]), changed(batch(1, [record(b"y")]), attributes=6)]
+    second = [changed(batch(2, [record(b"z")]), count=2)]
+    run = planned([captured([segment(tmp_path / "A.t-0", first), segment(tmp_path / "A.t-0", second, base_offset=2)], 1)])
+    found = in_pieces(run, random.Random(5)).replicas[0].damage
+    assert [told.split(": ")[1] for told in found[1:]] == ["unknown-codec", "unreadable-records"]
+    assert found == whole(run).replicas[0].damage
+
+
+def test_a_segment_that_begins_before_the_end_of_an_earlier_one_is_told(tmp_path: Path, small: pytest.MonkeyPatch):
+    paths = sound(tmp_path, 3)
+    segment(tmp_path / "A.t-0", [batch(27, [ours(1)]), batch(30, [ours(2)])], base_offset=22)
+    segment(tmp_path / "A.t-0", [batch(20, [ours(3)])], base_offset=20)
+    run = planned([captured(sorted(paths[0].parent.iterdir()), 1)])
+    found = in_pieces(run, random.Random(4)).replicas[0].damage
+    assert same(found, whole(run).replicas[0].damage)
+    assert sum("overlap: begins at offset" in told for told in found) == 1
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_file_that_goes_away_is_named(tmp_path: Path, small: pytest.MonkeyPatch, gone: int):
+    paths = sound(tmp_path, 3)
+    run = planned([captured(paths, 1)])
+    paths[gone].unlink()
+    pieces = [each for task in tasks(run) for each in task]
+    found = assemble.view(run, TOPIC, 0, batch_rows(pieces)).replicas[0]
+    assert found.damage == whole(run).replicas[0].damage
+    assert any(f"{paths[gone].name} at byte 0: unreadable-file" in told for told in found.damage)
+
+
+def test_small_replicas_are_not_taken_apart_and_share_a_task(tmp_path: Path):
+    run = planned([captured(sound(tmp_path / str(n), 2), n) for n in range(1, 6)])
+    assert len(tasks(run)) == 2
+    assert {(c.piece, len(c.paths)) for task in tasks(run) for c in task} == {(0, 2)}
