@@ -22,7 +22,7 @@ from spark_verify import assemble, source
 from spark_verify.plan import Captured, RunPlan
 from spark_verify.rows import batch_rows
 from spark_verify.view import PartitionView
-from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, batch, changed, marker, ours, record, segment
+from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, batch, changed, marker, ours, record, recrc, segment
 from tests.synthetic import same
 
 TOPIC = "A.t"
@@ -191,7 +191,8 @@ def test_one_segment_of_ours_has_every_record_looked_at(tmp_path: Path, small: p
 def test_damage_is_told_in_the_order_of_the_bytes(tmp_path: Path, small: pytest.MonkeyPatch):
     """Compressed batches are decoded after plain ones, of as many segments as are read at a time."""
     first = [batch(0, [record(b"x")]), changed(batch(1, [record(b"y")]), attributes=6)]
-    second = [changed(batch(2, [record(b"z")]), count=2)]
+    data = batch(2, [record(b"z")])
+    second = [recrc(data[:HEADER_SIZE] + b"\x7f" + data[HEADER_SIZE + 1 :])]
     run = planned([captured([segment(tmp_path / "A.t-0", first), segment(tmp_path / "A.t-0", second, base_offset=2)], 1)])
     found = in_pieces(run, random.Random(5)).replicas[0].damage
     assert [told.split(": ")[1] for told in found[1:]] == ["unknown-codec", "unreadable-records"]
