@@ -7,7 +7,6 @@ imported inside the command that needs it, so that --help and Ctrl-C answer at o
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import math
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 
+from harness import cli_output
 from harness.cli_images import images, runtime_option, usual_runtime
 from harness.cli_judge import judge, spark_options
 from harness.cli_logs import LogOptions, asked_live, asked_logs, copied_logs, explain, forensics
@@ -341,14 +341,15 @@ def clean() -> int:
 def main() -> NoReturn:
     """The console script. Every way out has its exit code, and its one sentence on stderr."""
     interrupts.obey()
+    cli_output.obey()
     log = logging.getLogger("linkflap")
     log.setLevel(logging.INFO)
     log.addHandler(NOTES)
     code = _ended(debug="--debug" in sys.argv)
     with interrupts.held_off():
-        with contextlib.suppress(OSError):  # nobody reads it any more
+        with contextlib.suppress(EnvironmentFailure):  # of what could not be written it was told
             sys.stdout.flush()
-            sys.stderr.flush()
+        sys.stderr.flush()
         spark = sys.modules.get("spark_verify.session")
         if spark:
             # All is said. What pyspark's threads print when their JVM ends in the middle of something is none of it.
@@ -361,15 +362,22 @@ def main() -> NoReturn:
 def _ended(*, debug: bool) -> int:
     """Runs the command and returns the exit code."""
     try:
-        return int(linkflap.main(standalone_mode=False) or 0)
-    except click.exceptions.Exit as leave:
-        return leave.exit_code
+        code = _run()
+        sys.stdout.flush()
+        return code
     except BaseException as error:  # noqa: BLE001  (the last line of defence: one sentence and an exit code)
         code, sentence = _told(error)
         click.echo(f"linkflap: {sentence}", err=True)
         if debug:
             traceback.print_exc()
         return code
+
+
+def _run() -> int:
+    try:
+        return int(linkflap.main(standalone_mode=False) or 0)
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
 
 
 def _told(error: BaseException) -> tuple[int, str]:
@@ -381,9 +389,6 @@ def _told(error: BaseException) -> tuple[int, str]:
         return WRONG_INPUT, error.format_message()
     if isinstance(error, LinkflapError):
         return error.exit_code, str(error)
-    if isinstance(error, SystemExit) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
-        # click leaves with status 1 when its reader is gone, which would be the verdict "invalid".
-        return FAILED, "standard output was closed before everything was written; read it to its end"
     if isinstance(error, OSError) and error.filename:
         where = f"{error.filename}: {error.strerror}"
         return FAILED, f"{where}; see that it can be read and written and that its disk has room"

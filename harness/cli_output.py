@@ -1,0 +1,54 @@
+"""Where a command's words go: a reader that stops reading (`| head -1`) changes nothing of what the command does or ends with.
+
+What such a reader does not take is dropped. Standard output that cannot be written for another reason (a full disk) is an
+EnvironmentFailure in one sentence, for somebody wanted what is missing there; standard error that cannot be written is nobody's.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING, Final, TextIO
+
+from harness.model.errors import EnvironmentFailure
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+STANDARD_OUTPUT: Final = 1
+
+
+class _Words(io.FileIO):
+    """A standard stream, raw."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number, "w", closefd=False)
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError as error:
+            if self.fileno() == STANDARD_OUTPUT and not isinstance(error, BrokenPipeError):
+                raise EnvironmentFailure(
+                    f"standard output cannot be written: {error.strerror}; see that what it goes to has room, and run it again"
+                ) from error
+            return memoryview(data).nbytes
+
+
+def obey() -> None:
+    """Takes standard output and standard error over for the rest of this process' life."""
+    sys.stdout, sys.stderr = _taken(sys.stdout, 1), _taken(sys.stderr, 2)
+
+
+def _taken(stream: TextIO | None, number: int) -> TextIO:
+    if stream is None:  # it was closed (`>&-`): else the next file that is opened would get its number, and its words
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        return _text(number, "utf-8", "backslashreplace", by_line=False)
+    stream.flush()
+    by_line = number != STANDARD_OUTPUT or stream.isatty() or bool(getattr(stream, "write_through", False))
+    return _text(number, stream.encoding, stream.errors or "strict", by_line=by_line)
+
+
+def _text(number: int, encoding: str, errors: str, *, by_line: bool) -> TextIO:
+    return io.TextIOWrapper(io.BufferedWriter(_Words(number)), encoding=encoding, errors=errors, line_buffering=by_line)

@@ -1,0 +1,58 @@
+"""Readers that stop reading, full disks and closed streams at the command's ends: the exit code stays what it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from tests.kafka_log import batch, record, segment
+
+FORENSICS = (sys.executable, "-m", "harness.cli", "forensics")
+
+
+@pytest.fixture
+def bad(tmp_path):
+    """Logs of which there is much to say, and all of it invalid."""
+    data = [batch(n, [record(b"v")], pid=1, epoch=0, seq=2 * n) for n in range(40)]
+    segment(tmp_path / "orders-0", data)
+    return str(tmp_path)
+
+
+@contextmanager
+def nobody():
+    """The writing end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        yield writing
+    finally:
+        os.close(writing)
+
+
+def ends(*arguments, **streams):
+    return subprocess.run(arguments, check=False, text=True, timeout=300, **streams)
+
+
+def test_a_reader_that_is_gone_changes_no_exit_code(bad):
+    with nobody() as gone:
+        done = ends(*FORENSICS, bad, stdout=gone, stderr=subprocess.PIPE)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert ends(*FORENSICS, bad, stdout=gone, stderr=gone).returncode == 1
+        assert ends(*FORENSICS, f"{bad}/none", stdout=gone, stderr=gone).returncode == 254
+
+
+def test_a_full_disk_at_standard_output_is_one_sentence(bad):
+    with open("/dev/full", "w") as full:
+        done = ends(*FORENSICS, bad, stdout=full, stderr=subprocess.PIPE)
+        said = "linkflap: standard output cannot be written: No space left on device; see that what it goes to has room"
+        assert (done.returncode, done.stderr.splitlines()) == (255, [f"{said}, and run it again"])
+        assert ends(*FORENSICS, bad, stdout=subprocess.DEVNULL, stderr=full).returncode == 1
+
+
+def test_streams_that_were_closed_take_nothing_of_the_files_that_are_opened(bad):
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        assert ends("sh", "-c", f'"$@" {closed}', "sh", *FORENSICS, bad, stdout=subprocess.DEVNULL).returncode == 1
