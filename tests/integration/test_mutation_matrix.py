@@ -77,6 +77,11 @@ HONESTLY_OPEN = (
         for name in ("order-equality", "duplicate")
     ),
     ("sequence-continuity", r"\d+ sequences of [AB] break where offsets are missing: compaction, or loss", {"shape": "copied"}),
+    (
+        "replica-agreement",
+        r"\d+ offsets of [AB]'s A\.\w+-\d are missing, first \d+: compaction, or loss",
+        {"shape": "copied"},
+    ),
 )
 """What cannot be known of a faithful run: check, the whole reason, and what its story must be like. All else is a false alarm."""
 

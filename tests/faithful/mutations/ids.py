@@ -138,6 +138,12 @@ def sequence_repeated(made: Made, rng: Random) -> None:
     made.change("B", 0, put(second, sequence=first.sequence))
 
 
+@mutation(FORCED, must="sequence-continuity/no-sequence", may="sequence-continuity/sequence-gap")
+def without_a_sequence(made: Made, rng: Random) -> None:
+    """The second batch of an idempotent producer of B's own has the sequence number -1."""
+    made.change("B", 0, put(_idempotent(made)[1], sequence=-1))
+
+
 @mutation({**PAIR, **V1, "begun": 17, "steps": 90}, must="sequence-continuity/sequence-gap")
 def gap_at_the_wrap(made: Made, rng: Random) -> None:
     """A producer that came to sequence number 2^31 - 1 went on with 1, and not with 0, on both clusters."""
