@@ -87,22 +87,13 @@ def incomplete(view: PartitionView, log: Log) -> str:
 
 def _lost(what: Told, rows: Ints, cluster: str, how: str, cut: int, **evidence: object) -> Sequence[Finding]:
     """One anomaly per run of neighbouring records, on one side of a cut, at the offset that was acknowledged."""
-    return [
-        Found(
-            kind="lost-write",
-            cluster=cluster,
-            offset=int(what.acked[rows[start]]),
-            evidence={
-                "records": end - start,
-                "uid": int(what.uid[rows[start]]),
-                "how": how,
-                "operation": what.sends[int(what.send[rows[start]])].number,
-                "client": what.sends[int(what.send[rows[start]])].client,
-                **evidence,
-            },
-        )
-        for start, end in runs(rows, what.uid[rows], np.arange(len(rows)) + (what.acked[rows] >= cut))
-    ]
+    found: list[Finding] = []
+    for start, end in runs(rows, what.uid[rows], np.arange(len(rows)) + (what.acked[rows] >= cut)):
+        first = rows[start]
+        send = what.sends[int(what.send[first])]
+        told = {"records": end - start, "uid": int(what.uid[first]), "how": how, "operation": send.number, "client": send.client}
+        found.append(Found(kind="lost-write", cluster=cluster, offset=int(what.acked[first]), evidence=told | evidence))
+    return found
 
 
 def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Told]) -> Sequence[Finding]:
@@ -178,10 +169,11 @@ def _missing(compared: Hop, heard: Sequence[Told], positions: Ints, how: str) ->
     for what in heard:
         row = locate(what.uid, uids)
         due = (row >= 0) & (what.must[row] if len(what) else False)
-        for start, end in runs(positions[due], row[due]):
-            where = compared.neighbours(int(positions[due][start]))
+        missing, row = positions[due], row[due]
+        for start, end in runs(missing, row):
+            where = compared.neighbours(int(missing[start]))
             missing_on = compared.destination.replica.cluster
-            findings += _lost(what, row[due][start:end], what.sends[0].cluster, how, FOREVER, missing_on=missing_on, **where)
+            findings += _lost(what, row[start:end], what.sends[0].cluster, how, FOREVER, missing_on=missing_on, **where)
     return findings
 
 

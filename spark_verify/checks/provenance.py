@@ -64,9 +64,14 @@ def _judge(view: PartitionView, life: Life, log: Log, rows: Ints) -> Sequence[Fi
 
 
 def planned(uids: Ints, sends: Sequence[Send]) -> Bools:
-    """Per payload id, whether one of these sends covers it; no two operations share one (`harness.model.payload`)."""
+    """Per payload id, whether one of these sends covers it."""
+    return planner(uids, sends) >= 0
+
+
+def planner(uids: Ints, sends: Sequence[Send]) -> Ints:
+    """Per payload id, which of these sends covers it, or -1; no two operations share one (`harness.model.payload`)."""
     mine = Sends.of(sends)
-    found = np.zeros(len(uids), np.bool_)
+    found = np.full(len(uids), -1, np.int64)
     if not len(mine):
         return found
     first = mine.column("first_uid")
@@ -74,7 +79,7 @@ def planned(uids: Ints, sends: Sequence[Send]) -> Bools:
     first, end = first[order], (first + mine.sizes)[order]
     for some in stretches(uids):
         place = np.searchsorted(first, uids[some], side="right") - 1
-        found[some] = (place >= 0) & (uids[some] < end[place])
+        found[some] = np.where((place >= 0) & (uids[some] < end[place]), order[place], -1)
     return found
 
 

@@ -102,7 +102,8 @@ def _phantoms(log: Log, name: str, offsets: Ints, uids: Ints) -> Sequence[Findin
     if not log.whole and bool((at[wrong] < 0).all()):
         return [Unjudged(reason=f"the log of {log.replica.cluster} is torn, so what was read from it cannot be found")]
     order = wrong[np.unique(offsets[wrong], return_index=True)[1]]
-    return [_phantom(log, name, offsets[order], uids[order], at[order], start, end) for start, end in runs(offsets[order])]
+    offsets, uids, at = offsets[order], uids[order], at[order]
+    return [_phantom(log, name, offsets, uids, at, start, end) for start, end in runs(offsets)]
 
 
 def _phantom(log: Log, name: str, offsets: Ints, uids: Ints, at: Ints, start: int, end: int) -> Found:

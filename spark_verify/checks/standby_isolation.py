@@ -18,7 +18,7 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.lives import apart, examined, judged, lives, native, number_at, numbers_at, sends_to
 from spark_verify.checks.logs import Log, runs
-from spark_verify.checks.provenance import planned
+from spark_verify.checks.provenance import planned, planner
 from spark_verify.eras import FOREVER, Life
 from spark_verify.sends import Sends
 from spark_verify.view import Bools, PartitionView, Promotion, Send, Truncation
@@ -80,11 +80,13 @@ def _in_bytes(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     rows = np.flatnonzero(~native(life, records.offset) & (records.uid >= 0))
     findings: list[Finding] = list(examined(life, records.offset[rows]))
     findings += _came_round(view, life, log)
-    strange = rows[planned(records.uid[rows], mine)]
+    sender = planner(records.uid[rows], mine)
+    strange, sender = rows[sender >= 0], sender[sender >= 0]
     for start, end in runs(strange, records.uid[strange], apart(life, records.offset[strange])):
         first = int(strange[start])
-        send = next(s for s in mine if planned(records.uid[[first]], [s])[0])
-        findings.append(_standby(view, send, int(records.offset[first]), end - start, "in an era that is mirrored"))
+        findings.append(
+            _standby(view, mine[int(sender[start])], int(records.offset[first]), end - start, "in an era that is mirrored")
+        )
     return findings
 
 
@@ -95,11 +97,14 @@ def _came_round(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     rows = rows[~planned(records.uid[rows], sends_to(view, here))]
     if not len(rows):
         return []
-    rows = rows[planned(records.uid[rows], [s for s in view.sends if s.cluster != here])]
+    every = Sends.of(view.sends)
+    others = every.take(~every.says("cluster", here))
+    sender = planner(records.uid[rows], others)
+    rows, sender = rows[sender >= 0], sender[sender >= 0]
     found: list[Finding] = []
     for start, end in runs(rows, records.uid[rows], apart(life, records.offset[rows])):
         uid = int(records.uid[rows[start]])
-        sent = next(s for s in view.sends if planned(np.array([uid], np.int64), [s])[0])
+        sent = others[int(sender[start])]
         evidence = {"records": end - start, "uid": uid, "how": "handed to another cluster", "sent_to": sent.cluster}
         found.append(Found(kind=CIRCLE, cluster=here, offset=int(records.offset[rows[start]]), evidence=evidence))
     return found

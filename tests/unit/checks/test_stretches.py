@@ -19,7 +19,7 @@ SEEDS = range(16)
 def found(seed: int) -> list[object]:
     """Everything that any check finds in a small random history that was changed."""
     made = world(Random(seed))
-    change(made, 2)
+    change(made, 6)
     seen = views(made)
     return [(name, told(check, seen)) for name, check in REGISTRY.items()]
 
