@@ -191,7 +191,8 @@ def _replicas(cluster: str, folder: Path, topics: str) -> list[Captured]:
     ]
 
 
-@click.command()
+# So that -1 is an anomaly that there is not, and no option that click does not know.
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("folder", metavar="RUNDIR", type=click.Path(path_type=Path))
 @click.argument("anomaly")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")

@@ -129,7 +129,7 @@ def _anomalies(root: Path) -> list[Told]:
 def _number(anomalies: Sequence[Told], name: str, root: Path) -> int:
     if not anomalies:
         raise InputError(f"the verdict on {root} has no anomaly to explain")
-    if name.isascii() and name.isdigit():
+    if name.isascii() and name.removeprefix("-").isdigit():
         if not 1 <= int(name) <= len(anomalies):
             raise InputError(f"there is no anomaly {name}: the verdict on {root} has {len(anomalies)}, counted from 1")
         return int(name) - 1

@@ -94,13 +94,19 @@ def recording(reader: RunReader, done: Done, windows: Sequence[Window], damage: 
     counts = {"committed": done.committed, "aborted": done.aborted, "reads": done.reads}
     reasons = [
         *_status(reader),
-        *(f"{d.path}: {d.reason}" for d in damage if d.path not in OPTIONAL),
+        *(f"{d.path}: {d.reason}" for d in sorted(damage, key=_distance) if d.path not in OPTIONAL),
         *_too_little(counts, reader.run.scenario.minimums, done.rows),
         *_unread(done.last_read, windows, ended),
         *_behind(reader.events()[0]),
         *_given_up(reader.events()[0]),
     ]
     return result("recording", {f"run/{name}": count for name, count in counts.items()}, reasons)
+
+
+def _distance(damage: Damage) -> int:
+    """How far a damaged part is from what is judged: the first reasons are read. Last are the logs of Kafka's own topics."""
+    parts = damage.path.split("/")
+    return 2 if any(part.startswith("__") for part in parts) else int(parts[0] == "captures")
 
 
 def _status(reader: RunReader) -> Iterator[str]:

@@ -14,17 +14,19 @@ import logging
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Final
 
 import pyspark
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -38,6 +40,10 @@ from spark_verify.source import register
 
 _WITHIN: Final = 120.0
 _WARM_WITHIN: Final = 600.0
+_MOURNED: Final = 10.0
+"""Seconds in which a JVM that broke its connection has ended."""
+_OUT_OF_MEMORY: Final = 3
+"""Exit status of -XX:+ExitOnOutOfMemoryError."""
 _NICE: Final = "5"
 # What Spark's own launcher opens and allows for Java 17 and later (org.apache.spark.launcher.JavaModuleOptions).
 _OPENED: Final = (
@@ -110,7 +116,9 @@ def close() -> None:
         jvm, _jvm = _jvm, None
     if started is not None and started.done() and started.exception() is None:
         # A JVM that died cannot be asked to stop; what is left of it here must go all the same.
-        with contextlib.suppress(Py4JError, OSError):
+        with contextlib.suppress(Py4JError, OSError), warnings.catch_warnings():
+            # pyspark warns of a JVM that crashed; whoever waits for the job is told so in words of ours (`fate`).
+            warnings.simplefilter("ignore", RuntimeWarning)
             started.result().stop()
     if jvm is not None:
         # pyspark keeps the gateway for ever, and would talk to the dead one when a session is asked for again.
@@ -176,6 +184,8 @@ def _start(master: str, given: Mapping[str, str]) -> SparkSession:
     for name, value in masters.settings(master, given).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    # When the JVM dies this thread of pyspark's prints a trace, of accumulators that no job here has; `fate` says what died.
+    vars(spark.sparkContext._accumulatorServer)["handle_error"] = lambda request, address: None
     try:
         register(spark)
         tables.warm_up(spark)
@@ -242,6 +252,25 @@ def _launch(java: Path, heap: str, told: Path, out: IO[bytes]) -> subprocess.Pop
     if identity is not None:
         ledger.add_child(identity)
     return jvm
+
+
+def fate(error: BaseException) -> str:
+    """What an error during a job says: that the JVM died, and of what, where it did; else Spark's own reason."""
+    with _lock:
+        jvm = _jvm
+    # Java's own exceptions are told by a JVM that lives; of a dead one the connection breaks a moment before its parent hears.
+    within = 0.0 if isinstance(error, Py4JJavaError | PySparkException) else _MOURNED
+    if jvm is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return f"Spark's JVM {_death(jvm.wait(within))}"
+    return cause(str(error))
+
+
+def _death(status: int) -> str:
+    if status < 0:
+        names = {number.value: number.name for number in signal.Signals}
+        return f"was killed by {names.get(-status, f'signal {-status}')}"
+    return "ran out of memory" if status == _OUT_OF_MEMORY else f"died with exit status {status}"
 
 
 def cause(printed: str) -> str:

@@ -73,11 +73,10 @@ def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Ch
     except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
         if interrupts.asked():
             raise KeyboardInterrupt from None  # the signal went to the whole group: Spark died of it, and no verdict is due
-        cause = session.cause(str(error))
         if UNSEEN in str(error):
             raise SetupError(f"Spark could not read everything: {_sentence(str(error))}") from None
+        reason = f"Spark failed during the checks ({session.fate(error)}); verify the run again"
         session.close()
-        reason = f"Spark failed during the checks ({cause}); verify the run again"
         return [tables.unjudged(p.run, check.name, reason) for p in plans for check in checks]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from harness.model.errors import InputError
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
 
 _CHANNEL: Final = 9  # columns between two boxes
@@ -19,7 +20,13 @@ _ASCII: Final = str.maketrans("╵╷│╴┘┐┤╶└┌├─┴┬┼▶�
 
 
 def draw(topology: Topology, *, ascii_only: bool = False) -> str:
-    """The drawing, without a newline at its end."""
+    """The drawing, without a newline at its end. Raises InputError for a topology that is none."""
+    known = {cluster.name for cluster in topology.clusters}
+    for link in topology.links:
+        if missing := {link.source, link.destination} - known:
+            raise InputError(f"link {link.name} names {min(missing)}, which is no cluster of the topology")
+    if not known:
+        raise InputError("the topology has no cluster")
     text = _Graph(topology).text()
     if text is None:
         text = _rows(topology)

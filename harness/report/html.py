@@ -117,5 +117,8 @@ def _number(value: float | None, unit: str = "") -> str:
 
 
 def _moment(nanoseconds: int) -> str:
-    """UTC, to the second."""
-    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if nanoseconds else "never"
+    """UTC, to the second; what no calendar has, as a number."""
+    try:
+        return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if nanoseconds else "never"
+    except (OverflowError, OSError, ValueError):
+        return f"{nanoseconds:.4g} ns after 1970, which is in no calendar"

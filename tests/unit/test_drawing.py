@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from test_arrows import legal
 
+from harness.model.errors import InputError
 from harness.model.topology import DEFAULT_KAFKA, Topology
 from topologies.arrows import parse
 from topologies.drawing import draw
@@ -167,3 +168,15 @@ def test_every_cluster_and_link_is_in_the_drawing(topology: Topology) -> None:
 def test_long_paths_are_shortened_from_the_left() -> None:
     assert "…of/some/kafka/build/dist " not in draw(parse("A@/a/long/path/of/some/kafka/build/dist->B")).splitlines()[0]
     assert "/some/kafka/build/dist" in draw(parse("A@/a/long/path/of/some/kafka/build/dist->B"))
+
+
+@pytest.mark.parametrize(
+    ("topology", "said"),
+    [
+        (replace(parse("A->B"), clusters=parse("A->B").clusters[:1]), "link A->B names B, which is no cluster"),
+        (Topology(clusters=(), links=()), "has no cluster"),
+    ],
+)
+def test_what_is_no_topology_is_refused(topology, said):
+    with pytest.raises(InputError, match=said):
+        draw(topology)

@@ -85,9 +85,17 @@ def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(
 
 
 def test_what_names_nothing_is_refused(diverged, tmp_path):
-    for name, said in (("0", "has 3"), ("4", "has 3"), ("x", "names no anomaly"), ("lost-write:A:tx-0@1", "has no anomaly")):
+    for name, said in (
+        ("0", "has 3"),
+        ("4", "has 3"),
+        ("-1", "has 3"),
+        ("x", "names no anomaly"),
+        ("lost-write:A:tx-0@1", "has no anomaly"),
+    ):
         with pytest.raises(InputError, match=said):
             explain(diverged, name)
+    below = CliRunner().invoke(linkflap, ["explain", str(diverged), "-1"], standalone_mode=False)
+    assert "there is no anomaly -1: the verdict on" in str(below.exception)
     with pytest.raises(InputError, match="no verdict"):
         explain(tmp_path, "1")
     (diverged / "verdict.json").write_text("{")

@@ -148,6 +148,12 @@ def test_killed_before_anything_happened(tmp_path: Path) -> None:
         assert text in shown.text
 
 
+def test_moments_that_no_calendar_has_are_numbers(folder: Path) -> None:
+    path = folder / "run.json"
+    path.write_text(re.sub(r'"started": \d+', '"started": 1' + 30 * "0", path.read_text()))
+    assert "1e+30 ns after 1970" in page(folder, "unknown").text
+
+
 def test_interrupted(tmp_path: Path) -> None:
     folder = Recorded(tmp_path / "run", seconds=2.0).write().close("interrupted")
     assert "its status is interrupted" in page(folder, "unknown").text

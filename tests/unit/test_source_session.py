@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from harness.model.wait import until
 from spark_verify import session
@@ -66,3 +68,21 @@ def test_the_telling_line_of_a_trace():
     assert session.cause(trace) == "harness.model.errors.InputError: no run.json"
     assert session.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith("NoClassDefFoundError: A")
     assert session.cause("") == "it printed nothing"
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [("kill -9 $$", "was killed by SIGKILL"), ("exit 3", "ran out of memory"), ("exit 1", "died with exit status 1")],
+)
+def test_a_jvm_that_died_is_said_to_have_died(ends, said, monkeypatch):
+    with subprocess.Popen(["sh", "-c", ends]) as jvm:
+        monkeypatch.setattr(session, "_jvm", jvm)
+        assert session.fate(Py4JError("An error occurred while calling o228.getResult")) == f"Spark's JVM {said}"
+
+
+def test_what_a_jvm_that_lives_says_is_the_reason(monkeypatch):
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as jvm:
+        monkeypatch.setattr(session, "_jvm", jvm)
+        assert session.fate(PySparkException("org.apache.spark.SparkException: no")) == "org.apache.spark.SparkException: no"
+    monkeypatch.setattr(session, "_jvm", None)
+    assert session.fate(OSError("gone")) == "gone"

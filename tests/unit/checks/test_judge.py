@@ -213,6 +213,17 @@ def test_a_missing_file_is_unknown(recorded):
     assert "polls/reader.jsonl" in result(judgement, "recording").reason
 
 
+def test_of_missing_files_those_that_are_judged_come_first(recorded):
+    folder = recorded.close()
+    manifest = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=dict[str, int])
+    segments = [f"captures/1/A/1/{topic}-0/0.log" for topic in ("__consumer_offsets", "__transaction_state", "A.t")]
+    gone = dict.fromkeys(segments, -1) | {f"captures/1/A/1/__x-{n}/0.log": -1 for n in range(9)}
+    (folder / "manifest.json").write_bytes(msgspec.json.encode(gone | manifest))
+    (folder / "polls" / "reader.jsonl").unlink()
+    reason = result(verdict_of(folder, looked(folder, "duplicate"), "duplicate"), "recording").reason
+    assert [said.partition(":")[0] for said in reason.split("; ")[:2]] == ["polls/reader.jsonl", segments[2]]
+
+
 def test_damage_that_the_tables_met_is_unknown(recorded):
     folder = recorded.close()
     told = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
