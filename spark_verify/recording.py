@@ -16,7 +16,7 @@ from typing import Final
 from harness.model.history import Event, Operation, Poll
 from harness.model.scenario import Minimums
 from harness.model.verdict import CheckResult, Verdict
-from harness.rundir import Damage, RunReader
+from harness.rundir import Damage, Run, RunReader
 from spark_verify.plan import Captured
 from spark_verify.view import Window
 
@@ -28,6 +28,8 @@ GUARANTEES: Final[Mapping[str, str]] = {
 OPTIONAL: Final = ("groupoffset",)
 """Kinds of rows that a run may have none of (`harness.rundir` names the kind when no file of it was written)."""
 MOST_REASONS: Final = 4
+LAST_TIME: Final = 2**63
+"""Nanoseconds, in the year 2262."""
 
 
 def run_checks(
@@ -113,6 +115,18 @@ def _status(reader: RunReader) -> Iterator[str]:
     run = reader.run
     if run.status in ("interrupted", "failed"):
         yield f"the run was {run.status}" + (f": {run.error}" if run.error else "")
+    yield from _impossible(run)
+
+
+def _impossible(run: Run) -> Iterator[str]:
+    """What of run.json no run can have had: it was changed, and nobody knows what else was."""
+    known = {cluster.name for cluster in run.scenario.topology.clusters}
+    for link in run.scenario.topology.links:
+        for name in sorted({link.source, link.destination} - known):
+            yield f"run.json: its link {link.name} names {name}, which is no cluster of its topology"
+    for name, time in (("started", run.started), ("ended", run.ended)):
+        if not 0 <= time < LAST_TIME:
+            yield f"run.json: {name} is {time:.4g} ns after 1970, when no run was"
 
 
 def _too_little(counts: Mapping[str, int], minimums: Minimums, operations: int) -> Iterator[str]:

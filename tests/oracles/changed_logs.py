@@ -26,7 +26,7 @@ def change_header(made: World) -> bool:
     values: dict[str, Any] = {
         "pid": random.choice([1, 2, 3, 1001, 900, -1, -5]),
         "pepoch": batch["pepoch"] + random.choice([1, -1]),
-        "seq": random.choice([0, 1, 7, 2**31 - 1, batch["seq"] + 1]),
+        "seq": random.choice([-1, 0, 1, 7, 2**31 - 1, batch["seq"] + 1]),
         "crc": random.choice([batch["crc"] + 1, 7]),
         "epoch": batch["epoch"] + random.choice([1, -1, 10]),
         "length": batch["length"] + 1,
@@ -144,7 +144,7 @@ def tear(made: World) -> bool:
 
 
 def lose_inside(made: World) -> bool:
-    """A segment of a replica ends in half a batch; the next is whole, and some batches are in neither."""
+    """Some batches are not in a replica, which ends in half a batch."""
     log = _damaged(made)
     if log:
         first = made.random.randrange(len(log))

@@ -1,5 +1,7 @@
 """From findings to the verdict: what is invalid, what unknown, what allowed, and what the document says."""
 
+import re
+
 import msgspec
 import pytest
 from histories import SECOND
@@ -211,6 +213,23 @@ def test_a_missing_file_is_unknown(recorded):
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
     assert judgement.verdict is Verdict.UNKNOWN
     assert "polls/reader.jsonl" in result(judgement, "recording").reason
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (r'"destination": "B"', '"destination": "Q"', "run.json: its link A->Q names Q, which is no cluster of its topology"),
+        (r'"started": \d+', '"started": 1' + 30 * "0", "run.json: started is 1e+30 ns after 1970, when no run was"),
+        (r'"ended": \d+', '"ended": -7', "run.json: ended is -7 ns after 1970, when no run was"),
+    ],
+)
+def test_what_no_run_can_have_had_is_unknown(recorded, old, new, said):
+    folder = recorded.close()
+    path = folder / "run.json"
+    text, changed = re.subn(old, new, path.read_text())
+    assert changed
+    path.write_text(text)
+    assert said in result(verdict_of(folder, [], "duplicate"), "recording").reason
 
 
 def test_of_missing_files_those_that_are_judged_come_first(recorded):
