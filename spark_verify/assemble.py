@@ -65,9 +65,13 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
 
 def _same_bytes(story: PartitionView) -> Iterator[Pair]:
     """What crossed which link, where the mirror keeps every byte."""
-    if story.mirror.kind in KEEP_OFFSETS and story.mirror.options.get("producer_ids") not in MAPPED:
+    if _keeps_ids(story):
         for crossing in history(story).crossings:
             yield crossing.source, crossing.destination, crossing.start, crossing.end
+
+
+def _keeps_ids(story: PartitionView) -> bool:
+    return story.mirror.kind in KEEP_OFFSETS and story.mirror.options.get("producer_ids") not in MAPPED
 
 
 def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]:
@@ -100,7 +104,20 @@ def damage_of(seen: PartitionView) -> list[Damage]:
         for replica in (*seen.replicas, *seen.earlier)
         for reason in replica.damage
     ]
-    return [*absent, *torn]
+    return [*absent, *torn, *_strange_ids(seen)]
+
+
+def _strange_ids(seen: PartitionView) -> Iterator[Damage]:
+    """Producer ids that no broker hands out, and that a mirror which keeps ids has from nowhere."""
+    if not _keeps_ids(seen):
+        return
+    for replica in (*seen.replicas, *seen.earlier):
+        b = replica.batches
+        strange = np.flatnonzero((b.producer_id < -1) & b.crc_ok)
+        if len(strange):
+            first = f"first {b.producer_id[strange[0]]} at offset {b.base_offset[strange[0]]}"
+            place = f"captures/*/{replica.cluster}/{replica.broker}/{seen.topic}-{seen.partition}"
+            yield Damage(path=place, reason=f"{len(strange)} batches have producer ids that no broker hands out, {first}")
 
 
 def _at(table: pa.Table, topic: str, partition: int) -> pa.Table:

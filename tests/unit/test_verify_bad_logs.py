@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.model.verdict import Verdict
 from tests.copied_logs import BAD, asked, judged, overlapping_segments, segment_of_another_topic, sound
+from tests.kafka_log import batches_in, changed, rewrite
 
 
 def logs(tmp_path):
@@ -72,8 +75,6 @@ def test_replicas_that_differ_are_invalid(tmp_path):
         for topic in ("fine-0", "orders-0"):
             sound(tmp_path / "A2" / broker / topic)
     path = tmp_path / "A2" / "2" / "orders-0" / "00000000000000000000.log"
-    from tests.kafka_log import batches_in, changed, rewrite
-
     data = [each for _, each in batches_in(path)]
     rewrite(path, [data[0], changed(data[1], pid=9), *data[2:]])
     judgement = judged(tmp_path / "run", asked({"A": tmp_path / "A2", "B": tmp_path / "B"}, "A->B"))
@@ -83,8 +84,6 @@ def test_replicas_that_differ_are_invalid(tmp_path):
 
 
 def test_sequences_of_a_log_that_may_have_been_compacted_are_unknown_where_offsets_are_missing(tmp_path):
-    from tests.kafka_log import batches_in, rewrite
-
     wanted, _ = logs(tmp_path)
     for cluster in "AB":
         path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
@@ -94,3 +93,29 @@ def test_sequences_of_a_log_that_may_have_been_compacted_are_unknown_where_offse
     assert judgement.verdict is Verdict.UNKNOWN
     assert judgement.anomalies == []
     assert "1 sequences of A break where offsets are missing" in reason(judgement, "sequence-continuity")
+
+
+@pytest.mark.parametrize(("how", "verdict"), [("keep", Verdict.UNKNOWN), ("negate", Verdict.INVALID)])
+def test_producer_ids_that_no_broker_hands_out_are_named_where_the_mirror_keeps_ids(tmp_path, how, verdict):
+    wanted, _ = logs(tmp_path)
+    for cluster in "AB":
+        path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
+        data = [each for _, each in batches_in(path)]
+        rewrite(path, [data[0], changed(data[1], pid=-9), *data[2:]])
+    judgement = judged(tmp_path / "run", replace(wanted, options={"producer_ids": how}))
+    assert judgement.verdict is verdict
+    assert ("first -9 at offset 2" in reason(judgement, "recording")) == (how == "keep")
+
+
+@pytest.mark.parametrize("changes", [{"count": 3}, {"count": -1}, {"last_delta": 0}, {"base_offset": (1 << 63) - 2}])
+def test_a_header_that_cannot_be_on_both_sides_is_named_and_never_valid(tmp_path, changes):
+    wanted, _ = logs(tmp_path)
+    for cluster in "AB":
+        path = tmp_path / cluster / "orders-0" / "00000000000000000000.log"
+        data = [each for _, each in batches_in(path)]
+        rewrite(path, [data[0], changed(data[1], **changes), *data[2:]])
+    judgement = judged(tmp_path / "run", wanted)
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert f"orders-0/{0:020}.log at byte {len(data[0])}: impossible-" in reason(judgement, "recording")
+    fine = [e for e in judgement.document["eras"] if e["topic"] == "fine" and e["cluster"] == "B"]
+    assert fine[0]["verdict"] == "valid"
