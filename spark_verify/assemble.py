@@ -26,7 +26,7 @@ from spark_verify.eras import KEEP_OFFSETS, history
 from spark_verify.plan import Captured, RunPlan, plan
 from spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
 from spark_verify.sends import ARRAYS, NUMBERS, WORDS, Gathering
-from spark_verify.view import Batches, PartitionView, Read, Records, Replica, Send, Watermarks
+from spark_verify.view import WHOLE, Batches, PartitionView, Read, Records, Replica, Send, Watermarks
 
 _WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
 _WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))
@@ -253,7 +253,18 @@ def _replica(place: _Place, heads: Mapping[int, Mapping[str, Any]], stretches: l
         damage=tuple(d for what in ("damage", "unreadable") for piece in sorted(heads) for d in heads[piece][what]),
         moment=moment,
         captured=told["captured"],
+        torn_from=_torn_from([heads[piece] for piece in sorted(heads)]),
     )
+
+
+def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:
+    """Where the first piece with damage is torn; if it begins with that, where those before it end."""
+    reached = -1
+    for piece in pieces:
+        if piece["torn_from"] is not None:
+            return max(int(piece["torn_from"]), reached + 1)
+        reached = max(reached, -1 if piece["highest"] is None else piece["highest"])
+    return WHOLE
 
 
 def _lines(packed: pa.BinaryScalar, fields: Sequence[str]) -> NDArray[np.int64]:

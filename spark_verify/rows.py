@@ -24,6 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from harness.log import batches, records
+from harness.log.segments import Damage as Torn
 from harness.model.history import Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
 from harness.rundir import Damage, RunReader
 from spark_verify.plan import Captured
@@ -53,6 +54,7 @@ BATCHES: Final = pa.schema(
                     ("high_watermark_from", pa.string()),
                     ("damage", pa.list_(pa.string())),
                     ("unreadable", pa.list_(pa.string())),
+                    ("torn_from", pa.int64()),
                     ("decoded", pa.bool_()),
                     ("lowest", pa.int64()),
                     ("highest", pa.int64()),
@@ -150,18 +152,19 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
     """The rows of one replica, or of a piece of one; its own comes last, when it is known what is wrong with its records.
 
     What pieces cannot know of each other is told with it, for `spark_verify.assemble`: `lowest` and `highest` offset of a batch,
-    null where there is none, and whether records were `decoded`, null where there were none to decode.
+    null where there is none; whether records were `decoded`, null where there were none to decode; and `torn_from`, null of what
+    is whole, -1 where nothing that can be read is before the damage.
     """
     bounds = captured.bounds
     key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment, captured.piece]
     log = batches.scan([Path(path) for path in captured.paths])
-    damage, unreadable = [*captured.damage, *(str(d) for d in log.damage)], list[str]()
+    damage, unreadable = [*captured.damage, *(str(d) for d in log.damage)], list[Torn]()
     decoding = _decodes(captured, log)
     for begin, end in records.spans(log) if decoding else [(0, len(log.headers))]:
         packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
         if decoding:
             decoded, wrong = records.decode(log, begin, end)
-            unreadable += [str(d) for d in wrong]
+            unreadable += wrong
             packed = _packed(decoded, RECORD_FIELDS)
         starts = np.searchsorted(packed[:, RECORD_FIELDS.index("batch")], np.arange(begin, end + 1))
         for first, after in _pieces(starts):
@@ -169,7 +172,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
             mine = packed[starts[first] : starts[after]]
             yield _record_batch([*key, begin + first, None, headers.tobytes(), mine.tobytes()])
     if not decoding and captured.canonical:
-        unreadable += [str(d) for d in records.unknown_codecs(log)]
+        unreadable += records.unknown_codecs(log)
     if not captured.paths:
         damage.append(f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured")
     told = {
@@ -179,7 +182,8 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "high_watermark": bounds.high_watermark,
         "high_watermark_from": bounds.high_watermark_from,
         "damage": damage,
-        "unreadable": unreadable,
+        "unreadable": [str(d) for d in unreadable],
+        "torn_from": -1 if captured.damage or not captured.paths else _torn_from(log, [*log.damage, *unreadable]),
         "decoded": decoding if ((log.headers.control == DATA) & log.headers.crc_ok).any() else None,
         "lowest": int(log.headers.base_offset.min()) if len(log.headers) else None,
         "highest": int(log.headers.last_offset.max()) if len(log.headers) else None,
@@ -187,6 +191,17 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "last": captured.last,
     }
     yield _record_batch([*key, -1, told, b"", b""])
+
+
+def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:
+    """The offset behind the batches that are in the files before what is wrong with them."""
+    if not damage:
+        return None
+    order = {segment.name: index for index, segment in enumerate(log.segments)}
+    segment, position = min((order[d.file], d.position) for d in damage)
+    at = log.headers
+    before = (at.segment < segment) | ((at.segment == segment) & (at.position < position))
+    return int(at.last_offset[before].max(initial=-2)) + 1
 
 
 def _decodes(captured: Captured, log: batches.Log) -> bool:

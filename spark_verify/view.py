@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Origin = Literal["native", "mirrored"]
 
+WHOLE = 2**63 - 1
+"""Replica.torn_from of a log that can be read to its end."""
 DATA, COMMIT, ABORT, OTHER_CONTROL = -1, 1, 0, 2
 """Values of Batches.control: data, or the type of the control record (KIP-98: 0 = ABORT, 1 = COMMIT)."""
 
@@ -94,7 +96,8 @@ class Replica:
 
     `parts` are the records of those batches that another replica of its cluster, or the other end of a mirror that keeps
     bytes, has with other bytes (`spark_verify.disputes`).
-    `moment` is the capture's name and `captured` when it was done (0: nobody wrote that down).
+    `moment` is the capture's name and `captured` when it was done (0: nobody wrote that down). What `damage` speaks of held no
+    offset below `torn_from`: what is missing there was not in the log.
     """
 
     cluster: str
@@ -110,6 +113,7 @@ class Replica:
     parts: Parts = field(default_factory=no_parts)
     moment: str = ""
     captured: int = 0
+    torn_from: int = WHOLE
 
     @property
     def end(self) -> int:

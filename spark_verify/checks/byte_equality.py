@@ -55,8 +55,11 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     findings: list[Finding] = []
     if not crossing.far:
         findings += examined(compared.life, destination.batches.base_offset[ours])
-    if torn := [r.cluster for r in (source, destination) if r.damage]:
-        return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so its bytes could not be compared")]
+    if torn := [r for r in (source, destination) if r.damage]:
+        end = min(end, *(replica.torn_from for replica in torn))
+        reason = f"the log of {torn[0].cluster} is torn, so its bytes could not be compared from offset {max(start, end)} on"
+        findings.append(Unjudged(reason=reason))
+        ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
     cleaned = max(compacted(view, replica) for replica in (source, destination))
     differences = _differences(view, compared, ours, theirs)
     judged = [found for found in differences if found.offset >= cleaned]
@@ -169,21 +172,25 @@ CHECK = Check(
             name="byte-divergence",
             meaning="A batch at the same offset has another last offset, length or CRC than at the source.",
             smallest="A has 1, B has 2 at the same offset: at that offset on B.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="record-divergence",
             meaning="Where the mirror changes producer ids, and with them every CRC: a record has other content.",
             smallest="A has 1 with value x, B has 1 with value y at the same offset, negated id: at that offset on B.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="byte-hole",
             meaning="A batch of the source is not on the destination, which goes on behind it.",
             smallest="A has 1 2 in two batches, B has only 2, at offset 1: at offset 0.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="byte-stranger",
             meaning="A mirrored batch begins where none of the source does.",
             smallest="A has 1 2 in one batch, B has 1 2 in two: at offset 1 on B.",
+            despite_torn=True,
         ),
     ),
     kernel=kernel,

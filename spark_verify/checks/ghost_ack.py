@@ -68,8 +68,8 @@ def _judge(life: Life, log: Log, what: Told, acked: Ints, compacted: int) -> Seq
         0,
     )
     reason[(reason == 4) & (offsets < compacted)] = 0
-    absent = (reason == 3) | (reason == 4)
-    if not log.whole and absent.any():
+    absent = ((reason == 3) | (reason == 4)) & (offsets >= log.replica.torn_from)
+    if absent.any():
         findings.append(Unjudged(reason=f"the log of {cluster} is torn, so what is missing may have been there"))
         reason[absent] = 0
     bad = np.flatnonzero(reason)

@@ -49,8 +49,10 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     findings: list[Finding] = []
     if not crossing.far:
         findings += examined(compared.life, ours[(ours >= start) & (ours < end)])
-    if torn := [r.cluster for r in (source, destination) if r.damage]:
-        return [*findings, Unjudged(reason=f"the log of {torn[0]} is torn, so its records could not be compared")]
+    if torn := [r for r in (source, destination) if r.damage]:
+        end = min(end, *(replica.torn_from for replica in torn))
+        reason = f"the log of {torn[0].cluster} is torn, so its records could not be compared from offset {max(start, end)} on"
+        findings.append(Unjudged(reason=reason))
     here = _disputed(destination, source, start, end)
     there = _disputed(source, destination, start, end)
     at = locate(theirs[there], ours[here])
@@ -117,16 +119,19 @@ CHECK = Check(
             name="record-divergence",
             meaning="At one offset the destination has another timestamp, key, value or header than the source.",
             smallest="A has 1 with value x, B has 1 with value y at its offset: at that offset on B.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="record-hole",
             meaning="A record of the source is not on the destination, which goes on behind it.",
             smallest="A has 1 2, B has only 2, at offset 1: at offset 0.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="record-stranger",
             meaning="At an offset of the mirrored log where the source has no record the destination has one.",
             smallest="A has a marker at offset 0 and 2 at offset 1, B has 1 2: at offset 0 on B.",
+            despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions"}),

@@ -14,6 +14,7 @@ from spark_verify.view import PartitionView
 from tests.oracles.plain import Place, Plain, plain
 
 _PROVEN = """
+    byte-divergence byte-hole byte-stranger record-divergence record-hole record-stranger
     ghost-ack inconsistent-offset stranger uncommitted-read poll-regression internal-regression lso-above-high-watermark
     lso-regression high-watermark-regression sequence-repeat epoch-regression marker-epoch stale-data replica-disagreement
     replica-missing corrupt-batch log-disorder leader-epoch-regression epoch-reuse epoch-behind standby-write circular-mirror

@@ -34,6 +34,7 @@ class PlainLog:
     moment: str
     captured: int
     torn: bool
+    torn_from: int
     batches: list[Any]
     records: list[Any]
     parts: list[Any]
@@ -132,7 +133,7 @@ def _log(replica: Replica) -> PlainLog:
     batches, records = list(_rows(replica.batches)), list(_rows(replica.records))
     for record in records:
         record.batch = batches[record.batch]
-    names = ("cluster", "broker", "leader", "canonical", "log_start", "high_watermark", "moment", "captured")
+    names = ("cluster", "broker", "leader", "canonical", "log_start", "high_watermark", "moment", "captured", "torn_from")
     log = PlainLog(
         **{name: getattr(replica, name) for name in names},
         torn=bool(replica.damage), batches=batches, records=records, parts=list(_rows(replica.parts)),

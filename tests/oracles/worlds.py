@@ -7,6 +7,7 @@ the source of randomness.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
 from random import Random
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from harness.model.history import GroupOffset
 from harness.model.scenario import Budgets, MirrorSpec
 from spark_verify.view import (
+    WHOLE,
     Batches,
     PartitionView,
     Parts,
@@ -169,10 +171,17 @@ def replica(
     return Replica(
         cluster=cluster, broker=broker, leader=broker == 1, canonical=broker == 1, log_start=start, high_watermark=end,
         high_watermark_from="sampled", damage=("half a batch at the end",) if torn else (), moment=moment, captured=captured,
+        torn_from=_torn_from(headers) if torn else WHOLE,
         batches=Batches(**_arrays(headers, names, ("crc_ok", "transactional"))),
         records=Records(**_arrays(records, {name: name for name in columns})),
         parts=Parts(**parts | {"value": np.array([r["digest"] for r in records], np.int64)}),
     )  # fmt: skip
+
+
+def _torn_from(headers: list[Row]) -> int:
+    """Behind the last of the batches before the first that rotted, or of all: then half a one follows."""
+    whole = list(takewhile(lambda batch: batch["crc_ok"], headers))
+    return max((batch["last"] + 1 for batch in whole), default=0)
 
 
 def _lasts(batch: Row) -> Row:

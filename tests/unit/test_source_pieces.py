@@ -21,7 +21,7 @@ from harness.model.topology import ClusterSpec, Topology
 from spark_verify import assemble, source
 from spark_verify.plan import Captured, RunPlan
 from spark_verify.rows import batch_rows
-from spark_verify.view import PartitionView
+from spark_verify.view import WHOLE, PartitionView
 from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, batch, changed, marker, ours, record, recrc, segment
 from tests.synthetic import same
 
@@ -207,6 +207,15 @@ def test_a_segment_that_begins_before_the_end_of_an_earlier_one_is_told(tmp_path
     found = in_pieces(run, random.Random(4)).replicas[0].damage
     assert same(found, whole(run).replicas[0].damage)
     assert sum("overlap: begins at offset" in told for told in found) == 1
+
+
+@pytest.mark.parametrize(("torn", "behind"), [(0, 0), (1, 16), (2, 22), (3, WHOLE)])
+def test_a_log_is_torn_from_behind_what_is_before_the_damage(tmp_path: Path, small: pytest.MonkeyPatch, torn: int, behind: int):
+    paths = sound(tmp_path, 3)
+    if torn < len(paths):
+        paths[torn].write_bytes(b"\1" * 61 + paths[torn].read_bytes())
+    run = planned([captured(paths, 1, damage=())])
+    assert in_pieces(run, random.Random(6)).replicas[0].torn_from == whole(run).replicas[0].torn_from == behind
 
 
 @pytest.mark.parametrize("gone", [0, 1, 2])

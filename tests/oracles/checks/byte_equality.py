@@ -19,8 +19,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         for compared in crossings(plain, Story(plain), far=True) if plain.keeps else ():
-            if not (compared.source.torn or compared.destination.torn):
-                found += [plain.place(kind, compared.destination.cluster, offset) for kind, offset in _compare(plain, compared)]
+            found += [plain.place(kind, compared.destination.cluster, offset) for kind, offset in _compare(plain, compared)]
     return found
 
 
@@ -56,9 +55,10 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
 
 
 def window(plain: Plain, compared: Compared) -> tuple[int, int]:
-    """Offsets that both logs must have."""
+    """Offsets that both logs must have, and that can be read of both."""
     start = max(compared.source.log_start, compared.destination.log_start, compared.crossing.start)
     end = min(compared.destination.end, compared.crossing.end, _appended(plain, compared))
+    end = min(end, compared.source.torn_from, compared.destination.torn_from)
     return start, min(end, compared.source.end) if compared.crossing.far else end
 
 

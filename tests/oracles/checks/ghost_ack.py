@@ -29,7 +29,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 right = life.native(offset) and record is not None and record.uid == promise.uid
                 if record is None and life.native(offset) and offset not in given:
                     # Compacted away; or a torn log had it.
-                    right = log.torn or offset < min(plain.compacted.get(life.cluster, 0), log.end)
+                    right = offset >= log.torn_from or offset < min(plain.compacted.get(life.cluster, 0), log.end)
                 if not right and kept(life, offset):
                     found.append(plain.place("ghost-ack", life.cluster, offset))
                 given.add(offset)

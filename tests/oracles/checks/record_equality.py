@@ -19,8 +19,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     for plain in views:
         if plain.keeps and plain.options.get("producer_ids") not in ("negate", "complement", "region"):
             for compared in crossings(plain, Story(plain), far=True):
-                if not (compared.source.torn or compared.destination.torn):
-                    found += [plain.place(kind, compared.destination.cluster, at) for kind, at in _compare(plain, compared)]
+                found += [plain.place(kind, compared.destination.cluster, at) for kind, at in _compare(plain, compared)]
     return found
 
 

@@ -24,6 +24,7 @@ from spark_verify.view import (
     COMMIT,
     DATA,
     OTHER_CONTROL,
+    WHOLE,
     Batches,
     PartitionView,
     Parts,
@@ -64,6 +65,7 @@ class Log:
         self.records: list[tuple[int, int, int, int, int]] = []
         self.sequences: dict[tuple[int, int], int] = {}
         self.damage: tuple[str, ...] = ()
+        self.torn_from = WHOLE
         self.high_watermark: int | None = None
         self.moment, self.captured = "", 0
 
@@ -129,8 +131,9 @@ class Log:
         self.end += offsets
         return self
 
-    def torn(self, reason: str = "half a batch at the end") -> Log:
-        self.damage = (reason,)
+    def torn(self, reason: str = "half a batch") -> Log:
+        """What comes now cannot be read."""
+        self.damage, self.torn_from = (reason,), min(self.torn_from, self.end)
         return self
 
     def taken(self, moment: str, *, at: int) -> Log:
@@ -162,6 +165,7 @@ class Log:
             damage=self.damage,
             moment=self.moment,
             captured=self.captured,
+            torn_from=self.torn_from,
             parts=Parts(
                 offset=offsets, uid=uids, timestamp=np.zeros_like(offsets), key=np.zeros_like(offsets), value=digests,
                 headers=np.zeros_like(offsets),

@@ -44,6 +44,24 @@ REJECTS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("ours", "found"),
+    [
+        (Log("B").data(1).data(2).torn(), []),
+        (Log("B").data(1, crc=5).data(2).torn(), [("byte-divergence", "B", 0)]),
+        (Log("B").data(2, at=1).torn(), [("byte-hole", "B", 0)]),
+        (Log("B").data(1).torn().data(2, crc=5), []),
+        (Log("B").torn().data(1, crc=5).data(2), []),
+    ],
+    ids=["whole before it", "another batch before it", "none before it", "another behind it", "at the beginning"],
+)
+def test_a_torn_log_is_compared_to_where_it_is_torn(ours, found):
+    seen = kept([Log("A").data(1).data(2).data(3), ours])
+    assert places(NAME, seen) == found
+    assert unjudged(NAME, seen)
+    assert places(NAME, kept([Log("A").data(1).torn().data(2), Log("B").data(1).data(2, crc=5)])) == []
+
+
 def mapped(how, source, *pids):
     """One batch of producer `source` per id that it has on B."""
     a, b = Log("A"), Log("B")

@@ -71,6 +71,12 @@ def test_a_torn_log_is_not_judged_beyond_its_end():
     assert unjudged(NAME, seen)
 
 
+def test_what_is_missing_before_the_damage_was_never_there():
+    seen = view([Log("A").data(1).skip(1).data(3).torn()], sends=[send(2, acked=1)])
+    assert places(NAME, seen) == [("ghost-ack", "A", 1)]
+    assert places(NAME, view([Log("A").data(1).torn().skip(1).data(3)], sends=[send(2, acked=1)])) == []
+
+
 def test_writes_to_a_cluster_that_nobody_promoted_are_not_judged():
     assert "no promotion" in unjudged(NAME, view([Log("B").data(1)], sends=[send(1, acked=0, cluster="B")]))[0]
 

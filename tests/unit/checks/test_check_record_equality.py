@@ -98,6 +98,15 @@ def test_the_far_end_of_a_chain_is_held_against_its_owner():
 def test_a_log_that_is_torn_or_was_not_captured_is_unjudged():
     assert unjudged(NAME, kept([Log("A").data(1)])) == ["no log of B was captured for A.t-0"]
     assert unjudged(NAME, kept([Log("A").data(1), Log("B").torn()]))
+    behind = kept([Log("A").data(1), Log("B").torn().data(1, crc=5, digest={1: 5})])
+    assert places(NAME, behind) == []
+    assert unjudged(NAME, behind)
+
+
+def test_what_is_before_the_damage_is_compared():
+    seen = kept([Log("A").data(1).data(2), Log("B").data(1, crc=5, digest={1: 5}).torn()])
+    assert places(NAME, seen) == [("record-divergence", "B", 0)]
+    assert unjudged(NAME, seen)
 
 
 @pytest.mark.parametrize(
