@@ -60,6 +60,9 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         reason = f"the log of {torn[0].cluster} is torn, so its bytes could not be compared from offset {max(start, end)} on"
         findings.append(Unjudged(reason=reason))
         ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
+    if not (view.recorded or crossing.far or len(destination.batches)) and len(source.batches) and destination.end < source.end:
+        reason = f"{destination.cluster} has nothing of {view.topic}-{view.partition}, of which {source.cluster} has batches"
+        findings.append(Unjudged(reason=reason))
     cleaned = max(compacted(view, replica) for replica in (source, destination))
     differences = _differences(view, compared, ours, theirs)
     judged = [found for found in differences if found.offset >= cleaned]

@@ -62,6 +62,13 @@ def test_a_torn_log_is_compared_to_where_it_is_torn(ours, found):
     assert places(NAME, kept([Log("A").data(1).torn().data(2), Log("B").data(1).data(2, crc=5)])) == []
 
 
+def test_copied_logs_of_which_nothing_was_mirrored_are_not_equal():
+    seen = replace(kept([Log("A").data(1), Log("B")]), recorded=False)
+    assert unjudged(NAME, seen) == ["B has nothing of A.t-0, of which A has batches"]
+    assert unjudged(NAME, replace(kept([Log("A").data(1), Log("B", start=1)]), recorded=False)) == []
+    assert unjudged(NAME, replace(kept([Log("A"), Log("B")]), recorded=False)) == []
+
+
 def mapped(how, source, *pids):
     """One batch of producer `source` per id that it has on B."""
     a, b = Log("A"), Log("B")
