@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACES = {
-    "harness/model": "Pure values and protocols, standard library only",
+    "harness/model": "Pure values and protocols, of the standard library and msgspec's ranges",
     "harness/log": "Kafka's log format",
     "harness": "The recording half, and the command line",
     "harness/wire": "What is asked of clusters in several places",
