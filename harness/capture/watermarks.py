@@ -172,7 +172,7 @@ class ClusterSampler:
                 self._looked_at = 0
                 continue
             place = partition.topic, partition.partition
-            offsets[place] = info.offset
+            offsets[place] = max(info.offset, -1)  # librdkafka says -1001 where the broker said nothing
             if info.leader_epoch is not None:
                 epochs[place] = info.leader_epoch
         return Asked(offsets=offsets, epochs=epochs)

@@ -21,6 +21,8 @@ Time = Annotated[int, Meta(ge=0, le=LARGEST)]
 Offset = Annotated[int, Meta(ge=0, le=LARGEST)]
 OffsetOrNone = Annotated[int, Meta(ge=-1, le=LARGEST)]
 """-1 where nobody knows or said it."""
+OffsetOrError = Annotated[int, Meta(ge=-1001, le=LARGEST)]
+"""-1 where its broker did not say; runs of older versions have librdkafka's -1001 there (RD_KAFKA_OFFSET_INVALID)."""
 Uid = Annotated[int, Meta(ge=-1, le=LARGEST)]
 Small = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 SmallOrNone = Annotated[int, Meta(ge=-1, le=2**31 - 1)]
@@ -120,9 +122,9 @@ class Watermark:
     leader: SmallOrNone
     topic: str
     partition: Small
-    log_start: OffsetOrNone
-    last_stable: OffsetOrNone
-    high_watermark: OffsetOrNone
+    log_start: OffsetOrError
+    last_stable: OffsetOrError
+    high_watermark: OffsetOrError
     leader_epoch: SmallOrNone = -1
 
 
@@ -191,6 +193,6 @@ class Bounds:
     leader: bool
     alive: bool
     log_start: Offset
-    high_watermark: Offset
+    high_watermark: OffsetOrNone
     high_watermark_from: Literal["sampled", "checkpoint", "recomputed"]
     compacted: Offset = 0

@@ -164,7 +164,7 @@ class ReaderClient(Client):
 
     def _log_start(self, consumer: Consumer, topic: str, partition: int) -> int:
         try:
-            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK)[0])
+            return max(-1, int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK)[0]))
         except KafkaException:
             return -1
 

@@ -174,7 +174,7 @@ def fetched(*run):
         (POLLED, fetched(7, -9, 1), "runs"),
         (POLLED, fetched(7, 10**30, 1), "runs"),
         (POLLED, fetched(7, 9, -1), "runs"),
-        (UNTOLD, replace(UNTOLD, high_watermark=-2), "high_watermark"),
+        (replace(UNTOLD, log_start=-1001), replace(UNTOLD, high_watermark=-1002), "high_watermark"),
         (UNTOLD, replace(UNTOLD, leader=1 << 40), "leader"),
         (ROW, replace(ROW, offset=-1), "offset"),
     ],
