@@ -72,7 +72,7 @@ class Segment:
         return f"{self.path.parent.name}/{self.path.name}"
 
     def let_go(self, start: int, end: int) -> None:
-        """Says that the bytes [start, end) are not needed for now; they are read from the file again when they are."""
+        """Gives the memory of the bytes [start, end) back; whoever looks at them again has them read from the file."""
         pages = getattr(self.data.base, "_mmap", None)
         start, end = start - start % mmap.PAGESIZE, min(end, len(self.data))
         if pages is not None and end > start:

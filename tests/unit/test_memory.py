@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +15,7 @@ from spark_verify.plan import RunPlan, plan
 from spark_verify.tables import examine
 from spark_verify.view import PartitionView
 from tests.synthetic import TOPIC, Shape, write_run
+from tests.traced import peak
 
 FEW, MANY, RECORDS = 200, 800, 10
 MORE = (MANY - FEW) * RECORDS
@@ -30,17 +29,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("memory")
     few, many = (Shape(partitions=1, transactions=n, records=RECORDS) for n in (FEW, MANY))
     return write_run(root / "few", few), write_run(root / "many", many)
-
-
-def peak(action: Callable[[], object]) -> int:
-    """The most that is held while something is done, beyond what was held before."""
-    action()  # what is imported, compiled and remembered for good
-    tracemalloc.start()
-    try:
-        action()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def read(root: Path) -> tuple[RunPlan, list[pa.RecordBatch]]:

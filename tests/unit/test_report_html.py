@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tracemalloc
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from harness.report import html
 from harness.report.series import series
 from harness.report.timeline import svg
 from harness.rundir import RunReader, RunWriter
+from tests.traced import peak
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
 HELD_PER_ROW = 120
@@ -218,11 +218,7 @@ def test_a_long_history_is_gone_through_row_by_row(tmp_path: Path) -> None:
     for seconds in (20.0, 120.0):
         folder = Recorded(tmp_path / str(seconds), seconds=seconds).write().close()
         rows.append(sum(len(path.read_bytes().splitlines()) for path in folder.glob("*/*.jsonl")))
-        series(RunReader(folder))  # what is imported and remembered for good
-        tracemalloc.start()
-        series(RunReader(folder))
-        peaks.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
+        peaks.append(peak(lambda folder=folder: series(RunReader(folder))))
     assert (peaks[1] - peaks[0]) / (rows[1] - rows[0]) < HELD_PER_ROW
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,6 +11,7 @@ from spark_verify.checks import REGISTRY
 from spark_verify.sends import Sends
 from spark_verify.tables import FindingRow, combined, examine
 from spark_verify.view import PartitionView
+from tests.traced import peak
 
 FEW, MANY, RECORDS = 300, 1200, 10
 MORE = (MANY - FEW) * RECORDS
@@ -63,16 +62,6 @@ def clues(name: str, seen: list[PartitionView]) -> list[FindingRow]:
 
 def size(rows: list[FindingRow]) -> int:
     return sum(len(repr(row.data)) for row in rows)
-
-
-def peak(action: Callable[[], object]) -> int:
-    action()  # what is imported, compiled and remembered for good
-    tracemalloc.start()
-    try:
-        action()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("name", ["exactly-once", "write-cycles"])
