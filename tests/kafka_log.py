@@ -28,7 +28,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "xerial": 2}
 MAGIC = 2
 LENGTH_AT, LENGTH_ENDS, CRC_AT, CRC_FROM, HEADER_SIZE = 8, 12, 17, 21, 61
 """Where the length is and what it does not count; where the CRC is and where it begins to cover; where records begin."""
-LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
+LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +118,13 @@ def batch(
     count: int | None = None,
     last_delta: int | None = None,
     attributes: int = 0,
+    horizon: int | None = None,
 ) -> bytes:
-    """One v2 batch. `count`, `last_delta` and extra `attributes` bits are for what no broker would write."""
-    base_timestamp = records[0].timestamp if records else 0
+    """One v2 batch. `count`, `last_delta` and extra `attributes` bits are for what no broker would write.
+
+    `horizon` is what a cleaner writes where the base timestamp was: the time from which on it may delete the batch (KIP-534).
+    """
+    base_timestamp = horizon if horizon is not None else records[0].timestamp if records else 0
     latest = max((r.timestamp for r in records), default=-1) if log_append_time is None else log_append_time
     body, delta = b"", -1
     for plain in records:
@@ -130,6 +134,7 @@ def batch(
     flags |= TRANSACTIONAL if transactional else 0
     flags |= CONTROL if control else 0
     flags |= LOG_APPEND_TIME if log_append_time is not None else 0
+    flags |= DELETE_HORIZON if horizon is not None else 0
     covered = struct.pack(
         ">hiqqqhii", flags, delta if last_delta is None else last_delta, base_timestamp, latest, pid, epoch, seq,
         len(records) if count is None else count,

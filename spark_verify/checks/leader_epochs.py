@@ -6,6 +6,12 @@ written again for the one they know. A leader's epoch is never below those in th
 consumers wait for ever for an epoch that they have read of. And what clients write after a promotion has a higher epoch than all
 that was mirrored, since the hand-over raised it: else one epoch has two writers.
 
+Below the offset up to which a cleaner has been at one of the brokers (`spark_verify.checks.cleaning`) other bytes are the
+cleaner's work, unless they differ in what a cleaner keeps.
+
+A mirror that promises to keep leader epochs (the shadow with `leader_epochs=keep`; copied logs of which that was said) has the
+source's epoch in every batch. The CRC does not cover it, so that byte-equality says nothing of it.
+
 A sample's epoch is the leader's, and not that of the last batch (ListOffsets answers with `Partition.leaderEpoch`). It is held
 against what was below its high watermark. The last sample of a log speaks for all of that; earlier ones only where epochs are
 kept, since what they saw may have been cut (KIP-101: an unclean election) and written again in a higher epoch.
@@ -18,9 +24,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import every, examined, log_of, marks_in, own
+from spark_verify.checks.cleaning import KEPT
+from spark_verify.checks.lives import compacted, every, examined, log_of, marks_in, own
+from spark_verify.checks.logs import locate
+from spark_verify.checks.mirroring import Hop, appended_since, hops
 from spark_verify.eras import KEEP_OFFSETS, Life
-from spark_verify.view import Ints, PartitionView, Replica, Watermarks
+from spark_verify.view import Bools, Ints, PartitionView, Replica, Watermarks
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -29,15 +38,47 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for replica in (*view.replicas, *view.earlier):
         findings += _falls(replica)
     for cluster in sorted({r.cluster for r in view.replicas}):
-        findings += _reuse([r for r in (*view.replicas, *view.earlier) if r.cluster == cluster])
+        same = [r for r in (*view.replicas, *view.earlier) if r.cluster == cluster]
+        findings += _reuse(same, cleaned=max(compacted(view, replica) for replica in same))
     for life in every(view):
         log = log_of(view, life)
         if log is not None:
             findings += examined(life, log.replica.batches.base_offset)
             if view.mirror.kind == "shadow":
                 findings += own(life, log.replica, _not_raised(life, log.replica))
-    findings += _behind(view, kept=view.mirror.kind in KEEP_OFFSETS and view.mirror.options.get("leader_epochs") == "keep")
+    kept = view.mirror.kind in KEEP_OFFSETS and view.mirror.options.get("leader_epochs") == "keep"
+    findings += _behind(view, kept=kept)
+    if kept:
+        for compared in hops(view):
+            findings += _not_kept(view, compared) if isinstance(compared, Hop) else ()
     return findings
+
+
+def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
+    """Mirrored batches that have another leader epoch than the source's batch at the same offsets; one finding per stretch."""
+    source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
+    theirs, ours = source.batches, destination.batches
+    end = min(crossing.end, appended_since(view, crossing, ours), source.torn_from, destination.torn_from)
+    rows = np.flatnonzero((ours.base_offset >= crossing.start) & (ours.last_offset < end))
+    at = locate(theirs.base_offset, ours.base_offset[rows])
+    rows, at = rows[at >= 0], at[at >= 0]
+    # A batch that ends elsewhere is another one, which byte-equality finds.
+    wrong = (ours.last_offset[rows] == theirs.last_offset[at]) & (ours.leader_epoch[rows] != theirs.leader_epoch[at])
+    first = np.flatnonzero(wrong & ~np.concatenate(([False], wrong[:-1])))
+    return [
+        Found(
+            kind="epoch-not-kept",
+            cluster=destination.cluster,
+            offset=int(ours.base_offset[rows[place]]),
+            evidence={
+                "source": source.cluster,
+                "broker": destination.broker,
+                "epoch": int(ours.leader_epoch[rows[place]]),
+                "source_epoch": int(theirs.leader_epoch[at[place]]),
+            },
+        )
+        for place in first.tolist()
+    ]
 
 
 def _falls(replica: Replica) -> Sequence[Finding]:
@@ -62,8 +103,11 @@ def _falls(replica: Replica) -> Sequence[Finding]:
     ]
 
 
-def _reuse(replicas: Sequence[Replica]) -> Sequence[Finding]:
-    """Batches of one cluster that have the epoch and base offset of another with other bytes; one finding per stretch."""
+def _reuse(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
+    """Batches of one cluster that have the epoch and base offset of another with other bytes; one finding per offset.
+
+    Below `cleaned` each broker may have rewritten them by itself, and other bytes alone say nothing.
+    """
     good = [np.flatnonzero(r.batches.crc_ok) for r in replicas]
     columns = [
         np.concatenate([getattr(r.batches, name)[own] for r, own in zip(replicas, good, strict=True)])
@@ -74,7 +118,11 @@ def _reuse(replicas: Sequence[Replica]) -> Sequence[Finding]:
     order = np.lexsort((which, columns[1], columns[0]))
     epoch, base, crc, length = (column[order] for column in columns)
     same = (epoch[1:] == epoch[:-1]) & (base[1:] == base[:-1])
-    other = np.flatnonzero(same & ((crc[1:] != crc[:-1]) | (length[1:] != length[:-1])))
+    differ = (crc[1:] != crc[:-1]) | (length[1:] != length[:-1])
+    if cleaned:
+        header = [np.concatenate([getattr(r.batches, n)[own] for r, own in zip(replicas, good, strict=True)]) for n in KEPT]
+        differ &= (base[1:] >= cleaned) | _changed([column[order] for column in header])
+    other = np.flatnonzero(same & differ)
     found = []
     for place in other[np.unique(np.stack((epoch[other], base[other])), axis=1, return_index=True)[1]].tolist():
         one, two = replicas[int(which[order[place]])], replicas[int(which[order[place + 1]])]
@@ -85,6 +133,11 @@ def _reuse(replicas: Sequence[Replica]) -> Sequence[Finding]:
         }
         found.append(Found(kind="epoch-reuse", cluster=one.cluster, offset=int(base[place]), evidence=evidence))
     return found
+
+
+def _changed(columns: Sequence[Ints]) -> Bools:
+    """Per row but the first, whether any column has another value than in the row before."""
+    return np.asarray(np.any([column[1:] != column[:-1] for column in columns], axis=0), np.bool_)
 
 
 def _where(one: Replica, two: Replica, rows: Ints) -> dict[str, object]:
@@ -154,7 +207,8 @@ def _not_raised(life: Life, replica: Replica) -> Sequence[Finding]:
 
 CHECK = Check(
     name="leader-epochs",
-    guarantee="A batch's leader epoch never falls with its offset, names one batch with it, and is not above the leader's.",
+    guarantee="A batch's leader epoch never falls with its offset, names one batch with it, is not above the leader's, and is "
+    "the source's where the mirror keeps epochs.",
     source="KIP-101; KIP-279; KIP-320 (consumers fence by epoch); KIP-1279 (DLE >= SLE)",
     inputs=frozenset({"batches", "watermarks", "promotions"}),
     anomalies=(
@@ -174,6 +228,12 @@ CHECK = Check(
             name="epoch-behind",
             meaning="A leader told a leader epoch below that of a batch under its high watermark.",
             smallest="B has 1 in epoch 5, a sample says high watermark 1, leader epoch 3: at the offset of 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="epoch-not-kept",
+            meaning="A mirrored batch has another leader epoch than the source's, and the mirror promises to keep them.",
+            smallest="A has 1 in epoch 2, B has it in epoch 3, the mirror keeps epochs: at the offset of 1 on B.",
             despite_torn=True,
         ),
         AnomalyKind(

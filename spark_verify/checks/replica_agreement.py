@@ -5,6 +5,9 @@ covers everything from the attributes on but not base offset, length and leader 
 CRC is recomputed, so that a cluster with one replica has something examined too; and base offsets must rise in every file. Of
 batches that differ, the records are compared, so that the one whose bytes changed is named.
 
+Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.cleaning`): what differs there is unknown,
+unless it differs in what a cleaner keeps. A marker that differs in nothing of that is the same one with another delete horizon.
+
 Offsets of a log follow each other without a hole, those of markers included, until a cleaner takes some away. Of a recorded run
 other checks know what was in a hole; of logs that linkflap did not record nobody does, and they are not called valid for it.
 """
@@ -18,8 +21,9 @@ from numpy.typing import NDArray
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.changed import changed_records
+from spark_verify.checks.cleaning import KEPT
 from spark_verify.checks.lives import compacted, examined, lives
-from spark_verify.view import DATA, Batches, PartitionView, Replica
+from spark_verify.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -40,12 +44,22 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if len(replicas) > 1:
             found = _between(replicas)
             cleaned = max(compacted(view, replica) for replica in replicas)
-            findings += [each for each in found if each.offset >= cleaned]
-            if apart := sum(each.offset < cleaned for each in found):
+            findings += [each for each in found if each.offset >= cleaned or _no_cleaner(each)]
+            if apart := sum(each.offset < cleaned and not (_no_cleaner(each) or _horizon(each)) for each in found):
                 # Every broker compacts by itself.
                 reason = f"{apart} batches differ between the brokers of {cluster} below offset {cleaned}, which are compacted"
                 findings.append(Unjudged(reason=reason))
     return findings
+
+
+def _no_cleaner(found: Found) -> bool:
+    """Whether two batches differ in what a cleaner keeps of each: no compaction explains that."""
+    return found.kind == "replica-disagreement" and any(name in found.evidence for name in KEPT)
+
+
+def _horizon(found: Found) -> bool:
+    """Whether a cleaner has only written its own delete horizon into a marker: what the marker says is the same."""
+    return bool(found.kind == "replica-disagreement" and found.evidence.get("marker")) and "crc_ok" not in found.evidence
 
 
 def missing(replica: Replica, above: int = 0) -> tuple[int, int]:
@@ -123,7 +137,7 @@ def _table(batches: Batches, start: int, end: int) -> NDArray[np.int64]:
 
 
 NAMES = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")
-PRODUCER = ("producer_id", "producer_epoch", "base_sequence", "control")
+PRODUCER = ("producer_id", "producer_epoch", "base_sequence", "control", "transactional")
 
 
 def _differences(
@@ -154,6 +168,7 @@ def _disagreement(
     evidence["batch"] = [base, max(int(mine[0][1]), int(yours[0][1]))]
     changed = changed_records(model.parts, other.parts, base, int(mine[0][1]))
     evidence |= _producers(model, other, base)
+    evidence |= {"marker": True} if _is_marker(model, base) else {}
     evidence["changed"] = changed
     evidence["records"] = offsets = [c["offset"] for c in changed]
     evidence["uids"] = [c["uid"] for c in changed] or _uids(model, *mine[0][:2].tolist())
@@ -172,6 +187,11 @@ def _producers(model: Replica, other: Replica, base: int) -> dict[str, object]:
     one, two = (int(np.flatnonzero(r.batches.base_offset == base)[0]) for r in (model, other))
     pairs = {name: [int(getattr(r.batches, name)[row]) for r, row in ((model, one), (other, two))] for name in PRODUCER}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _is_marker(model: Replica, base: int) -> bool:
+    row = np.flatnonzero(model.batches.base_offset == base)[0]
+    return bool(model.batches.crc_ok[row]) and int(model.batches.control[row]) in (COMMIT, ABORT)
 
 
 def _odd_one_out(replicas: Sequence[Replica], base: int) -> int | None:

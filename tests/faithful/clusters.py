@@ -13,7 +13,10 @@ Spot = tuple[str, int]
 
 @dataclass(slots=True)
 class Log:
-    """One partition on one cluster. `ended` says of every transactional batch, by its offset, how it ended."""
+    """One partition on one cluster. `ended` says of every transactional batch, by its offset, how it ended.
+
+    Below `cleaned` its cleaner was.
+    """
 
     cluster: Cluster
     start: int = 0
@@ -24,6 +27,7 @@ class Log:
     ended: dict[int, int] = field(default_factory=dict)
     open: dict[int, list[Entry]] = field(default_factory=dict)
     rises: list[tuple[int, int]] = field(default_factory=list)
+    cleaned: int = 0
 
     @property
     def end(self) -> int:
@@ -62,15 +66,8 @@ class Log:
 
     def compact(self, rng: Random) -> None:
         """Takes records away, and batches that have none left but for the last of each producer id (KIP-98): offsets stay."""
-        last = {e.pid: e.offset for e in self.entries if e.ends is None}
-        kept = []
-        for entry in self.entries:
-            records = tuple(r for r in entry.records if rng.random() < 0.6)
-            if entry.ends is not None or entry.end > self.stable:
-                kept.append(entry)
-            elif records or last[entry.pid] == entry.offset:
-                kept.append(replace(entry, records=records))
-        self.entries = kept
+        self.cleaned = self.stable
+        self.entries = compacted(self.entries, self.cleaned, rng)
 
     def mark(self, ends: int, *, pid: int, epoch: int, timestamp: int) -> Entry:
         """Appends the marker that ends a transaction."""
@@ -79,6 +76,26 @@ class Log:
     def reset(self) -> Entry:
         """Appends KIP-1279's MIRROR_PID_RESET."""
         return self.append(Entry(offset=0, ends=RESET))
+
+
+def compacted(entries: list[Entry], below: int, rng: Random) -> list[Entry]:
+    """What one broker's cleaner leaves of a log."""
+    last = {e.pid: e.offset for e in entries if e.ends is None}
+    kept = []
+    for entry in entries:
+        records = tuple(r for r in entry.records if rng.random() < 0.6)
+        if entry.ends is not None or entry.end > below:
+            kept.append(entry)
+        elif records or last[entry.pid] == entry.offset:
+            kept.append(replace(entry, records=records))
+    return kept
+
+
+def cleaned_again(entries: list[Entry], below: int, horizon: int, rng: Random) -> list[Entry]:
+    """What a broker's cleaner that was there twice leaves: markers have its delete horizon, and more records are gone."""
+    return [
+        replace(e, horizon=horizon) if e.end <= below and e.ends in (ABORT, COMMIT) else e for e in compacted(entries, below, rng)
+    ]
 
 
 @dataclass(slots=True)

@@ -48,6 +48,7 @@ class Entry:
     """One batch: records of one producer, or a control record (`ends`: ABORT, COMMIT, RESET).
 
     `span` is how many offsets it takes: more than it has records where some were compacted away. `crc_flip` makes its CRC wrong.
+    `horizon` is the time that a cleaner wrote into a marker.
     """
 
     offset: int
@@ -63,6 +64,7 @@ class Entry:
     appended: int | None = None
     timestamp: int = 0
     crc_flip: int = 0
+    horizon: int | None = None
 
     @property
     def end(self) -> int:
@@ -90,6 +92,7 @@ class Entry:
                 self.codec,
                 self.appended,
                 self.timestamp,
+                self.horizon,
             )
         )
         struct.pack_into(">q", out, 0, self.offset)
@@ -112,12 +115,13 @@ def _encoded(
     codec: str,
     appended: int | None,
     timestamp: int,
+    horizon: int | None,
 ) -> bytes:
     if ends == RESET:
         return mirror_pid_reset(0)
     if ends is not None:
         control = Plain(key=struct.pack(">hh", 0, ends), value=struct.pack(">hi", 0, 0), timestamp=timestamp)
-        return batch(0, [control], pid=pid, epoch=epoch, transactional=True, control=True)
+        return batch(0, [control], pid=pid, epoch=epoch, transactional=True, control=True, horizon=horizon)
     return batch(
         0,
         [r.plain() for r in records],

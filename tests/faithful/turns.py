@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from harness.model.history import Bounds
 from harness.model.scenario import FaultSpec
-from tests.faithful.clusters import Cluster, Spot
+from tests.faithful.clusters import Cluster, Spot, cleaned_again
 from tests.faithful.doing import all_finish, drain, left_open, look, mirror, operation, poll, produce, sample, sync
 from tests.faithful.endings import CUTTING
 from tests.faithful.links import Connector, Link, hand_over, turn_back
@@ -134,6 +134,9 @@ def capture(world: World, moment: str, cluster: Cluster) -> None:
         for broker in range(1, cluster.brokers + 1):
             entries = list(log.entries)
             leads = broker == log.leader
+            if log.cleaned and not leads:
+                # Every broker has a cleaner of its own, which was here when it was, and not when the leader's was.
+                entries = cleaned_again(entries, log.cleaned, world.clock.ms + broker, rng)
             if world.spec.behind and not leads and len(entries) > 3 and rng.random() < 0.3:
                 entries.pop()
             bounds = Bounds(
@@ -146,6 +149,7 @@ def capture(world: World, moment: str, cluster: Cluster) -> None:
                 log_start=log.start,
                 high_watermark=entries[-1].end if entries else log.base,
                 high_watermark_from="sampled",
+                compacted=log.cleaned,
             )
             cuts = tuple(e.offset for e in entries if rng.random() < 0.1)
             kept = [e for e in entries if e.end > log.start]

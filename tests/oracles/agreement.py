@@ -19,6 +19,7 @@ _PROVEN = """
     lso-regression high-watermark-regression sequence-repeat epoch-regression marker-epoch stale-data replica-disagreement
     replica-missing corrupt-batch log-disorder leader-epoch-regression epoch-reuse epoch-behind standby-write circular-mirror
     no-sequence truncation-too-deep tail-not-cut marker-unannounced promotion-mismatch promotion-unaccounted epoch-mismatch
+    epoch-not-kept
 """
 DESPITE_TORN = frozenset(_PROVEN.split())
 """What is there proves it, whatever is missing."""

@@ -141,6 +141,7 @@ ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": True, "lag": True}
 CUT = {**FORCED, "options": {**_KEPT, "open_transactions": "truncate-stable"}, "overlap": False}
 OVERLAPPING_CUT = {**CUT, "overlap": True}
 PLANNED_ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": False}
+COPIED = {**_SHADOW, "shape": "copied"}
 CHAIN = {**_SHADOW, "shape": "chain", "forced": False}
 V1, V2 = {"version": 1}, {"version": 2}
 

@@ -9,6 +9,7 @@ from random import Random
 from tests.faithful.entries import Entry, Rec
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
+    COPIED,
     FORCED,
     MM2_FORCED,
     MM2_PAIR,
@@ -179,6 +180,27 @@ def one_replica_changed(made: Made, rng: Random) -> None:
     """A byte of a record is another one in B's replica that does not lead, and the CRC is right again."""
     batch = _committed(made, "B", rng, native=False)
     made.rewrite(made.places("B", 0)[1], put(batch, records=_changed(batch.records)))
+
+
+@mutation(COPIED, must="replica-agreement/replica-disagreement leader-epochs/epoch-reuse")
+def compacted_batch_of_another(made: Made, rng: Random) -> None:
+    """On A's replica that does not lead, a batch that a cleaner was at has another producer epoch, which no cleaner writes."""
+    place = made.places("A", 0)[1]
+    held = {e.offset for e in made.log("A")}
+    cleaned = made.logs[place].bounds.compacted
+    batch = next(e for e in made.logs[place].entries if e.pid >= 0 and e.ends is None and e.end <= cleaned and e.offset in held)
+    made.rewrite(place, put(batch, epoch=batch.epoch + 1))
+
+
+@mutation(
+    mapped(PAIR, leader_epochs="keep"),
+    must="leader-epochs/epoch-not-kept",
+    may="leader-epochs/epoch-behind truncation-accounting",
+)
+def epochs_not_kept(made: Made, rng: Random) -> None:
+    """From a mirrored batch on, B has everything in the next leader epoch, though the mirror keeps the source's."""
+    start = _committed(made, "B", rng, native=False).offset
+    made.change("B", 0, lambda log: [replace(e, leader_epoch=e.leader_epoch + 1) if e.offset >= start else e for e in log])
 
 
 @mutation(PAIR, must="replica-agreement/replica-missing")

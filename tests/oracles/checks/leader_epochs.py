@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from tests.oracles.checks.byte_equality import _appended
+from tests.oracles.checks.replica_agreement import KEPT
+from tests.oracles.crossing import Compared, crossings
 from tests.oracles.plain import Place, Plain, PlainLog, starts
 from tests.oracles.story import PlainLife, Story, kept
 
@@ -20,13 +23,16 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             found += [plain.place("leader-epoch-regression", log.cluster, offset) for offset in _falls(log)]
         for cluster in {r.cluster for r in plain.replicas}:
             logs = [r for r in (*plain.replicas, *plain.earlier) if r.cluster == cluster]
-            found += [plain.place("epoch-reuse", cluster, offset) for offset in _reuse(logs)]
+            cleaned = max(plain.cleaned(log) for log in logs)
+            found += [plain.place("epoch-reuse", cluster, offset) for offset in _reuse(logs, cleaned)]
         for life in story.every():
             log = story.log(life)
             if log is not None and plain.mirror == "shadow":
                 found += [plain.place("epoch-not-raised", life.cluster, o) for o in _not_raised(life, log) if kept(life, o)]
             if log is not None and log.batches:
                 found += [plain.place("epoch-behind", life.cluster, o) for o in _behind(plain, story, life, log)]
+        for compared in crossings(plain, story) if plain.keeps and plain.options.get("leader_epochs") == "keep" else ():
+            found += [plain.place("epoch-not-kept", compared.destination.cluster, o) for o in _not_kept(plain, compared)]
     return found
 
 
@@ -35,11 +41,23 @@ def _falls(log: PlainLog) -> list[int]:
     return [log.batches[n].base_offset for n in starts(low)]
 
 
-def _reuse(logs: Sequence[PlainLog]) -> set[int]:
-    held: dict[tuple[int, int], set[tuple[int, int]]] = {}
+def _reuse(logs: Sequence[PlainLog], cleaned: int) -> list[int]:
+    """Below where a cleaner was, what it keeps of a batch stands for its bytes."""
+    held: dict[tuple[int, int], set[Any]] = {}
     for batch in (b for log in logs for b in log.batches if b.crc_ok):
-        held.setdefault((batch.leader_epoch, batch.base_offset), set()).add((batch.crc, batch.length))
+        names = ("crc", "length") if batch.base_offset >= cleaned else KEPT
+        held.setdefault((batch.leader_epoch, batch.base_offset), set()).add(tuple(getattr(batch, name) for name in names))
     return [base for (_, base), bytes_ in held.items() if len(bytes_) > 1]
+
+
+def _not_kept(plain: Plain, compared: Compared) -> list[int]:
+    """The first batch of each row of batches that came over with another epoch."""
+    end = min(compared.crossing.end, _appended(plain, compared), compared.source.torn_from, compared.destination.torn_from)
+    came = [b for b in compared.destination.batches if b.base_offset >= compared.crossing.start and b.last_offset < end]
+    pairs = [(b, next((t for t in compared.source.batches if t.base_offset == b.base_offset), None)) for b in came]
+    both = [(b, t) for b, t in pairs if t is not None]
+    wrong = [n for n, (b, t) in enumerate(both) if b.last_offset == t.last_offset and b.leader_epoch != t.leader_epoch]
+    return [both[n][0].base_offset for n in starts(wrong)]
 
 
 def _not_raised(life: PlainLife, log: PlainLog) -> list[int]:

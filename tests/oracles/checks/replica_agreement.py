@@ -9,6 +9,8 @@ from typing import Any
 from tests.oracles.plain import Place, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()
+KEPT = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "control", "transactional")
+"""What no cleaner changes."""
 SAME = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")
 
 
@@ -20,13 +22,22 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             places = [place for r in replicas for place in _alone(r)]
             model = next((r for r in replicas if r.canonical), replicas[0])
             start, end = max(r.log_start for r in replicas), min(r.high_watermark for r in replicas)
-            # Every broker compacts by itself.
+            # Every broker compacts by itself, and keeps what names a batch.
             cleaned = max(plain.cleaned(r) for r in replicas)
             for other in replicas:
                 if other is not model:
-                    places += [(kind, offset) for kind, offset in _between(model, other, start, end) if offset >= cleaned]
+                    between = _between(model, other, start, end)
+                    places += [(kind, o) for kind, o in between if o >= cleaned or _renamed(kind, o, model, other)]
             found += [plain.place(kind, cluster, offset) for kind, offset in places]
     return found
+
+
+def _renamed(kind: str, offset: int, model: PlainLog, other: PlainLog) -> bool:
+    def name(log: PlainLog) -> Any:
+        mine = next(b for b in log.batches if b.base_offset <= offset <= b.last_offset)
+        return tuple(getattr(mine, field) for field in KEPT)
+
+    return kind == "replica-disagreement" and name(model) != name(other)
 
 
 def _alone(log: PlainLog) -> list[tuple[str, int]]:

@@ -33,7 +33,24 @@ def cut_off(*, told):
     return sampled(3, stops=[stop])
 
 
+def mirrored_in(epoch, *, options=KEEP, **rest):
+    """A has 1 in epoch 2; B got it in `epoch`."""
+    logs = [Log("A").data(1, leader_epoch=2), Log("B").data(1, leader_epoch=epoch)]
+    return view(logs, **({"mirror_kind": "shadow", "mirror": options} | rest))
+
+
+def cleaned_twice(*, below=2, **header):
+    """A's second broker has a marker that its cleaner has given a delete horizon, or of which something else is different."""
+    one, other = (Log("A", broker=n, canonical=n == 1, leader=n == 1).data(1, pid=7, transactional=True) for n in (1, 2))
+    logs = [one.marker("commit", pid=7), other.marker("commit", pid=7, **{"length": 80, "crc": 9} | header)]
+    return view(logs, topology="A:3->B", compacted={"A": below})
+
+
 ACCEPTED = {
+    "the epoch of the source, kept": (mirrored_in(2), {"A/native": 1, "B/mirrored": 1}),
+    "an epoch of its own, which nobody promised to keep": (mirrored_in(3, options=REWRITE), {"A/native": 1, "B/mirrored": 1}),
+    "MirrorMaker's own epoch": (mirrored_in(3, mirror_kind="mm2", options={}), {"A/native": 1, "B/mirrored": 1}),
+    "a delete horizon of one broker's cleaner": (cleaned_twice(), {"A/native": 2}),
     "rising": (view([Log("A").data(1).data(2, leader_epoch=3)]), {"A/native": 2}),
     "replicas agree": (view([Log("A").data(1), Log("A", broker=2, canonical=False).data(1)]), {"A/native": 1}),
     "cut and written in a later epoch": (trip(), {"A/native": 4, "A/mirrored": 2, "B/mirrored": 2, "B/native": 2}),
@@ -53,6 +70,7 @@ REJECTS = {
     ),
     "epoch-reuse": Rejected(view=trip(logs=[AGAIN, on_b()]), cluster="A", offset=2),
     "epoch-behind": Rejected(view=sampled(3, options=REWRITE), cluster="B", offset=0),
+    "epoch-not-kept": Rejected(view=mirrored_in(3), cluster="B", offset=0),
     "epoch-not-raised": Rejected(view=promoted_in(2), cluster="B", offset=1),
 }
 BEHIND = {
@@ -77,6 +95,24 @@ def test_rejects(kind):
 @pytest.mark.parametrize("case", BEHIND)
 def test_no_leader_is_behind_what_it_serves(case):
     assert places(NAME, BEHIND[case]) == [("epoch-behind", "B", 0)]
+
+
+def test_what_no_cleaner_changes_is_reuse_below_its_checkpoint_too():
+    reused = [("epoch-reuse", "A", 1)]
+    assert places(NAME, cleaned_twice(below=1)) == reused
+    assert places(NAME, cleaned_twice(producer_epoch=1)) == reused
+    assert places(NAME, cleaned_twice(producer_id=8)) == reused
+    assert places(NAME, cleaned_twice(last_offset=2)) == reused
+
+
+def test_the_first_of_each_stretch_of_batches_in_another_epoch_is_told_once():
+    source = [Log("A")]
+    mine = Log("B")
+    for uid, epoch in enumerate((2, 3, 3, 2, 3), start=1):
+        source[0].data(uid, leader_epoch=2)
+        mine.data(uid, leader_epoch=epoch)
+    seen = view([*source, mine], mirror_kind="shadow", mirror=KEEP)
+    assert [p for p in places(NAME, seen) if p[0] == "epoch-not-kept"] == [("epoch-not-kept", "B", 1), ("epoch-not-kept", "B", 4)]
 
 
 def test_an_earlier_capture_is_looked_at_too():

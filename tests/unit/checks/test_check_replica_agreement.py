@@ -94,3 +94,27 @@ def test_a_batch_twice_on_one_replica_is_not_hidden_by_its_content():
 def test_leader_epochs_count():
     found = findings(NAME, view([replica(1).data(1), replica(2).data(1, leader_epoch=4)]))
     assert [f.evidence["leader_epoch"] for f in found] == [[0, 4]]
+
+
+def cleaned(*, below: int = 9, **header: int | bool):
+    """Broker 2's cleaner gave a marker its own delete horizon, or something no cleaner does happened to it."""
+    one, other = (replica(n).data(1, pid=7, transactional=True) for n in (1, 2))
+    logs = [one.marker("commit", pid=7), other.marker("commit", pid=7, **{"length": 80, "crc": 9} | header)]
+    return view(logs, compacted={"A": below})
+
+
+def test_a_delete_horizon_of_one_brokers_cleaner_is_no_difference():
+    assert places(NAME, cleaned()) == unjudged(NAME, cleaned()) == []
+    assert places(NAME, cleaned(below=1)) == [("replica-disagreement", "A", 1)]
+
+
+@pytest.mark.parametrize("kept", [{"producer_epoch": 1}, {"leader_epoch": 4}, {"producer_id": 8}])
+def test_what_no_cleaner_changes_must_agree_below_its_checkpoint_too(kept):
+    assert places(NAME, cleaned(**kept)) == [("replica-disagreement", "A", 1)]
+
+
+def test_of_records_that_one_cleaner_took_it_is_said_that_nobody_can_tell():
+    logs = [replica(1).data(1, 2), replica(2).data(2, at=0, last_offset=1, crc=9)]
+    seen = view(logs, compacted={"A": 2})
+    assert places(NAME, seen) == []
+    assert unjudged(NAME, seen) == ["1 batches differ between the brokers of A below offset 2, which are compacted"]
