@@ -19,12 +19,13 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from harness.machine import cleanup
 from harness.model.protocols import Deployment, Recorder
 from harness.model.side_by_side import side_by_side
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
 from harness.model.wait import until
 from harness.rundir import EventLog
-from harness.runtimes import cleanup, runtime
+from harness.runtimes import runtime
 from harness.runtimes.docker.cluster import container_service
 from harness.runtimes.docker.deployment import DockerDeployment
 from harness.runtimes.kraft.broker import KraftBroker

@@ -21,12 +21,12 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from harness.machine import children, cleanup
+from harness.machine.leases import Lease
 from harness.model.wait import until
-from harness.runtimes import children, cleanup
 from harness.runtimes.kraft import readiness, storage
 from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.leases import Lease
 from harness.runtimes.process.cluster import ProcessCluster
 from harness.runtimes.process.installation import install
 

@@ -92,8 +92,8 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
     """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
     from chaos.scenarios import Wish, scenario
+    from harness.recording.run import check, record
     from harness.report.progress import Progress
-    from harness.run import check, record
     from spark_verify import session
     from spark_verify.verify import verify
     from topologies import parse

@@ -30,7 +30,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from harness.breakage import Breakage
+from harness.machine.disk_full import Breakage
 from harness.model.clock import now
 from harness.model.errors import InputError
 from harness.model.history import LARGEST, Bounds, Event, GroupOffset, Operation, Poll, SendGroup, Watermark

@@ -31,10 +31,10 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from harness.machine import cleanup, ledger, process_identity
+from harness.machine.java import java_for
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
 from harness.model.wait import until
-from harness.runtimes import cleanup, ledger
-from harness.runtimes.distribution.java import java_for
 from spark_verify import masters, tables
 from spark_verify.source import register
 
@@ -141,7 +141,7 @@ def _leave() -> None:
 
 
 def _end(jvm: subprocess.Popen[bytes]) -> None:
-    identity = ledger.identify(jvm.pid)
+    identity = process_identity.identify(jvm.pid)
     if jvm.stdin is not None:
         jvm.stdin.close()
     try:
@@ -248,7 +248,7 @@ def _launch(java: Path, heap: str, told: Path, out: IO[bytes]) -> subprocess.Pop
     )
     # It ends when its input does, unless Spark's shutdown hangs half-way through its start (seen): then the watchdog ends it.
     cleanup.watch_over_me()
-    identity = ledger.identify(jvm.pid)
+    identity = process_identity.identify(jvm.pid)
     if identity is not None:
         ledger.add_child(identity)
     return jvm

@@ -45,10 +45,10 @@ def skip_without(name: str) -> None:
 @cache
 def _built_here() -> None:
     """What is tested is what this tree builds, whatever a registry may have."""
-    from harness.runtimes.docker import image, proxy_image
+    from harness.runtimes.docker.images import kafka_image, proxy_image
 
     proxy_image.ready(build=True)
-    image.ready(kafka(DEFAULT_KAFKA))
+    kafka_image.ready(kafka(DEFAULT_KAFKA))
 
 
 class Events:

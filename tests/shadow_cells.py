@@ -16,14 +16,14 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.mirrors.shadow import control
+from harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Step
 from harness.mirrors.shadow.mirror import ShadowMirror, make
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
-from harness.mirrors.shadow.steps import PAUSE_AT, STEPS, Step
 from harness.model.errors import SetupError
 from harness.model.protocols import Cluster, Deployment
 from harness.model.scenario import MirrorSpec
 from harness.model.wait import until
-from harness.runtimes.toxiproxy import ToxiproxyLink
+from harness.runtimes.toxiproxy.link import ToxiproxyLink
 from harness.wire.offsets import quiet
 from tests.shadows import PLACES, SAME, TOPIC, Events, answered, headers
 

@@ -1,7 +1,7 @@
 """Logs that linkflap did not record, made a run directory: Kafka log directories, or copied partition folders, one per cluster.
 
-What such a directory has is bounds, links to the folders (nothing is copied, and nothing is written there), and the promotions
-that were told or that the bytes tell (`harness.capture.turns`). Clients' history there is none, and it says so (`Run.recorded`).
+Such a directory has bounds, links to the folders (nothing is copied or written there), and the promotions that the user named or
+that the bytes show (`harness.capture.promotions_from_bytes`). It has no client history, and says so (`Run.recorded`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from harness.capture.promotions_from_bytes import Given, Place, turns
 from harness.capture.replicas import log_end, offsets_in
-from harness.capture.turns import Given, Place, turns
 from harness.log import batches
 from harness.log.segments import offset_in
 from harness.model.clock import now

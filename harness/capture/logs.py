@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.breakage import is_full
 from harness.capture.replicas import Known, Replica, ask, bounds_of
+from harness.machine.disk_full import is_full
 from harness.model.errors import EnvironmentFailure
 from harness.model.history import Bounds, Watermark
 from harness.model.protocols import Cluster, Deployment

@@ -2,7 +2,7 @@
 
     first     KeyboardInterrupt in the main thread; what was started is being stopped
     second    a sentence on standard error: it is stopping already
-    third     the process ends at once; children die with it, the watchdog removes the rest (`harness.runtimes.cleanup`)
+    third     the process ends at once; children die with it, the watchdog removes the rest (`harness.machine.cleanup`)
 
 That is the command line's, which owns its process and calls `obey`. Elsewhere (pytest) signals are somebody else's, and only
 `held_off` is used: while it lasts, a signal waits.

@@ -209,7 +209,7 @@ def _other_epochs(replica: Replica, stop: Stop, about: Mapping[str, object]) -> 
 
 
 def _is(batches: Batches, row: int, what: str) -> bool:
-    """Whether a batch is what a journal calls it (`harness.mirrors.shadow.markers.what`)."""
+    """Whether a batch is what a journal calls it (`harness.mirrors.shadow.failover.markers.what`)."""
     abort = _ABORT.fullmatch(what)
     if abort is None:
         return int(batches.control[row]) == OTHER_CONTROL

@@ -14,9 +14,9 @@ from harness.runtimes import RUNTIMES, check, runtime
 from harness.runtimes.kraft.broker import KraftBroker
 from harness.runtimes.kraft.cluster import KraftCluster
 from harness.runtimes.kraft.deployment import KraftDeployment
-from harness.runtimes.kraft.running import Running
 from harness.runtimes.kraft.service import KafkaService
-from harness.runtimes.toxiproxy import ToxiproxyLink
+from harness.runtimes.running import Running
+from harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 PROMISED = {
     KraftBroker: protocols.Broker,
@@ -63,7 +63,7 @@ def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name, asked
 
 
 @pytest.mark.parametrize(
-    ("module", "kind"), [("harness.runtimes.children", "Child"), ("harness.runtimes.docker.container", "Run")]
+    ("module", "kind"), [("harness.machine.children", "Child"), ("harness.runtimes.docker.container", "Run")]
 )
 @pytest.mark.parametrize("protocol", [Running, protocols.Worker])
 def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind, protocol):
@@ -72,7 +72,7 @@ def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind,
 
 @pytest.mark.parametrize(
     ("module", "kind"),
-    [("harness.runtimes.process.deployment", "ChildPlace"), ("harness.runtimes.docker.place", "ContainerPlace")],
+    [("harness.runtimes.process.deployment", "ChildPlace"), ("harness.runtimes.docker.sidecar", "ContainerPlace")],
 )
 def test_a_mirror_of_ours_finds_the_same_place_wherever_it_runs(module, kind):
     made = getattr(import_module(module), kind)
@@ -80,4 +80,4 @@ def test_a_mirror_of_ours_finds_the_same_place_wherever_it_runs(module, kind):
 
 
 def test_containers_allow_what_faults_do_to_them():
-    obeys(import_module("harness.runtimes.docker.confines").Confines, protocols.Confines)
+    obeys(import_module("harness.runtimes.docker.container_faults").Confines, protocols.Confines)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from chaos.scenarios import Wish, scenario
+from harness.recording.run import record
 from harness.report.progress import Progress
-from harness.run import record
 from spark_verify import session
 from topologies import parse
 

@@ -20,7 +20,7 @@ from harness.model.errors import InputError, SetupError
 from harness.model.protocols import Deployment, World
 from harness.model.scenario import FaultSpec, Option
 from harness.model.topology import ClusterSpec
-from harness.run import check
+from harness.recording.run import check
 from harness.runtimes import runtime
 from harness.runtimes.kraft import readiness
 from harness.runtimes.small_disk import SmallDisk

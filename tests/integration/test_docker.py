@@ -16,12 +16,13 @@ from importlib import import_module
 import psutil
 import pytest
 
+from harness.machine import cleanup, ledger, mounts, process_identity
+from harness.machine.leases import Lease
 from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.topology import DEFAULT_KAFKA, ClusterSpec
 from harness.model.wait import until
-from harness.runtimes import cleanup, ledger, mounts, runtime
+from harness.runtimes import runtime
 from harness.runtimes.distribution.kafka import kafka
-from harness.runtimes.leases import Lease
 from tests.command_line import environment, ledger_of_its_own, linkflap
 from tests.on_runtimes import Events, create, produce, skip_without, topology
 
@@ -29,7 +30,8 @@ pytestmark = pytest.mark.integration
 
 HARNESS = """
 import json, sys
-from harness.runtimes import cleanup, runtime
+from harness.machine import cleanup
+from harness.runtimes import runtime
 from tests.on_runtimes import Events, topology
 from harness.model.topology import ClusterSpec
 
@@ -45,19 +47,20 @@ with cleanup.temporary_folder() as folder:
 def engine():
     """The engine's client, with the image built."""
     skip_without("docker")
-    from harness.runtimes.docker import engine, image
+    from harness.runtimes.docker import engine
+    from harness.runtimes.docker.images import kafka_image
 
-    image.ready(kafka(DEFAULT_KAFKA))
+    kafka_image.ready(kafka(DEFAULT_KAFKA))
     return engine.client()
 
 
 @pytest.fixture
 def bystanders(engine):
     """A container, a network and a volume of somebody else: nobody may touch them."""
-    from harness.runtimes.docker import image
+    from harness.runtimes.docker.images import kafka_image
 
     name = f"not-linkflaps-{os.getpid()}"
-    container = engine.containers.create(image.ready(kafka(DEFAULT_KAFKA)).id, ["java", "-version"], name=name)
+    container = engine.containers.create(kafka_image.ready(kafka(DEFAULT_KAFKA)).id, ["java", "-version"], name=name)
     network = engine.networks.create(name)
     volume = engine.volumes.create(name)
     try:
@@ -71,11 +74,11 @@ def bystanders(engine):
         volume.remove()
 
 
-def of(engine, owner: ledger.Identity) -> list[str]:
+def of(engine, owner: process_identity.Identity) -> list[str]:
     """The containers and networks that one process made."""
-    from harness.runtimes.docker import leftovers
+    from harness.machine import engine_leftovers
 
-    mine = {"label": f"{leftovers.OWNER}={leftovers.owner_label(owner)}"}
+    mine = {"label": f"{engine_leftovers.OWNER}={engine_leftovers.owner_label(owner)}"}
     containers = engine.containers.list(all=True, filters=mine, ignore_removed=True)
     return [thing.name for thing in (*containers, *engine.networks.list(filters=mine))]
 
@@ -95,7 +98,7 @@ def harness(engine, tmp_path, monkeypatch):
     )
     try:
         assert json.loads(process.stdout.readline())
-        owner = ledger.identify(process.pid)
+        owner = process_identity.identify(process.pid)
         assert len(of(engine, owner)) == 3, "a broker, a toxiproxy-server, a network"
         yield process, owner
     finally:
@@ -134,7 +137,7 @@ def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(engine, 
 def test_clean_does_what_a_dead_watchdog_cannot(engine, bystanders, harness):
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
-        if "harness.runtimes.cleanup" in child.cmdline():
+        if "harness.machine.cleanup" in child.cmdline():
             child.kill()
     assert cleanup.clean().removed == [], "what a living harness holds is not touched"
     process.kill()
@@ -149,11 +152,11 @@ def test_clean_does_what_a_dead_watchdog_cannot(engine, bystanders, harness):
 
 @pytest.mark.xdist_group("leftovers")
 def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_nothing_else(engine, harness):
-    from harness.runtimes.docker import proxy_image
+    from harness.runtimes.docker.images import proxy_image
 
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
-        if "harness.runtimes.cleanup" in child.cmdline():
+        if "harness.machine.cleanup" in child.cmdline():
             child.kill()
     *containers, network = of(engine, owner)
     guest = engine.containers.run(
@@ -176,8 +179,8 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
 
 
 def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(engine):
-    from harness.runtimes.docker import proxy_image
-    from harness.runtimes.docker.ground import lay
+    from harness.runtimes.docker.images import proxy_image
+    from harness.runtimes.docker.network import lay
 
     ground = lay()
     guest = engine.containers.run(
@@ -202,7 +205,7 @@ def test_what_cannot_be_removed_now_is_not_forgotten(engine, harness, monkeypatc
     """The engine is down when the harness is cleaned up after."""
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
-        if "harness.runtimes.cleanup" in child.cmdline():
+        if "harness.machine.cleanup" in child.cmdline():
             child.kill()
     process.kill()
     process.wait()
@@ -265,10 +268,10 @@ def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path, engine):
 
 def laid_out_as_released(engine, name: str, *lines: str) -> None:
     """An image as others make them: with an entry point, a user and volumes of its own."""
-    from harness.runtimes.docker import image
+    from harness.runtimes.docker.images import kafka_image
 
     recipe = "\n".join(
-        [f"FROM {image.ready(kafka(DEFAULT_KAFKA)).tag}", *lines, 'ENTRYPOINT ["/none"]', 'VOLUME ["/var/lib/kafka/data"]']
+        [f"FROM {kafka_image.ready(kafka(DEFAULT_KAFKA)).tag}", *lines, 'ENTRYPOINT ["/none"]', 'VOLUME ["/var/lib/kafka/data"]']
     )
     engine.images.build(fileobj=io.BytesIO(recipe.encode()), tag=name, rm=True)
 
@@ -290,18 +293,19 @@ def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine, tmp_path
 
 
 def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_path):
-    from harness.runtimes.docker import choice, foreign, image
+    from harness.runtimes.docker import choice
+    from harness.runtimes.docker.images import custom_image, kafka_image
 
     plain, other = f"linkflap-test/none:{os.getpid()}", f"linkflap-test/other:{os.getpid()}"
     load_for(engine, other, architecture="arm64" if platform.machine() == "x86_64" else "amd64")
     load_for(engine, plain, architecture={"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()))
     try:
         with pytest.raises(SetupError, match=f"image {other} is for .* and the Docker engine is .*; name one that is for"):
-            foreign.take(other)
+            custom_image.take(other)
         with pytest.raises(SetupError, match=f"could not run java in {plain}"):
-            foreign.take(plain)
+            custom_image.take(plain)
         with pytest.raises(SetupError, match=f"image {other} is for"):
-            image.ready(kafka(DEFAULT_KAFKA), other)
+            kafka_image.ready(kafka(DEFAULT_KAFKA), other)
         done = linkflap("images", "check", "--kafka", plain, env=dict(os.environ), cwd=tmp_path, within=300)
         assert done.returncode == 255
         assert f"could not run java in {plain}" in done.stdout
@@ -314,14 +318,14 @@ def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_
 
 
 def test_an_image_with_a_java_and_no_kafka_is_told_before_a_run(engine):
-    from harness.runtimes.docker import foreign, inventory
+    from harness.runtimes.docker.images import custom_image, inventory
 
     name = f"linkflap-test/java:{os.getpid()}"
     laid_out_as_released(engine, name, f"LABEL of={name}")
     try:
         assert inventory.reason_against(name) is None
         with pytest.MonkeyPatch.context() as elsewhere:
-            elsewhere.setattr(foreign, "_PLACES", ("/none",))
+            elsewhere.setattr(custom_image, "_PLACES", ("/none",))
             assert "has no Kafka in /none" in (inventory.reason_against(name) or "")
     finally:
         engine.images.remove(name, force=True)
@@ -329,10 +333,10 @@ def test_an_image_with_a_java_and_no_kafka_is_told_before_a_run(engine):
 
 @pytest.mark.parametrize(("module", "names"), [("proxy_image", ("tag", "OFFICIAL")), ("python_image", ("tag",))])
 def test_an_image_that_every_run_needs_and_that_is_missing_is_told(engine, monkeypatch, capsys, module, names):
-    from harness.cli_images import check
+    from harness.cli.images import check
     from harness.runtimes.docker import choice
 
-    there = import_module(f"harness.runtimes.docker.{module}")
+    there = import_module(f"harness.runtimes.docker.images.{module}")
     none = "linkflap-test/none:none"
     for name in names:
         monkeypatch.setattr(there, name, (lambda: none) if callable(getattr(there, name)) else none)
@@ -343,7 +347,7 @@ def test_an_image_that_every_run_needs_and_that_is_missing_is_told(engine, monke
 
 
 def test_a_java_that_cannot_run_is_quoted(engine):
-    from harness.runtimes.docker.java_inside import java_in
+    from harness.runtimes.docker.images.java_inside import java_in
 
     name = f"linkflap-test:not-java-{os.getpid()}"
     context = io.BytesIO()
@@ -390,15 +394,15 @@ def load_for(engine, name: str, *, architecture: str) -> None:
 
 
 def test_a_base_that_cannot_be_pulled_is_named_with_the_mend(engine):
-    from harness.runtimes.docker import image
+    from harness.runtimes.docker.images import kafka_image
 
     with pytest.raises(SetupError, match=r"could not pull the base image 127\.0\.0\.1:1/none:1 .* leave --base"):
-        image.ready(kafka(DEFAULT_KAFKA), "127.0.0.1:1/none:1")
+        kafka_image.ready(kafka(DEFAULT_KAFKA), "127.0.0.1:1/none:1")
 
 
 def test_a_base_without_a_java_is_refused(engine):
     """The base is whatever the user names: it is asked before anything is built on it."""
-    from harness.runtimes.docker import image
+    from harness.runtimes.docker.images import kafka_image
 
     empty = io.BytesIO()
     tarfile.open(fileobj=empty, mode="w").close()
@@ -407,7 +411,7 @@ def test_a_base_without_a_java_is_refused(engine):
     engine.api.import_image_from_data(empty.getvalue(), repository=repository, tag=tag)
     try:
         with pytest.raises(SetupError, match="run java in linkflap-test"):
-            image.ready(kafka(DEFAULT_KAFKA), name)
+            kafka_image.ready(kafka(DEFAULT_KAFKA), name)
     finally:
         engine.images.remove(name)
     assert of(engine, ledger.own().owner) == []
@@ -469,7 +473,7 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
     )
     try:
         assert json.loads(process.stdout.readline())
-        owner = ledger.identify(process.pid)
+        owner = process_identity.identify(process.pid)
         assert len(of(engine, owner)) == 3
         relay.close()
         _, said = process.communicate("go on\n", timeout=600)

@@ -8,32 +8,31 @@ from dataclasses import replace
 
 import pytest
 
-from harness.runtimes import ledger
-from harness.runtimes.docker import leftovers
+from harness.machine import engine_leftovers, process_identity
 from tests.on_runtimes import skip_without
 
 pytestmark = pytest.mark.integration
 DAY = 24 * 3600
 
 
-def identity() -> ledger.Identity:
-    mine = ledger.identify(os.getpid())
+def identity() -> process_identity.Identity:
+    mine = process_identity.identify(os.getpid())
     assert mine is not None
     return mine
 
 
-def dead() -> ledger.Identity:
+def dead() -> process_identity.Identity:
     """This pid, at another time."""
     mine = identity()
     return replace(mine, born=f"{mine.born.rpartition('/')[0]}/1")
 
 
-def elsewhere() -> ledger.Identity:
+def elsewhere() -> process_identity.Identity:
     boot, _, start = identity().born.split("/")
     return replace(identity(), born=f"{boot}/pid:[1]/{start}")
 
 
-def earlier() -> ledger.Identity:
+def earlier() -> process_identity.Identity:
     return replace(identity(), born=f"another-boot/{identity().born.partition('/')[2]}")
 
 
@@ -48,7 +47,7 @@ def earlier() -> ledger.Identity:
     ],
 )
 def test_who_is_alive_or_cannot_be_judged_is_left_alone(owner, age, stale):
-    assert leftovers._is_stale(leftovers.owner_label(owner()), age) is stale
+    assert engine_leftovers._is_stale(engine_leftovers.owner_label(owner()), age) is stale
 
 
 @pytest.mark.xdist_group("leftovers")  # of dead owners, which others remove as well
@@ -59,9 +58,9 @@ def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_
     name = f"linkflap-unclaimed-{secrets.token_hex(4)}"
     client = engine.client()
     for owner in (dead, identity):
-        client.networks.create(f"{name}-{owner.__name__}", labels={leftovers.OWNER: leftovers.owner_label(owner())})
+        client.networks.create(f"{name}-{owner.__name__}", labels={engine_leftovers.OWNER: engine_leftovers.owner_label(owner())})
     try:
-        leftovers.unclaimed()
+        engine_leftovers.unclaimed()
         assert [network.name for network in client.networks.list(names=[name])] == [f"{name}-identity"]
     finally:
         for network in client.networks.list(names=[name]):
@@ -74,12 +73,12 @@ def test_an_engine_that_dies_while_it_is_looked_through_is_told(monkeypatch):
     def dies(_: object) -> set[str]:
         raise ConnectionResetError("gone")
 
-    monkeypatch.setattr(leftovers, "_stale", dies)
-    swept = leftovers.unclaimed()
+    monkeypatch.setattr(engine_leftovers, "_stale", dies)
+    swept = engine_leftovers.unclaimed()
     assert swept.removed == []
-    assert swept.left == [f"the Docker engine does not answer any more (gone); {leftovers.MEND}"]
+    assert swept.left == [f"the Docker engine does not answer any more (gone); {engine_leftovers.MEND}"]
 
 
 def test_where_no_engine_answers_there_is_nothing_to_look_through(monkeypatch, tmp_path):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
-    assert leftovers.unclaimed() == leftovers.Swept()
+    assert engine_leftovers.unclaimed() == engine_leftovers.Swept()

@@ -10,8 +10,8 @@ import sys
 import psutil
 import pytest
 
+from harness.machine import cleanup, ledger
 from harness.model.wait import until
-from harness.runtimes import cleanup, ledger
 from tests.command_line import environment
 from tests.on_runtimes import skip_without
 

@@ -19,7 +19,7 @@ from harness.model.scenario import FaultSpec, Option
 from harness.model.wait import until
 from harness.rundir import EventLog
 from harness.runtimes import probe, runtime
-from harness.runtimes.toxiproxy import ToxiproxyLink
+from harness.runtimes.toxiproxy.link import ToxiproxyLink
 from topologies import parse
 
 # One group: the last test kills a cluster that the others use.

@@ -12,8 +12,8 @@ import pytest
 from chaos.scenarios.base import GROUP, everyday
 from harness.model.scenario import FaultSpec, MirrorSpec, Scenario, WorkloadSpec
 from harness.model.verdict import Verdict
+from harness.recording.run import record
 from harness.report.progress import Progress
-from harness.run import record
 from spark_verify.judge import Judgement
 from spark_verify.verify import verify
 from topologies import parse

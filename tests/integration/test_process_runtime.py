@@ -2,9 +2,9 @@
 
 import pytest
 
+from harness.machine.leases import Lease
 from harness.model.errors import SetupError
 from harness.runtimes.kraft.configuration import BrokerPorts
-from harness.runtimes.leases import Lease
 from harness.runtimes.process.cluster import ProcessCluster
 from harness.runtimes.process.installation import install
 

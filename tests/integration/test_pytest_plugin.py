@@ -5,8 +5,8 @@ from __future__ import annotations
 import psutil
 import pytest
 
+from harness.machine import ledger
 from harness.model.wait import until
-from harness.runtimes import ledger
 from tests.command_line import ledger_of_its_own
 
 pytestmark = pytest.mark.integration

@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka import KafkaException
 
 from harness.capture.logs import copy_segments
+from harness.machine import ledger
 from harness.model.errors import SetupError
 from harness.model.topology import ClusterSpec
 from harness.model.wait import until
-from harness.runtimes import ledger, runtime
+from harness.runtimes import runtime
 from harness.runtimes.kraft import readiness
 from tests.on_runtimes import EVERY, Events, create, in_sync, produce, skip_without, topology, values
 

@@ -13,7 +13,7 @@ import pytest
 from chaos.scenarios import SCENARIOS, Wish, scenario
 from harness.mirrors import MIRRORS
 from harness.model.errors import InputError
-from harness.run import check
+from harness.recording.run import check
 from tests.on_runtimes import EVERY, skip_without
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from harness.mirrors.shadow.destination.membership import Membership
 from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.membership import Membership
 from harness.mirrors.shadow.settings import JOURNAL
 from harness.model.errors import InputError, LinkflapError, SetupError
 from harness.model.wait import until

@@ -18,7 +18,6 @@ from confluent_kafka import Producer
 
 from chaos.scenarios import Wish, scenario
 from chaos.scenarios.base import everyday
-from harness import run as recording
 from harness.log.batches import Headers, scan
 from harness.mirrors import make_mirror
 from harness.mirrors.shadow.journal import Journal
@@ -26,6 +25,7 @@ from harness.model.errors import EnvironmentFailure
 from harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
 from harness.model.verdict import Verdict
 from harness.model.wait import until
+from harness.recording import run as recording
 from harness.report.progress import Progress
 from harness.rundir import RunReader
 from harness.workloads import incarnation

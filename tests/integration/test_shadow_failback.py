@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.mirrors import make_mirror
-from harness.mirrors.shadow.steps import PAUSE_AT, TAKING_OVER
+from harness.mirrors.shadow.failpoints import PAUSE_AT, TAKING_OVER
 from harness.model.errors import InputError, SetupError
 from harness.model.scenario import MirrorSpec
 from harness.model.side_by_side import side_by_side

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from harness.mirrors.shadow.log import WINDOW_BYTES
+from harness.mirrors.shadow.log.mirrored_log import WINDOW_BYTES
 from harness.model.wait import until
 from harness.wire.offsets import quiet
 from tests.shadows import TOPIC, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from harness.mirrors.shadow.destination import Destination
-from harness.mirrors.shadow.producer_ids import MARGIN
-from harness.mirrors.shadow.steps import PAUSE_AT
+from harness.mirrors.shadow.destination.client import Destination
+from harness.mirrors.shadow.failpoints import PAUSE_AT
+from harness.mirrors.shadow.log.producer_ids import MARGIN
 from harness.model.protocols import Broker
 from harness.model.wait import until
 from harness.wire.offsets import quiet

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from harness.mirrors.shadow.steps import PAUSE_AT
+from harness.mirrors.shadow.failpoints import PAUSE_AT
 from harness.model.wait import until
 from harness.rundir import EventLog
 from harness.runtimes import runtime

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from harness.mirrors.shadow.destination import Destination
+from harness.mirrors.shadow.destination.client import Destination
 from harness.mirrors.shadow.journal import Journal
 from harness.model.errors import DeadlineExceeded
 from harness.model.wait import until

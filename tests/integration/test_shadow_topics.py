@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from harness.mirrors.shadow.steps import PAUSE_AT
+from harness.mirrors.shadow.failpoints import PAUSE_AT
 from harness.model.errors import SetupError
 from harness.model.wait import until
 from harness.wire.offsets import quiet

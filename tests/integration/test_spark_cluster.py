@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from harness.machine.java import java_for
+from harness.machine.leases import Lease
 from harness.model import errors
 from harness.model.wait import until
-from harness.runtimes.distribution.java import java_for
-from harness.runtimes.leases import Lease
 from spark_verify.verify import VERDICT_FILE
 from tests.command_line import environment
 from tests.copied_logs import sound
@@ -34,7 +34,7 @@ DRIVER = """
 import dataclasses, json, os, pathlib, signal, sys
 import psutil
 from click.testing import CliRunner
-from harness.cli import linkflap
+from harness.cli.commands import linkflap
 from spark_verify import session, verify
 
 told = []

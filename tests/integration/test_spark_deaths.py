@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.machine.leases import Lease
 from harness.model import errors
 from harness.model.verdict import Verdict
-from harness.runtimes.leases import Lease
 from spark_verify import verify
 from spark_verify.checks.base import Check, Finding
 from spark_verify.verify import VERDICT_FILE
@@ -20,7 +20,7 @@ from tests.command_line import environment, linkflap
 from tests.synthetic import write_run
 
 HEAVY = """
-from harness import cli
+from harness.cli import commands
 from spark_verify import verify
 from spark_verify.checks.base import Check, Found
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from harness.runtimes.distribution.java import PACKAGE
+from harness.machine.java import PACKAGE
 
 ASK = """
 from spark_verify import session

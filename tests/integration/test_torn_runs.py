@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli import linkflap
+from harness.cli.commands import linkflap
 from harness.model import errors
 from harness.model.errors import InputError
 from harness.model.verdict import Verdict

@@ -7,10 +7,10 @@ import pytest
 from chaos.scenarios.base import everyday
 from harness.model.scenario import FaultSpec, MirrorSpec, Scenario
 from harness.model.verdict import Verdict
+from harness.recording.run import record
 from harness.report.progress import Progress
-from harness.run import record
-from harness.runtimes import link_proof
-from harness.runtimes.toxiproxy import ToxiproxyLink
+from harness.runtimes.toxiproxy import proof
+from harness.runtimes.toxiproxy.link import ToxiproxyLink
 from spark_verify.verify import verify
 from topologies import parse
 
@@ -23,7 +23,7 @@ def test_a_latency_that_was_never_there_makes_the_verdict_unknown(tmp_path, monk
     add_toxic = ToxiproxyLink.add_toxic
 
     def only_probes(link, *given, owner="", **named):
-        if owner == link_proof.OWNER:  # without those the link would not even be taken for one
+        if owner == proof.OWNER:  # without those the link would not even be taken for one
             add_toxic(link, *given, owner=owner, **named)
 
     monkeypatch.setattr(ToxiproxyLink, "add_toxic", only_probes)

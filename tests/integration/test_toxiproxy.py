@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from harness.machine.leases import Lease
 from harness.model.clock import now
 from harness.model.errors import FaultError, SetupError
 from harness.model.history import Event
 from harness.model.wait import until
 from harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
-from harness.runtimes.leases import Lease
-from harness.runtimes.toxiproxy import ToxiproxyLink
-from harness.runtimes.toxiproxy_api import Toxic, ToxiproxyApi, Unreachable
-from harness.runtimes.toxiproxy_process import ToxiproxyProcess
+from harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
+from harness.runtimes.toxiproxy.link import ToxiproxyLink
+from harness.runtimes.toxiproxy.server import ToxiproxyProcess
 
 pytestmark = pytest.mark.integration
 CHUNK = b"x" * 65_536

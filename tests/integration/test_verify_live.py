@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from harness.capture.folders import Asked
 from harness.capture.live.properties import access
 from harness.capture.live.record import LiveAsked, record
-from harness.cli import linkflap
+from harness.cli.commands import linkflap
 from harness.log.batches import scan
 from harness.model.errors import EnvironmentFailure, InputError
 from harness.model.topology import LinkSpec

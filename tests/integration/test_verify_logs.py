@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.capture.folders import record
-from harness.cli import linkflap
+from harness.cli.commands import linkflap
 from harness.model.verdict import Verdict
 from spark_verify.verify import verify
 from tests.copied_logs import BAD, KIP_1279, asked, judged_again, sound

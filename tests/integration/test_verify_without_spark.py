@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from harness.machine.java import PACKAGE
 from harness.model import errors
-from harness.runtimes.distribution.java import PACKAGE
 from spark_verify.verify import VERDICT_FILE
 from tests.synthetic import write_run
 
 PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
-from harness import cli
+from harness.cli import commands
 from spark_verify import session, verify
 from spark_verify.checks.base import Check
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.runtimes import children
+from harness.machine import children
 from harness.runtimes.kraft import jvm
 from harness.runtimes.process.installation import install
 

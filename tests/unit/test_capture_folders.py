@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.capture.folders import bounds, folders
-from harness.capture.turns import turns
+from harness.capture.promotions_from_bytes import turns
 from harness.log import batches
 from harness.model.errors import InputError
 from harness.model.topology import LinkSpec

@@ -8,11 +8,11 @@ import click
 import pytest
 
 from chaos.catalogue import catalogue
-from harness import cli
-from harness.deaths import ends_broker, ends_mirror
+from harness.cli import commands
 from harness.mirrors import MIRRORS, OPTIONS
 from harness.model.errors import DeadlineExceeded, InputError
 from harness.model.scenario import FaultSpec
+from harness.recording.unexpected_exits import ends_broker, ends_mirror
 
 
 @pytest.mark.parametrize(
@@ -27,13 +27,13 @@ from harness.model.scenario import FaultSpec
     ],
 )
 def test_values_of_options(text, value):
-    assert cli.option_value(text) == value
+    assert commands.option_value(text) == value
 
 
 @pytest.mark.parametrize("text", ["delivery", "=exactly-once", ""])
 def test_what_is_no_option(text):
     with pytest.raises(InputError, match="not of the form name=value"):
-        cli.option_value(text)
+        commands.option_value(text)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_what_is_no_option(text):
     ],
 )
 def test_every_end_has_its_code_and_its_sentence(error, code, says):
-    told, sentence = cli._told(error)
+    told, sentence = commands._told(error)
     assert told == code
     assert says in sentence
     assert "\n" not in sentence

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli import linkflap
-from harness.cli_logs import asked_live, asked_logs
+from harness.cli.commands import linkflap
+from harness.cli.logs import asked_live, asked_logs
 from harness.model.errors import InputError
 from harness.model.topology import LinkSpec
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from harness.machine.java import Java, java_for
 from harness.model.errors import SetupError
-from harness.runtimes.distribution.java import Java, java_for
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import doctor
-from harness.doctor import Finding, complete, examine, show
+from harness.cli import doctor
+from harness.cli.doctor import Finding, complete, examine, show
+from harness.machine import java, ledger, process_identity
 from harness.model.errors import FAILED
-from harness.runtimes import ledger
-from harness.runtimes.distribution import java, toxiproxy_server
+from harness.runtimes.distribution import toxiproxy_server
 
 
 def found(name: str) -> Finding:
@@ -148,7 +148,7 @@ def test_ports(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_leftovers_of_a_dead_run(bare: Path) -> None:
     assert found("leftovers").ok
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    owner = ledger.identify(child.pid)
+    owner = process_identity.identify(child.pid)
     assert owner is not None
     entry = ledger.Entry(owner=owner, folders=("/nonexistent/folder",), engines=("",), contained=(owner,))
     (ledger.folder() / f"{owner.pid}-{owner.born.rpartition('/')[2]}.json").write_bytes(msgspec.json.encode(entry))

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from harness.cli import linkflap
+from harness.cli.commands import linkflap
 from harness.model.errors import InputError
 from spark_verify.explain import explain
 from tests.copied_logs import KIP_1279, asked, judged, judged_again

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from harness.cli import linkflap
+from harness.cli.commands import linkflap
 from tests.copied_logs import BAD, KIP_1279, sound
 from tests.kafka_log import COMMIT, batch, batches_in, changed, marker, ours, record, rewrite, segment
 

@@ -10,16 +10,16 @@ import msgspec
 import psutil
 import pytest
 
+from harness.machine import cleanup, leases, ledger, process_identity
 from harness.model.errors import InputError, SetupError
 from harness.model.wait import until
-from harness.runtimes import cleanup, leases, ledger
 
 # A hundred ports for each worker of pytest-xdist: with ledgers of their own they cannot see each other's leases.
 FIRST = 16000 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 HOLD = """
 import sys
-from harness.runtimes.leases import Lease
+from harness.machine.leases import Lease
 print(*Lease().ports(int(sys.argv[1])), flush=True)
 sys.stdin.read()
 """
@@ -121,11 +121,13 @@ def test_the_lease_of_a_killed_harness_is_free_again(holder, lease):
 def test_a_pid_that_was_reused_is_not_the_owner(lease):
     lease.ports(1)
     mine = ledger.own()
-    other = dataclasses.replace(mine, owner=ledger.Identity(pid=os.getpid(), born=mine.owner.born + "1"), ports=(FIRST,))
+    other = dataclasses.replace(
+        mine, owner=process_identity.Identity(pid=os.getpid(), born=mine.owner.born + "1"), ports=(FIRST,)
+    )
     path = ledger.folder() / f"{os.getpid()}-other.json"
     path.write_bytes(msgspec.json.encode(other))
-    assert ledger.alive(mine.owner)
-    assert not ledger.alive(other.owner)
+    assert process_identity.alive(mine.owner)
+    assert not process_identity.alive(other.owner)
 
 
 def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(lease, tmp_path):
@@ -133,9 +135,9 @@ def test_clean_removes_what_the_dead_left_and_nothing_of_the_living(lease, tmp_p
     left = tmp_path / "left"
     left.mkdir()
     bystander = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    reused = ledger.Identity(pid=bystander.pid, born=ledger.own().owner.born)  # the dead one's child had this pid, once
+    reused = process_identity.Identity(pid=bystander.pid, born=ledger.own().owner.born)  # the dead one's child had this pid, once
     dead = ledger.Entry(
-        owner=ledger.Identity(pid=os.getpid(), born=ledger.own().owner.born[:-1] + "x"),
+        owner=process_identity.Identity(pid=os.getpid(), born=ledger.own().owner.born[:-1] + "x"),
         ports=(FIRST,),
         children=(reused,),
         folders=(str(left),),

@@ -12,10 +12,11 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from harness import breakage, rundir
-from harness import run as running
+from harness import rundir
+from harness.machine import disk_full
 from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from harness.recording import run as running
 from harness.rundir import Appender, RunReader, RunWriter
 from tests.unit.recorded_run import run
 
@@ -40,7 +41,7 @@ def recorded(folder):
 
 def as_good_as_full(monkeypatch):
     disk = SimpleNamespace(f_bfree=1, f_bavail=1, f_frsize=4096, f_blocks=1000)
-    monkeypatch.setattr(breakage.os, "statvfs", lambda _: disk)
+    monkeypatch.setattr(disk_full.os, "statvfs", lambda _: disk)
 
 
 def test_the_first_write_that_fails_ends_the_record(tmp_path):
@@ -73,13 +74,13 @@ def test_a_disk_that_is_all_but_full_is_full(tmp_path, monkeypatch):
 
 def test_a_disk_that_does_not_tell_its_size_is_not_full(tmp_path, monkeypatch):
     writer = RunWriter(tmp_path / "run", run())
-    monkeypatch.setattr(breakage.os, "statvfs", lambda _: SimpleNamespace(f_bfree=0, f_bavail=0, f_frsize=4096, f_blocks=0))
+    monkeypatch.setattr(disk_full.os, "statvfs", lambda _: SimpleNamespace(f_bfree=0, f_bavail=0, f_frsize=4096, f_blocks=0))
     writer.check()
     writer.close("finished")
 
 
 def test_a_line_that_has_no_room_whole_is_not_begun(tmp_path):
-    broken = breakage.Breakage(tmp_path)
+    broken = disk_full.Breakage(tmp_path)
     rows: Appender[Event] = Appender(tmp_path / "rows.jsonl", broken)
     event = Event(time=1, kind="phase", subject="x", data={})
     rows.write(event)

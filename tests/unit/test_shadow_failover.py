@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.mirrors.shadow import failover
-from harness.mirrors.shadow.failover import Failover
+from harness.mirrors.shadow.failover import failover
+from harness.mirrors.shadow.failover.failover import Failover
 from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from harness.model.errors import DeadlineExceeded
 from tests.shadows import config
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.mirrors.shadow.epochs import Lineage
-from harness.mirrors.shadow.groups import clamped, reached
+from harness.mirrors.shadow.group_offsets import clamped, reached
 from harness.mirrors.shadow.journal import PartitionNote
-from harness.mirrors.shadow.partition import Partition
+from harness.mirrors.shadow.log.leader_epochs import Lineage
+from harness.mirrors.shadow.log.partition import Partition
 
 
 def partition(**state) -> Partition:

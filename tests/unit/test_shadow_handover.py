@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.mirrors.shadow import handover
-from harness.mirrors.shadow.destination import Led, Picture, Topic
-from harness.mirrors.shadow.handover import Handover
+from harness.mirrors.shadow.destination.client import Led, Picture, Topic
+from harness.mirrors.shadow.failover import handover
+from harness.mirrors.shadow.failover.handover import Handover
 from harness.mirrors.shadow.journal import Journal, TopicNote
-from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from tests.shadows import config
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.mirrors.shadow import log
-from harness.mirrors.shadow.batches import Stamped
 from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.log import MirroredLog
+from harness.mirrors.shadow.log import mirrored_log
+from harness.mirrors.shadow.log.batches import Stamped
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from tests.unit.test_shadow_protocol import config
 
 FRAME = 1 << 20
@@ -15,7 +15,7 @@ FRAME = 1 << 20
 
 @pytest.fixture
 def mirrored(tmp_path, monkeypatch) -> MirroredLog:
-    monkeypatch.setattr(log, "BUDGET_BYTES", 3 * FRAME)
+    monkeypatch.setattr(mirrored_log, "BUDGET_BYTES", 3 * FRAME)
     return MirroredLog(config(), Journal(tmp_path))
 
 

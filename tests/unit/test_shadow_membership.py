@@ -9,8 +9,8 @@ from datetime import timedelta
 
 import pytest
 
+from harness.mirrors.shadow.destination.membership import Membership
 from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.membership import Membership
 from harness.wire import messages
 from harness.wire.connection import Unanswered, quietly_closed
 from harness.wire.messages import Error

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.mirrors.shadow.batches import stamp
+from harness.mirrors.shadow.destination.leader import EPOCH_ENDS, FETCH, LIST_OFFSETS, Leader
+from harness.mirrors.shadow.destination.listeners import Listeners
 from harness.mirrors.shadow.journal import Journal, TopicNote
-from harness.mirrors.shadow.listeners import Listeners
-from harness.mirrors.shadow.log import MirroredLog
-from harness.mirrors.shadow.serve import EPOCH_ENDS, FETCH, LIST_OFFSETS, Leader
+from harness.mirrors.shadow.log.batches import stamp
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from harness.wire import messages
 from harness.wire.connection import Connection, Unanswered
 from harness.wire.messages import Error, Malformed

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from harness.mirrors import check
-from harness.mirrors.shadow import replica
-from harness.mirrors.shadow.epochs import Lineage, parting
+from harness.mirrors.shadow.failback import follower
+from harness.mirrors.shadow.failback.takeover import failback_point
+from harness.mirrors.shadow.log.leader_epochs import Lineage, parting
 from harness.mirrors.shadow.settings import TakenPartition
-from harness.mirrors.shadow.takeover import failback_point
 from harness.model.errors import InputError
 from harness.model.scenario import MirrorSpec
 from harness.wire import messages
@@ -96,14 +96,14 @@ class Told:
 )
 def test_a_lineage_is_asked_for_epoch_by_epoch(entries, end, latest):
     leader = Told(Lineage(entries), end)
-    found = asyncio.run(replica.epochs_of(leader, {("t", 0): latest}))
+    found = asyncio.run(follower.epochs_of(leader, {("t", 0): latest}))
     lineage, known_end = found["t", 0]
     assert (lineage.entries, known_end) == (entries, end)
 
 
 def test_a_log_that_begins_late_is_known_from_there_on():
     leader = Told(Lineage([(5, 15), (6, 40)]), 60)
-    lineage, end = asyncio.run(replica.epochs_of(leader, {("t", 0): 6}))["t", 0]
+    lineage, end = asyncio.run(follower.epochs_of(leader, {("t", 0): 6}))["t", 0]
     assert end == 60
     assert [lineage.at(offset) for offset in (15, 39, 40, 59)] == [5, 5, 6, 6]
     assert leader.asked <= 4

@@ -43,7 +43,7 @@ FAILS = """
 import sys
 from pathlib import Path
 from harness.model.errors import SetupError
-from harness.runtimes.distribution.java import Java
+from harness.machine.java import Java
 from spark_verify import session
 session.java_for = lambda kafka: Java(path=Path(sys.argv[1]), major=17)
 try:

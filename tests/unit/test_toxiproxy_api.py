@@ -14,7 +14,7 @@ import pytest
 import toxiproxy.api
 
 from harness.model.errors import FaultError, SetupError
-from harness.runtimes.toxiproxy_api import Toxic, ToxiproxyApi, Unreachable
+from harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
 
 LATENCY = Toxic(name="one", kind="latency", direction="responses", attributes={"latency": 1}, toxicity=1.0, owner="somebody")
 

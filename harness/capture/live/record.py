@@ -28,7 +28,7 @@ from harness.capture.folders import (
 from harness.capture.live.cluster import PATIENCE, GivenUp, LiveCluster, Place
 from harness.capture.live.comparable import Ends, cut, far_first
 from harness.capture.live.copy import Copied, Pace, copy
-from harness.capture.turns import turns
+from harness.capture.promotions_from_bytes import turns
 from harness.model.clock import now
 from harness.model.errors import EnvironmentFailure, InputError
 from harness.model.history import Bounds, Event

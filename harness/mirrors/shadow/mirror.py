@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.mirrors.shadow import control, settings
 from harness.mirrors.shadow.addresses import broker_settings, listeners
-from harness.mirrors.shadow.behind import source_ends
-from harness.mirrors.shadow.groups import PATIENCE_SECONDS
+from harness.mirrors.shadow.group_offsets import PATIENCE_SECONDS
 from harness.mirrors.shadow.journal import Notes, read_notes
+from harness.mirrors.shadow.lag import source_ends
 from harness.mirrors.topics import create, data_topics
 from harness.model.errors import DeadlineExceeded, InputError, SetupError
 from harness.model.protocols import Cluster, Deployment, Place, Recorder, Worker

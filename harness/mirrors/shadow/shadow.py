@@ -8,21 +8,21 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from harness.mirrors.shadow.destination import Destination
-from harness.mirrors.shadow.failover import Failover
-from harness.mirrors.shadow.groups import GroupOffsets
+from harness.mirrors.shadow.destination.client import Destination
+from harness.mirrors.shadow.destination.evict_unmirrored import Strays
+from harness.mirrors.shadow.destination.leader import Leader
+from harness.mirrors.shadow.destination.listeners import Listeners
+from harness.mirrors.shadow.destination.membership import Membership
+from harness.mirrors.shadow.destination.topics import Topics
+from harness.mirrors.shadow.failback.takeover import Takeover
+from harness.mirrors.shadow.failover.failover import Failover
+from harness.mirrors.shadow.failover.producer_id_advance import Jump
+from harness.mirrors.shadow.group_offsets import GroupOffsets
 from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.jump import Jump
-from harness.mirrors.shadow.listeners import Listeners
-from harness.mirrors.shadow.log import MirroredLog
-from harness.mirrors.shadow.membership import Membership
-from harness.mirrors.shadow.partition import Partition
-from harness.mirrors.shadow.serve import Leader
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from harness.mirrors.shadow.log.partition import Partition
 from harness.mirrors.shadow.settings import Config
-from harness.mirrors.shadow.source import Source
-from harness.mirrors.shadow.strays import Strays
-from harness.mirrors.shadow.takeover import Takeover
-from harness.mirrors.shadow.topics import Topics
+from harness.mirrors.shadow.source.fetch import Source
 from harness.model.errors import EnvironmentFailure
 from harness.wire.connection import Unanswered
 

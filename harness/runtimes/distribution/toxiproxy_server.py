@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from harness.machine import children
+from harness.machine.cache import kept, once
 from harness.model.errors import EnvironmentFailure, SetupError
-from harness.runtimes import children
-from harness.runtimes.distribution.cache import kept, once
 
 VERSION: Final = "2.12.0"
 LEAST_GO: Final = (1, 23)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
+from harness.machine import engine_address
 from harness.model.errors import EnvironmentFailure
 from harness.model.topology import Topology
-from harness.runtimes.docker import door
 
 _AT_ONCE: Final = 2.0
 _PORT: Final = 2375
@@ -18,16 +18,16 @@ _PORT: Final = 2375
 
 def reason_against(topology: Topology) -> str | None:
     """None when docker is to be taken, else a few words why not. Raises InputError for a Kafka that there is not."""
-    host = door.host()
-    if why := door.not_near(host):
+    host = engine_address.host()
+    if why := engine_address.not_near(host):
         return why
     if not _answers(host):
         return "no Docker engine answers"
-    from harness.runtimes.docker import image, inventory  # slow to import, and not needed where no engine is
+    from harness.runtimes.docker.images import inventory, kafka_image  # slow to import, and not needed where no engine is
 
     try:
         for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
-            if image.there(asked) is None:
+            if kafka_image.there(asked) is None:
                 return f"the Docker engine has no image of Kafka {asked} (linkflap images build)"
             if why := inventory.reason_against(asked):
                 return why
@@ -51,12 +51,12 @@ def _answers(host: str) -> bool:
 
 @contextlib.contextmanager
 def _opened(host: str) -> Iterator[socket.socket]:
-    if not host.startswith(door.UNIX):
+    if not host.startswith(engine_address.UNIX):
         place = urlsplit(host)
         with socket.create_connection((place.hostname or "", place.port or _PORT), timeout=_AT_ONCE) as opened:
             yield opened
         return
     with socket.socket(socket.AF_UNIX) as opened:
         opened.settimeout(_AT_ONCE)
-        opened.connect(host.removeprefix(door.UNIX))
+        opened.connect(host.removeprefix(engine_address.UNIX))
         yield opened

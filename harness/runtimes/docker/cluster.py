@@ -7,13 +7,13 @@ from pathlib import Path
 
 from harness.model.side_by_side import side_by_side
 from harness.runtimes.docker.container import Container
-from harness.runtimes.docker.ground import Ground
+from harness.runtimes.docker.network import Ground
 from harness.runtimes.kraft import jvm
 from harness.runtimes.kraft.cluster import KraftCluster
 from harness.runtimes.kraft.configuration import CLIENT, BrokerPorts
 from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.kraft.running import Spawn
 from harness.runtimes.kraft.service import KafkaService
+from harness.runtimes.running import Spawn
 
 
 class ContainerCluster(KraftCluster):

@@ -1,4 +1,4 @@
-"""One container, as something that runs (`harness.runtimes.kraft.running`): made at its first start, kept until its end.
+"""One container, as something that runs (`harness.runtimes.running`): made at its first start, kept until its end.
 
 It runs as the harness' user on folders that have the same path inside and outside, so that files name each other the same way
 on both sides, and what a dead container wrote can be read. It has a fixed address: a container that is started again keeps it.
@@ -17,12 +17,12 @@ from docker.errors import APIError, NotFound
 from docker.types import EndpointConfig, LogConfig
 from testcontainers.core.container import DockerContainer
 
+from harness.machine import engine_address, ledger, process_identity
 from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.wait import until
-from harness.runtimes import ledger
-from harness.runtimes.docker import door, engine
-from harness.runtimes.docker.confines import Confines
-from harness.runtimes.docker.ground import Ground
+from harness.runtimes.docker import engine
+from harness.runtimes.docker.container_faults import Confines
+from harness.runtimes.docker.network import Ground
 
 _API_VERSION: Final = "1.41"
 _WORDS: Final = 200
@@ -31,7 +31,7 @@ _LOG: Final = LogConfig(type="json-file", config={"max-size": "10m", "max-file":
 
 
 class Container:
-    """A container to be. `spawn` starts it (`harness.runtimes.kraft.running.Spawn`); its words go to `output` when it ends.
+    """A container to be. `spawn` starts it (`harness.runtimes.running.Spawn`); its words go to `output` when it ends.
 
     `published`: ports that are the same inside and on this machine's loopback. `folders`: absolute paths -> whether writable.
     `elsewhere`: folders that it only reads, under another path.
@@ -92,7 +92,7 @@ class Container:
 
 
 class Run:
-    """One start of a container. See `harness.runtimes.kraft.running.Running`."""
+    """One start of a container. See `harness.runtimes.running.Running`."""
 
     def __init__(self, container: Any, name: str, output: Path) -> None:  # noqa: ANN401 - the docker package has no types
         self.name = name
@@ -136,7 +136,7 @@ class Run:
     def _keep_words(self) -> None:
         """What it printed since this start: a container that is removed takes its words along."""
         with contextlib.suppress(EnvironmentFailure, OSError), engine.asked(f"tell what container {self.name} printed"):
-            words = self._container.logs(since=door.seconds(self._began), tail=_WORDS)
+            words = self._container.logs(since=engine_address.seconds(self._began), tail=_WORDS)
             with self._output.open("ab") as file:
                 file.write(words)
 
@@ -197,10 +197,10 @@ class Run:
         )
 
 
-def _on_this_machine(pid: int, container: str) -> ledger.Identity | None:
+def _on_this_machine(pid: int, container: str) -> process_identity.Identity | None:
     """The container's process, where the engine runs on this machine: one in a virtual machine has a pid of that machine."""
     try:
         ours = container in Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:
         return None
-    return ledger.identify(pid) if ours else None
+    return process_identity.identify(pid) if ours else None

@@ -17,18 +17,18 @@ from harness.model.side_by_side import side_by_side
 from harness.model.topology import ClusterSpec, Topology
 from harness.runtimes import probe
 from harness.runtimes.distribution import kafka
-from harness.runtimes.docker import foreign, proxy_image
 from harness.runtimes.docker.cluster import ContainerCluster, container_service
 from harness.runtimes.docker.container import Container
-from harness.runtimes.docker.ground import Ground, lay
+from harness.runtimes.docker.images import custom_image, proxy_image
 from harness.runtimes.docker.installation import install
-from harness.runtimes.docker.place import ContainerPlace
+from harness.runtimes.docker.network import Ground, lay
+from harness.runtimes.docker.sidecar import ContainerPlace
 from harness.runtimes.kraft.configuration import ACCESS, CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.deployment import KraftDeployment, started
 from harness.runtimes.kraft.installation import Installation
 from harness.runtimes.kraft.service import KafkaService
-from harness.runtimes.toxiproxy import ToxiproxyLink
-from harness.runtimes.toxiproxy_process import ToxiproxyServer
+from harness.runtimes.toxiproxy.link import ToxiproxyLink
+from harness.runtimes.toxiproxy.server import ToxiproxyServer
 
 _INTERNAL_PORT: Final = 9094
 _CONTROLLER_PORT: Final = 9093
@@ -38,7 +38,7 @@ _FIRST_PATH_PORT: Final = 9200
 def check(topology: Topology) -> None:
     """Raises InputError for a Kafka that there is not; fetches nothing and asks no engine."""
     for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
-        if not foreign.is_reference(asked):
+        if not custom_image.is_reference(asked):
             kafka.look_for(asked)
 
 

@@ -7,17 +7,17 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from harness.runtimes.distribution import cache
-from harness.runtimes.distribution.java import Java, java_for
+from harness.machine import cache
+from harness.machine.java import Java, java_for
+from harness.machine.leases import Lease
 from harness.runtimes.distribution.kafka import Kafka, kafka
-from harness.runtimes.docker import foreign, image
 from harness.runtimes.docker.cluster import ContainerCluster, container_service
-from harness.runtimes.docker.ground import Ground, lay
+from harness.runtimes.docker.images import custom_image, kafka_image
+from harness.runtimes.docker.network import Ground, lay
 from harness.runtimes.kraft import jvm, storage, training
 from harness.runtimes.kraft.cluster import BROKER_MAIN
 from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.leases import Lease
 
 
 def install(asked: str, base_image: str | None = None) -> Installation:
@@ -25,13 +25,13 @@ def install(asked: str, base_image: str | None = None) -> Installation:
 
     `base_image` as of `image.ready`.
     """
-    if base_image is None and (reference := asked if foreign.is_reference(asked) else image.official(asked)):
-        taken = foreign.take(reference)
+    if base_image is None and (reference := asked if custom_image.is_reference(asked) else kafka_image.official(asked)):
+        taken = custom_image.take(reference)
         found, libs, identity, java = taken.kafka, taken.libs, taken.id, taken.java
     else:
         found = kafka(asked)
-        made = image.ready(found, base_image)
-        libs, identity, java = image.LIBS, made.id, made.java
+        made = kafka_image.ready(found, base_image)
+        libs, identity, java = kafka_image.LIBS, made.id, made.java
     plain = Installation(
         kafka=Kafka(version=found.version, jars=tuple(libs / jar.name for jar in found.jars), key=found.key),
         java=Java(path=Path("java"), major=java),

@@ -11,7 +11,7 @@ from harness.model.wait import until
 from harness.runtimes.kraft import readiness
 from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.program import Program
-from harness.runtimes.kraft.running import Spawn
+from harness.runtimes.running import Spawn
 
 UP_WITHIN: Final = 120.0
 

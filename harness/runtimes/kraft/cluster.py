@@ -13,7 +13,7 @@ from harness.runtimes.kraft import jvm, readiness, storage
 from harness.runtimes.kraft.broker import KraftBroker
 from harness.runtimes.kraft.configuration import INTERNAL, BrokerPorts, server_properties
 from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.kraft.running import Spawn
+from harness.runtimes.running import Spawn
 
 READY_WITHIN: Final = 120.0
 BROKER_MAIN: Final = "kafka.Kafka"

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeVar
 
+from harness.machine.leases import Lease
 from harness.model.errors import SetupError
 from harness.model.interrupts import held_off
 from harness.model.protocols import Place, Recorder
@@ -23,8 +24,7 @@ from harness.runtimes.kraft.cluster import KraftCluster
 from harness.runtimes.kraft.configuration import paths_into
 from harness.runtimes.kraft.installation import Installation
 from harness.runtimes.kraft.service import KafkaService
-from harness.runtimes.leases import Lease
-from harness.runtimes.toxiproxy import ToxiproxyLink
+from harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 _MEGABYTE: Final = 1 << 20
 BROKER_MEMORY: Final = 350 * _MEGABYTE

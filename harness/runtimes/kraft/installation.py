@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.runtimes.distribution.java import Java
+from harness.machine.java import Java
 from harness.runtimes.distribution.kafka import Kafka
 
 

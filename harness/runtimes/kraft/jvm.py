@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.runtimes.distribution.java import Java
+from harness.machine.java import Java
 from harness.runtimes.distribution.kafka import Kafka
 from harness.runtimes.kraft.installation import Installation
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.runtimes.kraft.program import Program
-from harness.runtimes.kraft.running import Spawn
+from harness.runtimes.running import Spawn
 
 
 class KafkaService(Program):

@@ -14,10 +14,9 @@ import uuid
 from pathlib import Path
 from typing import Final
 
+from harness.machine import cache, children
+from harness.machine.java import Java
 from harness.model.errors import SetupError
-from harness.runtimes import children
-from harness.runtimes.distribution import cache
-from harness.runtimes.distribution.java import Java
 from harness.runtimes.distribution.kafka import Kafka
 
 _ANY_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.runtimes import children
+from harness.machine import children
 from harness.runtimes.kraft import jvm
 from harness.runtimes.kraft.cluster import KraftCluster
 from harness.runtimes.kraft.configuration import BrokerPorts
 from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.kraft.running import Spawn
 from harness.runtimes.kraft.service import KafkaService
+from harness.runtimes.running import Spawn
 
 
 class ProcessCluster(KraftCluster):

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from harness.machine import children
 from harness.model.protocols import Recorder
 from harness.model.topology import ClusterSpec, Topology
-from harness.runtimes import children
 from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.deployment import KraftDeployment, started
 from harness.runtimes.kraft.installation import Installation
 from harness.runtimes.kraft.service import KafkaService
 from harness.runtimes.process.cluster import ProcessCluster, process_service
 from harness.runtimes.process.installation import install
-from harness.runtimes.toxiproxy import ToxiproxyLink
+from harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 _ROOT: Final = Path(__file__).resolve().parents[3]
 

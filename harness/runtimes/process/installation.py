@@ -6,14 +6,14 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from harness.runtimes.distribution import cache
-from harness.runtimes.distribution.java import java_for
+from harness.machine import cache
+from harness.machine.java import java_for
+from harness.machine.leases import Lease
 from harness.runtimes.distribution.kafka import kafka
 from harness.runtimes.kraft import jvm, storage, training
 from harness.runtimes.kraft.cluster import BROKER_MAIN
 from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.leases import Lease
 from harness.runtimes.process.cluster import ProcessCluster, process_service
 
 

@@ -1,0 +1,22 @@
+"""What `linkflap clean` does, and says: everything that dead harnesses left behind is gone, or is told with its mend."""
+
+from __future__ import annotations
+
+import click
+
+from harness.machine import cleanup, engine_leftovers
+from harness.model.errors import FAILED
+
+
+def show() -> int:
+    """Removes what a ledger tells of, then what none tells of; the exit code."""
+    known, unclaimed = cleanup.clean(), engine_leftovers.unclaimed()
+    removed = [*known.removed, *unclaimed.removed]
+    left = list(dict.fromkeys((*known.left, *unclaimed.left)))  # what a ledger tells of, too, is found twice
+    for thing in removed:
+        click.echo(f"removed {thing}", err=True)
+    for sentence in left:
+        click.echo(f"linkflap: {sentence}", err=True)
+    if removed or not left:
+        click.echo(f"{len(removed)} left-over things removed" if removed else "nothing was left behind", err=True)
+    return FAILED if left else 0

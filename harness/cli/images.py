@@ -1,0 +1,87 @@
+"""Command line for runtimes: which one a run takes, and the images of docker (`images build`, `images check`)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import click
+
+from harness.model.errors import FAILED
+from harness.model.topology import DEFAULT_KAFKA, Topology
+
+_kafka = click.option(
+    "--kafka", "asked", multiple=True, default=(DEFAULT_KAFKA,), show_default=True, help="Version, or directory of jars."
+)
+_base = click.option(
+    "--base", envvar="LINKFLAP_BASE", help="Image with Java 17 or later on its PATH; by default one is made from this Java."
+)
+runtime_option = click.option(
+    "--runtime",
+    envvar="LINKFLAP_RUNTIME",
+    help="What brokers run in, process or docker; by default docker where an engine answers and has the images.",
+)
+
+
+def usual_runtime(topology: Topology) -> str:
+    """What brokers run in where the user does not say; told in one line. Raises InputError for a Kafka that there is not."""
+    from harness import runtimes
+
+    name, why = runtimes.usual(topology)
+    click.echo(f"runtime {name}: {why}; --runtime names another", err=True)
+    return name
+
+
+@click.group()
+def images() -> None:
+    """Images of the docker runtime: real Kafka and Toxiproxy, from what was fetched on this machine."""
+
+
+@images.command()
+@_kafka
+@_base
+def build(asked: Sequence[str], base: str | None) -> int:
+    """Builds the image of each Kafka that has none yet, and tries it in containers. Runs do both by themselves."""
+    from harness.runtimes.distribution.kafka import kafka
+    from harness.runtimes.docker.images import proxy_image, python_image
+    from harness.runtimes.docker.images.kafka_image import ready
+    from harness.runtimes.docker.installation import install
+
+    click.echo(proxy_image.ready(build=True))
+    click.echo(f"{python_image.ready()} with the packages of linkflap's own programs")
+    for one in asked:
+        image = ready(kafka(one), base)
+        install(one, base)
+        click.echo(f"{image.tag} with Java {image.java}")
+    if base:
+        click.echo(f"runs take it while LINKFLAP_BASE={base} is set", err=True)
+    return 0
+
+
+def _mend(asked: str) -> str:
+    from harness.runtimes.docker.images import custom_image
+
+    if custom_image.is_reference(asked):
+        return "build, load or pull it"
+    return f"make it: linkflap images build --kafka {shlex.quote(asked)}"
+
+
+@images.command()
+@_kafka
+@_base
+def check(asked: Sequence[str], base: str | None) -> int:
+    """Tells which images are there; builds and fetches none. Exit code 255 when one is missing, or can be no Kafka."""
+    from harness.runtimes.docker.images import inventory
+    from harness.runtimes.docker.images.kafka_image import built, there
+
+    missing = False
+    for what, name in inventory.besides().items():
+        missing |= name is None
+        click.echo(name or f"{what} has no image yet; make it: linkflap images build")
+    for one in asked:
+        made = built(one, base) if base else None
+        image = made.tag if made else None if base else there(one)
+        against = inventory.reason_against(one) if image else f"Kafka {one} has no image yet; {_mend(one)}"
+        missing |= against is not None
+        click.echo(against or image)
+    return FAILED if missing else 0

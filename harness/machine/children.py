@@ -1,0 +1,153 @@
+"""Child processes that cannot outlive the harness.
+
+Each child asks the kernel to be killed when its parent dies (PR_SET_PDEATHSIG, prctl(2)), which also ends a stopped one,
+and stands in the ledger for the watchdog. Each leads a session of its own, so that Ctrl-C reaches the harness alone and
+the harness ends its children in order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+
+from harness.machine import cleanup, ledger, process_identity
+from harness.model.errors import SetupError
+from harness.model.wait import until
+
+# Runs in the child, between fork and the real program: a fresh interpreter, because code between fork and exec in a process
+# with threads can deadlock. The second look at the parent closes the race with a parent that died before prctl took effect.
+_LAUNCH = """
+import ctypes, os, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+_spawners: dict[int, ThreadPoolExecutor] = {}
+_spawners_lock = threading.Lock()
+
+
+def _spawner() -> ThreadPoolExecutor:
+    """The one thread that forks: the death signal fires when the *thread* that forked ends, so it must live as long as we."""
+    with _spawners_lock:
+        return _spawners.setdefault(os.getpid(), ThreadPoolExecutor(max_workers=1, thread_name_prefix="linkflap-spawner"))
+
+
+class Child:
+    """One running or ended child. All methods are safe to call again."""
+
+    def __init__(self, process: subprocess.Popen[bytes], identity: process_identity.Identity, name: str) -> None:
+        self._process = process
+        self._identity = identity
+        self._lock = threading.Lock()
+        self.name = name
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit status, negative for a signal, or None while it runs."""
+        with self._lock:
+            before = self._process.returncode
+            status = self._process.poll()
+        if before is None and status is not None:
+            ledger.remove_child(self._identity)
+        return status
+
+    @property
+    def alive(self) -> bool:
+        return self.poll() is None
+
+    @property
+    def paused(self) -> bool:
+        try:
+            return self.alive and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+        except psutil.NoSuchProcess:
+            return False
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the child and whatever it started; nothing when it has ended."""
+        with self._lock:
+            if self._process.poll() is None:  # not reaped by anyone, so the pid is still its own
+                os.killpg(self.pid, number)
+
+    def pause(self) -> None:
+        """SIGSTOP; returns when it stands still."""
+        self.signal(signal.SIGSTOP)
+        until(lambda: self.paused or not self.alive, within=10, what=f"{self.name} to be stopped")
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+        until(lambda: not self.paused, within=10, what=f"{self.name} to go on")
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone."""
+        self.signal(signal.SIGKILL)
+        self._gone(within=30, what="die")
+
+    def stop(self, *, within: float) -> None:
+        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within` seconds, and it runs on."""
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        self._gone(within=within, what="end after SIGTERM")
+
+    def _gone(self, *, within: float, what: str) -> None:
+        until(lambda: not self.alive, within=within, what=f"{self.name} (pid {self.pid}) to {what}", every=0.01)
+
+
+def spawn(
+    command: Sequence[str], *, name: str, folder: Path, output: Path, environment: Mapping[str, str] | None = None
+) -> Child:
+    """Starts `command` (its first word an absolute path) in `folder`; what it prints is appended to the file `output`.
+
+    `environment` is added to this process' own. Raises SetupError when it cannot be started.
+    """
+    if not os.access(command[0], os.X_OK):
+        raise SetupError(f"cannot start {name}: {command[0]} is not an executable file; give its full path, or install it again")
+    cleanup.watch_over_me()
+    return _spawner().submit(_start, command, name, folder, output, environment).result()
+
+
+def run(
+    command: Sequence[str],
+    *,
+    name: str,
+    folder: Path,
+    output: Path,
+    within: float,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Runs a child to its end and returns its exit status. Arguments as of `spawn`; DeadlineExceeded after `within` seconds."""
+    child = spawn(command, name=name, folder=folder, output=output, environment=environment)
+    try:
+        return until(lambda: (child.poll(),) if not child.alive else None, within=within, what=f"{name} to end")[0] or 0
+    finally:
+        child.kill()
+
+
+def _start(command: Sequence[str], name: str, folder: Path, output: Path, environment: Mapping[str, str] | None) -> Child:
+    with output.open("ab") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+    # Not reaped yet, so the pid is still its own: if it has ended already, there is nothing to record.
+    identity = process_identity.identify(process.pid) or process_identity.Identity(pid=process.pid, born="ended")
+    ledger.add_child(identity)
+    return Child(process, identity, name)

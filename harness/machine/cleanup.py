@@ -1,0 +1,104 @@
+"""Nothing survives the harness: a watchdog that outlives it, and `clean` for when the watchdog died too.
+
+Children die with the harness by themselves (`harness.machine.children`), so what the watchdog finds is what that could
+not reach, and folders and leases. It acts within a second of the harness' death. Both touch only what stands in the entry
+of an owner that is dead (`harness.machine.ledger`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.machine import ledger, process_identity
+from harness.machine.engine_leftovers import StillThere
+
+_watched = 0
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    """One line for each thing that was removed, and a sentence for each that could not be and is still there."""
+
+    removed: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def clean() -> Cleaned:
+    """Ends and removes what dead owners left. What could not be removed keeps its entry, and is tried again the next time."""
+    cleaned = Cleaned()
+    with ledger.machine_lock():
+        for entry in ledger.entries():
+            if not process_identity.alive(entry.owner):
+                try:
+                    for thing in ledger.end(entry):
+                        cleaned.removed.append(thing)
+                except StillThere as error:
+                    cleaned.left.extend(error.sentences)
+    return cleaned
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str = "linkflap-") -> Iterator[Path]:
+    """A folder that is removed at the end of the block, or after this process' death."""
+    watch_over_me()
+    path = Path(tempfile.mkdtemp(prefix=prefix))
+    ledger.add_folder(path)
+    try:
+        yield path
+    finally:
+        ledger.remove_folder(path)
+
+
+def watch_over_me() -> None:
+    """Starts this process' watchdog, once. It is a session of its own: no signal of a terminal reaches it."""
+    global _watched
+    with _lock:
+        if _watched == os.getpid():
+            return
+        mine = ledger.own().owner
+        root = str(Path(__file__).resolve().parents[2])
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
+        command = [sys.executable, "-m", "harness.machine.cleanup", str(mine.pid), mine.born]
+        null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+        # Not subprocess: this child is meant to outlive us, and a Popen that is never waited for warns about just that.
+        os.posix_spawn(sys.executable, command, environment, file_actions=null, setsid=True)
+        _watched = os.getpid()
+
+
+def _wait_for_end(owner: process_identity.Identity) -> None:
+    """Returns when the owner is dead, also when its parent never reaps it."""
+    try:
+        handle = os.pidfd_open(owner.pid)
+    except (AttributeError, OSError):
+        handle = -1
+    gone = threading.Event()
+    while process_identity.alive(owner):
+        if handle >= 0:
+            select.select([handle], [], [], 5)
+        else:
+            gone.wait(0.5)
+
+
+def main() -> None:
+    """The watchdog's life: wait for the owner's death, then end what it left."""
+    os.chdir("/")
+    owner = process_identity.Identity(pid=int(sys.argv[1]), born=sys.argv[2])
+    _wait_for_end(owner)
+    with ledger.machine_lock():
+        for entry in ledger.entries():
+            if entry.owner == owner:
+                with contextlib.suppress(StillThere):  # the entry stays, and tells `clean`
+                    list(ledger.end(entry))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""Removes what a harness made in a Docker engine. Imports the docker package only when there is something to look for.
+
+One thing that cannot be removed keeps nothing else from being removed, and is told by its name and with its mend.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from harness.machine.engine_address import host, knock, not_near, reason, seconds
+from harness.machine.process_identity import Identity, alive, elsewhere
+from harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from harness.model.side_by_side import side_by_side
+from harness.model.wait import until
+
+if TYPE_CHECKING:
+    import docker
+
+OWNER: Final = "linkflap.owner"
+MEND: Final = "containers may run on there: when it answers again, remove them with `linkflap clean`"
+_QUIET_SECONDS: Final = 2.0
+_DAY: Final = 24 * 3600.0
+"""Seconds. No run is that long."""
+
+
+class StillThere(EnvironmentFailure):
+    """Something of a dead owner could not be removed; a sentence for each such thing."""
+
+    def __init__(self, sentences: Sequence[str]) -> None:
+        super().__init__("; ".join(sentences))
+        self.sentences = tuple(sentences)
+
+
+def owner_label(owner: Identity) -> str:
+    """One process, never mistaken for a later one with the same pid."""
+    return f"{owner.pid}@{owner.born}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """Names of what was removed; a sentence for each thing that is still there."""
+
+    removed: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+
+def remove(engine: str, owner: Identity) -> Iterator[str]:
+    """Removes all containers, networks and volumes of a dead owner, and says which.
+
+    Raises StillThere, after removing the rest, when something cannot be removed or no engine answers. A request that was under
+    way when the owner died may still make something: so it is looked for until nothing has come up for two seconds.
+    """
+    import docker
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    label = f"{OWNER}={owner_label(owner)}"
+    try:
+        client = docker.DockerClient(base_url=engine, timeout=60) if engine else docker.from_env(timeout=60)
+        try:
+            swept = sweep(client, label)
+            while swept.removed:
+                yield from (f"{name} of dead harness {owner.pid}" for name in swept.removed)
+                swept = _sweep_late(client, label)
+        finally:
+            client.close()
+    except (DockerException, RequestException, OSError) as error:
+        raise StillThere([f"the Docker engine does not answer ({reason(error)}); {MEND}"]) from error
+    if swept.left:
+        raise StillThere(swept.left)
+
+
+def unclaimed() -> Swept:
+    """Removes, by label, owner and age, what no ledger here tells of: the ledger was lost with /tmp, or was another.
+
+    Of dead owners everything; of one that cannot be judged from here (another pid namespace) what is older than a day. Where no
+    engine of this machine answers there is nothing to do.
+    """
+    if not_near(host()):
+        return Swept()
+    import docker
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        knock(host())
+        client = docker.DockerClient(base_url=host(), timeout=60)  # which asks the engine at once
+    except (DockerException, RequestException, OSError):
+        return Swept()
+    swept = Swept()
+    try:
+        for label in sorted(_stale(client)):
+            found = sweep(client, f"{OWNER}={label}")
+            swept.removed.extend(found.removed)
+            swept.left.extend(found.left)
+    except (DockerException, RequestException, OSError) as error:
+        swept.left.append(f"the Docker engine does not answer any more ({reason(error)}); {MEND}")
+    finally:
+        client.close()
+    return swept
+
+
+def _stale(client: docker.DockerClient) -> set[str]:
+    mine = {"label": OWNER}
+    containers = client.containers.list(all=True, filters=mine, ignore_removed=True)
+    made = [(it.labels[OWNER], it.attrs["Created"]) for it in containers]
+    made += [(it.attrs["Labels"][OWNER], it.attrs["Created"]) for it in client.networks.list(filters=mine)]
+    return {label for label, created in made if _is_stale(label, time.time() - seconds(created))}
+
+
+def _is_stale(label: str, age: float) -> bool:
+    pid, _, born = label.partition("@")
+    owner = Identity(pid=int(pid), born=born)
+    return age > _DAY if elsewhere(owner) else not alive(owner)
+
+
+def _sweep_late(client: docker.DockerClient, label: str) -> Swept:
+    """What came up within the next two seconds, if anything."""
+    last = Swept()
+
+    def look() -> bool:
+        nonlocal last
+        last = sweep(client, label)
+        return bool(last.removed)
+
+    try:
+        until(look, within=_QUIET_SECONDS, what="something late", every=0.5)
+    except DeadlineExceeded:
+        return last
+    return last
+
+
+def sweep(client: docker.DockerClient, label: str) -> Swept:
+    """Removes the containers and networks that have this label now. Raises what the docker package does when it cannot look."""
+    mine, swept = {"label": label}, Swept()
+    containers = client.containers.list(all=True, filters=mine, ignore_removed=True)
+    side_by_side(_removal(swept, f"container {it.name}", _by_force(it), lambda: "") for it in containers)
+    for network in client.networks.list(filters=mine):
+        _removal(swept, f"network {network.name}", network.remove, _guests(network, {it.id for it in containers}))()
+    return swept
+
+
+def _by_force(container: Any) -> Callable[[], None]:  # noqa: ANN401 - the docker package has no types
+    return lambda: container.remove(force=True, v=True)
+
+
+def _removal(swept: Swept, name: str, remove: Callable[[], object], why: Callable[[], str]) -> Callable[[], None]:
+    """`why`: what the engine's error means, where it is known."""
+    from docker.errors import APIError, NotFound
+
+    def removal() -> None:
+        try:
+            remove()
+            swept.removed.append(name)
+        except NotFound:
+            return
+        except APIError as error:
+            known = why()
+            swept.left.append(f"{name} {known or f'could not be removed ({reason(error)}); see to it, then: linkflap clean'}")
+
+    return removal
+
+
+def _guests(network: Any, ours: set[str]) -> Callable[[], str]:  # noqa: ANN401 - the docker package has no types
+    def why() -> str:
+        from docker.errors import APIError
+
+        try:
+            network.reload()
+        except APIError:
+            return ""
+        there = network.attrs.get("Containers") or {}
+        guests = ", ".join(sorted(about.get("Name", id) for id, about in there.items() if id not in ours))
+        return f"still has container {guests}, which is not linkflap's; disconnect it, then: linkflap clean" if guests else ""
+
+    return why

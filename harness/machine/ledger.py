@@ -1,0 +1,206 @@
+"""Who holds what on this machine: one small file per harness process, readable by every other process of the same user.
+
+An entry says which ports, memory, child processes and temporary folders its owner holds. The owner is named by pid and by
+when that pid was started, so that a reused pid is never taken for it. What a dead owner left is nobody's: `end` ends its
+children and removes its folders and its entry. Children in an entry are named in the same way, for the same reason.
+
+The folder is one of the user's in the temporary directory, or $LINKFLAP_RUNTIME_DIR.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+from filelock import FileLock
+
+from harness.machine import engine_leftovers, mounts
+from harness.machine.engine_leftovers import StillThere
+from harness.machine.process_identity import Identity, alive, identify
+from harness.model.errors import SetupError
+from harness.model.wait import until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What one owner holds. `memory` is bytes, `children` are leaders of their own process groups.
+
+    `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with this owner's label may be, one
+    for each deployment. `contained` are processes in containers, whose memory is the owner's and whose life is the engine's.
+    `mounts` are folders on which something is mounted.
+    """
+
+    owner: Identity
+    ports: tuple[int, ...] = ()
+    memory: int = 0
+    children: tuple[Identity, ...] = ()
+    folders: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    contained: tuple[Identity, ...] = ()
+    mounts: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Own:
+    """This process' own entry, and the lock around it."""
+
+    pid: int
+    entry: Entry
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def folder() -> Path:
+    """Where the entries are; made when missing, readable by this user only."""
+    override = os.environ.get("LINKFLAP_RUNTIME_DIR")
+    # Not XDG_RUNTIME_DIR: a login shell has one and cron or CI has not, and both must see each other's leases.
+    path = Path(override) if override else Path(tempfile.gettempdir()) / f"linkflap-{os.getuid()}"
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.stat().st_uid != os.getuid():
+        raise SetupError(f"{path} belongs to another user; set LINKFLAP_RUNTIME_DIR to a folder of your own")
+    return path
+
+
+def machine_lock() -> FileLock:
+    """Held while something is chosen that two processes must not both choose."""
+    return FileLock(folder() / "leases.lock")
+
+
+def _path(owner: Identity) -> Path:
+    return folder() / f"{owner.pid}-{owner.born.rpartition('/')[2]}.json"
+
+
+def entries() -> list[Entry]:
+    """The entries of all owners, living and dead."""
+    found = []
+    for path in sorted(folder().glob("*.json")):
+        with contextlib.suppress(OSError, msgspec.DecodeError):  # its owner let go of everything while we looked
+            found.append(msgspec.json.decode(path.read_bytes(), type=Entry))
+    return found
+
+
+_own: _Own | None = None
+_own_lock = threading.Lock()
+
+
+def _mine() -> _Own:
+    """This process' entry; a forked child starts with one of its own."""
+    global _own
+    with _own_lock:
+        if _own is None or _own.pid != os.getpid():
+            me = identify(os.getpid())
+            assert me is not None
+            _own = _Own(pid=os.getpid(), entry=Entry(owner=me))
+        return _own
+
+
+def change(edit: Callable[[Entry], Entry]) -> None:
+    """Changes this process' entry, in memory and on disk; an entry that holds nothing has no file."""
+    mine = _mine()
+    with mine.lock:
+        mine.entry = edit(mine.entry)
+        path = _path(mine.entry.owner)
+        if mine.entry == Entry(owner=mine.entry.owner):
+            path.unlink(missing_ok=True)
+            return
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(msgspec.json.encode(mine.entry))
+        partial.replace(path)
+
+
+def own() -> Entry:
+    """What this process holds."""
+    return _mine().entry
+
+
+def add_child(child: Identity) -> None:
+    change(lambda entry: replace(entry, children=(*entry.children, child)))
+
+
+def remove_child(child: Identity) -> None:
+    change(lambda entry: replace(entry, children=tuple(c for c in entry.children if c != child)))
+
+
+def add_contained(process: Identity) -> None:
+    """A process in a container on this machine: its memory counts as this owner's."""
+    change(lambda entry: replace(entry, contained=(*entry.contained, process)))
+
+
+def remove_contained(process: Identity) -> None:
+    change(lambda entry: replace(entry, contained=tuple(c for c in entry.contained if c != process)))
+
+
+def add_engine(engine: str) -> None:
+    """Where things with this owner's label are going to be: noted before the first of them is made."""
+    change(lambda entry: replace(entry, engines=(*entry.engines, engine)))
+
+
+def remove_engine(engine: str) -> None:
+    """Forgets one `add_engine`."""
+
+    def without(entry: Entry) -> Entry:
+        left = list(entry.engines)
+        if engine in left:
+            left.remove(engine)
+        return replace(entry, engines=tuple(left))
+
+    change(without)
+
+
+def add_mount(path: Path) -> None:
+    """A folder on which something is going to be mounted, and must not be after this process."""
+    change(lambda entry: replace(entry, mounts=(*entry.mounts, str(path))))
+
+
+def remove_mount(path: Path) -> None:
+    """Nothing is mounted there any more."""
+    change(lambda entry: replace(entry, mounts=tuple(m for m in entry.mounts if m != str(path))))
+
+
+def add_folder(path: Path) -> None:
+    """A folder that must not outlive this process."""
+    change(lambda entry: replace(entry, folders=(*entry.folders, str(path))))
+
+
+def remove_folder(path: Path) -> None:
+    """Removes such a folder now."""
+    shutil.rmtree(path, ignore_errors=True)
+    change(lambda entry: replace(entry, folders=tuple(f for f in entry.folders if f != str(path))))
+
+
+def end(entry: Entry) -> Iterator[str]:
+    """Ends and removes what a dead owner left, and says what that was. The caller has made sure that the owner is dead.
+
+    Raises StillThere at the end when something in a Docker engine could not be removed; the entry stays then, for the next time.
+    """
+    left = [child for child in entry.children if alive(child)]
+    for child in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        yield f"process {child.pid} of dead harness {entry.owner.pid}"
+    until(lambda: not any(alive(child) for child in left), within=20, what="the processes of a dead harness to end")
+    for path in entry.mounts:
+        if mounts.unmount(Path(path)):
+            yield f"mount on {path} of dead harness {entry.owner.pid}"
+    for path in entry.folders:
+        if Path(path).exists():
+            shutil.rmtree(path, ignore_errors=True)
+            yield f"folder {path} of dead harness {entry.owner.pid}"
+    still_there: list[str] = []
+    for engine in dict.fromkeys(entry.engines):
+        try:
+            yield from engine_leftovers.remove(engine, entry.owner)
+        except StillThere as error:
+            still_there += error.sentences
+    if still_there:
+        raise StillThere(still_there)
+    _path(entry.owner).unlink(missing_ok=True)
+    if entry.ports or entry.memory:
+        yield f"lease of dead harness {entry.owner.pid} ({len(entry.ports)} ports, {entry.memory >> 20} MB)"

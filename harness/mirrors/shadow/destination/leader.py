@@ -1,0 +1,205 @@
+"""The shadow as a leader: answers the destination's brokers as any leader would (Fetch, ListOffsets, OffsetForLeaderEpoch).
+
+Followers learn of truncation by `diverging_epoch` (KIP-595), of the high watermark in the same answer as the records. Sessions
+are never granted, so each answer lists what was asked (KIP-227).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Final
+
+from harness.mirrors.shadow.log.batches import end_of
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from harness.mirrors.shadow.log.partition import Partition
+from harness.wire import messages
+from harness.wire.bulk import Buffer, Pieces
+from harness.wire.messages import Error, Message
+
+log = logging.getLogger(__name__)
+FETCH, LIST_OFFSETS, EPOCH_ENDS = 1, 2, 23
+LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
+_NOTHING: Final = timedelta()
+ReadBehind = Callable[[Partition, int, int], Awaitable[Buffer]]
+
+
+class Leader:
+    """Answers for every partition of the log. `read_behind` reads what a window does not hold."""
+
+    def __init__(self, mirrored: MirroredLog, read_behind: ReadBehind) -> None:
+        self._log = mirrored
+        self.read_behind = read_behind
+
+    async def answer(self, key: int, version: int, correlation: int, frame: Buffer) -> Pieces | None:
+        """The framed response to a broker's request; None for what a leader is not asked."""
+        if key == FETCH:
+            request = messages.decode_request("fetch", version, frame)
+            return messages.encode_response("fetch", version, correlation, await self._fetch(request, version))
+        if key == LIST_OFFSETS:
+            request = messages.decode_request("list_offsets", version, frame)
+            return messages.encode_response("list_offsets", version, correlation, self._offsets(request, version))
+        if key == EPOCH_ENDS:
+            request = messages.decode_request("offset_for_leader_epoch", version, frame)
+            return messages.encode_response("offset_for_leader_epoch", version, correlation, self._epoch_ends(request, version))
+        return None
+
+    def find(self, topic: Message, version: int, number: int) -> Partition | None:
+        """The partition that one topic of a fetch names, by id from version 13 on."""
+        name = self._log.names.get(topic.topic_id) if version >= 13 else topic.topic
+        return None if name is None else self._log.partitions.get((name, number))
+
+    async def _fetch(self, request: Message, version: int) -> Message:
+        broker = int(request.replica_state.replica_id if version >= 15 else request.replica_id)
+        released = False
+        for topic in request.topics:
+            for asked in topic.partitions:
+                partition = self.find(topic, version, asked.partition)
+                if partition is not None and broker in self._log.config.brokers:
+                    epochs = int(asked.current_leader_epoch), int(asked.last_fetched_epoch)
+                    partition.heard(broker, int(asked.fetch_offset), *epochs)
+                    released |= partition.release()
+                    if partition.advance():
+                        self._log.ring()
+        if released:
+            self._log.room.ring()
+        deadline = time.monotonic() + request.max_wait.total_seconds()
+        while True:
+            bell = self._log.bell
+            answer, urgent = await self._look(request, version, broker)
+            left = deadline - time.monotonic()
+            if urgent or left <= 0:
+                return answer
+            try:
+                async with asyncio.timeout(left):
+                    await bell.wait()
+            except TimeoutError:
+                return (await self._look(request, version, broker))[0]
+
+    async def _look(self, request: Message, version: int, broker: int) -> tuple[Message, bool]:
+        """The answer as of now, and whether it has something that a follower should not wait for."""
+        m = messages.response("fetch", version)
+        room, urgent = int(request.max_bytes), False
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                row, news = await self._row(m, self.find(topic, version, asked.partition), asked, broker, room)
+                room -= len(row.records)
+                urgent |= news
+                rows.append(row)
+            named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.topic}
+            topics.append(m.FetchableTopicResponse(partitions=tuple(rows), **named))
+        return m.FetchResponse(throttle_time=_NOTHING, error_code=Error.none, session_id=0, responses=tuple(topics)), urgent
+
+    async def _row(self, m: Message, partition: Partition | None, asked: Message, broker: int, room: int) -> tuple[Message, bool]:
+        offset = int(asked.fetch_offset)
+        error = self._refusal(partition, asked)
+        if partition is None or error != Error.none or broker not in partition.followers:
+            # Who is no broker of the destination is no follower: nobody waits for it, and it is given nothing.
+            return _refused(m, asked, error if error != Error.none else Error.not_leader_or_follower), True
+        follower = partition.followers[broker]
+        split = partition.epochs.diverges(int(asked.last_fetched_epoch), offset, partition.end)
+        if split is not None:
+            log.info("%s: broker %d at offset %d is told that epoch %d ends at %d", partition.name, broker, offset, *split)
+            diverging = m.EpochEndOffset(epoch=split[0], end_offset=split[1])
+            return _row(m, asked, partition, diverging_epoch=diverging), True
+        if offset > partition.end:
+            return _refused(m, asked, Error.offset_out_of_range), True
+        records = await self._records(partition, offset, min(int(asked.partition_max_bytes), room), first=room > 0)
+        news = bool(records) or partition.high_watermark > follower.told
+        follower.told = partition.high_watermark  # what is news is answered at once, so it is told
+        return _row(m, asked, partition, records=records), news
+
+    def _refusal(self, partition: Partition | None, asked: Message) -> Message:
+        if partition is None:
+            return Error.unknown_topic_id
+        if not partition.ready or int(asked.current_leader_epoch) not in (-1, partition.leader_epoch):
+            return Error.not_leader_or_follower  # one of us is late: it asks again
+        if int(asked.fetch_offset) < partition.start:
+            return Error.offset_out_of_range
+        return Error.none
+
+    async def _records(self, partition: Partition, offset: int, limit: int, *, first: bool) -> Pieces:
+        if not first or offset >= partition.end:
+            return Pieces()
+        found = partition.read(offset, limit)
+        if found is None:
+            data = await self._behind(partition, offset, limit)
+            found = Pieces((data,)), end_of(data)
+        partition.served = max(partition.served, found[1])
+        return found[0]
+
+    async def _behind(self, partition: Partition, offset: int, limit: int) -> Buffer:
+        """A follower wants what the window has not: the window goes back to it if nobody else needs it where it is."""
+        others = [f.offset for f in partition.live().values()]
+        if others and max(others) < partition.window_start and not partition.sealed:
+            partition.drop_window(min(others))
+            return b""
+        return await self.read_behind(partition, offset, limit)
+
+    def _offsets(self, request: Message, version: int) -> Message:
+        m = messages.response("list_offsets", version)
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = self._log.partitions.get((topic.name, asked.partition_index))
+                if partition is None or not partition.ready:
+                    rows.append(
+                        m.ListOffsetsPartitionResponse(
+                            partition_index=asked.partition_index, error_code=Error.not_leader_or_follower
+                        )
+                    )
+                    continue
+                offset = partition.end if int(asked.timestamp) == LATEST else partition.start
+                rows.append(
+                    m.ListOffsetsPartitionResponse(
+                        partition_index=asked.partition_index,
+                        error_code=Error.none,
+                        timestamp=-1,
+                        offset=offset,
+                        leader_epoch=partition.leader_epoch,
+                    )
+                )
+            topics.append(m.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(rows)))
+        return m.ListOffsetsResponse(throttle_time=_NOTHING, topics=tuple(topics))
+
+    def _epoch_ends(self, request: Message, version: int) -> Message:
+        m = messages.response("offset_for_leader_epoch", version)
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = self._log.partitions.get((topic.topic, asked.partition))
+                if partition is None or not partition.ready:
+                    rows.append(m.EpochEndOffset(error_code=Error.not_leader_or_follower, partition=asked.partition))
+                    continue
+                epoch, end = partition.epochs.end_of(int(asked.leader_epoch), partition.end)
+                rows.append(
+                    m.EpochEndOffset(error_code=Error.none, partition=asked.partition, leader_epoch=epoch, end_offset=end)
+                )
+            topics.append(m.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(rows)))
+        return m.OffsetForLeaderEpochResponse(throttle_time=_NOTHING, topics=tuple(topics))
+
+
+def _refused(m: Message, asked: Message, error: Message) -> Message:
+    return m.PartitionData(
+        partition_index=asked.partition, error_code=error, high_watermark=-1, aborted_transactions=None, records=b""
+    )
+
+
+def _row(m: Message, asked: Message, partition: Partition, **told: Message) -> Message:
+    """One partition of an answer. A log start above the high watermark would fail the follower's partition."""
+    mark = partition.high_watermark
+    return m.PartitionData(
+        partition_index=asked.partition,
+        error_code=Error.none,
+        high_watermark=mark,
+        log_start_offset=min(partition.start, mark),
+        aborted_transactions=None,
+        **{"records": b"", **told},
+    )

@@ -1,0 +1,255 @@
+"""The shadow's listeners: one that the destination's brokers follow it by, and in visible mode one for each of clients.
+
+Clients see a read-only mirror topic: their fetches are sent on to a follower (KIP-392, preferred read replica), which answers
+with its own high watermark, LSO and aborted transactions; ends of logs are asked from that follower; producers are refused
+with POLICY_VIOLATION. Whatever else a client asks of this broker is asked of a real one on the same listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import socket
+from datetime import timedelta
+from typing import Final
+
+from harness.mirrors.shadow.destination.client import DEBUGGING, follower_bounds
+from harness.mirrors.shadow.destination.leader import EPOCH_ENDS, FETCH, LATEST, LIST_OFFSETS, Leader
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from harness.mirrors.shadow.log.partition import Partition
+from harness.model.errors import EnvironmentFailure
+from harness.wire import messages
+from harness.wire.bulk import Pieces
+from harness.wire.connection import Connection, Unanswered
+from harness.wire.messages import Error, Malformed, Message
+from harness.wire.stream import Stream
+
+log = logging.getLogger(__name__)
+PRODUCE, API_VERSIONS = 0, 18
+_NOTHING: Final = timedelta()
+_EMPTY_WAIT: Final = 0.1
+_VERSIONS_V0: Final = 0
+_BACKLOG: Final = 100
+_NO_OFFSET: Final = {"error_code": Error.leader_not_available, "timestamp": -1, "offset": -1}
+
+
+class Listeners:
+    """All listeners of one shadow."""
+
+    def __init__(self, mirrored: MirroredLog, leader: Leader) -> None:
+        self._log, self._leader, self._real = mirrored, leader, mirrored.config.real
+        self._listening: list[asyncio.Task[None]] = []
+        self._serving: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Listens; raises EnvironmentFailure when a port is taken."""
+        config = self._log.config
+        for name, port in config.listeners.items():
+            try:
+                listening = socket.create_server((config.host, config.behind.get(name, port)), backlog=_BACKLOG)
+            except OSError as error:
+                raise EnvironmentFailure(
+                    f"port {port}, on which the shadow of {config.link} is to be broker {config.broker_id}, is not free "
+                    f"({os.strerror(error.errno or 0)}); end the program that has it, or start the run again"
+                ) from error
+            self._listening.append(asyncio.create_task(self._listen(listening, name)))
+
+    def close(self) -> None:
+        for task in (*self._listening, *self._serving):
+            task.cancel()
+
+    async def _listen(self, listening: socket.socket, listener: str) -> None:
+        loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        with listening:
+            while True:
+                try:
+                    accepted, _ = await loop.sock_accept(listening)
+                except OSError as error:  # it was gone again, or there are too many open files
+                    log.warning("a connection to %s was not taken: %s", listener, error)
+                    await asyncio.sleep(_EMPTY_WAIT)
+                    continue
+                serving = asyncio.create_task(self._serve(Stream(accepted), listener))
+                self._serving.add(serving)
+                serving.add_done_callback(self._serving.discard)
+
+    async def _serve(self, stream: Stream, listener: str) -> None:
+        relay: dict[str, Connection] = {}
+        try:
+            while True:
+                answer = await self._answer(await stream.read(), listener, relay)
+                if answer is None:
+                    return
+                await stream.write(answer)
+        except (OSError, EOFError, Unanswered):
+            pass  # the peer went away, or the broker that should have answered in our place
+        except Malformed as error:
+            log.warning("a connection to %s ends: %s", listener, error)
+        finally:
+            for connection in relay.values():
+                connection.close()
+            stream.close()
+
+    async def _answer(self, frame: memoryview, listener: str, relay: dict[str, Connection]) -> Pieces | None:
+        key, version, correlation = messages.request_head(frame)
+        if listener == self._log.config.followers:
+            return await self._leader.answer(key, version, correlation, frame)
+        if key == FETCH:
+            return await self._client_fetch(version, correlation, frame, listener)
+        if key == PRODUCE:
+            return _refuse_produce(version, correlation, frame)
+        if key == LIST_OFFSETS:
+            return await self._client_offsets(version, correlation, frame, listener, relay)
+        answer = await self._relay(frame, self._any(listener), relay)
+        if key == API_VERSIONS:
+            return _without(answer, version, EPOCH_ENDS)
+        return Pieces((messages.LENGTH.pack(len(answer)), answer))
+
+    def _any(self, listener: str) -> str:
+        """A real broker that lives, on this listener."""
+        live = [address for broker, address in self._real[listener].items() if broker in self._log.brokers]
+        if not live:
+            raise Unanswered(f"no broker lives behind {listener}")
+        return live[0]
+
+    @staticmethod
+    async def _relay(frame: memoryview, address: str, relay: dict[str, Connection]) -> memoryview:
+        connection = relay.setdefault(address, Connection(address))
+        return await connection.forward(frame)
+
+    def _follower(self, partition: Partition | None) -> int:
+        """The follower that reads go to: the one that has most, -1 when none follows."""
+        live = partition.live() if partition is not None else {}
+        return max(live, key=lambda broker: (live[broker].offset, -broker), default=-1)
+
+    async def _client_fetch(self, version: int, correlation: int, frame: memoryview, listener: str) -> Pieces:
+        request = messages.decode_request("fetch", version, frame)
+        m = messages.response("fetch", version)
+        topics, sent_on = [], False
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = self._leader.find(topic, version, asked.partition)
+                follower = self._follower(partition)
+                sent_on |= follower >= 0
+                rows.append(_sent_on(m, version, asked, partition, follower))
+            named = {"topic_id": topic.topic_id} if version >= 13 else {"topic": topic.topic}
+            topics.append(m.FetchableTopicResponse(partitions=tuple(rows), **named))
+        if not sent_on:
+            await asyncio.sleep(_EMPTY_WAIT)  # or the client would ask again at once
+        fields = {"error_code": Error.none, "session_id": 0} if version >= 7 else {}
+        body = m.FetchResponse(throttle_time=_NOTHING, responses=tuple(topics), **fields)
+        return messages.encode_response("fetch", version, correlation, body)
+
+    async def _end(
+        self, partition: Partition, offset: int, relay: dict[str, Connection], address: str, *, committed: bool
+    ) -> int | None:
+        """What a leader would give a consumer for the end: the follower's last stable offset, or its high watermark."""
+        connection = relay.setdefault(address, Connection(address))
+        ids = {name: topic_id for topic_id, name in self._log.names.items() if name == partition.topic}
+        place = partition.topic, partition.number
+        told = (await follower_bounds(connection, ids, {place: offset})).get(place)
+        return None if told is None else told[1 if committed else 0]
+
+    async def _client_offsets(
+        self, version: int, correlation: int, frame: memoryview, listener: str, relay: dict[str, Connection]
+    ) -> Pieces:
+        """Asks followers, who answer a debugging replica as a leader would answer a consumer."""
+        request = messages.decode_request("list_offsets", version, frame)
+        m, r = messages.request("list_offsets", version), messages.response("list_offsets", version)
+        topics = []
+        for topic in request.topics:
+            rows = []
+            for asked in topic.partitions:
+                partition = self._log.partitions.get((topic.name, asked.partition_index))
+                follower = self._follower(partition)
+                address = self._real[listener].get(follower)
+                if address is None or partition is None:
+                    rows.append(r.ListOffsetsPartitionResponse(**_NO_OFFSET, partition_index=asked.partition_index))
+                    continue
+                if int(asked.timestamp) == LATEST:
+                    committed = version >= 2 and int(request.isolation_level) == 1
+                    end = await self._end(partition, partition.followers[follower].offset, relay, address, committed=committed)
+                    rows.append(_ended(r, version, asked, partition, end))
+                    continue
+                one = m.ListOffsetsTopic(name=topic.name, partitions=(asked,))
+                fields = {"isolation_level": request.isolation_level} if version >= 2 else {}
+                fields |= {"timeout": request.timeout} if version >= 10 else {}
+                body = m.ListOffsetsRequest(replica_id=DEBUGGING, topics=(one,), **fields)
+                connection = relay.setdefault(address, Connection(address))
+                answer = await connection.call("list_offsets", version, body)
+                rows.append(answer.topics[0].partitions[0])
+            topics.append(r.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(rows)))
+        throttle = {"throttle_time": _NOTHING} if version >= 2 else {}
+        return messages.encode_response(
+            "list_offsets", version, correlation, r.ListOffsetsResponse(topics=tuple(topics), **throttle)
+        )
+
+
+def _sent_on(m: Message, version: int, asked: Message, partition: Partition | None, follower: int) -> Message:
+    if partition is None or follower < 0 or version < 11:
+        return m.PartitionData(
+            partition_index=asked.partition,
+            error_code=Error.not_leader_or_follower,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
+    return m.PartitionData(
+        partition_index=asked.partition,
+        error_code=Error.none,
+        high_watermark=partition.high_watermark,
+        log_start_offset=partition.start,
+        aborted_transactions=None,
+        preferred_read_replica=follower,
+        records=b"",
+    )
+
+
+def _ended(r: Message, version: int, asked: Message, partition: Partition, end: int | None) -> Message:
+    if end is None:
+        return r.ListOffsetsPartitionResponse(**_NO_OFFSET, partition_index=asked.partition_index)
+    epoch = {"leader_epoch": partition.leader_epoch} if version >= 4 else {}
+    return r.ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=Error.none, timestamp=-1, offset=end, **epoch
+    )
+
+
+def _refuse_produce(version: int, correlation: int, frame: memoryview) -> Pieces:
+    """POLICY_VIOLATION: clients report it and do not try again. Without acks there is no answer to give."""
+    request = messages.decode_request("produce", version, frame)
+    if request.acks == 0:
+        return Pieces()
+    m = messages.response("produce", version)
+    topics = tuple(
+        m.TopicProduceResponse(
+            **({"topic_id": t.topic_id} if version >= 13 else {"name": t.name}),
+            partition_responses=tuple(
+                m.PartitionProduceResponse(index=p.index, error_code=Error.policy_violation, base_offset=-1, **_why(version))
+                for p in t.partition_data
+            ),
+        )
+        for t in request.topic_data
+    )
+    body = m.ProduceResponse(responses=topics, throttle_time=_NOTHING)
+    return messages.encode_response("produce", version, correlation, body)
+
+
+def _why(version: int) -> dict[str, Message]:
+    return {"record_errors": (), "error_message": "a mirror topic is read-only until its failover"} if version >= 8 else {}
+
+
+def _without(frame: memoryview, version: int, key: int) -> Pieces:
+    """An ApiVersions answer that does not offer one API: clients then do not validate positions by leader epochs.
+
+    A version that the broker does not know is answered in version 0 (KIP-511).
+    """
+    correlation = int.from_bytes(frame[:4], "big", signed=True)
+    if int.from_bytes(frame[4:6], "big", signed=True) != Error.none.value:
+        version = _VERSIONS_V0
+    body = messages.decode_response("api_versions", version, frame)
+    left = tuple(api for api in body.api_keys if api.api_key != key)
+    made = dataclasses.replace(body, api_keys=left)
+    return messages.encode_response("api_versions", version, correlation, made)

@@ -1,0 +1,314 @@
+"""Keeps the destination's topics as the source's: made on the shadow alone, grown, never mixed with another topic of that name.
+
+A mirrored partition is made with the shadow as its only replica and then reassigned to real brokers. That reassignment stays
+pending, because nobody adds them to the ISR, until a failover does: so no real broker can ever be elected before.
+
+A partition that is added to such a topic must have as many replicas as the others (ReplicationControlManager), so real brokers
+are in its ISR until the shadow takes them out: should the shadow be away from these milliseconds on until its session ends, an
+empty partition is writable. It is told, and not mirrored.
+
+A topic that somebody deletes on the destination, or makes again there, is given up: what was mirrored of it is gone, and what is
+there is not the mirror's to write. So is one whose name another has on the destination already (until that one is removed), and
+one that the destination refuses to make; the others go on. Before anything is mirrored such a name is refused (`refuse_taken`).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Collection
+from typing import Final
+
+from harness.mirrors.shadow.destination import isr
+from harness.mirrors.shadow.destination.client import Destination, Led, Picture, Refused, Topic
+from harness.mirrors.shadow.destination.membership import Membership
+from harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, TopicConfigs
+from harness.mirrors.shadow.journal import TopicNote
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from harness.mirrors.shadow.log.partition import Partition
+from harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
+from harness.model.errors import EnvironmentFailure, InputError
+from harness.wire.connection import AnyOf, Unanswered
+from harness.wire.messages import Error
+
+log = logging.getLogger(__name__)
+_MOST_REPLICAS: Final = 3
+_LASTING: Final = frozenset(
+    {
+        Error.invalid_config,
+        Error.invalid_topic_exception,
+        Error.invalid_partitions,
+        Error.policy_violation,
+        Error.topic_authorization_failed,
+        Error.cluster_authorization_failed,
+    }
+)
+"""Why a topic cannot be made, and will not be when that is tried again."""
+
+
+class Topics:
+    """The topics of one mirror, on both sides."""
+
+    def __init__(self, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+        self._log, self._destination, self._membership = mirrored, destination, membership
+        self._me = mirrored.config.broker_id
+        self._configs = TopicConfigs(mirrored, destination)
+        self.gone: set[str] = set()
+        """Topics that are not there any more, or that are others' there."""
+        self._narrowing: set[Partition] = set()
+        """Partitions whose real brokers were taken out of the ISR, and that are not reassigned to them yet."""
+        self._waiting: dict[str, str] = {}
+        """By topic what could not be done for it when that was tried last."""
+
+    def replicas(self, number: int, topic: str = "") -> list[int]:
+        """The real brokers that a partition is meant for: those that had it when it was taken over, else spread over all."""
+        note = self._log.journal.notes.partitions.get(topic, {}).get(number)
+        if note is not None and note.home:
+            return list(note.home)
+        real = sorted(self._log.config.brokers)
+        count = min(_MOST_REPLICAS, len(real))
+        return [real[(number + i) % len(real)] for i in range(count)]
+
+    async def follow(self, source: Picture, source_nodes: AnyOf) -> None:
+        """Makes and grows topics as the source has them now.
+
+        Raises Unanswered, and InputError for a topic that is not ours to write while nothing is mirrored yet.
+        """
+        here = await self._destination.picture()
+        notes = self._log.journal.notes.topics
+        if not notes:
+            refuse_taken(source, here, self._log.config)
+        for name, topic in source.topics.items():
+            if not self._log.config.mirrors(name):
+                continue
+            try:
+                await self._follow(name, topic, here.topics.get(name), source_nodes)
+            except EnvironmentFailure as error:  # that one's alone; it is tried again
+                if self._waiting.get(name) != str(error):
+                    log.warning("%s", error)
+                self._waiting[name] = str(error)
+        for name in notes.keys() - source.topics.keys():
+            if self._is_ours(name, here.topics.get(name)):
+                self._seal(name, _deleted(name))
+            else:
+                del notes[name]  # it was never made
+        await self._configs.follow(source_nodes)
+
+    async def _follow(self, name: str, topic: Topic, there: Topic | None, source_nodes: AnyOf) -> None:
+        note = self._log.journal.notes.topics.get(name)
+        if note is None or not self._is_ours(name, there):
+            await self._begin(name, topic, there, source_nodes)
+        elif note.source_id != str(topic.id):
+            self._seal(name, f"topic {name} was deleted and made again at the source")
+        elif there is not None and not _is_elsewhere(note, there):  # else `look` finds out what became of it
+            self._go_on(name, note)
+            if len(topic.partitions) > (have := len(there.partitions)):
+                await self._grow(name, have, len(topic.partitions))
+
+    async def _begin(self, name: str, topic: Topic, there: Topic | None, source_nodes: AnyOf) -> None:
+        """Makes a topic that was never made, unless another has its name, or this one was refused already."""
+        notes = self._log.journal.notes.topics
+        taken = f"{_taken(name, self._log.config.link)}; remove it there, and it is copied"
+        note = notes.get(name)
+        if note is None or note.source_id != str(topic.id):
+            note = notes[name] = TopicNote(source_id=str(topic.id))
+        if there is not None:
+            if not note.given_up:
+                log.error("%s", taken)
+            self._give_up(name, taken)
+        elif note.given_up in ("", taken):
+            await self._make(name, topic, note, source_nodes)
+
+    def _is_ours(self, name: str, there: Topic | None) -> bool:
+        """Whether a topic was made by this mirror. One that it was killed over while it made it is on the shadow alone."""
+        note = self._log.journal.notes.topics.get(name)
+        alone = there is not None and all(led.replicas == (self._me,) for led in there.partitions.values())
+        return note is not None and (bool(note.destination_id) or alone)
+
+    async def _grow(self, name: str, have: int, wanted: int) -> None:
+        log.info("%s grows from %d to %d partitions", name, have, wanted)
+        added = [[self._me, *self.replicas(number)] for number in range(have, wanted)]
+        async with self._membership.placeable():
+            await self._destination.grow(name, have, added)
+        await self.look()
+
+    async def _make(self, name: str, topic: Topic, note: TopicNote, source_nodes: AnyOf) -> None:
+        configs = note.configs = (await self._configs.at_home(source_nodes, [name])).get(name, {})
+        note.given_up = ""
+        self._log.journal.save()
+        await self._log.steps.reach("noted")
+        count = len(topic.partitions)
+        try:
+            async with self._membership.placeable():
+                made = await self._configs.without_unknown(
+                    name,
+                    {**configs, **WHILE_MIRRORED},
+                    lambda known: self._destination.create(name, count, self._me, known),
+                )
+        except Refused as refusal:
+            if refusal.code not in _LASTING:
+                raise
+            log.error("%s", refusal)
+            self._give_up(name, f"{refusal}; mend that, and start another mirror to have it copied")
+            return
+        note.destination_id = made
+        for number in range(count):  # a failover waits for them, should it come before `look` does
+            self._log.journal.partition(name, number)
+        self._log.journal.save()
+        log.info("%s made with %d partitions", name, count)
+        await self._log.steps.reach("created")
+
+    def _seal(self, name: str, reason: str) -> None:
+        for partition in self._log.partitions.values():
+            if partition.topic == name and not partition.sealed:
+                log.error("%s: what was mirrored stays, nothing is added", reason)
+                partition.sealed = reason
+        self._give_up(name, reason)
+
+    def _go_on(self, name: str, note: TopicNote) -> None:
+        """A topic that is there again with its id was never deleted: a broker that had stood still told of the past."""
+        if note.given_up == _deleted(name):
+            for partition in self._log.partitions.values():
+                if partition.sealed == note.given_up:
+                    partition.sealed = ""
+            note.given_up = ""
+            self._log.journal.save()
+
+    def _give_up(self, name: str, reason: str) -> None:
+        note = self._log.journal.notes.topics[name]
+        if not note.given_up:
+            note.given_up = reason
+            self._log.journal.save()
+
+    async def look(self) -> Picture:
+        """Takes in the destination's metadata: who lives, what the shadow leads, and in which epoch."""
+        here = await self._destination.picture()
+        self._log.brokers = frozenset(here.brokers.keys() & self._log.config.brokers.keys())
+        alone: list[Partition] = []
+        spread: list[Partition] = []
+        unsure: list[str] = []
+        for name, note in self._log.journal.notes.topics.items():
+            topic = here.topics.get(name)
+            if _is_elsewhere(note, topic):
+                unsure.append(name)
+            elif topic is not None and self._is_ours(name, topic):
+                self._log.names[topic.id] = name
+                if not note.destination_id:  # before it is reassigned: it is known by being on the shadow alone
+                    note.destination_id = str(topic.id)
+                    self._log.journal.save()
+                for number, led in sorted(topic.partitions.items()):
+                    if self._is_lost(name, number, led):
+                        continue
+                    partition = self._log.add(name, number)
+                    self._take(partition, led)
+                    alone += [partition] if led.leader == self._me and led.in_sync != (self._me,) else []
+                    spread += [partition] if self._to_be_spread(partition, led) else []
+        phase = self._log.journal.notes.phase
+        if phase in ("taking-over", "mirroring", "settling", "ending"):
+            if alone:
+                await self._log.steps.reach("elected" if phase == "taking-over" else "grown")
+            await isr.change(self._membership, here, {partition: [self._me] for partition in alone})
+            self._narrowing |= {partition for partition in alone if not partition.note.home}
+            if spread:
+                await self._destination.reassign({(p.topic, p.number): self.replicas(p.number) for p in spread})
+                self._narrowing -= set(spread)
+                await self._log.steps.reach("narrowed")
+        await self._make_sure([name for name in unsure if name not in self.gone], here)
+        self._log.ring()
+        return here
+
+    async def _make_sure(self, names: list[str], here: Picture) -> None:
+        """Asks the controller about topics that a broker shows no more, or with another id: a broker may tell of the past.
+
+        It is asked for an ISR in a leader epoch that never was, so nothing can come of it where the topic is still there.
+        """
+        notes = self._log.journal.notes.topics
+        wanted = {(name, 0): [self._me] for name in names}
+        known = {(name, 0): (uuid.UUID(notes[name].destination_id), -1, -1) for name in names}
+        try:
+            answers = await self._membership.alter(wanted, known) if wanted else {}
+        except Unanswered as error:
+            log.warning("whether %s are there still: %s", ", ".join(names), error)
+            return
+        for (name, _), answer in answers.items():
+            if answer.error_code == Error.unknown_topic_id:
+                self._forget(name, here.topics.get(name))
+
+    def _forget(self, name: str, there: Topic | None) -> None:
+        """Takes a topic out of the mirror: its partitions are handed over to nobody, and hold nobody up."""
+        notes = self._log.journal.notes
+        what = "was deleted on the destination of"
+        if there is not None:
+            what = f"was deleted and made again (its id is {there.id} now) on the destination of"
+        reason = (
+            f"topic {name} {what} {self._log.config.link}: what was mirrored of it is gone, and nothing more is mirrored; "
+            "remove it there and start another mirror to have it copied again"
+        )
+        log.error("%s", reason)
+        self.gone.add(name)
+        for number, note in notes.partitions.get(name, {}).items():
+            self._log.lost.add((name, number))
+            self._log.partitions.pop((name, number), None)
+            if notes.phase in ("taking-over", "mirroring", "settling", "ending"):
+                note.mirrored = note.promoted = 0
+                note.appended, note.open = [], []
+        self._log.names = {topic_id: other for topic_id, other in self._log.names.items() if other != name}
+        self._give_up(name, reason)
+
+    def _is_lost(self, name: str, number: int, led: Led) -> bool:
+        """Whether a real broker leads what none may: the shadow stood still between the growth of a topic and its narrowing."""
+        notes, note = self._log.journal.notes, self._log.journal.partition(name, number)
+        if notes.phase not in ("mirroring", "settling", "ending") or note.home or not 0 <= led.leader < FIRST_BROKER_ID:
+            return (name, number) in self._log.lost
+        if (name, number) not in self._log.lost:
+            log.error(
+                "%s-%d is led by broker %d and is not mirrored: the shadow was away when it was made; remove the topic on the "
+                "destination to mirror it again",
+                name,
+                number,
+                led.leader,
+            )
+            self._log.lost.add((name, number))
+            self._log.partitions.pop((name, number), None)
+            note.mirrored = note.promoted = 0
+            self._log.journal.save()
+        return True
+
+    def _to_be_spread(self, partition: Partition, led: Led) -> bool:
+        """Whether a partition is to be reassigned to real brokers. Not while one of them is in its ISR: it would lead at once."""
+        narrowed = partition in self._narrowing and (led.leader, led.in_sync) == (self._me, (self._me,))
+        return not partition.note.home and (led.replicas == (self._me,) or narrowed)
+
+    def _take(self, partition: Partition, led: Led) -> None:
+        if led.leader != self._me:
+            partition.leader_epoch = -1
+        elif led.epoch > partition.leader_epoch:
+            if partition.position < 0 and led.epoch == 0 and not partition.note.epochs and not partition.taking:
+                partition.position = 0  # just made
+            self._log.lead(partition, led.epoch)
+
+    async def restore_configs(self) -> None:
+        """Gives mirrored topics the configs that they have at home."""
+        made = (name for name, note in self._log.journal.notes.topics.items() if note.destination_id)
+        names = [name for name in made if name not in self.gone]
+        await self._configs.restore({name: len(self.replicas(0, name)) for name in names})
+
+
+def refuse_taken(source: Picture, here: Picture, config: Config, *, known: Collection[str] = ()) -> None:
+    """Raises InputError for a topic that is to be mirrored and whose name another has on the destination; not for the `known`."""
+    wanted = {name for name in source.topics if config.mirrors(name)}
+    if taken := sorted((wanted & here.topics.keys()) - set(known)):
+        raise InputError(f"{_taken(taken[0], config.link)}; remove it there, or mirror elsewhere")
+
+
+def _taken(name: str, link: str) -> str:
+    return f"topic {name} exists on the destination of {link} already"
+
+
+def _deleted(name: str) -> str:
+    return f"topic {name} was deleted at the source"
+
+
+def _is_elsewhere(note: TopicNote, there: Topic | None) -> bool:
+    """Whether a topic that was made is not to be seen, or another has its name."""
+    return bool(note.destination_id) and (there is None or str(there.id) != note.destination_id)

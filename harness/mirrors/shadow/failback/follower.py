@@ -1,0 +1,152 @@
+"""What a follower asks of a leader: where its log ends, which leader epochs it has, and to be taken into the ISR.
+
+A leader judges a follower by the offset that it asks for (KIP-497, Partition.maybeExpandIsr): a shadow that asks for the log's
+end is in sync, and keeps nothing of what it is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Final
+
+from harness.mirrors.shadow.log.leader_epochs import NONE, Entry, Lineage
+from harness.wire import messages
+from harness.wire.connection import Connection, Unanswered
+from harness.wire.messages import Error, Message
+
+_WAIT: Final = timedelta(milliseconds=20)
+_LATEST: Final = -1
+Place = tuple[str, int]
+
+
+class Leaders:
+    """Leaders of one cluster, each asked over a connection of its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Connection] = {}
+
+    def at(self, address: str) -> Connection:
+        return self._known.setdefault(address, Connection(address))
+
+    def close(self) -> None:
+        for connection in self._known.values():
+            connection.close()
+
+
+async def epochs_of(leader: Connection, latest: Mapping[Place, int]) -> dict[Place, tuple[Lineage, int]]:
+    """The leader epochs of partitions and where each ends, given the epochs that they are in now.
+
+    OffsetForLeaderEpoch tells one epoch's end at a time; it is asked downwards, for all partitions at once. Raises Unanswered.
+    """
+    ends: dict[Place, list[Entry]] = {place: [] for place in latest}
+    asked = dict(latest)
+    while asked:
+        told = await _epoch_ends(leader, asked)
+        asked = {place: below for place, entry in told.items() if (below := _note(ends[place], entry, asked[place])) >= 0}
+    return {place: _lineage(found) for place, found in ends.items()}
+
+
+def _note(ends: list[Entry], told: Entry, asked: int) -> int:
+    """Takes down (epoch, where it ends); the epoch to ask next, or NONE when all are known."""
+    epoch, end = told
+    if epoch == NONE:
+        # Above all that the leader has (it has written nothing in its newest epoch), or below.
+        return NONE if ends else asked - 1
+    if len(ends) > 1 and end >= ends[-1][1]:
+        return NONE  # no such epoch: answered with the beginning of the first (the newest alone can be empty)
+    ends.append(told)
+    return epoch - 1 if end > 0 else NONE
+
+
+def _lineage(ends: list[Entry]) -> tuple[Lineage, int]:
+    """Of (epoch, end) from the newest on: each begins where the one before ends."""
+    lineage = Lineage()
+    start = 0
+    for epoch, end in reversed(ends):
+        lineage.begin(epoch, start)
+        start = end
+    return lineage, start
+
+
+async def _epoch_ends(leader: Connection, asked: Mapping[Place, int]) -> dict[Place, Entry]:
+    m = messages.request("offset_for_leader_epoch", 4)
+    topics = tuple(
+        m.OffsetForLeaderTopic(
+            topic=topic,
+            partitions=tuple(
+                m.OffsetForLeaderPartition(partition=number, current_leader_epoch=-1, leader_epoch=asked[topic, number])
+                for number in numbers
+            ),
+        )
+        for topic, numbers in _by_topic(asked).items()
+    )
+    answer = await leader.call("offset_for_leader_epoch", 4, m.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
+    found: dict[Place, Entry] = {}
+    for topic in answer.topics:
+        for row in topic.partitions:
+            _check(row, f"{leader.address} did not tell the leader epochs of {topic.topic}-{row.partition}")
+            found[str(topic.topic), int(row.partition)] = int(row.leader_epoch), int(row.end_offset)
+    return found
+
+
+async def claim(leader: Connection, ids: Mapping[str, Message], places: Iterable[Place], *, broker: int, epoch: int) -> None:
+    """Fetches once, as follower `broker` of that broker epoch, at the ends of these logs.
+
+    A refusal (the leader has not heard of its new replica yet) is seen by what does not come of it. Raises Unanswered.
+    """
+    ends = await _log_ends(leader, places, broker)
+    m = messages.request("fetch", 17)
+    topics = tuple(
+        m.FetchTopic(
+            topic_id=ids[topic],
+            partitions=tuple(
+                m.FetchPartition(partition=number, fetch_offset=ends[topic, number], log_start_offset=0, partition_max_bytes=1)
+                for number in numbers
+            ),
+        )
+        for topic, numbers in _by_topic(ends).items()
+    )
+    if not topics:
+        await asyncio.sleep(_WAIT.total_seconds())
+        return
+    body = m.FetchRequest(
+        replica_state=m.ReplicaState(replica_id=broker, replica_epoch=epoch),
+        max_wait=_WAIT,
+        min_bytes=1,
+        max_bytes=1,
+        topics=topics,
+        forgotten_topics_data=(),
+    )
+    await leader.call("fetch", 17, body)
+
+
+async def _log_ends(leader: Connection, places: Iterable[Place], broker: int) -> dict[Place, int]:
+    """Log end offsets as a replica is told them, of the partitions that this broker leads."""
+    m = messages.request("list_offsets", 7)
+    topics = tuple(
+        m.ListOffsetsTopic(
+            name=topic, partitions=tuple(m.ListOffsetsPartition(partition_index=n, timestamp=_LATEST) for n in numbers)
+        )
+        for topic, numbers in _by_topic(places).items()
+    )
+    answer = await leader.call("list_offsets", 7, m.ListOffsetsRequest(replica_id=broker, isolation_level=0, topics=topics))
+    return {
+        (str(topic.name), int(row.partition_index)): int(row.offset)
+        for topic in answer.topics
+        for row in topic.partitions
+        if row.error_code == Error.none
+    }
+
+
+def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in places:
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def _check(row: Message, what: str) -> None:
+    if row.error_code != Error.none:
+        raise Unanswered(f"{what}: {row.error_code.name}")

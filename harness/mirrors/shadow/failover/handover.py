@@ -1,0 +1,127 @@
+"""The last step of a failover: real brokers that have the whole log enter the ISR, and the controller elects among them.
+
+The reassignment away from the shadow has been pending since the partition was made; the change of the ISR completes it, so that
+there is no moment at which both could lead. Only who has the log up to its promotion offset enters: a broker that came back in
+between, or whose log is another's from there on, waits outside and is brought back by the new leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from harness.mirrors.shadow.destination import isr
+from harness.mirrors.shadow.destination.client import Destination, Picture, Topic
+from harness.mirrors.shadow.destination.membership import Membership
+from harness.mirrors.shadow.destination.topics import Topics
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from harness.mirrors.shadow.log.partition import Partition
+from harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from harness.wire.connection import Unanswered
+
+log = logging.getLogger(__name__)
+WITHIN_SECONDS: Final = 60.0
+LATE_SECONDS: Final = 10.0
+"""How long a live broker that has not all of the log yet is waited for."""
+_LOOK: Final = 0.05
+Live = Callable[[Partition], frozenset[int]]
+
+
+class Handover:
+    """Of all partitions of a mirror; what is handed over already stays so."""
+
+    def __init__(self, mirrored: MirroredLog, destination: Destination, topics: Topics, membership: Membership) -> None:
+        self._log, self._destination, self._topics, self._membership = mirrored, destination, topics, membership
+
+    async def run(self, live: Live) -> None:
+        """Returns when a real broker leads every partition. Raises DeadlineExceeded."""
+        await self._log.steps.reach("handing-over")
+        began, error, led = time.monotonic(), None, list(self._log.partitions.values())
+        while True:
+            try:
+                here = await self._destination.picture()
+                led = self._left(here)
+                if not led:
+                    await self._log.steps.reach("handed")
+                    await self._bring_back()
+                    await self._topics.restore_configs()
+                    return
+                # What is not there is waited for until it is known to be gone (`Topics.look`).
+                there = [p for p in led if self._there(here, p.topic) is not None]
+                await self._try(there, live, patient=time.monotonic() < began + LATE_SECONDS)
+            except (Unanswered, EnvironmentFailure) as failure:
+                log.warning("hand-over: %s", failure)
+                error = failure
+            if time.monotonic() > began + WITHIN_SECONDS:
+                raise DeadlineExceeded(_late(led, error))
+            await asyncio.sleep(_LOOK)
+
+    def _left(self, here: Picture) -> list[Partition]:
+        return [p for p in self._log.partitions.values() if not _handed(self._there(here, p.topic), p)]
+
+    def _there(self, here: Picture, name: str) -> Topic | None:
+        """A topic as it was mirrored. Another of its name is not the mirror's to reassign, and who leads that says nothing."""
+        topic = here.topics.get(name)
+        return topic if topic is not None and str(topic.id) == self._log.journal.notes.topics[name].destination_id else None
+
+    async def _try(self, partitions: Iterable[Partition], live: Live, *, patient: bool) -> None:
+        wanted: dict[Partition, list[int]] = {}
+        for partition in partitions:
+            if partition.leader_epoch >= 0:
+                self._stand(partition)
+                wanted[partition] = self._whole(partition, live(partition), patient=patient)
+        wanted = {partition: whole for partition, whole in wanted.items() if whole}
+        if not wanted:
+            return
+        # To those that live: with a dead broker among its targets a reassignment would never complete.
+        await self._destination.reassign({(p.topic, p.number): whole for p, whole in wanted.items()})
+        await self._log.steps.reach("reassigned")
+        here = await self._destination.picture()
+        me = self._log.config.broker_id
+        wanted = {partition: whole for partition, whole in wanted.items() if self._there(here, partition.topic) is not None}
+        await isr.change(self._membership, here, {partition: [me, *whole] for partition, whole in wanted.items()})
+        await self._log.steps.reach("in-sync")
+
+    def _stand(self, partition: Partition) -> None:
+        """A process that came back for the hand-over serves the log as it was promoted, and nothing else."""
+        promoted = partition.note.promoted
+        if partition.end != promoted:
+            partition.cut(promoted)
+            partition.position = partition.served = partition.limit = promoted
+            self._log.lead(partition, partition.leader_epoch)
+            self._log.ring()
+
+    def _whole(self, partition: Partition, alive: frozenset[int], *, patient: bool) -> list[int]:
+        """The live brokers that have it as it was promoted; none while a late one is waited for."""
+        followers = partition.live()
+        end = partition.note.promoted
+        home = self._topics.replicas(partition.number, partition.topic)
+        whole = [broker for broker in home if broker in alive and partition.agreed(followers.get(broker)) == end]
+        return [] if patient and len(whole) < len(alive) else whole
+
+    async def _bring_back(self) -> None:
+        """Replicas that were down come back: the new leaders add them when they have caught up."""
+        wanted = {}
+        here = await self._destination.picture()
+        for topic, number in (*self._log.partitions, *self._log.lost):
+            if topic in self._topics.gone or (there := self._there(here, topic)) is None:
+                continue
+            if set(there.partitions[number].replicas) != set(self._topics.replicas(number, topic)):
+                wanted[topic, number] = self._topics.replicas(number, topic)
+        if wanted:
+            await self._destination.reassign(wanted)
+
+
+def _late(led: Sequence[Partition], error: Exception | None) -> str:
+    if led:
+        return f"{', '.join(p.name for p in led[:5])} could not be handed over in {WITHIN_SECONDS:g} s; see the brokers' logs"
+    return f"all partitions are handed over, but what is left to do was not done in {WITHIN_SECONDS:g} s: {error}"
+
+
+def _handed(topic: Topic | None, partition: Partition) -> bool:
+    led = None if topic is None else topic.partitions.get(partition.number)
+    return led is not None and 0 <= led.leader < FIRST_BROKER_ID and max(led.in_sync, default=FIRST_BROKER_ID) < FIRST_BROKER_ID

@@ -1,0 +1,196 @@
+"""How a failover ends transactions that were open on the mirrored log, and makes producer ids safe; one strategy each.
+
+    abort            an ABORT marker per open transaction is appended, in a new leader epoch (KIP-1279, code of July 2026)
+    write-txn-markers  the same markers, but of the brokers that lead after the hand-over (WriteTxnMarkers, KIP-98; `markers`)
+    truncate-once    the log is cut at its last stable offset (February to May 2026). Cutting can take the marker of one away
+                     that had begun before: it is open again, and hangs for ever
+    truncate-stable  cut again until nothing is open
+
+What is open is asked from a replica, whose state the promoted broker will have: a mirror that made ids negative finds nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
+
+from harness.mirrors.shadow.destination.client import Destination
+from harness.mirrors.shadow.destination.membership import Membership
+from harness.mirrors.shadow.failover import markers
+from harness.mirrors.shadow.failover.producer_id_advance import Jump
+from harness.mirrors.shadow.log.batches import Stamped, abort_marker, reset_marker
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from harness.mirrors.shadow.log.partition import Partition
+from harness.model.errors import EnvironmentFailure
+
+log = logging.getLogger(__name__)
+_RESET: Final = "reset"
+
+
+class Settling(Protocol):
+    """The failover, as endings need it."""
+
+    async def settled(self) -> None: ...
+    def live(self, partition: Partition) -> frozenset[int]: ...
+
+
+Ending = Callable[[Settling, MirroredLog, Destination, Membership], Awaitable[None]]
+
+
+async def end(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Ends what is open by the chosen rule, then does what is chosen about producer ids. Can be repeated after a kill."""
+    await ENDINGS[mirrored.config.options.open_transactions](failover, mirrored, destination, membership)
+    if mirrored.config.options.producer_ids == "reset":
+        await _append_resets(failover, mirrored, membership)
+    if mirrored.config.options.producer_ids == "jump":
+        await Jump(mirrored, destination, membership).finish()
+
+
+async def abort(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Appends markers until no replica knows of an open transaction."""
+    # Again, because a stall in the middle may have taken markers back that nobody had yet.
+    while any((opened := await _open(failover, mirrored, destination)).values()):
+        await mirrored.steps.reach("before-epoch")
+        await _append_aborts(failover, mirrored, membership, opened)
+
+
+async def _append_aborts(
+    failover: Settling, mirrored: MirroredLog, membership: Membership, opened: Mapping[Partition, list[markers.Open]]
+) -> None:
+    # Somebody may have had other bytes at these offsets, in the epoch that is now, and have died.
+    await _new_epoch(failover, mirrored, membership)
+    await mirrored.steps.reach("after-epoch")
+    opened = {partition: transactions for partition, transactions in opened.items() if mirrored.has(partition)}
+    for partition, transactions in opened.items():
+        for producer_id, producer_epoch, coordinator_epoch, _ in transactions:
+            data = abort_marker(
+                partition.end,
+                epoch=partition.epochs.latest,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+            )
+            _append(partition, data, markers.what(producer_id, producer_epoch))
+    mirrored.remember(opened)
+    await mirrored.steps.reach("appended")
+    mirrored.ring()
+    await failover.settled()
+
+
+async def note_open(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Takes down what is open: it is ended once brokers lead (`markers`)."""
+    for partition, transactions in (await _open(failover, mirrored, destination)).items():
+        partition.note.open = transactions
+
+
+async def _open(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[Partition, list[markers.Open]]:
+    """Per partition its open transactions, in the order they began."""
+    found: dict[Partition, list[markers.Open]] = {}
+    for place, partition in list(mirrored.partitions.items()):
+        address = mirrored.config.brokers[_somebody(failover, partition)]
+        states = await destination.producers(address, place)
+        opened = sorted((s for s in states if s.current_txn_start_offset >= 0), key=lambda s: int(s.current_txn_start_offset))
+        found[partition] = [
+            (int(s.producer_id), int(s.producer_epoch), max(0, int(s.coordinator_epoch)), int(s.current_txn_start_offset))
+            for s in opened
+        ]
+    return found
+
+
+async def truncate_once(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Cuts every partition at its last stable offset, once, also when a kill came between."""
+    stable = await _stable(failover, mirrored, destination)
+    for place, partition in mirrored.partitions.items():
+        if not partition.note.truncated or partition.note.truncated[-1][0] != partition.note.mirrored:
+            partition.note.truncated.append((partition.note.mirrored, stable[place]))
+    mirrored.journal.save()
+    for partition in mirrored.partitions.values():
+        _cut(partition, min(partition.end, partition.note.truncated[-1][1]))
+    await failover.settled()
+
+
+async def truncate_stable(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
+    """Cuts at the last stable offset until that is the end."""
+    while True:
+        stable = await _stable(failover, mirrored, destination)
+        open_ = {partition: stable[place] for place, partition in mirrored.partitions.items() if stable[place] < partition.end}
+        if not open_:
+            return
+        for partition, offset in open_.items():
+            partition.note.truncated.append((partition.end, offset))
+            _cut(partition, offset)
+        mirrored.journal.save()
+        await failover.settled()
+
+
+async def _stable(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[tuple[str, int], int]:
+    by_broker: dict[int, dict[tuple[str, int], int]] = {}
+    for place, partition in mirrored.partitions.items():
+        by_broker.setdefault(_somebody(failover, partition), {})[place] = partition.end
+    found: dict[tuple[str, int], int] = {}
+    for broker, ends in by_broker.items():
+        found |= await destination.stable(mirrored.config.brokers[broker], ends)
+    if missing := mirrored.partitions.keys() - found.keys():
+        raise EnvironmentFailure(
+            f"no last stable offset of the whole log is known of {sorted(missing)[:5]}; are their brokers alive?"
+        )
+    return found
+
+
+def _somebody(failover: Settling, partition: Partition) -> int:
+    """A live broker that has it. Raises EnvironmentFailure when all are dead."""
+    live = failover.live(partition)
+    if not live:
+        raise EnvironmentFailure(f"no broker that has {partition.name} lives; start one of them")
+    return min(live)
+
+
+def _cut(partition: Partition, offset: int) -> None:
+    """Ends the log there; followers truncate at their next fetch, and the log is settled when they have."""
+    if offset < partition.end:
+        log.info("%s is cut at offset %d, from %d", partition.name, offset, partition.end)
+        partition.limit = offset
+        partition.cut(offset)
+        partition.epochs.begin(partition.leader_epoch, offset)
+
+
+async def _append_resets(failover: Settling, mirrored: MirroredLog, membership: Membership) -> None:
+    while todo := [p for p in mirrored.partitions.values() if not any(what == _RESET for _, what in p.note.appended)]:
+        await _new_epoch(failover, mirrored, membership)
+        todo = [partition for partition in todo if mirrored.has(partition)]
+        for partition in todo:
+            data = reset_marker(partition.end, epoch=partition.epochs.latest, source_cluster=mirrored.config.source_cluster_id)
+            _append(partition, data, _RESET)
+        mirrored.remember(todo)
+        mirrored.ring()
+        await failover.settled()
+
+
+async def _new_epoch(failover: Settling, mirrored: MirroredLog, membership: Membership) -> None:
+    before = {partition: partition.leader_epoch for partition in mirrored.partitions.values()}
+    for partition in before:
+        partition.raise_to = partition.leader_epoch + 1
+    await failover.settled()
+    for partition, epoch in before.items():
+        if not mirrored.has(partition):
+            continue
+        if partition.leader_epoch <= epoch:
+            raise EnvironmentFailure(f"{partition.name} is in leader epoch {epoch} still; its markers could not be told apart")
+        partition.epochs.begin(partition.leader_epoch, partition.end)
+
+
+def _append(partition: Partition, data: bytes, what: str) -> None:
+    log.info("%s: %s at offset %d", partition.name, what, partition.end)
+    partition.note.appended.append((partition.end, what))
+    partition.limit = -1
+    partition.keep(Stamped(base=partition.end, end=partition.end + 1, data=memoryview(data), epochs=[], top_producer=-1))
+    partition.end = partition.position
+
+
+ENDINGS: Final[Mapping[str, Ending]] = {
+    "abort": abort,
+    "write-txn-markers": note_open,
+    "truncate-once": truncate_once,
+    "truncate-stable": truncate_stable,
+}

@@ -1,0 +1,205 @@
+"""Group offsets over the link, with KIP-1279's clamp (discussion, VK12): no consumer may begin where the mirror has nothing yet.
+
+Committed on the destination = at least its log start, at most min(what the group committed on the source, the destination's
+end). Never for a group that is active on the destination; backwards too, while the mirror lasts; not after a failover, which
+clamps once more to what it left.
+
+A group is active for as long as its coordinator believes so: of a cluster that comes back after it died, until the session of
+members that died with it ends. A mirror back to such a cluster is not there until its groups are synced, or `PATIENCE_SECONDS`
+have passed; which groups a failover left behind is written down (`Notes.unsynced`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from harness.mirrors.shadow.log.partition import Partition
+from harness.wire import messages
+from harness.wire.connection import AnyOf, Connection, Unanswered
+from harness.wire.messages import Error
+
+log = logging.getLogger(__name__)
+SYNC_SECONDS: Final = 1.0
+PATIENCE_SECONDS: Final = 50.0
+"""How long a mirror back waits for active groups: a client's session, 45 s where nothing else is set, and some."""
+_IDLE: Final = ("Empty", "Dead", "")
+Place = tuple[str, int]
+Committed = dict[Place, int]
+
+
+class Coordinators:
+    """The group coordinators of one cluster, asked through any of its nodes."""
+
+    def __init__(self, addresses: Iterable[str]) -> None:
+        self._nodes = AnyOf(addresses)
+        self._known: dict[str, Connection] = {}
+
+    def _node(self, address: str) -> Connection:
+        return self._known.setdefault(address, Connection(address))
+
+    async def states(self, brokers: Iterable[str]) -> dict[str, str]:
+        """Group -> state, of consumers' groups on these brokers. Raises Unanswered when one does not answer."""
+        body = messages.request("list_groups", 4).ListGroupsRequest()
+        found: dict[str, str] = {}
+        for address in list(brokers):  # its owner changes it while we wait for answers
+            answer = await self._node(address).call("list_groups", 4, body, within=3)
+            if answer.error_code != Error.none:
+                raise Unanswered(f"{address} did not list its groups: {answer.error_code.name}")
+            found |= {str(g.group_id): str(g.group_state) for g in answer.groups if g.protocol_type in ("consumer", "")}
+        return found
+
+    async def _coordinator(self, group: str) -> Connection:
+        body = messages.request("find_coordinator", 4).FindCoordinatorRequest(key_type=0, coordinator_keys=(group,))
+        told = (await self._nodes.call("find_coordinator", 4, body, within=3)).coordinators[0]
+        if told.error_code != Error.none:
+            raise Unanswered(f"group {group} has no coordinator: {told.error_code.name}")
+        return self._node(f"{told.host}:{told.port}")
+
+    async def committed(self, group: str) -> Committed:
+        """All offsets of a group."""
+        m = messages.request("offset_fetch", 8)
+        body = m.OffsetFetchRequest(groups=(m.OffsetFetchRequestGroup(group_id=group, topics=None),), require_stable=False)
+        (told,) = (await (await self._coordinator(group)).call("offset_fetch", 8, body, within=3)).groups
+        if told.error_code != Error.none:
+            raise Unanswered(f"the offsets of group {group} were not told: {told.error_code.name}")
+        return {
+            (str(t.name), int(p.partition_index)): int(p.committed_offset)
+            for t in told.topics
+            for p in t.partitions
+            if p.error_code == Error.none and p.committed_offset >= 0
+        }
+
+    async def commit(self, group: str, offsets: Mapping[Place, int]) -> Committed:
+        """As a consumer that is no member, which is refused when the group has become active. Returns what was taken."""
+        m = messages.request("offset_commit", 8)
+        topics = tuple(
+            m.OffsetCommitRequestTopic(
+                name=topic,
+                partitions=tuple(
+                    m.OffsetCommitRequestPartition(partition_index=number, committed_offset=offset, committed_metadata="")
+                    for (name, number), offset in offsets.items()
+                    if name == topic
+                ),
+            )
+            for topic in dict.fromkeys(name for name, _ in offsets)
+        )
+        body = m.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
+        answer = await (await self._coordinator(group)).call("offset_commit", 8, body, within=3)
+        told = {(str(t.name), int(p.partition_index)): p.error_code for t in answer.topics for p in t.partitions}
+        refused = {error.name for error in told.values() if error != Error.none}
+        if refused:
+            log.info("group %s: commit refused: %s", group, ", ".join(sorted(refused)))
+        return {place: offset for place, offset in offsets.items() if told.get(place) == Error.none}
+
+    def close(self) -> None:
+        self._nodes.close()
+        for connection in self._known.values():
+            connection.close()
+
+
+def clamped(committed: int, partition: Partition, end: int) -> int:
+    """What is committed on the destination for an offset committed on the source."""
+    return max(min(partition.start, end), min(committed, end))
+
+
+def reached(partition: Partition) -> int | None:
+    """Up to where the destination has a partition; None while that is not known, as after a start."""
+    live = partition.live()
+    if not live or partition.end < 0:
+        return None
+    # A follower that came back and is far behind takes nothing back.
+    return max(partition.high_watermark, min(partition.end, *(follower.offset for follower in live.values())))
+
+
+class GroupOffsets:
+    """Syncs the offsets of the groups whose names match the option `groups`."""
+
+    def __init__(self, mirrored: MirroredLog) -> None:
+        self._log = mirrored
+        self._wanted = re.compile(mirrored.config.options.groups) if mirrored.config.options.groups else None
+        self._there = Coordinators(mirrored.config.source)
+        self._here = Coordinators(mirrored.config.brokers.values())
+        self._last: dict[str, Committed] = {}
+        self.synced = self._wanted is None
+        """Whether each group has here what it should have, as of the last look."""
+
+    async def keep(self, source_brokers: Mapping[int, str]) -> None:
+        """Syncs every second; `source_brokers` is kept up to date by its owner."""
+        while self._wanted:
+            try:
+                await self.sync(source_brokers)
+            except Unanswered as error:
+                log.info("group offsets: %s", error)
+            await asyncio.sleep(SYNC_SECONDS)
+
+    async def sync(self, source_brokers: Mapping[int, str]) -> None:
+        """Once. Raises Unanswered when either side does not answer."""
+        if self._wanted is None or not source_brokers:
+            return
+        there = await self._there.states(source_brokers.values())
+        here = await self._idle()
+        unsynced: dict[str, str] = {}
+        known = True
+        for group in there:
+            if not self._wanted.fullmatch(group):
+                continue
+            state, offsets = here.get(group, ""), self._offsets(await self._there.committed(group))
+            known = known and None not in offsets.values()
+            told = {place: offset for place, offset in offsets.items() if offset is not None}
+            if state in _IDLE:
+                known = await self._sync(group, told) and known
+            elif told.items() - (await self._here.committed(group)).items():
+                unsynced[group] = state
+        self._note(unsynced)
+        self.synced = known and not unsynced
+
+    def _note(self, unsynced: Mapping[str, str]) -> None:
+        notes = self._log.journal.notes
+        for group in unsynced.keys() - notes.unsynced.keys():
+            log.warning("group %s is not synced: it is %s on the destination", group, unsynced[group])
+        notes.unsynced = dict(unsynced)  # a failover saves it with its first step
+
+    def _offsets(self, committed: Committed) -> dict[Place, int | None]:
+        """What is to be committed for mirrored partitions; None where it is not known yet how far the destination has them."""
+        ends = {place: reached(partition) for place in committed if (partition := self._log.partitions.get(place)) is not None}
+        return {
+            place: None if end is None else clamped(committed[place], self._log.partitions[place], end)
+            for place, end in ends.items()
+        }
+
+    async def _idle(self) -> dict[str, str]:
+        live = [address for broker, address in self._log.config.brokers.items() if broker in self._log.brokers]
+        return await self._here.states(live)
+
+    async def _sync(self, group: str, offsets: Committed) -> bool:
+        """Whether all of it is committed now."""
+        known = self._last.setdefault(group, {})
+        news = {place: offset for place, offset in offsets.items() if known.get(place) != offset}
+        if news:
+            known |= await self._here.commit(group, news)
+        return offsets.items() <= known.items()
+
+    async def clamp(self) -> None:
+        """After a failover has settled where logs end: commits beyond are taken back to it. Raises Unanswered."""
+        if self._wanted is None:
+            return
+        for group, state in (await self._idle()).items():
+            if state in _IDLE and self._wanted.fullmatch(group):
+                committed = await self._here.committed(group)
+                beyond = {
+                    place: partition.end
+                    for place, offset in committed.items()
+                    if (partition := self._log.partitions.get(place)) is not None and offset > partition.end >= 0
+                }
+                if beyond:
+                    log.info("group %s: commits beyond the end are taken back: %s", group, beyond)
+                    await self._here.commit(group, beyond)
+
+    def close(self) -> None:
+        self._there.close()
+        self._here.close()

@@ -1,0 +1,1 @@
+"""The mirrored log: its batches, leader epochs and producer ids."""

@@ -1,0 +1,313 @@
+"""Reads the source over the link as a consumer does: one long poll per broker for all its partitions, with bounded memory.
+
+Fetch v17 (KIP-516 topic ids: a topic that was made again is another topic; KIP-320 and KIP-595: the last fetched epoch makes the
+broker say where the log was cut). Followers of the destination that are behind the window are read for one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import struct
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from harness.mirrors.shadow.destination.client import DEBUGGING, Picture, picture
+from harness.mirrors.shadow.log.mirrored_log import BUDGET_BYTES, WINDOW_BYTES, MirroredLog
+from harness.mirrors.shadow.log.partition import Partition
+from harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from harness.mirrors.shadow.source.replica_choice import Readers, Reading, Word, cut
+from harness.wire import messages
+from harness.wire.bulk import Buffer
+from harness.wire.connection import AnyOf, Connection, Unanswered
+from harness.wire.messages import Error, Message
+
+log = logging.getLogger(__name__)
+POLL: Final = timedelta(milliseconds=250)
+"""How long the source may wait for data, and so how late a partition is that joins a poll."""
+_SHORT: Final = timedelta(milliseconds=10)
+_PARTITION_BYTES: Final = 2 << 20
+_RESPONSE_BYTES: Final = 8 << 20
+_ROOM_SECONDS: Final = 0.05
+"""How long partitions that have room wait for those whose windows are full."""
+_STALL_SECONDS: Final = 3.0
+_EARLIEST, _LATEST = -2, -1
+_EPOCH_IN_BATCH: Final = struct.Struct(">12xi")
+
+
+class Source:
+    """The source's side of all mirrored partitions."""
+
+    def __init__(self, mirrored: MirroredLog) -> None:
+        self._log = mirrored
+        self.nodes = AnyOf(mirrored.config.source)
+        self._isolation = 1 if mirrored.config.options.bound == "lso" else 0
+        self._polls: dict[str, asyncio.Task[None]] = {}
+        self._behind: dict[str, Connection] = {}
+        self._readers = Readers()
+        self._silent: set[str] = set()
+        self._turns = 0
+        self.brokers: dict[int, str] = {}
+        """Addresses of the source's brokers by the link, as last seen."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether no broker that is read from answers."""
+        return bool(self._silent) and self._silent >= self._readers.addresses()
+
+    async def picture(self) -> Picture:
+        """The source's metadata. Raises Unanswered."""
+        found = await picture(self.nodes)
+        self._readers.look(found, {place: p.position for place, p in self._log.partitions.items()})
+        self.brokers.clear()
+        self.brokers.update({broker: address for broker, address in found.brokers.items() if broker < FIRST_BROKER_ID})
+        self._log.source_names = {topic.id: name for name, topic in found.topics.items() if self._log.config.mirrors(name)}
+        return found
+
+    def poll(self) -> None:
+        """Starts a poll for every broker that partitions are read from; safe to call again."""
+        for address in self._readers.addresses() - self._polls.keys():
+            self._polls[address] = asyncio.create_task(self._poll(address))
+
+    async def stop(self) -> None:
+        """Returns when nothing is read any more."""
+        tasks = list(self._polls.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._polls.clear()
+        self.nodes.close()
+        for connection in self._behind.values():
+            connection.close()
+
+    async def _poll(self, address: str) -> None:
+        connection = Connection(address)
+        try:
+            while True:
+                try:
+                    await self._poll_once(connection)
+                    self._silent.discard(address)
+                except Unanswered as error:
+                    if address not in self._silent:
+                        log.warning("source: %s", error)
+                        self._silent.add(address)
+                    await asyncio.sleep(0.1)
+        finally:
+            connection.close()
+
+    async def _poll_once(self, connection: Connection) -> None:
+        released = self._log.room.next
+        mine, due = self._mine(connection)
+        if not mine or len(due) < len(mine):
+            # Who has room waits a little for those who have none: one large answer costs less than many small ones.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ROOM_SECONDS):
+                    await released.wait()
+            mine, due = self._mine(connection)
+        if not due:
+            return
+        # A batch that is larger than the limits is only given first in an answer: everyone gets there.
+        self._turns += 1
+        due = due[self._turns % len(due) :] + due[: self._turns % len(due)]
+        due.sort(key=lambda p: p.held)
+        wait = POLL if len(due) == len(mine) else _SHORT
+        asked: dict[str, dict[int, int]] = {}
+        for p in due:
+            asked.setdefault(p.topic, {})[p.number] = p.position
+        answer = await self._fetch(connection, asked, wait=wait, most=_RESPONSE_BYTES)
+        news = False
+        for partition, data in answer:
+            if partition.position == asked[partition.topic][partition.number]:  # else it was cut or moved meanwhile
+                before = partition.start, partition.position, partition.end
+                await self._take(partition, data, connection)
+                news |= before != (partition.start, partition.position, partition.end)
+        if news:
+            self._log.ring()
+
+    def _mine(self, connection: Connection) -> tuple[list[Partition], list[Partition]]:
+        """The partitions that are read here, and those of which more may be read now."""
+        mine = [p for p in self._log.partitions.values() if self._reads(p, connection) and _wanted(p)]
+        full = not mine or self._log.memory() >= BUDGET_BYTES
+        return mine, [] if full else [p for p in mine if p.held <= WINDOW_BYTES - _PARTITION_BYTES]
+
+    def _reads(self, partition: Partition, connection: Connection) -> bool:
+        reading = self._readers.get((partition.topic, partition.number))
+        return reading is not None and reading.address == connection.address
+
+    async def _fetch(
+        self, connection: Connection, positions: Mapping[str, Mapping[int, int]], *, wait: timedelta, most: int
+    ) -> list[tuple[Partition, Message]]:
+        m = messages.request("fetch", 17)
+        ids = {name: topic_id for topic_id, name in self._log.source_names.items()}
+        topics = tuple(
+            m.FetchTopic(
+                topic_id=ids[name],
+                partitions=tuple(
+                    m.FetchPartition(
+                        partition=number,
+                        current_leader_epoch=self._epoch(name, number, connection),
+                        fetch_offset=position,
+                        last_fetched_epoch=self._log.partitions[name, number].source_epochs.at(position - 1),
+                        partition_max_bytes=_PARTITION_BYTES,
+                    )
+                    for number, position in places.items()
+                    if (name, number) in self._log.partitions
+                ),
+            )
+            for name, places in positions.items()
+            if name in ids
+        )
+        body = m.FetchRequest(
+            max_wait=wait,
+            min_bytes=1,
+            max_bytes=most,
+            isolation_level=self._isolation,
+            topics=topics,
+            forgotten_topics_data=(),
+        )
+        answer = await connection.call("fetch", 17, body, within=wait.total_seconds() + _STALL_SECONDS)
+        # Somebody may have deleted a topic meanwhile, on either side.
+        return [
+            (partition, data)
+            for topic in answer.responses
+            for data in topic.partitions
+            if (partition := self._log.partitions.get((self._log.source_names.get(topic.topic_id, ""), data.partition_index)))
+        ]
+
+    def _epoch(self, topic: str, number: int, connection: Connection) -> int:
+        """The epoch that a leader is asked in."""
+        reading = self._readers.get((topic, number))
+        return reading.epoch if reading is not None and reading.address == connection.address else -1
+
+    async def _take(self, partition: Partition, data: Message, connection: Connection) -> None:
+        """Takes in what the source said of one partition."""
+        reading = self._readers.get((partition.topic, partition.number))
+        diverges = data.error_code == Error.none and data.diverging_epoch.end_offset >= 0
+        if data.error_code == Error.offset_out_of_range and await self._began_later(partition, connection):
+            return
+        if reading is not None and not reading.led and (diverges or data.error_code == Error.offset_out_of_range):
+            await self._weigh(partition, reading)
+        elif data.error_code == Error.offset_out_of_range:
+            await self._ended_earlier(partition, connection)
+        elif data.error_code != Error.none:
+            # A new leader, a topic that is gone: the next look at the metadata says which.
+            self._readers.leave((partition.topic, partition.number))
+        elif diverges:
+            self._diverged(partition, int(data.diverging_epoch.end_offset))
+        else:
+            end = int(data.last_stable_offset if self._isolation else data.high_watermark)
+            partition.start = max(partition.start, int(data.log_start_offset))
+            if data.records:
+                partition.keep(self._log.stamped(partition, data.records, partition.position))
+            # Not below what was read: a new leader's high watermark may be behind for a moment.
+            partition.end = max(partition.end, end, partition.position)
+
+    async def _began_later(self, partition: Partition, connection: Connection) -> bool:
+        """Whether the source's log begins after what was read: then ours does too."""
+        start = await self._offset(partition, connection, _EARLIEST)
+        if start is None or partition.position >= start:
+            return False
+        log.info("%s: the source begins at %d now", partition.name, start)
+        partition.start = start
+        partition.drop_window(start)
+        partition.served = max(partition.served, start)
+        return True
+
+    async def _ended_earlier(self, partition: Partition, connection: Connection) -> None:
+        end = await self._offset(partition, connection, _LATEST)
+        if end is not None and partition.position > end:
+            self._diverged(partition, end)
+        else:
+            self._readers.leave((partition.topic, partition.number))
+
+    async def _weigh(self, partition: Partition, reading: Reading) -> None:
+        """A replica under a shadow has not what was read: another has it, or it was cut, or nobody can say yet."""
+        place, position = (partition.topic, partition.number), partition.position
+        words: list[Word] = []
+        for address in reading.replicas:
+            try:
+                word = await self._word(partition, self._behind.setdefault(address, Connection(address)))
+            except Unanswered:
+                word = None
+            if word is not None and word.end < 0:
+                self._readers.turn(place, address)
+                return
+            words += [word] if word is not None else []
+        end = cut(words, whole=reading.whole and len(words) == len(reading.replicas))
+        if end >= 0 and partition.position == position:
+            self._diverged(partition, end)
+        else:
+            self._readers.leave(place)
+
+    async def _word(self, partition: Partition, connection: Connection) -> Word | None:
+        """What one replica says of the log that was read; None when it says nothing of use."""
+        data = await self._look(partition, connection, partition.position)
+        if data is None:
+            return None
+        if data.error_code == Error.offset_out_of_range:
+            end = await self._offset(partition, connection, _LATEST)
+        elif data.error_code != Error.none:
+            return None
+        elif data.diverging_epoch.end_offset < 0:
+            return Word(end=-1)
+        else:
+            end = int(data.diverging_epoch.end_offset)
+        if end is None:
+            return None
+        end = min(end, partition.position)
+        there = await self._look(partition, connection, end)
+        if there is None or there.error_code != Error.none or there.diverging_epoch.end_offset >= 0:
+            return None
+        epoch = _EPOCH_IN_BATCH.unpack_from(there.records)[0] if there.records else -1
+        return Word(end=end, epoch=epoch if epoch > partition.source_epochs.at(partition.position - 1) else -1)
+
+    async def _look(self, partition: Partition, connection: Connection, offset: int) -> Message | None:
+        answer = await self._fetch(connection, {partition.topic: {partition.number: offset}}, wait=_SHORT, most=1)
+        return answer[0][1] if answer else None
+
+    async def _offset(self, partition: Partition, connection: Connection, which: int) -> int | None:
+        m = messages.request("list_offsets", 7)
+        row = m.ListOffsetsPartition(partition_index=partition.number, timestamp=which)
+        topic = m.ListOffsetsTopic(name=partition.topic, partitions=(row,))
+        answer = await connection.call(
+            "list_offsets", 7, m.ListOffsetsRequest(replica_id=DEBUGGING, isolation_level=0, topics=(topic,))
+        )
+        told = answer.topics[0].partitions[0]
+        return int(told.offset) if told.error_code == Error.none else None
+
+    def _diverged(self, partition: Partition, end: int) -> None:
+        """The source's log was cut at `end` (an unclean election): so is ours, and what follows needs a new leader epoch."""
+        cut = min(end, partition.position)
+        log.warning("%s: the source was cut at offset %d, from %d", partition.name, cut, partition.position)
+        passed = max([partition.served, *(f.offset for f in partition.followers.values())]) > cut
+        partition.source_epochs.cut(cut)
+        partition.drop_window(cut)
+        partition.cut(cut)
+        if passed:
+            partition.note.truncated.append((partition.served, cut))
+            partition.raise_to = partition.leader_epoch + 1
+        self._log.remember([partition])
+
+    async def read_behind(self, partition: Partition, offset: int, limit: int) -> Buffer:
+        """Reads for a follower that is behind the window; empty when the source does not answer. Followers ask again."""
+        reading = self._readers.get((partition.topic, partition.number))
+        if reading is None:
+            return b""
+        address = reading.address
+        connection = self._behind.setdefault(address, Connection(address))
+        try:
+            answer = await self._fetch(
+                connection, {partition.topic: {partition.number: offset}}, wait=_SHORT, most=min(limit, _PARTITION_BYTES)
+            )
+        except Unanswered:
+            return b""
+        for _, data in answer:
+            if data.error_code == Error.none and data.diverging_epoch.end_offset < 0 and data.records:
+                return self._log.stamped(partition, data.records, offset).data
+        return b""
+
+
+def _wanted(partition: Partition) -> bool:
+    return partition.leader_epoch >= 0 and partition.position >= 0 and partition.raise_to < 0 and not partition.sealed

@@ -1,0 +1,104 @@
+"""Whom the source's partitions are read from: their leader, or a real replica where another shadow leads (a chain).
+
+A leader is believed: it is asked in its epoch (KIP-320), so that one that was deposed refuses. Replicas under a shadow are not
+all as far: one that was restarted has less than another had told, and that is no cut. Their words are weighed in `cut`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harness.mirrors.shadow.destination.client import Led, Picture
+from harness.mirrors.shadow.settings import FIRST_BROKER_ID
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How one partition is read: from `address`, which leads it in `epoch`, or is a replica under a shadow (-1).
+
+    `replicas` are the addresses of all real replicas that live, `whole` whether none of them is dead.
+    """
+
+    address: str
+    epoch: int = -1
+    replicas: tuple[str, ...] = ()
+    whole: bool = True
+
+    @property
+    def led(self) -> bool:
+        return self.epoch >= 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What one replica says of a log that was read up to an offset: where it parts from it, and the epoch of what it has there.
+
+    `end` is -1 when it does not part; `epoch` is -1 when its log ends there.
+    """
+
+    end: int
+    epoch: int = -1
+
+
+class Readers:
+    """Per partition, how it is read now."""
+
+    def __init__(self) -> None:
+        self._readings: dict[Place, Reading] = {}
+        self._positions: dict[Place, int] = {}
+
+    def get(self, place: Place) -> Reading | None:
+        return self._readings.get(place)
+
+    def addresses(self) -> set[str]:
+        return {reading.address for reading in self._readings.values()}
+
+    def leave(self, place: Place) -> None:
+        """Does not read it any more until the next picture says from whom."""
+        self._readings.pop(place, None)
+
+    def turn(self, place: Place, address: str) -> None:
+        """Reads it from another replica."""
+        if (reading := self._readings.get(place)) is not None and not reading.led:
+            self._readings[place] = Reading(address=address, replicas=reading.replicas, whole=reading.whole)
+
+    def look(self, found: Picture, positions: Mapping[Place, int]) -> None:
+        """Takes in the source's metadata; `positions` is how far each partition was read."""
+        known, self._readings = self._readings, {}
+        for name, topic in found.topics.items():
+            for number, led in topic.partitions.items():
+                place = name, number
+                stuck = positions.get(place, -1) == self._positions.get(place, -2)
+                reading = _reading(led, found.brokers, known.get(place), stuck=stuck)
+                if reading is not None:
+                    self._readings[place] = reading
+        self._positions = dict(positions)
+
+
+def _reading(led: Led, brokers: Mapping[int, str], before: Reading | None, *, stuck: bool) -> Reading | None:
+    if 0 <= led.leader < FIRST_BROKER_ID:
+        return Reading(address=brokers[led.leader], epoch=led.epoch) if led.leader in brokers else None
+    real = [broker for broker in led.replicas if broker < FIRST_BROKER_ID]
+    live = tuple(brokers[broker] for broker in real if broker in brokers)
+    if not live:
+        return None
+    place = live.index(before.address) if before is not None and before.address in live else 0
+    # A replica that does not fetch any more looks as one that has nothing new: the others are asked in turn.
+    return Reading(address=live[(place + stuck) % len(live)], replicas=live, whole=len(live) == len(real))
+
+
+def cut(words: Sequence[Word], *, whole: bool) -> int:
+    """Where a log under a shadow was cut, as far as its replicas' words decide that; -1: it was not, or it cannot be told yet.
+
+    What a replica has in a later epoch was written after the cut. Replicas that just end earlier may be behind, unless that is
+    all of them.
+    """
+    newest = max((word.epoch for word in words), default=-1)
+    if newest >= 0:
+        return max(word.end for word in words if word.epoch == newest)
+    if whole and words and all(word.end >= 0 for word in words):
+        return max(word.end for word in words)
+    return -1

@@ -1,0 +1,1 @@
+"""The first half of linkflap: runs a scenario and records what happened in a run directory."""

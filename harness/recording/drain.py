@@ -1,0 +1,80 @@
+"""The end of a run, before its logs are captured: mirrors catch up, open transactions end, and readers read to the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+
+from confluent_kafka.admin import AdminClient
+
+from harness.model.errors import DeadlineExceeded
+from harness.model.protocols import Cluster
+from harness.model.topology import Topology, is_data_topic
+from harness.model.wait import until
+from harness.recording.world import Stage
+from harness.wire.offsets import answered_bounds, quiet
+
+SETTLE = 60.0
+"""Seconds that mirrors and readers may take to reach the end once producers have stopped."""
+ORPHANED = 5.0
+"""Seconds that open transactions may take to end on a cluster that is still mirrored to from a dead one."""
+
+
+def settle(stage: Stage, topics: Mapping[str, int], watch: Callable[[], bool]) -> None:
+    """Mirrors that still can catch up, then readers read to the end of what there is. `watch` is called at every look; False.
+
+    A deadline that passes here is not an error: what was not read or mirrored is for the verdict to say.
+    """
+    with contextlib.suppress(DeadlineExceeded):
+        until(
+            lambda: watch() or all(mirror.lag() == 0 for mirror in stage.able_mirrors),
+            within=SETTLE,
+            what="mirrors to catch up",
+            every=0.1,
+        )
+    topology = stage.deployment.topology
+    with contextlib.suppress(DeadlineExceeded):
+        stage.clients.drain(
+            {
+                name: stable_ends(
+                    stage.deployment.clusters[name],
+                    {t: n for t, n in topics.items() if arrives(topology, t, name)},
+                    within=ORPHANED if _orphaned(stage, name) else SETTLE,
+                )
+                for name in stage.living
+            },
+            within=SETTLE,
+        )
+
+
+def arrives(topology: Topology, topic: str, cluster: str) -> bool:
+    """Whether a topic is on a cluster: it is at home there, or a link carries it there."""
+    into = [link for link in topology.links if link.destination == cluster]
+    return any(is_data_topic(topic, homes) for homes in [(cluster,), *map(topology.homes_over, into)])
+
+
+def _orphaned(stage: Stage, cluster: str) -> bool:
+    """Whether a mirror into this cluster goes on without its source: what that left open there, nobody ends."""
+    into = [mirror for mirror in stage.running_mirrors if mirror.link.destination == cluster]
+    return any(mirror not in stage.able_mirrors for mirror in into)
+
+
+def stable_ends(cluster: Cluster, topics: Mapping[str, int], *, within: float = SETTLE) -> dict[tuple[str, int], int]:
+    """The high watermarks of a cluster's partitions, once no transaction is open below them.
+
+    When that does not come true in time: the last stable offsets, of the partitions whose leaders answer.
+    """
+    admin = AdminClient(quiet(cluster.bootstrap))
+    places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+
+    def settled() -> dict[tuple[str, int], int] | None:
+        stable = answered_bounds(admin, places, "stable", within=5.0)
+        high = answered_bounds(admin, places, "high", within=5.0)
+        return high if stable == high and len(high) == len(places) else None
+
+    if not places:
+        return {}
+    try:
+        return until(settled, within=within, every=0.1, what=f"open transactions on {cluster.name} to end")
+    except DeadlineExceeded:
+        return answered_bounds(admin, places, "stable", within=5.0)

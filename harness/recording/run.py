@@ -1,0 +1,301 @@
+"""The first half of linkflap on one page: make things happen, and write down everything.
+
+    Scenario -> deployment -> topics -> mirrors and workloads -> schedule -> settle -> capture -> run directory
+
+Judging what was written is the other half (`spark_verify.verify`); the two share nothing but the run directory. Whatever
+happens in here, the directory is left readable and nothing that was started is left running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from chaos.schedule import REVERSE, Player, check_runtime
+from chaos.schedule import check as check_schedule
+from harness import mirrors, runtimes, workloads
+from harness.capture import logs, watermarks
+from harness.machine.disk_full import is_full, unwritable
+from harness.mirrors import make_mirror
+from harness.model import interrupts
+from harness.model.clock import now
+from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError, SetupError
+from harness.model.interrupts import held_off
+from harness.model.protocols import Deployment
+from harness.model.scenario import Scenario
+from harness.model.side_by_side import side_by_side
+from harness.model.wait import until
+from harness.recording.drain import settle
+from harness.recording.unexpected_exits import Deaths
+from harness.recording.world import Stage
+from harness.report.progress import Counters, Progress
+from harness.rundir import FORMAT, Run, RunWriter, Status
+from harness.version import VERSION
+from harness.workloads.clients import WorkloadClients
+
+LAG_EVERY = 1_000_000_000
+AFTERWARDS = 60.0
+LONGEST_FAULT = 180.0
+"""Seconds that the schedule may go on after the duration: heals have deadlines of their own within this."""
+ENDS_WITHIN = 5.0
+"""Seconds that faults may take to end when a run breaks off and all brokers are gone."""
+
+
+def check(scenario: Scenario, runtime: str) -> None:
+    """Raises InputError when a scenario cannot be run, as far as that can be told without starting anything."""
+    check_schedule(scenario.schedule, scenario.topology)
+    mirrors.check(scenario.mirror, reversible=any(fault.fault == REVERSE for fault in scenario.schedule))
+    runtimes.check(runtime, scenario.topology)
+    check_runtime(scenario.schedule, runtime)
+
+
+def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, progress: Progress, keep: bool = False) -> Path:
+    """Runs a scenario and returns its run directory, `folder`, which must not exist yet.
+
+    Brokers' data folders are removed at the end, since what is judged was captured; `keep` leaves them. Raises InputError before
+    anything is started, EnvironmentFailure or FaultError when the machine or a process failed, and KeyboardInterrupt as it is; in
+    every case run.json says how it ended, except that wrong input and a start before which nothing ran leave no directory.
+    """
+    check(scenario, runtime)
+    run = Run(
+        format=FORMAT,
+        linkflap=VERSION,
+        command=command,
+        runtime=runtime,
+        status="running",
+        started=now(),
+        ended=0,
+        scenario=scenario,
+    )
+    with _written(folder, run) as (writer, deaths), ExitStack() as stack, _with_room(writer):
+        _phase(writer, progress, "starting clusters and links")
+        deployment = runtimes.runtime(runtime)(scenario.topology, folder=writer.logs, recorder=writer)
+        if not keep:
+            stack.callback(_remove_data, deployment)
+        stack.callback(_ended, writer, "deployment", deployment.close)
+        _perform(scenario, deployment, writer, stack, progress, deaths)
+        _phase(writer, progress, "stopping")
+    return folder
+
+
+def _phase(writer: RunWriter, progress: Progress, name: str) -> None:
+    writer.event("phase", name)
+    progress.phase(name)
+
+
+def _remove_data(deployment: Deployment) -> None:
+    for cluster in deployment.clusters.values():
+        for broker in cluster.brokers.values():
+            shutil.rmtree(broker.log_dir, ignore_errors=True)
+
+
+def _perform(
+    scenario: Scenario, deployment: Deployment, writer: RunWriter, stack: ExitStack, progress: Progress, deaths: list[str]
+) -> None:
+    topics = make_topics(scenario, deployment)
+    groups = sorted({str(w.options["group"]) for w in scenario.workloads if "group" in w.options})
+    bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
+    sampler = watermarks.WatermarkSampler(bootstraps, topics, writer, groups=groups)
+    processes = workloads.Processes()
+    clients = WorkloadClients(
+        [
+            workloads.make(spec, addresses=deployment, topics=topics, writer=writer, seed=scenario.seed, processes=processes)
+            for spec in scenario.workloads
+        ],
+        writer,
+    )
+    stage = Stage(
+        deployment=deployment,
+        mirrors={link.name: make_mirror(scenario.mirror, link, deployment, writer) for link in scenario.topology.links},
+        clients=clients,
+        recorder=writer,
+        captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest),
+    )
+    player = Player(scenario.schedule, stage, progress)
+    bystanders = Deaths(stage, player, deaths)
+    watch = Ticker(stage, progress, bystanders)
+    stack.callback(_ended, writer, "watermarks", sampler.stop)
+    stack.callback(_ended, writer, "clients", clients.stop)
+    stack.callback(_ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None))
+    stack.push(partial(_broken_off, stage, progress))
+    sampler.start()
+    _phase(writer, progress, "starting mirrors")
+    side_by_side(mirror.start for mirror in stage.mirrors.values())
+    bystanders.all_started()
+    _phase(writer, progress, "breaking things")
+    clients.start()
+    _play(scenario, stage, player, watch, progress)
+    _phase(writer, progress, "settling")
+    clients.stop_producers()
+    settle(stage, topics, watch)
+    clients.stop()
+    sampler.stop()
+    watch()
+    able = stage.able_mirrors
+    for mirror in stage.running_mirrors:
+        if mirror in able:
+            mirror.stop()
+        else:  # what a failover appends, to end what the dead source left open, would belong to no failover of the schedule
+            mirror.crash()
+    _phase(writer, progress, "capturing logs")
+    for name in stage.to_capture(bystanders.clusters):
+        stage.capture("2-end", name)
+    if clients.crashes:
+        raise EnvironmentFailure(f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}")
+
+
+def _broken_off(stage: Stage, progress: Progress, kind: type[BaseException] | None, *_: object) -> None:
+    """The first step of the end of a run: tells everyone, and when it breaks off, what all of them wait for goes first.
+
+    Clients and faults that wait for brokers end soon when these are gone.
+    """
+    stage.ending.set()
+    if kind is not None:
+        progress.phase("stopping")
+        for workload in stage.clients.workloads:
+            workload.ask_to_stop()
+        _ended(stage.recorder, "deployment", stage.deployment.close)
+
+
+def _ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
+    """Ends something while a run breaks off: its failure is written down, and hides neither the reason nor what ends next."""
+    try:
+        with held_off():
+            end()
+    except LinkflapError as error:
+        writer.event("not-ended", what, reason=str(error))
+
+
+def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
+    """Creates the topics of the workloads, replicated as far as their cluster goes; topic -> partitions."""
+    topics = workloads.topics(scenario.workloads)
+    for topic, home in topics.items():
+        cluster = deployment.clusters[home]
+        replicas = min(3, len(cluster.brokers))
+        config = {"min.insync.replicas": str(max(1, replicas - 1))}
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        wanted = NewTopic(topic, scenario.partitions, replicas, config=config)
+        try:
+            admin.create_topics([wanted], operation_timeout=30)[topic].result(60)
+        except KafkaException as error:
+            raise SetupError(f"topic {topic} could not be created on cluster {home}: {error.args[0].str()}") from error
+    return dict.fromkeys(topics, scenario.partitions)
+
+
+def _play(scenario: Scenario, stage: Stage, player: Player, watch: Ticker, progress: Progress) -> None:
+    """Plays the schedule under load for the scenario's duration, and on until the last fault has ended."""
+    player.start()
+    over = now() + int(scenario.duration * 1e9)
+    until(lambda: watch() or now() >= over, within=scenario.duration + 1, what="the workload's duration", every=0.1)
+    player.join(within=LONGEST_FAULT, tick=watch)
+    _work_on(scenario, stage, watch)
+    for failure in player.failures:
+        progress.note(f"not healed: {failure}")
+
+
+def _work_on(scenario: Scenario, stage: Stage, watch: Ticker) -> None:
+    """Lets clients work after the last fault until they have written enough to be judged; on a dead machine, for a while."""
+    ended, least = now(), scenario.minimums
+
+    def enough() -> bool:
+        done = stage.clients.progress()
+        since = (
+            sum(stage.clients.acknowledged_since(ended, name) for name in stage.living) if scenario.schedule else least.afterwards
+        )
+        read = done.read_committed + done.read_uncommitted
+        return (
+            since >= least.afterwards and done.commits >= least.committed and done.aborts >= least.aborted and read >= least.reads
+        )
+
+    with contextlib.suppress(DeadlineExceeded):
+        until(lambda: watch() or enough(), within=AFTERWARDS, what="clients to have done enough to be judged", every=0.1)
+
+
+class Ticker:
+    """Looks who died and whether there is room to write on, and tells the display what clients have done and how far mirrors
+    are behind; cheap enough for a wait."""
+
+    def __init__(self, stage: Stage, progress: Progress, deaths: Deaths) -> None:
+        self._stage, self._progress, self._deaths = stage, progress, deaths
+        self._asked = 0
+
+    def __call__(self) -> bool:
+        """Always False, so that it can stand in a condition. Raises EnvironmentFailure when nothing can be written any more."""
+        if interrupts.asked():
+            raise KeyboardInterrupt  # the signal's own was lost in a callback of some library
+        self._stage.recorder.check()
+        for death in self._deaths.look():
+            self._progress.note(death)
+        done = self._stage.clients.progress()
+        read = done.read_committed + done.read_uncommitted
+        self._progress.counters(Counters(acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read))
+        if now() - self._asked >= LAG_EVERY:
+            self._asked = now()
+            for name, mirror in self._stage.mirrors.items():
+                self._progress.lag(name, mirror.lag() if mirror.alive else None)
+        return False
+
+
+@contextmanager
+def _written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
+    """A run directory that says how the run ended, whatever happened; and a list for who died unasked, which makes it failed."""
+    try:
+        writer = RunWriter(folder, run)
+    except OSError as error:
+        if is_full(error):
+            raise unwritable(folder, error) from error
+        raise InputError(
+            f"the run directory {folder} cannot be made ({error.strerror}); name another place with --out"
+        ) from error
+    status: Status = "failed"
+    why = ""
+    deaths: list[str] = []
+    useless = False
+    try:
+        yield writer, deaths
+        status, why = ("failed", "; ".join(deaths)) if deaths else ("finished", "")
+    except KeyboardInterrupt:
+        status, why = "interrupted", "interrupted by the user"
+        writer.event("interrupted", "run", by="signal")
+        raise
+    except LinkflapError as failure:
+        why = str(failure)
+        useless = isinstance(failure, InputError) or not any(writer.logs.rglob("*.log"))
+        raise
+    except BaseException as defect:
+        why = repr(defect)
+        raise
+    finally:
+        if interrupts.asked() and status != "finished":  # a signal can come out of a library as any other error
+            status, why, useless = "interrupted", "interrupted by the user", False
+        with held_off():
+            try:
+                writer.close(status, error=why)
+            except EnvironmentFailure:
+                if status != "interrupted":
+                    raise
+            finally:
+                if useless:  # nothing ran: there is nothing to read, and the same command can be given again
+                    shutil.rmtree(folder)
+
+
+@contextmanager
+def _with_room(writer: RunWriter) -> Iterator[None]:
+    """Whatever fails on a full disk, and whoever dies of it, the disk is the reason, and what has to be mended."""
+    try:
+        yield
+    except LinkflapError:
+        writer.check()
+        raise
+    except OSError as error:
+        writer.check()
+        if is_full(error):
+            raise writer.breakage.because(error) from error
+        raise

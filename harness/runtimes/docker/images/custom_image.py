@@ -1,0 +1,133 @@
+"""An image of somebody else's as a cluster's Kafka: apache/kafka, or a KIP author's own.
+
+It is taken as it is; its jars are copied out once, because a log directory is formatted and class paths are written on this
+machine. Its own entry point never runs: brokers are started by their main class, as everywhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from docker.errors import NotFound
+
+from harness.machine import cache
+from harness.model.errors import InputError, SetupError
+from harness.runtimes.distribution.kafka import Kafka, look_for
+from harness.runtimes.docker import engine
+from harness.runtimes.docker.images import architecture, builds, registry
+from harness.runtimes.docker.images.java_inside import java_in
+
+OFFICIAL: Final = "apache/kafka"
+_PLACES: Final = ("/opt/kafka/libs", "/usr/share/java/kafka")
+_PLACE, _JAVA = "place", "java"
+_OTHER: Final = "name another image, or the version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreign:
+    """`kafka` is the copy on this machine, `libs` where the jars are inside; `id` the engine's, `java` a feature release."""
+
+    kafka: Kafka
+    id: str
+    libs: Path
+    java: int
+
+
+def is_reference(asked: str) -> bool:
+    """Whether a `ClusterSpec.kafka` names an image: neither a version nor a folder, but a name with a slash or a tag."""
+    path = Path(asked).expanduser()
+    named = re.fullmatch(r"[a-z0-9][\w.-]*(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@sha256:[0-9a-f]{64})?", asked)
+    return bool(named) and ("/" in asked or ":" in asked) and not path.is_dir()
+
+
+def take(reference: str) -> Foreign:
+    """The image, pulled if the engine has not got it. Raises SetupError; InputError for one without a Kafka."""
+    identity = builds.identity(reference)
+    if identity is None:
+        mend = f"build or load an image {reference}, see that its registry can be reached, or name a version, a folder or another"
+        registry.pull(reference, mend=mend)
+        identity = builds.identity(reference) or reference
+    architecture.check(reference)
+    id = _id(identity)
+    doing = f"copying the jars out of image {reference}"
+    folder = cache.once(f"images/{id[:24]}", lambda target: _copy(reference, target), doing=doing)
+    found = look_for(str(folder))
+    assert found is not None
+    return Foreign(kafka=found, id=id, libs=Path((folder / _PLACE).read_text()), java=int((folder / _JAVA).read_text()))
+
+
+def look(reference: str) -> None:
+    """Raises SetupError and InputError where an image that the engine has cannot be a Kafka; copies nothing."""
+    architecture.check(reference)
+    if cache.kept(f"images/{_id(builds.identity(reference) or '')[:24]}"):
+        return  # copied, so it has both
+    java_in(reference, mend=_OTHER)
+    with _made(reference) as container:
+        if not any(_has(container, place) for place in _PLACES):
+            raise _no_kafka(reference)
+
+
+def _id(identity: str) -> str:
+    return identity.removeprefix("sha256:")
+
+
+def _no_kafka(reference: str) -> InputError:
+    return InputError(f"image {reference} has no Kafka in {' or '.join(_PLACES)}; name another, or a folder of jars")
+
+
+@contextlib.contextmanager
+def _made(reference: str) -> Iterator[Any]:
+    """A container of the image that never starts."""
+    with engine.claimed("jars") as labels, engine.asked(f"copy the jars out of {reference}", kind=SetupError):
+        container = engine.client().containers.create(
+            reference, ["none"], entrypoint=["none"], network_mode="none", labels=labels
+        )
+        try:
+            yield container
+        finally:
+            container.remove(force=True, v=True)
+
+
+def _has(container: Any, place: str) -> bool:  # noqa: ANN401 - the docker package has no types
+    """Whether there is such a folder; reads nothing of it."""
+    try:
+        stream, _ = container.get_archive(place)
+    except NotFound:
+        return False
+    stream.close()
+    return True
+
+
+def _copy(reference: str, target: Path) -> None:
+    java = java_in(reference, mend=_OTHER)
+    with _made(reference) as container:
+        place = next((place for place in _PLACES if _copied(container, place, target)), None)
+    if place is None:
+        raise _no_kafka(reference)
+    (target / _PLACE).write_text(place)
+    (target / _JAVA).write_text(str(java))
+
+
+def _copied(container: Any, place: str, target: Path) -> bool:  # noqa: ANN401 - the docker package has no types
+    """Whether there were jars; they are in `target` then."""
+    try:
+        stream, _ = container.get_archive(place)
+    except NotFound:
+        return False
+    with tempfile.TemporaryFile(dir=target) as archive:
+        for part in stream:
+            archive.write(part)
+        archive.seek(0)
+        with tarfile.open(fileobj=archive) as tar:
+            for entry in tar:
+                content = tar.extractfile(entry) if entry.isfile() and entry.name.endswith(".jar") else None
+                if content is not None:
+                    (target / Path(entry.name).name).write_bytes(content.read())
+    return any(target.glob("*.jar"))

@@ -1,0 +1,36 @@
+"""The image of Toxiproxy: the one built here, else the released one by its pinned version where a registry can be reached."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from filelock import FileLock
+
+from harness.machine import cache
+from harness.runtimes.distribution import toxiproxy_server
+from harness.runtimes.docker.images import builds, registry
+
+SERVER: Final = "/toxiproxy"
+OFFICIAL: Final = f"ghcr.io/shopify/toxiproxy:{toxiproxy_server.VERSION}"
+
+
+def tag() -> str:
+    """The name of the image built here."""
+    return f"linkflap-toxiproxy:{toxiproxy_server.VERSION}-{hashlib.sha256(builds.recipe('toxiproxy').encode()).hexdigest()[:12]}"
+
+
+def ready(*, build: bool = False) -> str:
+    """The name of an image that is in the engine, fetched or built if there is none; `build`: asks no registry.
+
+    Raises SetupError.
+    """
+    with FileLock(cache.folder() / ".docker-toxiproxy.lock"):
+        if builds.identity(tag()):
+            return tag()
+        if not build and registry.fetched(OFFICIAL):
+            return OFFICIAL
+        cache.LOG.info("first use: building the image of Toxiproxy %s", toxiproxy_server.VERSION)
+        server = toxiproxy_server.toxiproxy_server()
+        builds.build(tag(), "toxiproxy", [(server, "toxiproxy-server", 0o755)], arguments={}, labels={})
+        return tag()

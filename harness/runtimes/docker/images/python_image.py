@@ -1,0 +1,120 @@
+"""The image of what linkflap itself runs in containers: this machine's Python, and the packages that the shadow mirror needs.
+
+Linkflap's own code is not in it: containers see it, read-only, where it is installed, so that what runs is what is here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+from functools import cache
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+from typing import Final
+
+from docker.errors import ImageNotFound
+from filelock import FileLock
+
+from harness.machine import cache as kept
+from harness.model.errors import SetupError
+from harness.runtimes.docker import engine
+from harness.runtimes.docker.images import rootfs
+
+PYTHON: Final = "/usr/local/bin/python3"
+CODE: Final = "/opt/linkflap/code"
+_PACKAGES: Final = Path("opt/linkflap/packages")
+_REPOSITORY: Final = "linkflap-python"
+_RECIPE: Final = "1"
+_WITHIN: Final = 120
+# Of the standard library, what is large and never used here.
+_LEFT_OUT: Final = ("test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "site-packages", "dist-packages")
+# Run in an interpreter of its own: what is imported here already, or there by itself, says nothing of what the shadow needs.
+_NEEDED: Final = """
+import importlib.metadata, sys
+before = set(sys.modules)
+import harness.mirrors.shadow.__main__
+known = importlib.metadata.packages_distributions()
+for name in {name.partition(".")[0] for name in set(sys.modules) - before}:
+    for distribution in known.get(name, ()):
+        print(distribution)
+"""
+
+
+def code() -> dict[Path, str]:
+    """Linkflap's own code: its folder here, and where containers see it."""
+    package = Path(__file__).resolve().parents[3]
+    return {package: f"{CODE}/{package.name}"}
+
+
+def ready() -> str:
+    """The image's name, once it is there; other processes that want it wait. Raises SetupError."""
+    name = tag()
+    with FileLock(kept.folder() / ".docker-python.lock"):
+        if not there():
+            kept.LOG.info("first use: making the image of this machine's Python, for the shadow mirror and for partitions")
+            rootfs.image(
+                name, _fill, changes=(f"ENV PYTHONPATH={CODE}:/{_PACKAGES} PYTHONDONTWRITEBYTECODE=1 PATH=/usr/local/bin",)
+            )
+    return name
+
+
+def there() -> bool:
+    """Whether it was made. Raises SetupError when the engine does not answer."""
+    name = tag()
+    with engine.asked(f"look for image {name}", kind=SetupError):
+        try:
+            engine.client().images.get(name)
+        except ImageNotFound:
+            return False
+    return True
+
+
+@cache
+def tag() -> str:
+    """The name of the image of this Python with these packages."""
+    state = [_RECIPE, sys.version, sys.base_prefix, *(f"{needed.name} {needed.version}" for needed in _needed())]
+    release = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return f"{_REPOSITORY}:{release}-{hashlib.sha256(chr(10).join(state).encode()).hexdigest()[:12]}"
+
+
+@cache
+def _needed() -> tuple[Distribution, ...]:
+    """The packages that the shadow imports, as they are installed here; not linkflap's own."""
+    command = [sys.executable, "-c", _NEEDED]
+    root = Path(__file__).resolve().parents[4]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_WITHIN, check=False, cwd=root, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        raise SetupError(f"the shadow mirror cannot be imported ({done.stderr.strip().splitlines()[-1]}); install linkflap again")
+    return tuple(distribution(name) for name in sorted(set(done.stdout.split()) - {"linkflap"}))
+
+
+def _fill(root: Path, scratch: Path) -> None:
+    del scratch
+    inside = root / Path(sys.base_prefix).relative_to("/")
+    for name in ("stdlib", "platstdlib"):
+        library = Path(sysconfig.get_path(name, vars={"base": sys.base_prefix, "platbase": sys.base_prefix}))
+        shutil.copytree(library, root / library.relative_to("/"), dirs_exist_ok=True, ignore=_ignored)
+    binary = inside / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(Path(sys.executable).resolve(), binary)
+    (root / PYTHON.removeprefix("/")).symlink_to("/" + str(binary.relative_to(root)))
+    packages = root / _PACKAGES
+    packages.mkdir(parents=True)
+    for needed in _needed():
+        for file in needed.files or ():
+            if ".." not in file.parts and (there := Path(str(needed.locate_file(file)))).is_file():
+                (packages / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(there, packages / file)
+    rootfs.link(
+        root, (Path(sys.executable).resolve(), *(inside / "lib").rglob("*.so"), *packages.rglob("*.so*")), inside=packages
+    )
+
+
+def _ignored(folder: str, names: list[str]) -> set[str]:
+    del folder
+    return {name for name in names if name in _LEFT_OUT or name.startswith("config-") or name.endswith(".a")}

@@ -1,0 +1,49 @@
+"""Images of others: whether a registry can be reached is found out once, quickly, and never held against anybody."""
+
+from __future__ import annotations
+
+import docker
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+from testcontainers.core.docker_client import get_docker_host
+
+from harness.machine import cache
+from harness.model.errors import SetupError
+from harness.runtimes.docker import engine
+from harness.runtimes.docker.images import builds
+
+_ANSWERS_WITHIN = 20
+_unreachable: set[str] = set()
+
+
+def fetched(name: str) -> bool:
+    """Whether the engine has the image, or has got it now. Raises SetupError when the engine does not answer."""
+    if builds.identity(name):
+        return True
+    host = name.partition("/")[0]
+    if host in _unreachable or not _offered(name):
+        _unreachable.add(host)
+        return False
+    cache.LOG.info("first use: pulling %s", name)
+    pull(name, mend="pull it by hand (docker pull), or see that its registry can be reached")
+    return True
+
+
+def pull(name: str, *, mend: str) -> None:
+    """Raises SetupError with the reason and the mend."""
+    with engine.asked(f"pull {name}", kind=SetupError, mend=mend):
+        engine.client().images.pull(name)
+
+
+def _offered(name: str) -> bool:
+    """Whether the registry has it, as far as it answers soon: a network that swallows packets must not cost minutes."""
+    engine.client()
+    quick = docker.DockerClient(base_url=get_docker_host(), timeout=_ANSWERS_WITHIN) if get_docker_host() else None
+    client = quick or docker.from_env(timeout=_ANSWERS_WITHIN)
+    try:
+        client.api.inspect_distribution(name)
+    except (DockerException, RequestException, OSError):
+        return False
+    finally:
+        client.close()
+    return True

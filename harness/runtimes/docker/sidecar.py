@@ -1,0 +1,57 @@
+"""A container for a program of linkflap's own: the shadow mirror, on the same network as the brokers that follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.runtimes.docker.container import Container, Run
+from harness.runtimes.docker.images import python_image
+from harness.runtimes.docker.network import Ground
+
+# What it prints goes to a file as it is printed: the engine tells only when it ends, and not to everybody.
+_LAUNCH: Final = (
+    "import os, sys; log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644); "
+    "os.dup2(log, 1); os.dup2(log, 2); os.execv(sys.executable, [sys.executable, '-m', *sys.argv[2:]])"
+)
+_LOOPBACK: Final = "127.0.0.1"
+
+
+class ContainerPlace:
+    """`harness.model.protocols.Place`. `sees`: the folder of this machine that it works in; `published`: see the deployment."""
+
+    def __init__(
+        self,
+        name: str,
+        ground: Ground,
+        *,
+        module: str,
+        folder: Path,
+        log: Path,
+        ports: Sequence[int],
+        sees: Path,
+        published: Mapping[str, str],
+    ) -> None:
+        self.address = ground.take_address()
+        self._published = published
+        self._container = Container(
+            name.lower(),
+            ground,
+            image=python_image.ready(),
+            command=[python_image.PYTHON, "-c", _LAUNCH, str(log.absolute()), module, str(folder.absolute())],
+            address=self.address,
+            output=folder.absolute() / "container.log",
+            folders={sees: True},
+            elsewhere=python_image.code(),
+            published=ports,
+        )
+
+    def told(self, beside: str) -> str:
+        return _LOOPBACK if beside in self._published else self.address
+
+    def reach(self, address: str) -> str:
+        return self._published.get(address, address)
+
+    def spawn(self) -> Run:
+        return self._container.spawn()

@@ -1,0 +1,259 @@
+"""A link: the proxied path into one cluster, one toxiproxy-server of its own, one proxy per broker of the source.
+
+Promises: what is asked of a link is in force when the call returns, or the call raises. Cuts and toxics have owners (the
+faults), so that faults which overlap on one link compose: one fault's heal leaves the others' toxics and cuts alone.
+
+Toxiproxy's control API can hang for good when the toxics of a connection change whose data do not flow (Toxiproxy issues 412,
+427, 428, 558), and that includes connections of a disabled proxy, because those end in the background: taking a toxic off a
+disabled proxy hung in every second try under a consumer's load. So every call has a deadline; toxics are added to live
+connections (half-open faults need that), and never changed or removed: the proxy is deleted and made anew without them, which
+resets its connections and is part of a heal; and a server that hung all the same is killed and populated again with the same
+proxies, cuts and toxics, as an event `proxy-rebuilt`. One server per link keeps that from touching any other link.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from harness.model.errors import FaultError, SetupError
+from harness.model.protocols import Direction, Recorder
+from harness.runtimes import probe
+from harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
+from harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
+from harness.runtimes.toxiproxy.meter import LinkMeter
+from harness.runtimes.toxiproxy.proof import prove
+from harness.runtimes.toxiproxy.server import ToxiproxyProcess, ToxiproxyServer
+
+_Answer = TypeVar("_Answer")
+
+
+class ToxiproxyLink:
+    """`harness.model.protocols.Link` on a real toxiproxy-server that is reached on loopback."""
+
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        proxies: Mapping[int, tuple[int, str]],
+        api_port: int,
+        folder: Path,
+        recorder: Recorder,
+        harness_bootstrap: str,
+        *,
+        server: ToxiproxyServer | None = None,
+        told: Mapping[int, probe.Address] | None = None,
+    ) -> None:
+        """`proxies`: broker id -> (port to listen on, upstream host:port). `folder` takes the server's log.
+
+        `harness_bootstrap` is the source's own CLIENT listeners, not proxied: where effects are looked for.
+        `server` is what runs it; without it, a child process of the user's cached executable, built if need be. The harness
+        reaches every proxy on loopback; `told` is where users of the link are told that they are, if that is elsewhere.
+        """
+        self._name, self._source, self._proxies = name, source, dict(proxies)
+        self._process = server or ToxiproxyProcess(toxiproxy_server(), port=api_port, folder=folder)
+        self._recorder = recorder
+        addresses = {broker: ("127.0.0.1", port) for broker, (port, _) in self._proxies.items()}
+        behind = [probe.parse(address) for address in harness_bootstrap.split(",")]
+        self._meter = LinkMeter(name, addresses, behind, told=told)
+        self._cuts: set[str] = set()
+        self._toxics: dict[str, Toxic] = {}
+        self._numbers = itertools.count(1)
+        self._lock = threading.RLock()
+        self._api: ToxiproxyApi | None = None
+        self._started = self._closed = False
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def source(self) -> str:
+        return self._source
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self._meter.told.values())
+
+    # Life
+
+    def start(self) -> None:
+        """Starts the server and makes its proxies; brokers need not be up. Raises SetupError."""
+        with self._lock:
+            if self._closed:
+                raise SetupError(f"link {self._name} cannot be started: its deployment is closed")
+            try:
+                self._populate()
+            except (Unreachable, SetupError) as error:
+                self._forget()
+                raise SetupError(f"toxiproxy of link {self._name} did not start: {error}; see {self._process.log}") from error
+            self._started = True
+
+    def _populate(self) -> None:
+        """A fresh server with the proxies, cuts and toxics that are wanted. Raises Unreachable or SetupError."""
+        self._forget()
+        self._process.start()
+        self._api = ToxiproxyApi(self._process.port)
+        for broker in self._proxies:
+            self._make(self._api, broker)
+
+    def _make(self, api: ToxiproxyApi, broker: int) -> None:
+        """A new proxy with what is wanted of it; toxics first, so that no connection escapes them."""
+        port, upstream = self._proxies[broker]
+        api.create(_proxy(broker), listen=f"{self._process.listens_on}:{port}", upstream=upstream, enabled=False)
+        for toxic in self._toxics.values():
+            api.add(_proxy(broker), toxic)
+        if not self._cuts:
+            api.enable(_proxy(broker), enabled=True)
+
+    def _forget(self) -> None:
+        if self._api is not None:
+            self._api.close()
+            self._api = None
+        self._process.kill()
+
+    def close(self) -> None:
+        """Ends the server for good; safe to call twice, and before start."""
+        with self._lock:
+            self._started, self._closed = False, True
+            self._forget()
+
+    def _apply(self, change: Callable[[ToxiproxyApi], None]) -> None:
+        """Makes `change`, already noted as wanted, true; by way of a new server if this one hangs, died, or is missing."""
+        with self._lock:
+            if not self._started:
+                raise FaultError(f"link {self._name} is not started: start it before it is broken or asked")
+            try:
+                if self._api is None:
+                    raise Unreachable("its last rebuild failed")
+                change(self._api)
+            except (Unreachable, SetupError) as error:
+                self._rebuild(str(error))
+
+    def _rebuild(self, reason: str) -> None:
+        try:
+            self._populate()
+        except (Unreachable, SetupError) as error:
+            self._forget()
+            raise FaultError(f"toxiproxy of link {self._name} failed ({reason}) and could not be rebuilt: {error}") from error
+        self._recorder.event("proxy-rebuilt", self._name, reason=reason)
+
+    # Breaking and healing
+
+    def cut(self, *, owner: str = "") -> None:
+        """Disables the proxies: open connections end, new ones are refused."""
+        with self._lock:
+            self._cuts.add(owner)
+            self._apply(lambda api: self._enable(api, enabled=False))
+
+    def restore(self, *, owner: str | None = None) -> None:
+        """Ends the cut and removes the toxics of `owner`, or everyone's; enabled when nobody cuts any more."""
+        with self._lock:
+            cuts, self._cuts = self._cuts, set() if owner is None else self._cuts - {owner}
+            if self._disown(owner):
+                self._apply(self._replace)
+            elif cuts and not self._cuts:
+                self._apply(lambda api: self._enable(api, enabled=True))
+
+    def add_toxic(
+        self, kind: str, direction: Direction, attributes: Mapping[str, int], toxicity: float = 1.0, *, owner: str = ""
+    ) -> None:
+        """Adds a toxic to live connections of every proxy of the link; rebuilds the proxies if the API hangs."""
+        with self._lock:
+            name = f"{_plain(owner)}.{next(self._numbers)}.{kind}.{direction}"
+            toxic = Toxic(name=name, kind=kind, direction=direction, attributes=dict(attributes), toxicity=toxicity, owner=owner)
+            self._toxics[name] = toxic
+            try:
+                # Connections of a cut link may still be ending: a toxic that is put on those can hang as well.
+                self._apply(self._replace if self._cuts else lambda api: self._add(api, toxic))
+            except FaultError:
+                del self._toxics[name]
+                if self._cuts:
+                    self._apply(self._replace)
+                raise
+
+    def _add(self, api: ToxiproxyApi, toxic: Toxic) -> None:
+        for broker in self._proxies:
+            api.add(_proxy(broker), toxic)
+
+    def clear(self, *, owner: str | None = None) -> None:
+        """Removes the toxics of `owner`, or everyone's, by way of new proxies (open connections are reset)."""
+        with self._lock:
+            if self._disown(owner):
+                self._apply(self._replace)
+
+    def _disown(self, owner: str | None) -> bool:
+        """Whether any toxic was wanted that is not wanted any more."""
+        kept = {name: toxic for name, toxic in self._toxics.items() if owner is not None and toxic.owner != owner}
+        gone, self._toxics = len(kept) < len(self._toxics), kept
+        return gone
+
+    def _replace(self, api: ToxiproxyApi) -> None:
+        for broker in self._proxies:
+            api.destroy(_proxy(broker))
+            self._make(api, broker)
+
+    def _enable(self, api: ToxiproxyApi, *, enabled: bool) -> None:
+        for broker in self._proxies:
+            api.enable(_proxy(broker), enabled=enabled)
+
+    # What is in force
+
+    def toxics(self, *, owner: str | None = None) -> Sequence[str]:
+        """Names of the toxics in force, of `owner` or of everyone, asked from the server."""
+        names = {name for names in self._ask(lambda api, proxy: api.toxics(proxy)) for name in names}
+        return sorted(name for name in names if owner is None or name.partition(".")[0] == _plain(owner))
+
+    def holders(self) -> frozenset[str]:
+        """The owners of all cuts and toxics that are wanted now."""
+        with self._lock:
+            return frozenset(self._cuts | {toxic.owner for toxic in self._toxics.values()})
+
+    @property
+    def enabled(self) -> bool:
+        """Whether every proxy lets connections through, asked from the server."""
+        return all(self._ask(lambda api, proxy: api.enabled(proxy)))
+
+    def _ask(self, question: Callable[[ToxiproxyApi, str], _Answer]) -> list[_Answer]:
+        """The answer of every proxy. A server that hangs is rebuilt and asked again, once."""
+        answers: list[_Answer] = []
+
+        def ask(api: ToxiproxyApi) -> None:
+            answers.extend([question(api, _proxy(broker)) for broker in self._proxies])
+
+        with self._lock:
+            self._apply(ask)
+            if not answers:
+                self._apply(ask)
+        return answers
+
+    # Measuring
+
+    def round_trip(self, *, within: float) -> float | None:
+        """Seconds of one ApiVersions round trip on a new connection: the fastest of the proxies, None if none answered."""
+        return self._meter.round_trip(within=within)
+
+    def transfer(self, *, size: int, within: float) -> float | None:
+        """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None if all stalled."""
+        return self._meter.transfer(size=size, within=within)
+
+    def delivers_requests(self, *, within: float) -> bool:
+        """Whether a request sent into the path takes effect on the cluster, seen from behind the proxy."""
+        return self._meter.delivers_requests(within=within)
+
+    def prove(self) -> None:
+        """Shows that the proxies are in the path, as an event `link-proven`; raises SetupError when they are not."""
+        prove(self, self._meter, self._recorder)
+
+
+def _proxy(broker: int) -> str:
+    return f"broker-{broker}"
+
+
+def _plain(owner: str) -> str:
+    """An owner as part of a toxic's name, which the package puts into a URL unquoted."""
+    return re.sub("[^A-Za-z0-9-]", lambda found: f"_{ord(found[0]):x}_", owner)

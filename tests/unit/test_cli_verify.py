@@ -1,0 +1,49 @@
+"""What a judged run directory is shown as: a report that cannot be drawn takes nothing from the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorded_run import Recorded, document
+
+from harness.cli import verify
+from harness.report import html
+
+
+@dataclass(frozen=True)
+class Judged:
+    folder: Path
+    document: object
+
+
+def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
+    folder = Recorded(root / "run", seconds=1.0).write().close()
+    text = (folder / "run.json").read_text()
+    for old, new in renamed:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "run.json").write_text(text)
+    return Judged(folder=folder, document=document(folder, "unknown"))
+
+
+def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path):
+    one = judged(tmp_path, ('"destination": "B"', '"destination": "Q"'))
+    verify._report(one, {})
+    assert "A-&gt;Q" in (one.folder / html.NAME).read_text()
+
+
+def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path, monkeypatch, capsys):
+    one = judged(tmp_path)
+    (one.folder / html.NAME).write_text("of an older judgement")
+
+    def undrawable(*_: object, **__: object) -> str:
+        raise OverflowError("cannot convert float infinity to integer")
+
+    monkeypatch.setattr(html, "svg", undrawable)
+    verify._report(one, {})
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(
+        f"linkflap: {one.folder / html.NAME} is left out, for what the run directory says cannot be drawn (Over"
+    )
+    assert not (one.folder / html.NAME).exists()

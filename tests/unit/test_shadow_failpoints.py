@@ -1,0 +1,68 @@
+"""A shadow stops where a test wants it, once, and goes on when it is told to."""
+
+import asyncio
+
+import pytest
+
+from harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Steps
+from harness.mirrors.shadow.journal import PartitionNote
+from harness.mirrors.shadow.log.leader_epochs import Lineage
+from harness.mirrors.shadow.log.partition import Partition
+from harness.model.errors import InputError
+
+
+async def returns(steps: Steps, step) -> bool:
+    try:
+        await asyncio.wait_for(steps.reach(step), 0.05)
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_it_stops_nowhere_unless_it_is_asked_to():
+    async def play() -> None:
+        steps = Steps.of({})
+        assert [step for step in STEPS if not await returns(steps, step)] == []
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("wanted", STEPS)
+def test_whoever_comes_there_stops_until_it_is_told_and_not_again(wanted):
+    async def play() -> None:
+        steps = Steps.of({PAUSE_AT: wanted})
+        standing = [asyncio.create_task(steps.reach(wanted)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert steps.at == wanted
+        assert await returns(steps, STEPS[STEPS.index(wanted) - 1])
+        steps.go_on()
+        await asyncio.wait_for(asyncio.gather(*standing), 1)
+        assert steps.at == ""
+        assert await returns(steps, wanted)
+
+    asyncio.run(play())
+
+
+def test_a_step_that_there_is_not_is_named():
+    with pytest.raises(InputError, match=f"{PAUSE_AT} is 'settle', no step of a shadow; it must be one of planned, registered"):
+        Steps.of({PAUSE_AT: "settle"})
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "agreed"),
+    [
+        (7, 3, 7),
+        (12, 3, 12),  # more of the same log: who has most of it is asked for it
+        (12, 1, 5),  # of a log that ended at 5 here
+        (12, 2, 5),
+        (4, 1, 4),
+        (12, 9, 12),  # an epoch that is not known here says nothing yet
+        (0, -1, 0),
+    ],
+)
+def test_a_follower_counts_up_to_where_its_log_is_this_one(offset, last_epoch, agreed):
+    partition = Partition(
+        topic="t", number=0, note=PartitionNote(), epochs=Lineage([(1, 0), (3, 5)]), source_epochs=Lineage(), leader_epoch=3
+    )
+    assert partition.agreed(partition.heard(1, offset, 3, last_epoch)) == agreed
+    assert partition.agreed(None) == -1

@@ -1,0 +1,33 @@
+"""Whose logs a run captures when it ends: all that live, and the dead whose last capture is older than their death."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from harness.recording.world import Stage
+
+
+def stage(states, captured):
+    clusters = {
+        name: SimpleNamespace(brokers={n: SimpleNamespace(state=state) for n, state in enumerate(own)})
+        for name, own in states.items()
+    }
+    captures = SimpleNamespace(has=lambda cluster: cluster in captured)
+    return Stage(deployment=SimpleNamespace(clusters=clusters), mirrors={}, clients=None, recorder=None, captures=captures)
+
+
+@pytest.mark.parametrize(
+    ("a", "died", "captured", "owed"),
+    [
+        (["running"], (), (), ["A", "B"]),
+        (["running", "stopped"], ("A",), (), ["A", "B"]),
+        (["stopped"], (), ("A",), ["B"]),  # by the failover that ended it
+        (["stopped"], ("A",), (), ["A", "B"]),
+        (["stopped"], ("A",), ("A",), ["A", "B"]),  # it had been brought back since
+        (["stopped", "paused"], (), (), ["A", "B"]),  # in the middle of a fault that was not healed
+    ],
+)
+def test_whose_logs_are_owed(a, died, captured, owed):
+    assert stage({"A": a, "B": ["running"]}, captured).to_capture(died) == owed
