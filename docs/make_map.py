@@ -17,6 +17,7 @@ PLACES = {
     "harness/cli": "The command line",
     "harness/recording": "The recording half: one run",
     "harness/machine": "What a process holds of this machine",
+    "harness/guarantees": "What mirrors promise",
     "harness/wire": "What is asked of clusters in several places",
     "harness/runtimes": "What brokers and links run in",
     "harness/runtimes/toxiproxy": "Links, through Toxiproxy",

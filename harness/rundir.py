@@ -30,6 +30,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
+from harness.guarantees import DECLARATIONS, declared
 from harness.machine.disk_full import Breakage
 from harness.model.clock import now
 from harness.model.errors import InputError
@@ -234,6 +235,18 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
+def _with_guarantee(root: Path, run: Run) -> Run:
+    """The run with what its mirror promises: older versions of linkflap left that to who reads it."""
+    try:
+        mirror = declared(run.scenario.mirror)
+    except KeyError:
+        raise InputError(
+            f"{root}/run.json has the mirror {run.scenario.mirror.kind!r} without its guarantee, and linkflap knows "
+            f"{', '.join(DECLARATIONS)}; add scenario.mirror.declared, as runs of this linkflap have it"
+        ) from None
+    return replace(run, scenario=replace(run.scenario, mirror=mirror))
+
+
 class RunReader:
     """Reads a run directory, at any time, on any machine. Raises InputError when it is not one."""
 
@@ -246,13 +259,14 @@ class RunReader:
                 f"{root} is not a run directory: it has no readable run.json; give the folder that linkflap run named"
             ) from None
         try:
-            self.run = msgspec.json.decode(content, type=Run)
+            run = msgspec.json.decode(content, type=Run)
         except msgspec.DecodeError as error:
             raise InputError(f"{root}/run.json cannot be read ({error}); the run directory is damaged beyond judging") from None
-        if self.run.format != FORMAT:
+        if run.format != FORMAT:
             raise InputError(
-                f"{root} has format {self.run.format}, this linkflap reads format {FORMAT}; use the linkflap that wrote it"
+                f"{root} has format {run.format}, this linkflap reads format {FORMAT}; use the linkflap that wrote it"
             )
+        self.run = _with_guarantee(root, run)
 
     def damage(self) -> list[Damage]:
         """What the manifest promises and the directory does not have; and what a run that never ended could not promise."""

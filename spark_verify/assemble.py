@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from harness.model.history import GroupOffset
 from harness.rundir import Damage
-from spark_verify.checks.producer_ids import MAPPED
 from spark_verify.disputes import Pair, with_parts
-from spark_verify.eras import KEEP_OFFSETS, history
+from spark_verify.eras import history
 from spark_verify.plan import Captured, RunPlan, plan
 from spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
 from spark_verify.sends import ARRAYS, NUMBERS, WORDS, Gathering
@@ -71,7 +70,7 @@ def _same_bytes(story: PartitionView) -> Iterator[Pair]:
 
 
 def _keeps_ids(story: PartitionView) -> bool:
-    return story.mirror.kind in KEEP_OFFSETS and story.mirror.options.get("producer_ids") not in MAPPED
+    return story.mirror.guarantee.offsets_kept and not story.mirror.guarantee.producer_ids_mapped
 
 
 def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]:

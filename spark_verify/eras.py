@@ -24,8 +24,6 @@ from spark_verify.view import Origin, Promotion, Window
 
 FOREVER: Final = 2**62
 """The end, in offsets and in time, of what has not ended."""
-KEEP_OFFSETS: Final = frozenset({"shadow", "exact"})
-"""Mirrors whose destinations have the source's offsets; `exact`: one of which that is all that is known (copied logs)."""
 REVERSAL: Final = "mirror-reverse"
 """The fault that makes a given up cluster follow the one that was promoted over its link."""
 
@@ -248,7 +246,7 @@ def _part(ours: Sequence[_Stretch], theirs: Sequence[_Stretch]) -> int:
 
 def history(story: Story) -> History:
     """What became of a partition on every cluster that it reaches."""
-    told = _Told(keeps=story.mirror.kind in KEEP_OFFSETS)
+    told = _Told(keeps=story.mirror.guarantee.offsets_kept)
     hops = list(story.hops())
     for source, destination in hops:
         told.follow(source, destination, 0, 0)

@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from harness.guarantees import declared
 from harness.log import batches, layout
 from harness.model.payload import FOREIGN
 from harness.model.scenario import MirrorSpec
@@ -103,7 +104,7 @@ def _partition(
 ) -> int:
     """One partition; returns its newest timestamp, milliseconds."""
     planned = RunPlan(
-        run="", topology=Topology(clusters=(ClusterSpec(name=cluster),), links=()), mirror=MirrorSpec(kind="none"),
+        run="", topology=Topology(clusters=(ClusterSpec(name=cluster),), links=()), mirror=declared(MirrorSpec(kind="none")),
         replicas=same, promotions={}, windows=(), ended=0, damage=(), homes={place[0]: cluster}, recorded=False,
         compacted={place: {cluster: max(c.bounds.compacted for c in same)}},
     )  # fmt: skip

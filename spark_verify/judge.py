@@ -125,7 +125,7 @@ def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
         offset=row.offset,
         evidence=row.data,
     )
-    why = why_allowed(anomaly, planned.mirror, _link_into(planned, anomaly), planned.windows)
+    why = why_allowed(anomaly, planned.mirror.guarantee, _link_into(planned, anomaly), planned.windows)
     if why is None:
         return anomaly
     return replace(anomaly, evidence={**anomaly.evidence, "why": why}, allowed=True)

@@ -107,9 +107,8 @@ def plan(root: Path) -> RunPlan:
     homes = reader.run.homes
     if reader.run.recorded:
         damage.extend(absent_steps(reader.run, events))
-        kind = reader.run.scenario.mirror.kind
         named = partial(_judged, topology, homes)
-        damage.extend(absent_promotions(events, named, mirror=kind))
+        damage.extend(absent_promotions(events, named, journal=reader.run.scenario.mirror.guarantee.keeps_journal))
     return RunPlan(
         run=run,
         topology=topology,

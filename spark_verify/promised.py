@@ -15,7 +15,7 @@ from harness.model.history import Event
 from harness.model.scenario import FaultSpec
 from harness.model.topology import CANARY
 from harness.rundir import Damage, Run, RunReader
-from spark_verify.eras import KEEP_OFFSETS, REVERSAL
+from spark_verify.eras import REVERSAL
 
 EVENTS: Final = "events.jsonl"
 Place = tuple[str, str]
@@ -90,8 +90,8 @@ def _moves(events: Sequence[Event]) -> Mapping[str, Sequence[int]]:
     return found
 
 
-def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *, mirror: str = "") -> Iterator[Damage]:
-    """Failovers that promoted nothing, or not all that the mirror's journal names; and without one, if this kind of mirror
+def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *, journal: bool = False) -> Iterator[Damage]:
+    """Failovers that promoted nothing, or not all that the mirror's journal names; and without one, if this mirror
     keeps it. Events in time order."""
     for link in dict.fromkeys(e.subject for e in events if e.kind == "failover"):
         told = [e for e in events if e.subject == link]
@@ -101,7 +101,7 @@ def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *,
             near = [e for e in told if e.kind == "promotion" and min(failovers, key=lambda t: abs(t - e.time)) == time]
             journals = [e for e in told if e.kind == "mirror-stopped" and before < e.time <= time]
             yield from _unpromoted(link, {_place(e.data) for e in near}, set(_named(journals[-1], judges)) if journals else set())
-            if mirror in KEEP_OFFSETS and not journals:
+            if journal and not journals:
                 yield Damage(path=EVENTS, reason=f"the failover over {link} has no journal of its mirror (mirror-stopped)")
 
 

@@ -24,12 +24,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from harness.guarantees import declared
 from harness.model.history import Bounds
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import ClusterSpec, Topology
 from spark_verify.assemble import damage_in, damage_of, view
 from spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
-from spark_verify.checks.producer_ids import MAPPED
 from spark_verify.packed import packed, unpacked
 from spark_verify.plan import Captured, RunPlan, plan
 from spark_verify.source import BATCHES_FORMAT, HISTORY_FORMAT, batch_pieces, history_pieces
@@ -120,7 +120,7 @@ def judged(
 def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
     """The plan with no more records to be decoded than these checks ask for; one that does not say what it needs gets all."""
     asking = {c.name for c in checks if ("records" in c.inputs or not c.inputs) and (planned.recorded or c.from_bytes)}
-    if planned.recorded or asking - OURS_ALONE or planned.mirror.options.get("producer_ids") in MAPPED:
+    if planned.recorded or asking - OURS_ALONE or planned.mirror.guarantee.producer_ids_mapped:
         records: Literal["every", "ours", "none"] = "every" if asking else "none"
     else:
         records = "ours" if asking else "none"
@@ -135,7 +135,7 @@ def warm_up(spark: SparkSession) -> None:
         log_start=0, high_watermark=0, high_watermark_from="recomputed",
     )  # fmt: skip
     nothing = RunPlan(
-        run="", topology=Topology(clusters=(ClusterSpec(name="A"),), links=()), mirror=MirrorSpec(kind="none"),
+        run="", topology=Topology(clusters=(ClusterSpec(name="A"),), links=()), mirror=declared(MirrorSpec(kind="none")),
         replicas=[Captured(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0)],
         promotions={}, windows=(), ended=0, damage=(),
     )  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Final
 
 from harness.capture.promotions_from_bytes import Given, Place, turns
 from harness.capture.replicas import log_end, offsets_in
+from harness.guarantees import declared
 from harness.log import batches
 from harness.log.segments import offset_in
 from harness.model.clock import now
@@ -199,7 +200,7 @@ def scenario_of(name: str, topology: Topology, homes: Mapping[str, str], asked: 
     """What stands for a scenario where nobody played one."""
     return Scenario(
         name=name, about="Logs that linkflap did not record.", seed=0, topology=topology,
-        mirror=MirrorSpec(kind="exact", options=asked.options), schedule=(),
+        mirror=declared(MirrorSpec(kind="exact", options=asked.options)), schedule=(),
         workloads=tuple(WorkloadSpec(kind="unknown", home=home) for home in dict.fromkeys(homes.values())),
     )  # fmt: skip
 

@@ -7,8 +7,10 @@ not have.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from typing import Final, Protocol
 
+from harness.guarantees import declared
 from harness.mirrors import mm2, mm2_config
 from harness.mirrors.shadow import mirror as shadow
 from harness.mirrors.shadow import settings as shadow_settings
@@ -26,25 +28,25 @@ MIRRORS: Final[Mapping[str, MirrorFactory]] = {
     "mm2": mm2.make,
     "shadow": shadow.make,
 }
-OPTIONS: Final[Mapping[str, Callable[[Mapping[str, Option]], object]]] = {
+OPTIONS: Final[Mapping[str, Callable[[Mapping[str, Option]], mm2_config.Options | shadow_settings.Options]]] = {
     "mm2": mm2_config.options,
     "shadow": shadow_settings.options,
 }
 """Per kind, what reads its options and raises InputError for one that it does not have."""
 
 
-REVERSIBLE: Final = frozenset({"shadow"})
-"""Kinds whose mirrors can be reversed (failback): those that keep offsets."""
+def resolve(spec: MirrorSpec) -> MirrorSpec:
+    """The mirror with all its options and its guarantee. Raises InputError for an unknown kind, option or value."""
+    if spec.kind not in MIRRORS:
+        raise InputError(f"there is no mirror {spec.kind!r}; there is {', '.join(MIRRORS)}")
+    return declared(replace(spec, resolved=asdict(OPTIONS[spec.kind](spec.options))))
 
 
 def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
     """Raises InputError for an unknown kind, option or value, and for a kind that cannot be reversed where that is needed."""
-    if spec.kind not in MIRRORS:
-        raise InputError(f"there is no mirror {spec.kind!r}; there is {', '.join(MIRRORS)}")
-    if reversible and spec.kind not in REVERSIBLE:
-        able = ", ".join(sorted(REVERSIBLE))
+    if not resolve(spec).guarantee.reversible and reversible:
+        able = ", ".join(kind for kind in MIRRORS if resolve(MirrorSpec(kind=kind)).guarantee.reversible)
         raise InputError(f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is {able}")
-    OPTIONS[spec.kind](spec.options)
 
 
 def make_mirror(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> Mirror:

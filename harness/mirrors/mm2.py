@@ -77,10 +77,6 @@ class MirrorMaker:
     def alive(self) -> bool:
         return self._service.alive
 
-    @property
-    def expected_order_level(self) -> Literal["bytes", "records", "order"]:
-        return "order"
-
     def start(self) -> None:
         """Makes the topics, starts the worker and waits until a record went through.
 

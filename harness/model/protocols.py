@@ -309,10 +309,6 @@ class Mirror(Protocol):
         before). Raises InputError from a kind of mirror that cannot.
         """
 
-    @property
-    def expected_order_level(self) -> Literal["bytes", "records", "order"]:
-        """The strongest equality it promises (design: three levels)."""
-
 
 class Clients(Protocol):
     """All workload clients of a run."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from harness.model.guarantee import Guarantee
 from harness.model.topology import Topology
 
 Option = str | int | float | bool
@@ -12,10 +13,23 @@ Option = str | int | float | bool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MirrorSpec:
-    """What replicates over every link. Options are the mirror's own (for mm2: delivery, isolation)."""
+    """What replicates over every link. Options are the mirror's own (for mm2: delivery, isolation), as they were given.
+
+    `resolved` are all options, defaults included, and `declared` what the mirror promises with them: both are there in what a
+    run wrote down, and not in what is asked for.
+    """
 
     kind: str
     options: Mapping[str, Option] = field(default_factory=dict)
+    resolved: Mapping[str, Option] = field(default_factory=dict)
+    declared: Guarantee | None = None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the mirror promises. Raises LookupError where it has not been declared yet."""
+        if self.declared is None:
+            raise LookupError(f"mirror {self.kind} has not declared its guarantee")
+        return self.declared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

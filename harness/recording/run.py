@@ -12,6 +12,7 @@ import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
     every case run.json says how it ended, except that wrong input and a start before which nothing ran leave no directory.
     """
     check(scenario, runtime)
+    scenario = replace(scenario, mirror=mirrors.resolve(scenario.mirror))
     run = Run(
         format=FORMAT,
         linkflap=VERSION,

@@ -16,14 +16,14 @@ from typing import Final
 
 import numpy as np
 
-from harness.model.scenario import Option, Scenario
+from harness.model.guarantee import MAPPED, ProducerIds
+from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.changed import changed_records
 from spark_verify.checks.lives import compacted, examined
 from spark_verify.checks.logs import locate
 from spark_verify.checks.mirroring import Hop, appended_since, hops
-from spark_verify.checks.producer_ids import MAPPED, as_declared
-from spark_verify.eras import KEEP_OFFSETS
+from spark_verify.checks.producer_ids import as_declared
 from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
 
 _CHANGED: Final = 5
@@ -34,7 +34,7 @@ _TRANSFORMED: Final = ("last_offset", "length", "count", "producer_epoch", "base
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every crossing of a link, and both ends of several."""
-    if view.mirror.kind not in KEEP_OFFSETS:
+    if not view.mirror.guarantee.offsets_kept:
         return []
     findings: list[Finding] = []
     for compared in hops(view, end_to_end=True):
@@ -71,7 +71,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"{len(differences) - len(judged)} batches differ below offset {cleaned}, where a log is compacted: by that, or lost"
         )
         findings.append(Unjudged(reason=reason))
-    how = _over(view.mirror.options.get("producer_ids"), crossing.far)
+    how = _over(view.mirror.guarantee.producer_ids, crossing.far)
     return [*findings, *judged, *(_records(source, destination, start, end) if how in MAPPED else ())]
 
 
@@ -80,7 +80,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
     source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
     findings: list[Found] = []
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
-    how = _over(view.mirror.options.get("producer_ids"), crossing.far)
+    how = _over(view.mirror.guarantee.producer_ids, crossing.far)
     names = _TRANSFORMED if how in MAPPED else _BYTES
     for row in np.flatnonzero(~known).tolist():
         findings.append(_found(source, destination, "byte-stranger", destination.batches, int(ours[row])))
@@ -126,9 +126,9 @@ def _records(source: Replica, destination: Replica, start: int, end: int) -> Ite
         yield Found(kind="record-divergence", cluster=destination.cluster, offset=int(ours.offset[row]), evidence=evidence)
 
 
-def _over(how: Option | None, links: int) -> Option | None:
+def _over(how: ProducerIds, links: int) -> ProducerIds:
     """What a mapping of ids comes to over several links: negation and complement undo themselves (KIP-1279, RS12)."""
-    return "keep" if how in ("negate", "complement") and links and links % 2 == 0 else how
+    return "kept" if how in ("negate", "complement") and links and links % 2 == 0 else how
 
 
 def _between(batches: Batches, start: int, end: int) -> Ints:
@@ -154,7 +154,7 @@ def _found(source: Replica, destination: Replica, kind: str, batches: Batches, r
 
 def due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
     """The destination of every link that topics cross, if the mirror keeps offsets."""
-    if scenario.mirror.kind not in KEEP_OFFSETS:
+    if not scenario.mirror.guarantee.offsets_kept:
         return ()
     return {(link.destination, "mirrored") for link in scenario.topology.links if _written(scenario, link.source)}
 

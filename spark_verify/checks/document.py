@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from spark_verify.allowed import ALLOWANCES
+from harness.guarantees import ALLOWED
 from spark_verify.checks import REGISTRY
 from spark_verify.checks.base import Check
 from spark_verify.recording import GUARANTEES
@@ -38,8 +38,7 @@ def _lines() -> Iterator[str]:
     yield "Anomalies that a mirror's own guarantee allows are reported and counted, and do not make a verdict invalid.\n"
     yield "| anomaly | mirror | window | bound | where it is written |"
     yield "|---|---|---|---|---|"
-    for line in ALLOWANCES:
-        mirror = " ".join([line.mirror, *(f"{name}={value}" for name, value in line.options.items())])
+    for mirror, line in ((mirror, line) for mirror, lines in ALLOWED.items() for line in lines):
         yield f"| {line.kind} | {mirror} | {line.window} | {line.bound} | {line.citation} |"
     yield ""
 

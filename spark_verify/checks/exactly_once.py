@@ -24,7 +24,7 @@ from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding, Found, Unjudged
 from spark_verify.checks.lives import every, examined, log_of, reads_in, sends_of
 from spark_verify.checks.logs import OPEN, Log, among, locate, runs
-from spark_verify.eras import KEEP_OFFSETS, Life
+from spark_verify.eras import Life
 from spark_verify.sends import Sends
 from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion
 
@@ -144,7 +144,7 @@ def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
 def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: Bools) -> Bools:
     """Which outputs a log that lost its beginning, or was compacted, had; where a mirror moves offsets, any that came."""
     start = max(log.replica.log_start, view.compacted.get(log.replica.cluster, 0))
-    moved = ~own & (view.mirror.kind not in KEEP_OFFSETS)
+    moved = ~own & (not view.mirror.guarantee.offsets_kept)
     return np.where(moved, start > 0, (acked >= 0) & (acked < start))
 
 

@@ -35,7 +35,7 @@ SYNC_REACH: Final = 5_000_000_000
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Judges every group that read on the source before a failover and on the destination only after it."""
-    if not view.mirror.options.get("groups", ".*"):
+    if view.mirror.guarantee.group_offsets == "none":
         return []
     findings: list[Finding] = []
     for compared in hops(view):
@@ -179,7 +179,7 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, 
 
     Readers are in a group unless they have `assign`.
     """
-    if not scenario.mirror.options.get("groups", ".*"):
+    if scenario.mirror.guarantee.group_offsets == "none":
         return set()
     groups = [w for w in scenario.workloads if w.kind == "readers" and not w.options.get("assign")]
     read = {str(w.options.get("cluster", w.home)) for w in groups if w.options.get("follow", True)}

@@ -21,7 +21,7 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.lives import cuts, every, examined, log_of, marks_in
 from spark_verify.checks.logs import NOWHERE, Log, read
-from spark_verify.eras import KEEP_OFFSETS, Life, on_cluster
+from spark_verify.eras import Life, on_cluster
 from spark_verify.view import Bools, Ints, PartitionView, Watermarks
 
 TIMEOUT = 75_000_000_000
@@ -135,7 +135,7 @@ def attained(log: Log, values: Ints) -> tuple[Ints, Ints]:
 def _hanging(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     every, records, cluster = log.transactions, log.replica.records, log.replica.cluster
     # What came over a link before the cluster was promoted again, or for the first time.
-    own = [e.start for e in life.eras[1:] if e.origin == "native"] if view.mirror.kind in KEEP_OFFSETS else []
+    own = [e.start for e in life.eras[1:] if e.origin == "native"] if view.mirror.guarantee.offsets_kept else []
     given_up = own[-1] if own else 0
     findings = []
     for i in np.flatnonzero(every.marker == NOWHERE).tolist():

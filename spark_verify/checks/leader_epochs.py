@@ -28,7 +28,7 @@ from spark_verify.checks.cleaning import KEPT
 from spark_verify.checks.lives import compacted, every, examined, log_of, marks_in, own
 from spark_verify.checks.logs import locate
 from spark_verify.checks.mirroring import Hop, appended_since, hops
-from spark_verify.eras import KEEP_OFFSETS, Life
+from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView, Replica, Watermarks
 
 
@@ -44,9 +44,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         log = log_of(view, life)
         if log is not None:
             findings += examined(life, log.replica.batches.base_offset)
-            if view.mirror.kind == "shadow":
+            if view.mirror.guarantee.leader_epoch_raised:
                 findings += own(life, log.replica, _not_raised(life, log.replica))
-    kept = view.mirror.kind in KEEP_OFFSETS and view.mirror.options.get("leader_epochs") == "keep"
+    kept = view.mirror.guarantee.offsets_kept and view.mirror.guarantee.leader_epochs_kept
     findings += _behind(view, kept=kept)
     if kept:
         for compared in hops(view):

@@ -17,7 +17,7 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.lives import examined, judged, owners_of
 from spark_verify.checks.logs import NOWHERE, Log, followed
-from spark_verify.eras import KEEP_OFFSETS, Life
+from spark_verify.eras import Life
 from spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, PartitionView
 
 
@@ -59,7 +59,7 @@ def _overrun(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     rows = np.flatnonzero(following >= 0)
     own = np.zeros(len(rows), np.bool_)
     for era in life.eras:
-        if era.origin == "native" or view.mirror.kind in KEEP_OFFSETS:
+        if era.origin == "native" or view.mirror.guarantee.offsets_kept:
             own |= (records.offset[rows] >= era.start) & (records.offset[following[rows]] < era.end)
     # A new epoch is told by `_epochs` already.
     epochs = batches.producer_epoch[records.batch]

@@ -15,7 +15,7 @@ import numpy as np
 
 from spark_verify.checks.lives import source_log
 from spark_verify.checks.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
-from spark_verify.eras import FOREVER, KEEP_OFFSETS, Crossing, Era, History, Life, history, touches
+from spark_verify.eras import FOREVER, Crossing, Era, History, Life, history, touches
 from spark_verify.sends import Sends
 from spark_verify.view import DATA, Batches, Bools, Ints, PartitionView
 
@@ -110,7 +110,7 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str
 
 def _far(view: PartitionView) -> Iterator[Crossing]:
     """Mirrored eras whose owner is not where they were mirrored from, as if they had come in one hop."""
-    if view.mirror.kind not in KEEP_OFFSETS:
+    if not view.mirror.guarantee.offsets_kept:
         return
     told = history(view)
     for cluster, mine in told.lives.items():
@@ -192,9 +192,9 @@ def _since(view: PartitionView, crossing: Crossing, destination: Log, sent: Ints
     Where offsets move, that of what its log now begins with, for it came in order; `position` says where in `sent` that is.
     """
     start = destination.replica.log_start
-    if start <= (crossing.start if view.mirror.kind in KEEP_OFFSETS else 0):
+    if start <= (crossing.start if view.mirror.guarantee.offsets_kept else 0):
         return crossing.start
-    if view.mirror.kind in KEEP_OFFSETS:
+    if view.mirror.guarantee.offsets_kept:
         return start
     known = position[position >= 0]
     return int(sent[known[0]]) if len(known) else FOREVER
@@ -226,7 +226,7 @@ def _deleted(view: PartitionView, crossing: Crossing, destination: Log, behind: 
 
 def _may_have_repeated(view: PartitionView, cluster: str) -> bool:
     """Whether a mirror on the way to a cluster delivers at least once, and there was a fault to it."""
-    if view.mirror.kind in KEEP_OFFSETS or view.mirror.options.get("delivery") == "exactly-once":
+    if view.mirror.guarantee.offsets_kept or view.mirror.guarantee.delivery == "exactly-once":
         return False
     upstream, links = {cluster}, list(view.hops())
     for _ in links:
@@ -244,7 +244,7 @@ def _cleaned(present: Ints, missing: Ints, arrived_at: Ints, compacted: int) -> 
 
 def _ended_behind(view: PartitionView, crossing: Crossing, source: Log, rows: Ints) -> Bools:
     """Per record of the source, whether its transaction crossed without its marker. Where offsets move, nobody can tell."""
-    if view.mirror.kind not in KEEP_OFFSETS or not len(rows):
+    if not view.mirror.guarantee.offsets_kept or not len(rows):
         return np.zeros(len(rows), np.bool_)
     marker = source.marker[source.replica.records.batch[rows]]
     return np.asarray((source.replica.records.offset[rows] < crossing.end) & (marker >= crossing.end) & (marker < NOWHERE))

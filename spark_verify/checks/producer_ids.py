@@ -1,4 +1,4 @@
-"""What a mirror that maps producer ids must have made of each, by its option `producer_ids`; the mappings as they were proposed.
+"""What a mirror that maps producer ids must have made of each, by its guarantee; the mappings as they were proposed.
 
     negate      -(pid + 2) (KIP-1279, February 2026)
     complement  Long.MAX - pid - 1 (its discussion thread)
@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
+from harness.model.guarantee import ProducerIds
 from spark_verify.view import Bools, Ints
 
-MAPPED: Final = frozenset({"negate", "complement", "region"})
 _LOW: Final = 0x7FFFFFFF
 
 
-def as_declared(how: object, source: Ints, destination: Ints) -> Bools:
-    """Per batch, whether its producer id on the destination is what the option makes of that on the source."""
+def as_declared(how: ProducerIds, source: Ints, destination: Ints) -> Bools:
+    """Per batch, whether its producer id on the destination is what the mapping makes of that on the source."""
     none = source == -1
     if how == "negate":
         right = destination == -(source + 2)

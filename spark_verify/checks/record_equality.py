@@ -20,8 +20,6 @@ from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudge
 from spark_verify.checks.lives import examined
 from spark_verify.checks.logs import locate, runs
 from spark_verify.checks.mirroring import Hop, appended_since, hops
-from spark_verify.checks.producer_ids import MAPPED
-from spark_verify.eras import KEEP_OFFSETS
 from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
 
 HEADER = ("last_offset", "length", "count", "crc")
@@ -29,7 +27,7 @@ HEADER = ("last_offset", "length", "count", "crc")
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares every crossing of a link, and both ends of several."""
-    if view.mirror.kind not in KEEP_OFFSETS or view.mirror.options.get("producer_ids") in MAPPED:
+    if not view.mirror.guarantee.offsets_kept or view.mirror.guarantee.producer_ids_mapped:
         return []
     findings: list[Finding] = []
     for compared in hops(view, end_to_end=True):
@@ -106,7 +104,7 @@ def _found(kind: str, source: Replica, destination: Replica, holder: Replica, ro
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
-    return () if scenario.mirror.options.get("producer_ids") in MAPPED else byte_equality.due(scenario, promotions)
+    return () if scenario.mirror.guarantee.producer_ids_mapped else byte_equality.due(scenario, promotions)
 
 
 CHECK = Check(

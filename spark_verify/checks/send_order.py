@@ -16,7 +16,7 @@ from harness.model.payload import PROCESS_SHIFT
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.lives import apart, examined, judged, native
 from spark_verify.checks.logs import Log, copies, runs
-from spark_verify.eras import KEEP_OFFSETS, Life
+from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView
 
 BETWEEN, INSIDE = "send-inversion", "internal-inversion"
@@ -29,7 +29,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         records = log.replica.records
         rows = np.flatnonzero((records.uid >= 0) & (native(life, records.offset) | log.visible))
         rows = rows[copies(records.uid[rows])[1] == 0]
-        if log.replica.log_start > 0 and view.mirror.kind not in KEEP_OFFSETS:
+        if log.replica.log_start > 0 and not view.mirror.guarantee.offsets_kept:
             rows = rows[~_repeated(records.uid[rows]) | native(life, records.offset[rows])]
         return [*examined(life, records.offset[rows]), *_late(life, log, rows)]
 

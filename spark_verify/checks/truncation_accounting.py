@@ -25,7 +25,7 @@ from harness.model.scenario import Scenario
 from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
 from spark_verify.checks.lives import before_cut, lives, number_at, replica_of
 from spark_verify.checks.outcomes import told
-from spark_verify.eras import KEEP_OFFSETS, REVERSAL, Life
+from spark_verify.eras import REVERSAL, Life
 from spark_verify.view import ABORT, OTHER_CONTROL, Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica, Stop
 
 _SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
@@ -228,7 +228,7 @@ def _found(kind: str, life: Life, offset: int, **evidence: object) -> Found:
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
     """Every cluster that is to follow again, and everyone whom a mirror that keeps a journal has promoted."""
-    if scenario.mirror.kind not in KEEP_OFFSETS:
+    if not scenario.mirror.guarantee.offsets_kept:
         return ()
     cut = {f.target.partition("->")[0] for f in scenario.schedule if f.fault == REVERSAL}
     return {(cluster, "native") for cluster in cut | {p.cluster for p in promotions}}

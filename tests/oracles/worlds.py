@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.guarantees import declared
 from harness.model.history import GroupOffset
 from harness.model.scenario import Budgets, MirrorSpec
 from spark_verify.view import (
@@ -223,7 +224,7 @@ def _view(world: World, partition: int) -> PartitionView:
         topic=TOPIC,
         partition=partition,
         topology=parse(world.topology),
-        mirror=MirrorSpec(kind=world.mirror, options=world.options),
+        mirror=declared(MirrorSpec(kind=world.mirror, options=world.options)),
         replicas=logs,
         promotions=[Promotion(**row) for row in mine(world.promotions)],
         sends=[_send(row) for row in mine(world.sends)],

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.guarantees import declared
 from harness.log import records
 from harness.model.history import Bounds
 from harness.model.scenario import MirrorSpec
@@ -97,7 +98,7 @@ def captured(paths: Sequence[Path], broker: int, **rest: object) -> Captured:
 
 def planned(replicas: Sequence[Captured], earlier: Sequence[Captured] = ()) -> RunPlan:
     return RunPlan(
-        run="r", topology=Topology(clusters=(ClusterSpec(name="A"),), links=()), mirror=MirrorSpec(kind="none"),
+        run="r", topology=Topology(clusters=(ClusterSpec(name="A"),), links=()), mirror=declared(MirrorSpec(kind="none")),
         replicas=replicas, promotions={}, windows=(), ended=0, damage=(), earlier=earlier,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -87,10 +87,6 @@ class ShadowMirror:
     @property
     def pid(self) -> int | None:
         return self._child.pid if self._child is not None and self._child.alive else None
-
-    @property
-    def expected_order_level(self) -> Literal["bytes", "records", "order"]:
-        return "bytes"
 
     def start(self) -> None:
         """Starts the process and waits until it leads every partition and a record went through.

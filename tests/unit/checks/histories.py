@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.guarantees import declared
 from harness.model.history import GroupOffset
 from harness.model.payload import PROCESS_SHIFT
 from harness.model.scenario import Budgets, MirrorSpec
@@ -200,7 +201,7 @@ def view(
         topic=topic,
         partition=0,
         topology=parse(topology),
-        mirror=MirrorSpec(kind=mirror_kind, options=dict(mirror or options)),
+        mirror=declared(MirrorSpec(kind=mirror_kind, options=dict(mirror or options))),
         replicas=[log.replica() for log in logs],
         promotions=promotions,
         sends=sends,

@@ -3,14 +3,16 @@
 import pytest
 from histories import SECOND
 
-from harness.model.scenario import MirrorSpec
+from harness.guarantees import ALLOWED, copied, mm2, shadow
 from harness.model.verdict import Anomaly
-from spark_verify.allowed import ALLOWANCES, why_allowed
+from spark_verify.allowed import why_allowed
 from spark_verify.checks import REGISTRY
 from spark_verify.view import Window
 
-AT_LEAST_ONCE = MirrorSpec(kind="mm2", options={"delivery": "at-least-once"})
-EXACTLY_ONCE = MirrorSpec(kind="mm2", options={"delivery": "exactly-once"})
+AT_LEAST_ONCE = mm2.guarantee({"delivery": "at-least-once"})
+EXACTLY_ONCE = mm2.guarantee({"delivery": "exactly-once"})
+SHADOW = shadow.guarantee({})
+COPIED = copied.guarantee({})
 LINK = "A->B"
 UNDATED = Anomaly(check="duplicate", kind="mirrored-duplicate", cluster="B", topic="A.t", partition=0, offset=5)
 
@@ -33,7 +35,7 @@ def test_a_repeat_around_a_killed_worker():
 
 
 def test_at_least_once_is_the_mirrors_default():
-    assert why_allowed(repeat(), MirrorSpec(kind="mm2"), LINK, [killed()])
+    assert why_allowed(repeat(), mm2.guarantee({}), LINK, [killed()])
 
 
 @pytest.mark.parametrize("target", [LINK, "A/1", "B/2"])
@@ -45,7 +47,7 @@ def test_places_that_count(target):
     ("anomaly", "mirror", "windows"),
     [
         (repeat(), EXACTLY_ONCE, [killed()]),
-        (repeat(), MirrorSpec(kind="shadow"), [killed()]),
+        (repeat(), SHADOW, [killed()]),
         (repeat(), AT_LEAST_ONCE, []),
         (repeat(), AT_LEAST_ONCE, [killed("B->C")]),
         (repeat(), AT_LEAST_ONCE, [killed("*->A")]),
@@ -90,13 +92,13 @@ def test_what_a_cut_takes_from_a_reader_that_stood_beyond_it(stood, last, allowe
     found = Anomaly(
         check="poll-continuity", kind="skipped-by-cut", cluster="A", topic="A.t", partition=0, offset=900, evidence=evidence
     )
-    assert (why_allowed(found, MirrorSpec(kind="shadow"), "B->A", []) is not None) == allowed
+    assert (why_allowed(found, SHADOW, "B->A", []) is not None) == allowed
     assert why_allowed(found, AT_LEAST_ONCE, "B->A", []) is None
 
 
 def test_the_table_names_kinds_that_exist_and_says_where_it_is_written():
     kinds = {kind.name for check in REGISTRY.values() for kind in check.anomalies}
-    for line in ALLOWANCES:
+    for line in (line for lines in ALLOWED.values() for line in lines):
         assert line.kind in kinds
         assert all((line.window, line.bound, line.citation))
 
@@ -121,7 +123,9 @@ KEPT = {
 
 
 @pytest.mark.parametrize("kind", KEPT)
-@pytest.mark.parametrize("mirror", [AT_LEAST_ONCE, EXACTLY_ONCE, MirrorSpec(kind="shadow"), MirrorSpec(kind="exact")], ids=str)
+@pytest.mark.parametrize(
+    "mirror", [AT_LEAST_ONCE, EXACTLY_ONCE, SHADOW, COPIED], ids=["mm2", "mm2 exactly-once", "shadow", "copied"]
+)
 def test_what_no_guarantee_allows_is_not_in_the_table_even_around_a_fault(kind, mirror):
     assert kind in {each.name for check in REGISTRY.values() for each in check.anomalies}
     evidence = {**repeat().evidence, "records": 1, "bound": 9, "failover": "forced"}

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, promoted, unjudged, view
 
+from harness.guarantees import declared
 from harness.model.scenario import MirrorSpec
 from spark_verify.view import Stop
 
@@ -13,7 +14,7 @@ NAME = "byte-equality"
 
 def kept(logs, *, options=None, **rest):
     """A history of a mirror that keeps offsets."""
-    return replace(view(logs, **rest), mirror=MirrorSpec(kind="shadow", options=options or {}))
+    return replace(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
 
 
 A = Log("A").data(1).data(2, 3)

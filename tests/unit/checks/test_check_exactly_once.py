@@ -20,6 +20,7 @@ from histories import (
     view,
 )
 
+from harness.guarantees import DECLARATIONS, declared
 from harness.model.history import GroupOffset
 from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from harness.model.verdict import Anomaly
@@ -186,7 +187,7 @@ def allowed(found: Found) -> bool:
     anomaly = Anomaly(
         check=NAME, kind=found.kind, cluster=found.cluster, topic="A.t", partition=0, offset=found.offset, evidence=found.evidence
     )
-    return all(why_allowed(anomaly, MirrorSpec(kind=kind), "A->B", ()) is not None for kind in ("shadow", "mm2"))
+    return all(why_allowed(anomaly, DECLARATIONS[kind]({}), "A->B", ()) is not None for kind in ("shadow", "mm2"))
 
 
 ON_A = Log("A").txn(11, 12, pid=7).txn(13, 14, pid=7)
@@ -237,7 +238,7 @@ def test_a_torn_log_proves_nothing_and_says_so():
 
 def test_it_is_due_where_relays_begin_and_nowhere_else():
     scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="shadow"), schedule=(),
+        name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
         workloads=(WorkloadSpec(kind="transactional", home="A"), WorkloadSpec(kind="relay", home="A")),
     )  # fmt: skip
     due = REGISTRY[NAME].due_at

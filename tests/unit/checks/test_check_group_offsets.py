@@ -3,6 +3,7 @@
 import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, examined, findings, poll, promoted, samples, view
 
+from harness.guarantees import declared
 from harness.model.history import GroupOffset
 from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from spark_verify.checks import REGISTRY
@@ -90,7 +91,7 @@ def test_what_the_group_itself_committed_after_the_failover_is_no_checkpoint():
 def test_it_is_due_where_a_group_follows_a_failover():
     def due(*workloads: WorkloadSpec, **mirror: str):
         scenario = Scenario(
-            name="", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="mm2", options=mirror),
+            name="", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="mm2", options=mirror)),
             workloads=workloads, schedule=(),
         )  # fmt: skip
         return REGISTRY[NAME].due_at(scenario, FAILED_OVER)

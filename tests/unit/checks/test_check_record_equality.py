@@ -6,6 +6,7 @@ import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, unjudged, view
 from round_trip import on_a, on_b, trip
 
+from harness.guarantees import declared
 from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from spark_verify.checks import REGISTRY
 from spark_verify.view import Stop
@@ -16,7 +17,7 @@ NAME = "record-equality"
 
 def kept(logs, *, options=None, **rest):
     """A history of a mirror that keeps offsets."""
-    return replace(view(logs, **rest), mirror=MirrorSpec(kind="shadow", options=options or {}))
+    return replace(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
 
 
 A = Log("A").data(1).data(2, 3)
@@ -112,9 +113,9 @@ def test_what_is_before_the_damage_is_compared():
 @pytest.mark.parametrize(
     ("mirror", "due"),
     [
-        (MirrorSpec(kind="shadow"), {("B", "mirrored")}),
-        (MirrorSpec(kind="shadow", options={"producer_ids": "negate"}), set()),
-        (MirrorSpec(kind="mm2"), set()),
+        (declared(MirrorSpec(kind="shadow")), {("B", "mirrored")}),
+        (declared(MirrorSpec(kind="shadow", options={"producer_ids": "negate"})), set()),
+        (declared(MirrorSpec(kind="mm2")), set()),
     ],
     ids=str,
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from histories import Log, Rejected, assert_accepted, assert_rejected, commit, examined, findings, poll, promoted, unjudged, view
 
-from harness.model.scenario import MirrorSpec
+from harness.guarantees import DECLARATIONS
 from harness.model.verdict import Anomaly
 from spark_verify.allowed import why_allowed
 from spark_verify.checks import REGISTRY
@@ -73,7 +73,7 @@ def allowed(found: Found, mirror: str) -> bool:
         check=NAME, kind=found.kind, cluster=found.cluster, topic="A.t", partition=0, offset=found.offset,
         evidence=found.evidence,
     )  # fmt: skip
-    return why_allowed(anomaly, MirrorSpec(kind=mirror, options={}), "A->B", []) is not None
+    return why_allowed(anomaly, DECLARATIONS[mirror]({}), "A->B", []) is not None
 
 
 def share(uid, log, *others, outcome="info", **rest):
@@ -125,7 +125,7 @@ def test_a_planned_failover_may_not():
 def test_no_other_mirror_is_allowed_it():
     arrived = share(1, COMMITTED, Log("B").data(1), promotions=[promoted(1)])
     behind = share(2, Log("A").txn(2, pid=7), Log("B"), promotions=[promoted(0)])
-    assert together(arrived, behind, mirror="another") == [("torn-by-failover", "B", 1, -1, False)]
+    assert together(arrived, behind, mirror="exact") == [("torn-by-failover", "B", 1, -1, False)]
 
 
 def test_a_torn_log_and_an_unknown_leader_prove_no_tear():

@@ -19,6 +19,7 @@ from histories import (
 )
 from round_trip import TOLD, trip
 
+from harness.guarantees import declared
 from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from spark_verify.checks import REGISTRY
 from topologies import parse
@@ -145,7 +146,7 @@ HOME_AGAIN = promoted(4, kind="planned", source="B", cluster="A")
 )
 def test_it_is_due_where_readers_are_in_the_end(readers, promotions, due):
     scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="shadow"), schedule=(),
+        name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
         workloads=(WorkloadSpec(kind="transactional", home="A"), *readers),
     )  # fmt: skip
     assert REGISTRY[NAME].due_at(scenario, promotions) == due
@@ -154,7 +155,7 @@ def test_it_is_due_where_readers_are_in_the_end(readers, promotions, due):
 def test_a_reader_of_another_homes_topics_sees_nothing_of_what_clients_wrote_beside_them():
     """A<->B: A's clients have gone to B; who stayed on A reads what comes from B."""
     scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A<->B"), mirror=MirrorSpec(kind="shadow"), schedule=(),
+        name="s", about="", seed=1, topology=parse("A<->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),
         workloads=(
             *(WorkloadSpec(kind="transactional", home=home) for home in "AB"), GROUP,
             WorkloadSpec(kind="readers", home="B", options={"cluster": "A", "assign": True}),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, ints, places, view
 
+from harness.guarantees import declared
 from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from spark_verify.checks import REGISTRY
 from spark_verify.checks.base import Clue
@@ -98,7 +99,7 @@ def test_components():
 @pytest.mark.parametrize(("kinds", "due"), [(["relay"], {("A", "native")}), (["transactional", "readers"], set())])
 def test_it_is_due_where_a_workload_reads_inside_of_its_transactions(kinds, due):
     scenario = Scenario(
-        name="s", about="", seed=1, topology=parse("A->B"), mirror=MirrorSpec(kind="mm2"), schedule=(),
+        name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="mm2")), schedule=(),
         workloads=tuple(WorkloadSpec(kind=kind, home="A") for kind in kinds),
     )  # fmt: skip
     assert REGISTRY[NAME].due_at(scenario, []) == due

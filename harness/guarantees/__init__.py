@@ -1,0 +1,34 @@
+"""What the mirrors that linkflap knows promise, one file each; no sockets, no processes.
+
+`harness.mirrors` starts mirrors and asks them here. So do readers of what no run wrote down: run directories from before
+run.json had the guarantee, and logs that linkflap did not record (`verify --logs`, `verify --bootstrap`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from harness.guarantees import copied, mm2, shadow
+from harness.model.guarantee import Allowance, Guarantee
+from harness.model.scenario import MirrorSpec, Option
+
+DECLARATIONS: Final[Mapping[str, Callable[[Mapping[str, Option]], Guarantee]]] = {
+    "mm2": mm2.guarantee,
+    "shadow": shadow.guarantee,
+    "exact": copied.guarantee,
+    "none": copied.no_mirror,
+}
+
+ALLOWED: Final[Mapping[str, tuple[Allowance, ...]]] = {
+    "mm2 delivery=at-least-once": (mm2.REPEATS,),
+    "mm2": mm2.ALLOWED,
+    "shadow": shadow.ALLOWED,
+}
+"""What the declarations above allow, by the mirror and the options with which they do: for the docs."""
+
+
+def declared(spec: MirrorSpec) -> MirrorSpec:
+    """The mirror with the guarantee of its kind; unchanged where it has one. Raises KeyError for a kind that is not known."""
+    return spec if spec.declared is not None else replace(spec, declared=DECLARATIONS[spec.kind](spec.options))

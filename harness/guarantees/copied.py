@@ -1,0 +1,29 @@
+"""What is assumed of logs that linkflap did not record: a mirror that keeps offsets (`verify --logs`, `verify --bootstrap`).
+
+Nothing is allowed, because nothing says what took place. Leader epochs may be either's: both generations of KIP-1279 exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from harness.model.guarantee import MAPPED, Guarantee
+from harness.model.scenario import Option
+
+
+def no_mirror(_options: Mapping[str, Option]) -> Guarantee:
+    """Logs that are looked at by themselves."""
+    return Guarantee(equality="order", offsets_kept=False, producer_ids="kept")
+
+
+def guarantee(options: Mapping[str, Option]) -> Guarantee:
+    """Bytes at the same offsets, modulo what `producer_ids` says that the mirror made of producer ids."""
+    given = str(options.get("producer_ids", "keep"))
+    return Guarantee(
+        equality="bytes",
+        offsets_kept=True,
+        producer_ids=given if given in MAPPED else "kept",
+        leader_epochs_kept=options.get("leader_epochs") == "keep",
+        group_offsets="exact",
+        reversible=True,
+    )

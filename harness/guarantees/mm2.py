@@ -1,0 +1,76 @@
+"""What MirrorMaker 2 promises, by its options (KIP-382, KIP-545, KIP-618; Kafka documentation, Geo-Replication)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from harness.model.guarantee import Allowance, Guarantee
+from harness.model.scenario import Option
+
+REPLAY_REACH: Final = 10.0
+"""Seconds before a fault whose records may be mirrored again: offset.flush.interval.ms (1 s here) and
+offset.flush.timeout.ms (5 s) between two commits of source offsets, and the spacing of the samples that date a record."""
+RESTART_REACH: Final = 30.0
+"""Seconds after a fault within which its repeats are written: restart of the worker, rebalance, catching up."""
+REPEATS: Final = Allowance(
+    kind="mirrored-duplicate",
+    rule="once-per-fault",
+    window="faults on the link, on the mirror, or on a broker of either end; until 30 s after the heal",
+    bound="one copy per such fault, of records first mirrored no earlier than 10 s before it",
+    citation="KIP-618, Motivation: source connectors other than exactly-once ones may write records again after a failure; "
+    "Kafka documentation, Geo-Replication: at-least-once unless exactly.once.source.support is enabled",
+    because="at-least-once: mirrored again around",
+    reach_before=REPLAY_REACH,
+    reach_after=RESTART_REACH,
+)
+_CHECKPOINTS: Final = "KIP-545: checkpoints translate a group's offset, in no transaction with what it wrote; KIP-382"
+ALLOWED: Final = (
+    Allowance(
+        kind="group-replay",
+        rule="within-bound",
+        window="a failover",
+        bound="what was committed in the last 5 s, offset.lag.max (100), and as much again as the group was behind; or, where "
+        "syncs were late, what lies above the offset that the mirror had last committed for the group",
+        citation="KIP-545; KAFKA-12468: translated offsets may be earlier than the committed one, never later",
+        because="the offset that was synced for the group was behind",
+    ),
+    Allowance(
+        kind="torn-by-failover",
+        rule="forced-failover",
+        window="a forced failover",
+        bound="transactions of which some partitions had arrived when the source was given up",
+        citation="KIP-382: MirrorMaker 2 copies every partition on its own, and asynchronously",
+        because="partitions are mirrored independently",
+    ),
+    Allowance(
+        kind="output-repeated-by-failover",
+        rule="within-bound",
+        window="a failover",
+        bound="mirrored inputs from the offset on that the group had on the destination",
+        citation=_CHECKPOINTS,
+        because="group offsets are synced apart from records, and outputs were made again",
+    ),
+    Allowance(
+        kind="output-lost-by-failover",
+        rule="forced-failover",
+        window="a forced failover",
+        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
+        citation=_CHECKPOINTS,
+        because="partitions and group offsets are mirrored apart",
+    ),
+)
+
+
+def guarantee(options: Mapping[str, Option]) -> Guarantee:
+    """The promise of one worker; what is not given has its default (`harness.mirrors.mm2_config`)."""
+    exactly_once = options.get("delivery") == "exactly-once"
+    return Guarantee(
+        equality="order",
+        offsets_kept=False,
+        producer_ids="replaced",
+        delivery="exactly-once" if exactly_once else "at-least-once",
+        isolation="read_uncommitted" if options.get("isolation") == "read_uncommitted" else "read_committed",
+        group_offsets="translated" if options.get("groups", ".*") else "none",
+        allowed=ALLOWED if exactly_once else (REPEATS, *ALLOWED),
+    )

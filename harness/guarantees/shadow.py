@@ -1,0 +1,80 @@
+"""What the shadow mirror promises, by its options: the generations of KIP-1279 (docs/shadow.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from harness.model.guarantee import MAPPED, Allowance, Appended, Guarantee
+from harness.model.scenario import Option
+
+_SYNC: Final = "KIP-1279, group offset sync: at an interval, in no transaction with the mirrored records"
+ALLOWED: Final = (
+    Allowance(
+        kind="group-replay",
+        rule="within-bound",
+        window="a failover",
+        bound="what was committed in the last 5 s (offsets are synced every second), 100, and what the group was behind; or, "
+        "where syncs were late, what lies above the offset that the mirror had last committed for the group",
+        citation="KIP-1279, group offset sync: the destination may be behind by one interval, never ahead",
+        because="the offset that was synced for the group was behind",
+    ),
+    Allowance(
+        kind="torn-by-failover",
+        rule="forced-failover",
+        window="a forced failover",
+        bound="transactions of which some partitions had arrived when the source was given up",
+        citation="KIP-382 and KIP-1279: every partition is fetched on its own, and asynchronously",
+        because="partitions are mirrored independently",
+    ),
+    Allowance(
+        kind="output-repeated-by-failover",
+        rule="within-bound",
+        window="a failover",
+        bound="mirrored inputs from the offset on that the group had on the destination",
+        citation=_SYNC,
+        because="group offsets are synced apart from records, and outputs were made again",
+    ),
+    Allowance(
+        kind="output-lost-by-failover",
+        rule="forced-failover",
+        window="a forced failover",
+        bound="outputs that had not arrived when the source was given up, of inputs that the group had passed there",
+        citation=_SYNC,
+        because="partitions and group offsets are mirrored apart",
+    ),
+    Allowance(
+        kind="skipped-by-cut",
+        rule="below-truncation",
+        window="a log is truncated under a reader: its cluster follows the one that took over, or a promotion truncates",
+        bound="from the truncation up to where the reader stood; no other cluster ever had what it got of the tail",
+        citation="KIP-1279, failback: what the other side never mirrored is truncated; KIP-320: a client learns of that only by "
+        "asking for the end of its epoch (OffsetForLeaderEpoch), which this mirror does not offer to clients",
+        because="a reader that does not learn of a truncation stays where it is",
+    ),
+)
+_TRUNCATE: Final = ("truncate-once", "truncate-stable")
+
+
+def guarantee(options: Mapping[str, Option]) -> Guarantee:
+    """The promise of a shadow with these options; what is not given has its default (`harness.mirrors.shadow.settings`)."""
+    ids, ends = str(options.get("producer_ids", "jump")), options.get("open_transactions", "abort")
+    appended: list[Appended] = []
+    if ends == "abort":
+        appended.append("abort-markers")
+    if ids == "reset":
+        appended.append("producer-id-reset")
+    return Guarantee(
+        equality="bytes",
+        offsets_kept=True,
+        producer_ids=ids if ids in MAPPED else "kept",
+        leader_epochs_kept=options.get("leader_epochs") == "keep",
+        leader_epoch_raised=True,
+        isolation="read_committed" if options.get("bound") == "lso" else "read_uncommitted",
+        group_offsets="exact" if options.get("groups", ".*") else "none",
+        appended_at_promotion=tuple(appended),
+        truncates_at_promotion=ends in _TRUNCATE,
+        reversible=True,
+        keeps_journal=True,
+        allowed=ALLOWED,
+    )
