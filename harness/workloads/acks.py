@@ -17,14 +17,13 @@ REFUSALS: Final = frozenset(
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
         KafkaError.INVALID_RECORD,
-        KafkaError.POLICY_VIOLATION,
-        KafkaError.INVALID_TIMESTAMP,
-        KafkaError._UNKNOWN_PARTITION,
     }
 )
 """Errors that depend on the record alone, so that an earlier attempt whose answer was lost met them too: certainly not written.
 
-Fencing, timeouts and purges are not among them: a first attempt may have been appended before the retry was turned away.
+Fencing, timeouts and purges are not among them: a first attempt may have been appended before the retry was turned away. So it is
+with what depends on whom was asked (POLICY_VIOLATION: a mirror that leads the partition by now), or when (INVALID_TIMESTAMP,
+_UNKNOWN_PARTITION).
 """
 
 

@@ -1,7 +1,11 @@
-"""aborted-read: a read_committed reader never gets what was aborted (Adya's G1a; Jepsen's Kafka workload, aborted-read).
+"""aborted-read: a reader never gets what was aborted or refused (Adya's G1a; Jepsen's Kafka workload, aborted-read).
 
 Judged by two witnesses: the markers in the bytes of the cluster it read from, and what the producer itself asked for, which
 holds on every cluster: a mirror that reads uncommitted turns aborted records into plain ones, and no marker tells.
+
+What a client knows for certain to be refused was never written, so nobody gets it, in whatever isolation and of whatever
+transaction. Certain is what never was handed over, and what the record itself is refused for; a record that was given up in
+flight, timed out or was fenced is not (`spark_verify.checks.outcomes.refused`).
 """
 
 from __future__ import annotations
@@ -13,11 +17,14 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Finding
 from spark_verify.checks.delivered import Delivered, aborted_there, delivered, found, of_transactions
 from spark_verify.checks.lives import every, examined, log_of, of_readers, replica_of
-from spark_verify.checks.logs import Log
-from spark_verify.checks.outcomes import never
+from spark_verify.checks.logs import Log, among
+from spark_verify.checks.outcomes import never, refused, uids_of
+from spark_verify.eras import Life
+from spark_verify.sends import Sends
 from spark_verify.view import Bools, PartitionView
 
 KIND = "aborted-read"
+REFUSED = "refused-read"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -28,7 +35,19 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         if len(got):
             findings += examined(life, got.offset, whole=True)
             findings += of_readers(life, replica_of(view, life), _judge(view, life.cluster, log_of(view, life), got))
+        findings += of_readers(life, replica_of(view, life), _refused(view, life))
     return findings
+
+
+def _refused(view: PartitionView, life: Life) -> Sequence[Finding]:
+    """What any reader got of that which was refused for certain."""
+    sends = Sends.of(view.sends)
+    certain = refused(sends)
+    if not certain.any():
+        return []
+    got = delivered(view, life, isolation=None)
+    bad = among(got.uid, uids_of(sends)[0][certain])
+    return found(life.cluster, got, bad, REFUSED, lambda _: "client")
 
 
 def _judge(view: PartitionView, cluster: str, log: Log | None, got: Delivered) -> Sequence[Finding]:
@@ -43,7 +62,7 @@ def by_client(view: PartitionView, got: Delivered) -> Bools:
 
 CHECK = Check(
     name="aborted-read",
-    guarantee="A read_committed reader never gets a record of an aborted transaction.",
+    guarantee="A read_committed reader never gets a record of an aborted transaction, and nobody one that was refused.",
     source="KIP-98, isolation.level; Adya G1a; Jepsen kafka workload, aborted-read",
     inputs=frozenset({"batches", "records", "sends", "reads", "promotions"}),
     anomalies=(
@@ -51,6 +70,13 @@ CHECK = Check(
             name=KIND,
             meaning="A read_committed reader got a record whose transaction was aborted.",
             smallest="1 is aborted, a read_committed reader got 1: at the offset where it got it.",
+        ),
+        AnomalyKind(
+            name=REFUSED,
+            meaning="A reader, in whatever isolation, got a record that its client knows for certain not to have been written "
+            "(provenance, refused-write), of a plain send or of a transaction, also of one that was committed.",
+            smallest="1 was refused as too large, a reader got 1: at the offset where it got it.",
+            despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions"}),

@@ -15,7 +15,7 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
 from spark_verify.checks.lives import judged
 from spark_verify.checks.logs import ABORTED, COMMITTED, OPEN, Log, distinct, followed, locate
-from spark_verify.checks.outcomes import Told, told
+from spark_verify.checks.outcomes import Told, never, told
 from spark_verify.eras import Life, on_cluster
 from spark_verify.view import Bools, Ints, PartitionView
 
@@ -33,23 +33,22 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return list(judged(view, judge))
 
 
-def _acknowledged(log: Log, what: Told, ending: str) -> tuple[Ints, Ints]:
-    """Records of operations whose ending was acknowledged: rows of `what`, and where each is in the log."""
-    chosen = what.sends.says("ending", ending) & what.sends.says("outcome", "ok")
+def _found(log: Log, what: Told, chosen: Bools) -> tuple[Ints, Ints]:
+    """Records of some operations: rows of `what`, and where each is in the log."""
     rows = np.flatnonzero(chosen[what.send] & ~what.refused)
     at = locate(log.replica.records.uid, what.uid[rows])
     return rows[at >= 0], at[at >= 0]
 
 
 def _aborts(log: Log, what: Told) -> Sequence[Finding]:
-    rows, at = _acknowledged(log, what, "abort")
+    rows, at = _found(log, what, never(what.sends) & ~what.sends.says("outcome", "info"))
     committed = log.record_state[at] == COMMITTED
     return _ended_otherwise(log, what, rows[committed], at[committed], "abort-committed")
 
 
 def _commits(view: PartitionView, life: Life, log: Log, what: Told) -> Sequence[Finding]:
     cluster = life.cluster
-    rows, at = _acknowledged(log, what, "commit")
+    rows, at = _found(log, what, what.sends.says("ending", "commit") & what.sends.says("outcome", "ok"))
     findings: list[Finding] = []
     for era in life.eras:
         start = era.start if life.last else max(era.start, life.cut)
@@ -117,7 +116,8 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="abort-committed",
-            meaning="The abort returned ok and the log has a COMMIT marker for it; the offset is the marker's.",
+            meaning="The abort returned ok, or the commit was certainly never asked for, and the log has a COMMIT marker for it; "
+            "the offset is the marker's.",
             smallest="abort_transaction of 1 returned ok, A has 1 and COMMIT: at the offset of COMMIT.",
         ),
         AnomalyKind(

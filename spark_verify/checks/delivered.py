@@ -1,4 +1,4 @@
-"""What read_committed readers got, record by record, and of which transaction each was: for aborted and uncommitted reads.
+"""What readers got, record by record, and of which transaction each was: for aborted and uncommitted reads.
 
 A payload id says which send it is of, on whatever cluster it was read.
 """
@@ -20,7 +20,7 @@ from spark_verify.view import Bools, Ints, PartitionView, Read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """Every record that read_committed readers of one cluster got, one element each; `read` is an index into `reads`."""
+    """Every record that readers of one cluster got, one element each; `read` is an index into `reads`."""
 
     uid: Ints
     offset: Ints
@@ -32,9 +32,9 @@ class Delivered:
         return len(self.uid)
 
 
-def delivered(view: PartitionView, life: Life) -> Delivered:
-    """What was read in one life of a log, in time order."""
-    reads = reads_of(view, life, "read_committed")
+def delivered(view: PartitionView, life: Life, isolation: str | None = "read_committed") -> Delivered:
+    """What was read in one life of a log, in one isolation or in any, in time order."""
+    reads = reads_of(view, life, isolation)
     none = np.empty(0, np.int64)
     sizes = np.array([len(r.uids) for r in reads], np.int64)
     return Delivered(

@@ -75,14 +75,14 @@ def _settled(log: Log | None, uids: Ints, cut: int) -> Bools:
 
 def _told(view: PartitionView, life: Life, sends: Sends) -> Told:
     uid, send = uids_of(sends)
-    acked, refused = sends.each("offsets"), sends.each("refused")
+    acked, certain = sends.each("offsets"), sends.each("refused")
     seen = among(uid, read_uids(view, life, "read_committed"))
     return Told(
         sends=sends,
         uid=uid,
         acked=acked,
-        refused=refused,
-        must=_must(sends, send, seen, acked) & ~refused,
+        refused=certain,
+        must=_must(sends, send, seen, acked) & ~certain,
         never=never(sends)[send],
         send=send,
     )
@@ -102,6 +102,17 @@ def _must(sends: Sends, send: Ints, seen: Bools, acked: Ints) -> Bools:
     shown[send[seen]] = True
     promised = commits & (sends.says("outcome", "ok") | (sends.says("outcome", "info") & shown))
     return np.asarray(promised[send] | (sends.says("kind", "send")[send] & (acked >= 0)))
+
+
+def refused(sends: Sends) -> Bools:
+    """Per payload id (`uids_of`), whether its client knows for certain that it was not written.
+
+    The client says so of each record (`harness.workloads.acks`): it was never handed over, or refused for what the record is,
+    so that every attempt met the same. Failed, timed out or purged is none of that, for it may have been sent. An operation
+    without a transaction that failed for certain refused all of its records.
+    """
+    failed = sends.says("kind", "send") & sends.says("outcome", "fail")
+    return np.asarray((sends.each("refused") | np.repeat(failed, sends.sizes)) & (sends.each("offsets") < 0))
 
 
 def never(sends: Sends) -> Bools:

@@ -10,21 +10,21 @@ what of those lies before the next that it gets, it has skipped. What came of a 
 log, so what it got by payload is taken out.
 
 A reader of a group that gets less than another member is not judged by read-committed-visibility, nor is anybody who reads
-uncommitted; here everyone is by himself.
+uncommitted; here everyone is by himself. So it is with positions: what a consumer, or its group, passed by its own account, from
+where it was assigned to where it was drained, it got (`spark_verify.checks.positions`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from operator import attrgetter
 
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.lives import cuts, every, examined, kept_since, lives, log_of, of_readers, reads_in
 from spark_verify.checks.logs import Log, among
+from spark_verify.checks.positions import consumers, unheard, visible_to
 from spark_verify.eras import Life
 from spark_verify.view import Bools, Ints, PartitionView, Read
 
@@ -46,10 +46,11 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Follows every consumer through every life of a log."""
     findings: list[Finding] = []
     for life in every(view):
-        chains = list(_chains(view, reads_in(view, life)))
+        reads = reads_in(view, life)
+        chains = list(_chains(view, reads))
         log = log_of(view, life)
         skipped = [] if log is None else list(_across(view, life, log))
-        if not (chains or skipped):
+        if not (reads or skipped):
             continue
         firsts = np.array([poll.offsets[0] for chain in chains for poll in chain.polls], np.int64)
         findings += examined(life, firsts, whole=True)
@@ -57,13 +58,15 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
         broken = [found for chain in chains for found in _judge(life.cluster, log, chain)]
         broken += skipped
+        if log is not None:
+            broken += list(unheard(view, life, log, reads, broken))
         findings += of_readers(life, None if log is None else log.replica, broken)
     return findings
 
 
 def _chains(view: PartitionView, reads: Sequence[Read]) -> Iterator[Chain]:
     """Polls of one consumer without anything in between that may have moved it; its rows are in the order of their return."""
-    for rows in _consumers(reads):
+    for rows in consumers(reads):
         polls: list[Read] = []
         moved, anew = -1, False
         for row in rows:
@@ -81,12 +84,6 @@ def _chains(view: PartitionView, reads: Sequence[Read]) -> Iterator[Chain]:
         yield from _chain(polls)
 
 
-def _consumers(reads: Sequence[Read]) -> Iterator[list[Read]]:
-    """The rows of each consumer, in the order of their return."""
-    ordered = sorted(reads, key=attrgetter("reader", "process", "returned"))
-    return (list(rows) for _, rows in groupby(ordered, attrgetter("reader", "process")))
-
-
 def _chain(polls: Sequence[Read]) -> Iterator[Chain]:
     if polls:
         sizes = [len(poll.uids) for poll in polls]
@@ -101,7 +98,7 @@ def _chain(polls: Sequence[Read]) -> Iterator[Chain]:
 def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
     before, after = chain.offset[:-1], chain.offset[1:]
     back = after <= before
-    there = _seen(log, chain.polls[0].isolation)
+    there = visible_to(log, chain.polls[0].isolation)
     first = np.searchsorted(there, before, side="right")
     skipped = np.where(back, 0, np.searchsorted(there, after, side="left") - first)
     inside: Bools = chain.poll[:-1] == chain.poll[1:]
@@ -112,20 +109,12 @@ def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
         yield _found(cluster, chain, i, kind, int(there[first[i]]), int(skipped[i]))
 
 
-def _seen(log: Log | None, isolation: str) -> Ints:
-    """The offsets of what such a consumer gets, in order."""
-    if log is None:
-        return np.empty(0, np.int64)
-    offsets = log.replica.records.offset
-    return np.sort(offsets[log.visible] if isolation == "read_committed" else offsets)
-
-
 def _across(view: PartitionView, life: Life, log: Log) -> Iterator[Found]:
     """What consumers skipped because the log was cut under them, at the beginning of this life or in it."""
     known = [(_cut_at(view, life), life.earlier[-1])] if life.earlier else []
     known += cuts(view, life)
     mine = [read for read in view.reads if read.cluster == life.cluster] if known else []
-    for rows in _consumers(mine):
+    for rows in consumers(mine):
         for before, after in _neighbours(rows):
             poll = rows[after]
             since = [(offset, time) for time, offset in known if rows[before].time <= time < poll.time]
@@ -198,7 +187,7 @@ CHECK = Check(
     guarantee="A consumer that nothing moved gets what it can see of a partition without a gap and without going back.",
     source="Jepsen kafka workload, poll-skip, nonmonotonic-poll, int-poll-skip, int-nonmonotonic-poll; KIP-98 (isolation.level); "
     "KIP-320 (truncation)",
-    inputs=frozenset({"batches", "records", "reads", "promotions"}),
+    inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="poll-skip",
@@ -226,6 +215,28 @@ CHECK = Check(
             name=CUT,
             meaning="A consumer stood beyond where the log was cut and went on there, without what took the place of the tail.",
             smallest="A lost 3 of 1 2 3 and got 4 5 from B, a consumer had got 3, then 5: at the offset of 4.",
+        ),
+        AnomalyKind(
+            name="passed-unread",
+            meaning="A consumer passed, by its assigned and its reported positions, a record that it can see, and never got it.",
+            smallest="A has 1 2, a consumer was assigned at 0, got 1, and says drained at 2: at the offset of 2.",
+        ),
+        AnomalyKind(
+            name="began-ahead",
+            meaning="A member of a group was assigned beyond where the group had been, and no member got what lies between.",
+            smallest="A has 1 2 3, one member got 1, the next was assigned at 2: at the offset of 2.",
+        ),
+        AnomalyKind(
+            name="drained-early",
+            meaning="A consumer says that it read to the end, and stood below a last stable offset that was sampled while "
+            "clients were still writing.",
+            smallest="A has 1 2, its last stable offset was sampled as 2 while clients wrote, a consumer got 1, and says drained "
+            "at 1: at the offset of 2.",
+        ),
+        AnomalyKind(
+            name="position-beyond-end",
+            meaning="A consumer says that it was at a position that the log never reached; the offset is the log's end.",
+            smallest="A has 1, a consumer got 1, and says drained at 5: at offset 1.",
         ),
     ),
     complete=frozenset({"reads", "promotions"}),

@@ -3,6 +3,8 @@
 An operation's row is written before its first record is sent (`harness.model.history.Operation`, phase invoke), so a payload id
 that no row covers was never handed to a client: the broker has a record that nobody sent, or the history is not that of this log.
 So it is with a record without a payload id: nobody but the run's clients writes to its topics.
+What a client knows for certain to be refused (`spark_verify.checks.outcomes.refused`) was planned and never written. A log that
+has it, in whatever transaction and however that ended, has what nobody wrote; whether anybody read it or not.
 Where there is no row at all of a partition, there is no history to hold it against.
 Mirrored records are held to their source by order-equality. What a record holds beside its payload id is not compared with what
 was sent: a value that was changed alike on every cluster is not seen here, nor by any other check.
@@ -10,7 +12,7 @@ was sent: a value that was changed alike on every cluster is not seen here, nor 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -18,7 +20,8 @@ import numpy as np
 from harness.model.payload import FOREIGN
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from spark_verify.checks.lives import apart, examined, judged, native, sends_to
-from spark_verify.checks.logs import Log, runs, stretches
+from spark_verify.checks.logs import Log, among, locate, runs, stretches
+from spark_verify.checks.outcomes import refused, uids_of
 from spark_verify.eras import Life
 from spark_verify.sends import Sends
 from spark_verify.view import Bools, Ints, PartitionView, Send
@@ -43,7 +46,7 @@ def _judge(view: PartitionView, life: Life, log: Log, rows: Ints) -> Sequence[Fi
     strange = rows[(uids == FOREIGN) | ~planned(uids, sends_to(view, cluster))]
     if len(strange) and not view.sends:
         return [Unjudged(reason=f"nothing is written down of what clients sent to {view.topic}-{view.partition}")]
-    found: list[Finding] = []
+    found: list[Finding] = list(_refused(view, life, log, rows))
     ours = records.uid[strange] != FOREIGN
     # Neighbours that say nothing of themselves belong together too, and to nobody who does.
     said = np.where(ours, records.uid[strange], strange - NAMELESS)
@@ -61,6 +64,27 @@ def _judge(view: PartitionView, life: Life, log: Log, rows: Ints) -> Sequence[Fi
         }
         found.append(Found(kind="stranger", cluster=cluster, offset=int(records.offset[first]), evidence=evidence))
     return found
+
+
+def _refused(view: PartitionView, life: Life, log: Log, rows: Ints) -> Iterator[Found]:
+    """What a log has of that which its clients know to be refused."""
+    mine, records = sends_to(view, life.cluster), log.replica.records
+    certain = refused(mine)
+    if not certain.any():
+        return
+    uids, send = uids_of(mine)
+    bad = rows[among(records.uid[rows], uids[certain])]
+    for start, end in runs(bad, records.uid[bad], apart(life, records.offset[bad])):
+        first = int(bad[start])
+        said = mine[int(send[locate(uids, records.uid[first : first + 1])[0]])]
+        evidence = {
+            "records": end - start,
+            "uid": int(records.uid[first]),
+            "operation": said.number,
+            "client": said.client,
+            "state": log.state_of(first),
+        }
+        yield Found(kind="refused-write", cluster=life.cluster, offset=int(records.offset[first]), evidence=evidence)
 
 
 def planned(uids: Ints, sends: Sequence[Send]) -> Bools:
@@ -85,7 +109,7 @@ def planner(uids: Ints, sends: Sequence[Send]) -> Ints:
 
 CHECK = Check(
     name="provenance",
-    guarantee="Every record in a cluster's own era was sent by a client, to that cluster and that partition.",
+    guarantee="Every record in a cluster's own era was sent by a client, to that cluster and that partition, and not refused.",
     source="linkflap's own history: operations are written down before they are sent",
     inputs=frozenset({"records", "sends", "promotions"}),
     anomalies=(
@@ -93,6 +117,14 @@ CHECK = Check(
             name="stranger",
             meaning="A record that no client was about to send there: its payload id is of no such operation, or it has none.",
             smallest="clients sent 1 to A, A has 1 9: at the offset of 9 on A.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="refused-write",
+            meaning="A record that its client knows for certain not to have been written: it was refused for its size or form, "
+            "or never handed over; whatever became of its transaction, and whether it was read or not. What was given up in "
+            "flight, timed out or was fenced may have been written, and is no such record.",
+            smallest="1 was refused as too large, A has 1: at its offset on A.",
             despite_torn=True,
         ),
     ),

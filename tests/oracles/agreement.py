@@ -18,6 +18,7 @@ _PROVEN = """
     ghost-ack inconsistent-offset stranger uncommitted-read poll-regression internal-regression lso-above-high-watermark
     lso-regression high-watermark-regression sequence-repeat epoch-regression marker-epoch stale-data replica-disagreement
     replica-missing corrupt-batch log-disorder leader-epoch-regression epoch-reuse epoch-behind standby-write circular-mirror
+    refused-write refused-read
     no-sequence truncation-too-deep tail-not-cut marker-unannounced promotion-mismatch promotion-unaccounted epoch-mismatch
     epoch-not-kept
 """

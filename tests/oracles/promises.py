@@ -70,3 +70,13 @@ def marker_at(record: Any) -> int:
 def never_committed(send: Any) -> bool:
     """Aborted by its producer, or its commit refused for certain."""
     return send.kind == "transaction" and (send.ending == "abort" or (send.ending == "commit" and send.outcome == "fail"))
+
+
+def refused(plain: Plain, cluster: str = "") -> set[int]:
+    """Every payload that its client knows not to have been written, on one cluster or on any."""
+    found: set[int] = set()
+    for send in plain.sends:
+        failed = send.kind == "send" and send.outcome == "fail"
+        if cluster in ("", send.cluster):
+            found |= {uid for uid, acked, said in of_send(send) if (said or failed) and acked < 0}
+    return found

@@ -52,6 +52,9 @@ def test_only_deterministic_refusals_are_certain() -> None:
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError._UNKNOWN_PARTITION,
     )
     assert not REFUSALS & {*uncertain}
     acks = group(len(uncertain) + 1)

@@ -76,7 +76,7 @@ def committed_was_hidden(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must="unseen/unseen-write",
-    may="poll-continuity/internal-skip read-committed-visibility/hidden-committed",
+    may="poll-continuity read-committed-visibility/hidden-committed",
 )
 def never_seen(made: Made, rng: Random) -> None:
     """Nobody got what was committed last on B, though readers say that they have read to the end."""
@@ -145,7 +145,7 @@ def _first_on_b(made: Made) -> Poll:
     return next(p for p in polls(made, "follower") if p.cluster == "B")
 
 
-@mutation(FORCED, must="group-offsets/group-skip", may="group-offsets")
+@mutation(FORCED, must="group-offsets/group-skip", may="group-offsets poll-continuity")
 def group_skipped(made: Made, rng: Random) -> None:
     """The group began on B behind records that it had neither got nor committed on A."""
     own = [p for p in made.polls if p.reader == "follower"]

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.oracles.plain import Place, Plain, of_send
-from tests.oracles.promises import never_committed
+from tests.oracles.promises import never_committed, refused
 from tests.oracles.story import PlainLife, Story
 
-EACH = frozenset({"aborted-read"})
+EACH = frozenset({"aborted-read", "refused-read"})
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:
@@ -19,6 +19,9 @@ def reference(views: Sequence[Plain]) -> list[Place]:
         for life in story.every():
             wrong = {offset for _, offset, uid in committed_reads(story, life) if aborted(plain, story, life, offset, uid)}
             found += [plain.place("aborted-read", life.cluster, offset) for offset in wrong]
+            got = {pair for r in story.reads(life) if r.kind == "poll" for pair in zip(r.offsets, r.uids, strict=True)}
+            never = {offset for offset, uid in got if uid in refused(plain)}
+            found += [plain.place("refused-read", life.cluster, offset) for offset in never]
     return found
 
 

@@ -26,7 +26,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             told: dict[tuple[str, int], Place] = {}
             for promise in promises(plain, story, life) if log else ():
                 record = log.of(promise.uid)
-                if record is None or promise.refused or promise.send.outcome != "ok":
+                if record is None or promise.refused or promise.send.outcome == "info":
                     continue
                 kind = _wrong(plain, life, log, promise.send, record)
                 if kind:
@@ -37,7 +37,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 
 
 def _wrong(plain: Plain, life: PlainLife, log: Any, send: Any, record: Any) -> str:
-    if send.ending == "abort":
+    if send.ending == "abort" or (send.ending == "commit" and send.kind == "transaction" and send.outcome == "fail"):
         return "abort-committed" if record.state == "committed" else ""
     if send.ending != "commit":
         return ""

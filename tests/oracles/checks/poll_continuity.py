@@ -7,9 +7,12 @@ from typing import Any
 
 from tests.oracles.checks.inconsistent_offset import cut_since
 from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.positions import positions
 from tests.oracles.story import PlainLife, Story
 
-EACH = frozenset({"poll-skip", "poll-regression", "internal-skip", "internal-regression"})
+EACH = frozenset(
+    {"poll-skip", "poll-regression", "internal-skip", "internal-regression", "passed-unread", "began-ahead", "drained-early"}
+)
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:
@@ -18,10 +21,15 @@ def reference(views: Sequence[Plain]) -> list[Place]:
         story = Story(plain)
         for life in story.every():
             log, reads = story.log(life), story.reads(life)
+            skipped: dict[str, set[int]] = {}
             for who in {(r.reader, r.process) for r in reads}:
                 mine = sorted((r for r in reads if (r.reader, r.process) == who), key=lambda r: r.returned)
-                found += [plain.place(kind, life.cluster, offset) for kind, offset in _follow(plain, log, mine)]
+                followed = list(_follow(plain, log, mine))
+                skipped[who[0]] = skipped.get(who[0], set()) | {at for kind, at in followed if kind.endswith("-skip")}
+                found += [plain.place(kind, life.cluster, offset) for kind, offset in followed]
             if log is not None:
+                said = positions(plain, story, life, log)
+                found += [plain.place(kind, life.cluster, at) for kind, who, at in said if at not in skipped.get(who, ())]
                 found += [plain.place("skipped-by-cut", life.cluster, offset) for offset in _across(plain, story, life, log)]
     return found
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.oracles.plain import Place, Plain, of_send
+from tests.oracles.promises import refused
 from tests.oracles.story import Story, kept
 
-EACH = frozenset({"stranger"})
+EACH = frozenset({"stranger", "refused-write"})
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:
@@ -20,4 +21,6 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             for record in log.records if log else ():
                 if life.native(record.offset) and record.uid not in planned and kept(life, record.offset):
                     found.append(plain.place("stranger", life.cluster, record.offset))
+                if life.native(record.offset) and record.uid in refused(plain, life.cluster) and kept(life, record.offset):
+                    found.append(plain.place("refused-write", life.cluster, record.offset))
     return found

@@ -251,8 +251,9 @@ def commit(
     kind: str = "transaction",
     invoked: int = SECOND,
     offsets: Sequence[int] | None = None,
+    refused: Sequence[int] = (),
 ) -> Send:
-    """A transaction's records of one partition, acknowledged from offset `acked` on (-1: not at all)."""
+    """A transaction's records of one partition, acknowledged from offset `acked` on (-1: not at all); `refused` are payloads."""
     told = offsets if offsets is not None else [acked + i if acked >= 0 else -1 for i in range(len(uids))]
     return Send(
         number=uids[0],
@@ -270,7 +271,7 @@ def commit(
         producer_epoch=producer_epoch,
         first_uid=uids[0],
         offsets=ints(*told),
-        refused=np.zeros(len(uids), np.bool_),
+        refused=np.array([each in refused for each in uids], np.bool_),
     )
 
 

@@ -56,6 +56,12 @@ def test_rejects(kind):
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
+def test_a_commit_that_was_certainly_never_asked_for_and_was_done():
+    seen = view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0, outcome="fail")])
+    assert places(NAME, seen) == [("abort-committed", "A", 1)]
+    assert places(NAME, view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, outcome="fail")])) == []
+
+
 def test_a_marker_that_was_due_long_before_the_cluster_died():
     seen = view([OPEN], sends=[commit(1, acked=0, returned=DIES - 60 * SECOND)], promotions=[promoted(0, at=DIES)])
     assert places(NAME, seen) == [("commit-unmarked", "A", 0)]

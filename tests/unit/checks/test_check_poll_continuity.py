@@ -14,6 +14,8 @@ from histories import (
     poll,
     promoted,
     reversed_,
+    samples,
+    send,
     unjudged,
     view,
 )
@@ -29,6 +31,10 @@ GAPS = Log("A").txn(1, pid=7).txn(2, pid=7, end="abort").txn(3, pid=7)
 
 def later(*pairs, at=200, **rest):
     return poll(*pairs, at=at * SECOND, **rest)
+
+
+def assigned(position, at=50, **rest):
+    return poll(kind="assign", position=position, at=at * SECOND, **rest)
 
 
 BEYOND = poll((3, 5), at=650 * SECOND)
@@ -64,12 +70,77 @@ ACCEPTED = {
         {"A/native": 1, "A/mirrored": 1},
     ),
     "beyond a cut, and told of it": (
-        trip(reads=[poll((2, 3), at=400 * SECOND), poll(at=620 * SECOND, kind="assign", position=2), BEYOND]),
+        trip(
+            reads=[
+                poll((2, 3), at=400 * SECOND),
+                poll(at=620 * SECOND, kind="assign", position=2),
+                poll((2, 4), (3, 5), at=650 * SECOND),
+            ]
+        ),
         {"A/native": 1, "A/mirrored": 1},
     ),
     "what was got while the log was being cut": (
         trip(reads=[poll((2, 3), at=400 * SECOND), replace(poll((2, 4)), time=600 * SECOND, returned=602 * SECOND), BEYOND]),
         {"A/native": 1, "A/mirrored": 1},
+    ),
+    "from where it was assigned to where it was drained": (
+        view(
+            [GAPS], reads=[assigned(0), poll((0, 1)), later((4, 3)), later(at=201, position=6), later(kind="drained", position=6)]
+        ),
+        {"A/native": 2},
+    ),
+    "killed in the middle": (view([A], reads=[assigned(0), poll((0, 1))]), {"A/native": 1}),
+    "nothing is known of where it began": (view([A], reads=[assigned(-1), later((2, 3))]), {"A/native": 1}),
+    "reset to the log start": (
+        view(
+            [Log("A", start=1).data(2, 3)], reads=[assigned(0), later((1, 2)), assigned(1, at=210), later((1, 2), (2, 3), at=220)]
+        ),
+        {"A/native": 2},
+    ),
+    "a member goes on where another had committed": (
+        view(
+            [A],
+            reads=[
+                assigned(0, group="g"),
+                poll((0, 1), (1, 2), group="g"),
+                later(kind="commit", position=1, group="g", at=150),
+                later(kind="revoke", position=2, group="g", at=160),
+                assigned(1, at=170, reader="s", group="g"),
+                later((1, 2), (2, 3), at=180, reader="s", group="g"),
+                later(kind="drained", position=3, at=200, reader="s", group="g"),
+            ],
+        ),
+        {"A/native": 2},
+    ),
+    "a group that begins where a mirror has carried its offset": (
+        view([A, Log("B").data(1, 2, 3)], reads=[assigned(2, cluster="B", group="g"), later((2, 3), cluster="B", group="g")]),
+        {"B/mirrored": 1},
+    ),
+    "a mirror carried its offset on while it was away": (
+        view(
+            [A, Log("B").data(1, 2, 3)],
+            reads=[
+                assigned(0, at=10, cluster="B", group="g"),
+                poll((0, 1), at=20 * SECOND, cluster="B", group="g"),
+                later((0, 1), (1, 2), at=30, group="g", reader="s"),
+                assigned(2, at=40, cluster="B", group="g"),
+                later((2, 3), cluster="B", group="g"),
+            ],
+        ),
+        {"A/native": 1, "B/mirrored": 2},
+    ),
+    "a cleaner took it perhaps": (
+        view([A], reads=[assigned(0), later((2, 3))], compacted={"A": 2}),
+        {"A/native": 1},
+    ),
+    "an open transaction at the end": (
+        view(
+            [Log("A").data(1).txn(2, pid=7, end=None)],
+            sends=[send(1, acked=0, returned=20 * SECOND)],
+            watermarks={"A": samples((1, 2))},
+            reads=[assigned(0), poll((0, 1)), later(kind="drained", position=1)],
+        ),
+        {"A/native": 1},
     ),
     "what retention deleted since": (view([Log("A", start=2).data(3)], reads=[poll((0, 1)), later((2, 3))]), {"A/native": 2}),
 }
@@ -79,6 +150,37 @@ REJECTS = {
     "internal-skip": Rejected(view=view([A], reads=[poll((0, 1), (2, 3))]), cluster="A", offset=1),
     "internal-regression": Rejected(view=view([A], reads=[poll((1, 2), (0, 1))]), cluster="A", offset=0),
     "skipped-by-cut": Rejected(view=trip(reads=STOOD), cluster="A", offset=2),
+    "passed-unread": Rejected(
+        view=view([Log("A").data(1, 2)], reads=[assigned(0), poll((0, 1)), later(kind="drained", position=2)]),
+        cluster="A",
+        offset=1,
+    ),
+    "began-ahead": Rejected(
+        view=view(
+            [A],
+            reads=[
+                assigned(0, group="g"),
+                poll((0, 1), group="g"),
+                assigned(2, at=200, reader="s", group="g"),
+                later((2, 3), at=201, reader="s", group="g"),
+            ],
+        ),
+        cluster="A",
+        offset=1,
+    ),
+    "drained-early": Rejected(
+        view=view(
+            [Log("A").data(1, 2)],
+            sends=[send(1, 2, acked=0, returned=20 * SECOND)],
+            watermarks={"A": samples((2, 2))},
+            reads=[assigned(0), poll((0, 1)), later(kind="drained", position=1)],
+        ),
+        cluster="A",
+        offset=1,
+    ),
+    "position-beyond-end": Rejected(
+        view=view([Log("A").data(1)], reads=[assigned(0), poll((0, 1)), later(kind="drained", position=5)]), cluster="A", offset=1
+    ),
 }
 
 
@@ -113,8 +215,10 @@ def test_a_poll_in_which_a_rebalance_came_says_nothing():
     # The consumer's row of it, and the one of the rebalance, which the poll served: it was begun before that.
     assigned = later(kind="assign", position=0, at=150)
     around = replace(poll((2, 3), (0, 1)), time=149 * SECOND, returned=151 * SECOND)
-    seen = view([A], reads=[poll((0, 1)), assigned, around, later((2, 3))])
+    seen = view([A], reads=[poll((0, 1)), assigned, around, later((1, 2), (2, 3))])
     assert places(NAME, seen) == []
+    # Where it was assigned counts all the same: 2 it never got.
+    assert places(NAME, view([A], reads=[poll((0, 1)), assigned, around, later((2, 3))])) == [("passed-unread", "A", 1)]
 
 
 def test_records_that_were_skipped_are_one_anomaly():
@@ -129,12 +233,19 @@ def test_before_a_cut_it_is_judged_by_the_log_of_that_time():
     assert (found.kind, found.offset, found.evidence["capture"]) == ("poll-regression", 2, "1-away")
 
 
-@pytest.mark.parametrize(("truncated", "found"), [([(3, 1)], []), ([(3, 3)], [("poll-skip", "B", 1)])])
+@pytest.mark.parametrize(
+    ("truncated", "found"),
+    [
+        ([(3, 1)], []),
+        # Nothing was truncated, so that nothing explains how somebody got to 3.
+        ([(3, 3)], [("poll-skip", "B", 1), ("position-beyond-end", "B", 2)]),
+    ],
+)
 def test_what_a_mirror_says_it_cut_at_the_promotion_was_another_era(truncated, found):
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=truncated, appended=())
     got = [poll((0, 1), cluster="B"), later((2, 3), cluster="B"), poll((1, 8), cluster="B", at=600 * SECOND)]
     seen = view(
-        [A, Log("B").data(1, 8)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got[: 3 - len(found)]
+        [A, Log("B").data(1, 8)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got[:2] if found else got
     )
     assert places(NAME, seen) == found
 
@@ -171,3 +282,45 @@ def test_without_a_log_only_going_back_can_be_told():
     seen = view([], reads=[poll((0, 1), (2, 3)), later((0, 1))])
     assert places(NAME, seen) == [("poll-regression", "A", 0)]
     assert unjudged(NAME, seen) == ["no log of A was captured for A.t-0"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "place"),
+    [
+        ([assigned(0), later((1, 2), (2, 3))], 0),
+        ([assigned(0), later(at=150, position=2), later((2, 3))], 0),
+        ([assigned(0), poll((0, 1), position=3)], 1),
+        ([assigned(0), poll((0, 1)), later(kind="revoke", position=3)], 1),
+        ([assigned(0), later(kind="drained", position=3)], 0),
+    ],
+    ids=[
+        "its first poll begins later",
+        "over what an empty poll passed",
+        "the position of a poll",
+        "a revocation",
+        "no poll at all",
+    ],
+)
+def test_what_one_consumer_passed_by_its_own_account_it_got_whoever_else_got_it(rows, place):
+    other = [assigned(0, reader="s"), poll((0, 1), (1, 2), (2, 3), reader="s")]
+    assert places(NAME, view([A], reads=[*rows, *other])) == [("passed-unread", "A", place)]
+    alike = [replace(row, group="g") for row in [*rows, *other]]
+    assert ("passed-unread", "A", place) in places(NAME, view([A], reads=alike))
+
+
+def test_a_position_in_a_generation_that_was_truncated_is_held_against_what_it_had():
+    stood = [assigned(0), poll((0, 1), (1, 2), (2, 3), at=400 * SECOND)]
+    assert places(NAME, trip(reads=[*stood, later(kind="revoke", position=3, at=401)])) == []
+    assert places(NAME, trip(reads=[*stood, later(kind="revoke", position=4, at=401)])) == [("position-beyond-end", "A", 3)]
+
+
+def test_a_commit_beyond_what_was_passed_loses_what_lies_between():
+    reads = [
+        assigned(0, group="g"),
+        poll((0, 1), group="g"),
+        later(kind="commit", position=2, at=150, group="g"),
+        assigned(2, at=170, reader="s", group="g"),
+        later((2, 3), reader="s", group="g"),
+    ]
+    (found,) = findings(NAME, view([A], reads=reads))
+    assert (found.kind, found.offset, found.evidence["group_at"], found.evidence["began_at"]) == ("began-ahead", 1, 1, 2)

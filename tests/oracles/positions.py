@@ -1,0 +1,127 @@
+"""What readers say of how far they are, held record by record against the log: for the reference of poll-continuity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.oracles.plain import NEVER, Plain, PlainLog
+from tests.oracles.story import PlainLife, Story
+
+Said = tuple[str, str, int]
+"""Kind, reader, offset."""
+
+
+@dataclass(slots=True)
+class Span:
+    """What a consumer did between two things that moved it. `rows` are (row, whether its position is to be trusted)."""
+
+    start: int
+    rows: list[tuple[Any, bool]] = field(default_factory=list)
+
+    def reached(self) -> int:
+        return max((stood(row) for row, trusted in self.rows if trusted), default=-1)
+
+    def passed(self, cuts: Sequence[tuple[int, int]], offset: int) -> bool:
+        ends = [min(stood(row), limit(row, cuts)) for row, trusted in self.rows if trusted]
+        return 0 <= self.start <= offset < max(ends, default=-1)
+
+    def got(self) -> set[int]:
+        return {offset for row, _ in self.rows for offset in row.offsets}
+
+
+def stood(row: Any) -> int:
+    """The offset behind all that a row says to have passed."""
+    return max([row.position, *(offset + 1 for offset in row.offsets)])
+
+
+def limit(row: Any, cuts: Sequence[tuple[int, int]]) -> int:
+    return min((at for time, at in cuts if row.time <= time), default=NEVER)
+
+
+def positions(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Iterator[Said]:
+    reads = sorted(story.reads(life), key=lambda r: (r.reader, r.process, r.returned))
+    told = [(t.time, t.offset) for t in plain.view.truncations if t.cluster == life.cluster]
+    told += [(s.time, at) for s in plain.view.stops if s.cluster == life.cluster for _, at in s.truncated]
+    cuts = [(time, at) for time, at in told if life.began <= time <= life.ended]
+    floor = max([log.log_start, plain.compacted.get(life.cluster, 0), *(m.log_start for m in story.marks(life))])
+    for who in sorted({(r.reader, r.process) for r in reads}):
+        mine = [r for r in reads if (r.reader, r.process) == who]
+        sure = [r for r in _seen(log, mine[0].isolation) if r.offset >= floor]
+        for span in spans(mine, cuts):
+            got = span.got()
+            yield from (("passed-unread", who[0], r.offset) for r in sure if span.passed(cuts, r.offset) and r.offset not in got)
+        yield from _beyond(log, mine, cuts)
+        if life.last:
+            yield from _early(sure, mine, _promised(plain, story, life, cuts))
+    for together in {r.group or f"{r.reader} {r.process}" for r in reads}:
+        yield from _ahead(plain, log, floor, [r for r in reads if (r.group or f"{r.reader} {r.process}") == together])
+
+
+def _seen(log: PlainLog, isolation: str) -> list[Any]:
+    return [r for r in log.records if r.visible or isolation != "read_committed"]
+
+
+def spans(rows: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> list[Span]:
+    found: list[Span] = []
+    here: Span | None = None
+    moved, before = -1, NEVER
+    for row in rows:
+        if here is not None and limit(row, cuts) != before and here.reached() > before:
+            here = None
+        before = limit(row, cuts)
+        if row.kind in ("assign", "revoke"):
+            if here is not None and row.kind == "revoke":
+                here.rows.append((row, True))
+            moved, here = row.returned, Span(row.position) if row.kind == "assign" else None
+        served = row.time <= moved
+        if row.kind == "poll" and row.offsets and not served and (here is None or here.start < 0):
+            here = Span(row.offsets[0])
+        if here is not None and row.kind in ("poll", "drained"):
+            here.rows.append((row, row.kind == "drained" or not served))
+        if here is not None and not any(here is one for one in found):
+            found.append(here)
+    return found
+
+
+def _beyond(log: PlainLog, rows: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> Iterator[Said]:
+    for place, row in enumerate(rows):
+        known = any(r.kind == "assign" or (r.kind == "poll" and r.offsets) for r in rows[: place + 1])
+        if known and log.end < stood(row) <= limit(row, cuts):
+            yield "position-beyond-end", row.reader, log.end
+            return
+
+
+def _promised(plain: Plain, story: Story, life: PlainLife, cuts: Sequence[tuple[int, int]]) -> int:
+    busy = max((max(s.returned, s.invoked) for s in plain.sends), default=-1)
+    early = [m for m in story.marks(life) if m.returned <= busy]
+    return max((min([m.last_stable, *(at for time, at in cuts if time >= m.time)]) for m in early), default=-1)
+
+
+def _early(sure: Sequence[Any], rows: Sequence[Any], promised: int) -> Iterator[Said]:
+    done = max((r.position for r in rows if r.kind == "drained"), default=-1)
+    got = {offset for r in rows if r.kind == "poll" for offset in r.offsets}
+    if done >= 0:
+        missed = [r.offset for r in sure if done <= r.offset < promised and r.offset not in got]
+        yield from (("drained-early", rows[0].reader, offset) for offset in missed)
+
+
+def _ahead(plain: Plain, log: PlainLog, floor: int, rows: Sequence[Any]) -> Iterator[Said]:
+    """A group, or one consumer by itself. The isolation is that of its first member by name."""
+    group, isolation = rows[0].group, rows[0].isolation
+    had = {uid for r in (plain.reads if group else rows) if r.group == group and r.kind == "poll" for uid in r.uids}
+    moved: dict[tuple[str, int], int] = {}
+    reached = -1
+    for row in sorted(rows, key=lambda r: r.returned):
+        who = row.reader, row.process
+        if row.kind in ("assign", "revoke"):
+            moved[who] = row.returned
+        if row.kind == "assign" and reached >= 0:
+            for record in _seen(log, isolation):
+                if max(reached, floor) <= record.offset < row.position and record.uid not in had:
+                    yield "began-ahead", row.reader, record.offset
+        if row.kind == "poll" and row.time <= moved.get(who, -1):
+            reached = max([reached, *(o + 1 for o in row.offsets[-1:])])
+        elif row.kind != "commit":
+            reached = max([reached, row.position, *(o + 1 for o in row.offsets[-1:])])
