@@ -7,6 +7,7 @@ records all shift them.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping
@@ -112,8 +113,23 @@ class MirrorMaker:
         if not self._service.alive:
             raise SetupError(f"mirror mm2 on {self.link.name} ended while it started; its log ends:\n{self._log_tail()}")
         with self._asking:
-            running = len(self._progress.running_tasks()) if self._progress.refresh() else 0
+            running = len(self._progress.running_tasks()) if self._refresh() else 0
         return canary.arrived() and running >= tasks
+
+    def _refresh(self) -> bool:
+        """Takes in what Connect wrote, and writes down what has changed its state. Nothing is started again: a connector or task
+        that has failed stays so, as it would elsewhere until somebody comes."""
+        known = self._progress.refresh()
+        for change in self._progress.changes():
+            self._recorder.event(
+                "mirror-state",
+                self.link.name,
+                connector=change.connector,
+                task=change.task,
+                state=change.state,
+                trace=change.trace,
+            )
+        return known
 
     def _state(self) -> str:
         return f"worker {'alive' if self._service.alive else 'dead'}, Connect says {self._progress.states or 'nothing'}"
@@ -134,6 +150,7 @@ class MirrorMaker:
         brokers but does not settle.
         """
         drained = self._service.alive and self.lag() == 0
+        self._look_at_states()
         try:
             self._service.stop()
         except DeadlineExceeded:
@@ -141,6 +158,18 @@ class MirrorMaker:
         if _runs(self._destination):
             self._settle()
         self._recorder.event("mirror-stopped", self.link.name, drained=drained)
+
+    def _look_at_states(self) -> None:
+        """Before the worker is stopped, which ends all of them; and which connectors never had a state. Not of a dead worker."""
+        if not self._service.alive or not _runs(self._destination):
+            return
+        with self._asking, contextlib.suppress(KafkaException, DeadlineExceeded):
+            self._refresh()
+            for connector in mm2_config.connectors(self._options):
+                if f"connector {connector}" not in self._progress.states:
+                    self._recorder.event(
+                        "mirror-state", self.link.name, connector=connector, task=-1, state="NONE", trace=self._log_tail()
+                    )
 
     def _settle(self) -> None:
         """Returns when nothing of the worker's can be appended to the destination any more."""
@@ -207,7 +236,7 @@ class MirrorMaker:
         which: Literal["stable", "high"] = "stable" if self._options.isolation == "read_committed" else "high"
         with self._asking:
             ends = _ends_on(self._there, self._homes, which, within=_ASK_SECONDS)
-            if ends is None or not self._progress.refresh():
+            if ends is None or not self._refresh():
                 return None
             return sum(self._behind(partition, end) for partition, end in ends.items())
 

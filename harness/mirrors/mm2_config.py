@@ -6,6 +6,7 @@ The properties follow Kafka's MirrorMaker 2 documentation (georeplication) and K
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
@@ -16,6 +17,8 @@ from harness.model.topology import LinkSpec
 
 MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
 SOURCE_CONNECTOR: Final = "MirrorSourceConnector"
+CHECKPOINT_CONNECTOR: Final = "MirrorCheckpointConnector"
+LARGEST_REQUEST: Final = 32 << 20
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 
 Delivery = Literal["at-least-once", "exactly-once"]
@@ -26,6 +29,9 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "isolation": ("read_committed", "read_uncommitted"),
 }
 _MOST_TASKS: Final = 64
+_CLASS: Final = re.compile(r"\[\^?\]?(?:[^\[\]]|\[\^?\]?[^\[\]]*\])*\]")
+"""A character class of Java's, with others in it: a `]` at its beginning is one of its characters."""
+_NOTHING_REPEATED: Final = re.compile(r"(?:^|\|)[*+?]|\([*+]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +71,31 @@ def _groups(value: Option) -> str:
             f"option groups of mirror mm2 is {value!r}; it must be a regular expression of group names on one line without "
             "backslashes, or empty for no group offset sync"
         )
+    if reason := _no_pattern(value):
+        raise InputError(
+            f"option groups of mirror mm2 is {value!r}, no regular expression in Java ({reason}); write one, or more with commas "
+            "between them"
+        )
     return value
+
+
+def _no_pattern(value: str) -> str:
+    """Why Java would certainly refuse these patterns, or empty; what it refuses besides, the connector's state says.
+
+    MirrorMaker takes commas for `|` (MirrorUtils.compilePatternList).
+    """
+    outside = _CLASS.sub("c", "|".join(part.strip() for part in value.split(",")))
+    if "[" in outside:
+        return "a '[' without its ']'"
+    depth = 0
+    for character in outside:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0:
+            return "a ')' without its '('"
+    if depth:
+        return "a '(' without its ')'"
+    nothing = _NOTHING_REPEATED.search(outside)
+    return f"nothing before {nothing[0][-1]!r} to repeat" if nothing else ""
 
 
 def _tasks(value: Option) -> int:
@@ -82,6 +112,11 @@ def offsets_topic(link: LinkSpec) -> str:
 def status_topic(link: LinkSpec) -> str:
     """Connect's connector and task states on the destination."""
     return f"mm2-status.{link.source}.internal"
+
+
+def connectors(chosen: Options) -> tuple[str, ...]:
+    """The connectors that have something to do."""
+    return (SOURCE_CONNECTOR, *([CHECKPOINT_CONNECTOR] if chosen.groups else []))
 
 
 def transactional_ids(link: LinkSpec, tasks: int) -> list[str]:
@@ -182,6 +217,8 @@ def _clients(chosen: Options, link: LinkSpec) -> dict[str, str]:
         f"{a}.consumer.max.poll.records": "2000",
         f"{b}.producer.batch.size": str(256 << 10),
         f"{b}.producer.linger.ms": "5",
+        # Whatever the source has taken is to be written: what a batch may have is the destination's topic's affair.
+        f"{b}.producer.max.request.size": str(LARGEST_REQUEST),
     }
 
 

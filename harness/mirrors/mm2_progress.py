@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
@@ -20,6 +21,8 @@ from harness.model.wait import until
 from harness.wire.offsets import Partition, quiet
 
 _BATCH: Final = 5000
+_TRACE: Final = 4000
+"""Characters of a stack trace that are kept: its causes are behind some frames each."""
 
 
 def reader(bootstrap: str, isolation: str) -> Consumer:
@@ -39,6 +42,16 @@ def reader(bootstrap: str, isolation: str) -> Consumer:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateChange:
+    """A connector (`task` is -1), or one of its tasks, is in another state; `trace` says why it failed."""
+
+    connector: str
+    task: int
+    state: str
+    trace: str
+
+
 class Progress:
     """The tables that Connect keeps in its compacted internal topics of one link. Not safe for use by several threads."""
 
@@ -52,6 +65,7 @@ class Progress:
         """Per source partition, the first offset that is not known to be mirrored."""
         self.states: dict[str, str] = {}
         """Connector and task states as Connect wrote them, for example task MirrorSourceConnector-0 -> RUNNING."""
+        self._changes: list[StateChange] = []
 
     def close(self) -> None:
         self._reader.close()
@@ -65,6 +79,11 @@ class Progress:
                 self._take(message)
         return True
 
+    def changes(self) -> list[StateChange]:
+        """What has changed its state since this was asked last, in the order in which Connect wrote it."""
+        changes, self._changes = self._changes, []
+        return changes
+
     def running_tasks(self) -> list[str]:
         """The source connector's tasks that Connect says are running."""
         prefix = f"task {mm2_config.SOURCE_CONNECTOR}-"
@@ -74,6 +93,7 @@ class Progress:
         """Before a restart: what Connect said of the worker that died is no news."""
         self.refresh()
         self.states.clear()
+        self._changes.clear()
 
     def _assign(self) -> bool:
         known = self._admin.list_topics(timeout=10).topics
@@ -118,8 +138,12 @@ class Progress:
         _, _, rest = key.partition("-")
         kind, _, name = rest.partition("-")
         if key.startswith("status-") and kind in ("connector", "task"):
-            state = str(value["state"]) if isinstance(value, dict) else "REMOVED"
-            self.states[f"{kind} {name}"] = state
+            told = value if isinstance(value, dict) else {"state": "REMOVED"}
+            before, self.states[f"{kind} {name}"] = self.states.get(f"{kind} {name}"), str(told["state"])
+            if before != told["state"]:
+                connector, _, number = name.rpartition("-") if kind == "task" else (name, "", "-1")
+                trace = str(told.get("trace") or "")[:_TRACE]
+                self._changes.append(StateChange(connector=connector, task=int(number), state=str(told["state"]), trace=trace))
 
 
 def _text(key: str | bytes) -> str:

@@ -158,6 +158,8 @@ class Event:
                                      unsynced: {group: state}, which were active on the destination,
                                      and undrained: {broker: id}, which may hand out mirrored producer ids from there on
     mirror-crashed   link            {by: SIGKILL|itself}
+    mirror-state     link            {connector, task: number or -1 (the connector itself), state, trace}    when it changes, as
+                                     Kafka Connect keeps it; NONE: it never had one, and trace is the end of the worker's log
     broker-died      broker          {by: itself, status: exit status (-signal), out_of_memory: bool|null, last_words: [..]}
                                      no fault has ended it
     failover         link            {kind: planned|forced, fault_time, open_transactions}
@@ -183,7 +185,9 @@ class Bounds:
 
     `high_watermark_from` is sampled (a leader said so), checkpoint (the broker's file: a lower bound), or recomputed
     (single-replica log: the end of the bytes). `leader` is the last known leader of the partition. Below `compacted` the broker's
-    cleaner may have taken records away (its checkpoint file; cleanup.policy=compact); 0 where it never has.
+    cleaner may have taken records away (its checkpoint file; cleanup.policy=compact); 0 where it never has. The last `unfinished`
+    bytes of the last segment are a batch that its broker was writing when it was captured or killed: no broker has confirmed it,
+    and the recovery of a killed one truncates it (`LogSegment.recover`).
     """
 
     cluster: str
@@ -196,3 +200,4 @@ class Bounds:
     high_watermark: OffsetOrNone
     high_watermark_from: Literal["sampled", "checkpoint", "recomputed"]
     compacted: Offset = 0
+    unfinished: Small = 0

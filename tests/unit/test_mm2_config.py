@@ -32,6 +32,14 @@ def test_defaults_read_committed_and_deliver_at_least_once():
         ({"isolation": True}, "True; it must be read_committed or read_uncommitted"),
         ({"groups": "a\nb.enabled=true"}, "on one line"),
         ({"groups": 3}, "regular expression"),
+        ({"groups": "["}, "'[', no regular expression in Java (a '[' without its ']')"),
+        ({"groups": "app,[a-z"}, "a '[' without its ']'"),
+        ({"groups": "app[a-z[0-9]"}, "a '[' without its ']'"),
+        ({"groups": "(app"}, "a '(' without its ')'"),
+        ({"groups": "app)"}, "a ')' without its '('"),
+        ({"groups": "*"}, "nothing before '*' to repeat"),
+        ({"groups": "app,+"}, "nothing before '+' to repeat"),
+        ({"groups": "(?app,*)"}, "nothing before '*' to repeat"),
         ({"tasks": 0}, "from 1 to 64"),
         ({"tasks": True}, "from 1 to 64"),
         ({"tasks": 1.5}, "from 1 to 64"),
@@ -41,6 +49,33 @@ def test_a_wrong_option_is_named_with_what_is_allowed(given, says):
     with pytest.raises(InputError) as refused:
         mm2_config.options(given)
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        "",
+        ".*",
+        "app",
+        "app,other",
+        "[a-z]+",
+        "[]()]",
+        "[^](]x",
+        "[a-z&&[^(]]{2}",
+        "(?i)app.*",
+        "(?<name>a|b)?",
+        "a++",
+        "^*$",
+        "(?=a).*",
+    ],
+)
+def test_what_java_may_take_is_not_refused(groups):
+    assert mm2_config.options({"groups": groups}).groups == groups
+
+
+def test_a_connector_without_work_is_not_expected():
+    assert mm2_config.connectors(mm2_config.options({})) == ("MirrorSourceConnector", "MirrorCheckpointConnector")
+    assert mm2_config.connectors(mm2_config.options({"groups": ""})) == ("MirrorSourceConnector",)
 
 
 def test_an_unknown_kind_is_named_with_the_kinds_there_are():
