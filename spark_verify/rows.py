@@ -158,7 +158,8 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
     bounds = captured.bounds
     key = [captured.run, bounds.topic, bounds.partition, bounds.cluster, bounds.broker, captured.moment, captured.piece]
     log = batches.scan([Path(path) for path in captured.paths])
-    damage, unreadable = [*captured.damage, *(str(d) for d in log.damage)], list[Torn]()
+    torn = _torn(captured, log)
+    damage, unreadable = [*captured.damage, *map(str, torn)], list[Torn]()
     decoding = _decodes(captured, log)
     for begin, end in records.spans(log) if decoding else [(0, len(log.headers))]:
         packed = np.zeros((0, len(RECORD_FIELDS)), np.int64)
@@ -183,7 +184,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "high_watermark_from": bounds.high_watermark_from,
         "damage": damage,
         "unreadable": [str(d) for d in unreadable],
-        "torn_from": -1 if captured.damage or not captured.paths else _torn_from(log, [*log.damage, *unreadable]),
+        "torn_from": -1 if captured.damage or not captured.paths else _torn_from(log, [*torn, *unreadable]),
         "decoded": decoding if ((log.headers.control == DATA) & log.headers.crc_ok).any() else None,
         "lowest": int(log.headers.base_offset.min()) if len(log.headers) else None,
         "highest": int(log.headers.last_offset.max()) if len(log.headers) else None,
@@ -191,6 +192,15 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "last": captured.last,
     }
     yield _record_batch([*key, -1, told, b"", b""])
+
+
+def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:
+    """The damage, without the batch that the broker was writing when it was captured or killed."""
+    if not captured.bounds.unfinished:
+        return log.damage
+    last = log.segments[-1]
+    begins = len(last.data) - captured.bounds.unfinished
+    return [d for d in log.damage if (d.kind, d.file, d.position) != ("torn-tail", last.name, begins)]
 
 
 def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:

@@ -90,6 +90,7 @@ def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
         high_watermark=high,
         high_watermark_from=source,
         compacted=offsets_in(broker.log_dir / "cleaner-offset-checkpoint").get(place, 0),
+        unfinished=_unfinished(copied, high),
     )
 
 
@@ -109,6 +110,18 @@ def _high_watermark(replica: Replica, copied: Path, known: Known, *, leads: bool
 def log_end(folder: Path) -> int:
     """The offset after the last whole batch of a partition folder; 0 for one without segments."""
     return segments.log_end(sorted(folder.glob("*.log")))[0]
+
+
+def _unfinished(folder: Path, high_watermark: int) -> int:
+    """Bytes of the batch at the end of a copy of which only the beginning was written; 0 where something below the high watermark
+    is missing, which is no batch in the making."""
+    paths = sorted(folder.glob("*.log"))
+    if not paths:
+        return 0
+    last, damage = segments.map_segment(paths[-1])
+    damage += segments.walk(last)[1]
+    torn = [d.kind for d in damage] == ["torn-tail"] and log_end(folder) >= high_watermark
+    return len(last.data) - damage[0].position if torn else 0
 
 
 def _described(cluster: Cluster) -> tuple[dict[Partition, int], dict[Partition, frozenset[int]]]:

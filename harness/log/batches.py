@@ -34,7 +34,7 @@ _USUAL_KEY: Final = 5
 class Headers:
     """One element per batch. `length` is bytes of the whole batch; `last_offset` and `last_sequence` are inclusive.
 
-    Sequences wrap at 2^31, -1 where there is no producer. `control` is layout.DATA, ABORT, COMMIT or OTHER_CONTROL.
+    Sequences wrap at 2^31, -1 where there is no producer. `control` is layout.DATA, ABORT, COMMIT, EMPTIED or OTHER_CONTROL.
     Timestamps are milliseconds. `segment` is an index into Log.segments, `position` the batch's first byte in it.
     """
 
@@ -160,7 +160,7 @@ def _columns(rows: NDArray[np.void], sums: Ints, segment: Ints, position: Ints) 
         base_sequence=base_sequence,
         last_sequence=np.where(base_sequence < 0, np.int64(-1), (base_sequence + delta) & 0x7FFFFFFF),
         transactional=(attributes & layout.TRANSACTIONAL) != 0,
-        control=np.where(control, np.int64(layout.OTHER_CONTROL), np.int64(layout.DATA)),
+        control=np.select([~control, column("count") == 0], [layout.DATA, layout.EMPTIED], layout.OTHER_CONTROL).astype(np.int64),
         attributes=attributes,
         codec=attributes & layout.CODEC_MASK,
         log_append_time=(attributes & layout.LOG_APPEND_TIME) != 0,
@@ -222,7 +222,7 @@ def _read_control_types(segments: Sequence[Segment], headers: Headers) -> list[D
     Markers as brokers write them (uncompressed, deltas of 0, a key of 4 bytes) are read all at once, any other by itself.
     """
     damage: list[Damage] = []
-    wanted = (headers.control != layout.DATA) & headers.crc_ok
+    wanted = (headers.control == layout.OTHER_CONTROL) & headers.crc_ok
     for index, segment in enumerate(segments):
         every = np.flatnonzero(wanted & (headers.segment == index))
         for window in windows(headers.position[every]):

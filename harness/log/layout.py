@@ -53,6 +53,8 @@ DATA: Final = -1
 ABORT: Final = 0
 COMMIT: Final = 1
 OTHER_CONTROL: Final = 2
+EMPTIED: Final = 3
+"""A control batch without a record: compaction took the marker away, and kept the batch for the producer's last sequence."""
 KNOWN_CONTROL_TYPES: Final = range(8)
 """0 ABORT, 1 COMMIT, 2-6 KRaft's own (never in a data partition), 7 MIRROR_PID_RESET (KIP-1279)."""
 

@@ -5,7 +5,8 @@ a pure function of the log and h, so every sample can be recomputed. A sample is
 unknown moments of [time, returned]; the high watermark at the LSO's moment lies between the samples before and after. A
 sample is wrong only if no high watermark in that interval gives its LSO. Samples are compared within one leader's epoch, because
 a new leader may begin with an older high watermark. What a mirror cut off its destination when it began or ended is in no capture
-any more: a sample from before that, which a high watermark above the cut may have given, is not recomputed.
+any more: a sample from before that, which a high watermark above the cut may have given, is not recomputed. Nor is an LSO below
+the log start, or below what a cleaner has compacted: the transaction that began there may be gone.
 
 A mirror that made producer ids negative blinds brokers: they take such batches for plain ones, and their LSO is above what the
 bytes give. And a transaction that a mirror which keeps offsets left open is open for ever once its cluster was promoted: no
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import cuts, every, examined, log_of, marks_in
+from spark_verify.checks.lives import compacted, cuts, every, examined, log_of, marks_in
 from spark_verify.checks.logs import NOWHERE, Log, read
 from spark_verify.eras import Life, on_cluster
 from spark_verify.view import Bools, Ints, PartitionView, Watermarks
@@ -39,7 +40,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += examined(life, np.maximum(marks.last_stable[told] - 1, 0))
             findings += _order(view, life.cluster, marks, told)
             if log is not None and log.whole:
-                findings += _recomputed(read(log.replica, untracked=True), marks, told, cuts(view, life))
+                floor = max(log.replica.log_start, compacted(view, log.replica))
+                findings += _recomputed(read(log.replica, untracked=True), marks, told, cuts(view, life), floor)
         if life.last and life.lost is None and log is not None and log.whole:
             findings += _hanging(view, life, log)
     return findings
@@ -83,7 +85,7 @@ def _order(view: PartitionView, cluster: str, marks: Watermarks, told: Ints) -> 
     return findings
 
 
-def _recomputed(log: Log, marks: Watermarks, told: Ints, since: Sequence[tuple[int, int]]) -> Sequence[Finding]:
+def _recomputed(log: Log, marks: Watermarks, told: Ints, since: Sequence[tuple[int, int]], floor: int) -> Sequence[Finding]:
     lso, high = marks.last_stable[told], marks.high_watermark[told]
     tenure = marks.leader_epoch[told] * 1_000_003 + marks.leader[told]
     known = np.concatenate(([False], tenure[1:] == tenure[:-1])) if len(told) else np.empty(0, np.bool_)
@@ -91,7 +93,7 @@ def _recomputed(log: Log, marks: Watermarks, told: Ints, since: Sequence[tuple[i
     following = np.concatenate((high[1:], [log.replica.end]))[: len(high)]
     highest = np.maximum(high, np.where(np.concatenate((known[1:], [False]))[: len(high)], following, log.replica.end))
     first, last = attained(log, lso)
-    wrong = (first > highest) | (last < lowest) | (first > last)
+    wrong = ((first > highest) | (last < lowest) | (first > last)) & (lso >= floor)
     for time, offset in since:
         # A marker above the cut may have ended what now is open.
         wrong &= (marks.time[told] > time) | (highest <= offset)

@@ -136,6 +136,16 @@ def test_log_start_is_the_checkpoint_or_the_first_segment(tmp_path):
     assert bounds([moved], Known(leaders={}))[1].log_start == 6
 
 
+def test_a_batch_that_a_killed_broker_was_writing_is_unfinished_and_one_below_the_high_watermark_is_missing(tmp_path):
+    killed = replica(tmp_path, 1, 7)
+    path = killed.folder / f"{0:020}.log"
+    path.write_bytes(path.read_bytes() + batch(7, [ours(7)])[:40])
+    assert bounds([killed], Known(leaders={}))[1].unfinished == 40
+    asked = Known(leaders={}, highs={killed.place: 8}, in_sync={killed.place: frozenset({1})})
+    assert (bounds([killed], asked)[1].high_watermark, bounds([killed], asked)[1].unfinished) == (8, 0)
+    assert bounds([replica(tmp_path, 2, 7)], Known(leaders={}))[2].unfinished == 0
+
+
 def test_the_dead_metadata_quorum_was_led_by_whom_its_newest_state_names(tmp_path):
     found = [replica(tmp_path, number, 3 + number, topic=replicas.METADATA) for number in (1, 2, 3)]
     for one, (epoch, leader) in zip(found, [(4, 1), (7, 3), (6, 2)], strict=True):

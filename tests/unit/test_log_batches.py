@@ -141,7 +141,6 @@ def test_an_unknown_magic_is_told_once_for_its_run(tmp_path: Path, magic: int):
         (marker(0, COMMIT, pid=1, epoch=0, version=1), True),
         (batch(0, [Plain(key=None, value=None)], control=True), True),
         (batch(0, [Plain(key=b"\x00\x00", value=None)], control=True), True),
-        (batch(0, [], control=True, last_delta=0), True),
     ],
 )
 def test_control_records_nobody_knows_are_damage(tmp_path: Path, control: bytes, wrong: bool):
@@ -149,6 +148,12 @@ def test_control_records_nobody_knows_are_damage(tmp_path: Path, control: bytes,
     assert [d.kind for d in found.damage] == (["unknown-control"] if wrong else [])
     expected = layout.ABORT if not wrong and b"\x00\x00\x00\x00" in control[layout.HEADER_SIZE :] else layout.OTHER_CONTROL
     assert found.headers.control.tolist() == [expected]
+
+
+def test_a_control_batch_that_compaction_emptied_is_no_reset_and_no_damage(tmp_path: Path):
+    emptied = batch(4, [], control=True, transactional=True, pid=7, epoch=0, last_delta=0)
+    found = batches.scan([segment(tmp_path / FOLDER, [marker(3, ABORT, pid=7, epoch=0), emptied])])
+    assert (found.headers.control.tolist(), found.damage) == ([layout.ABORT, layout.EMPTIED], ())
 
 
 def test_mirror_pid_reset_is_control_of_another_kind(tmp_path: Path):

@@ -187,6 +187,16 @@ def test_torn_bytes_and_lines_are_told(root: Path):
     assert told["topic"].to_pylist() == [""]
 
 
+def test_a_batch_that_was_unfinished_when_it_was_captured_is_no_damage_and_one_that_was_torn_since_is(root: Path):
+    path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-0" / f"{0:020}.log"
+    path.write_bytes(path.read_bytes() + batch(10_000, [ours(1)])[:40])
+    found = bounds_of(root, ENDED)
+    write_bounds(root, ENDED, [replace(b, unfinished=40) if (b.broker, b.partition) == (1, 0) else b for b in found])
+    assert next(iter(views(root))).canonical()["B"].damage == ()
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "torn-tail" in next(iter(views(root))).canonical()["B"].damage[0]
+
+
 def test_long_logs_come_in_stretches_and_are_whole_again(root: Path, monkeypatch: pytest.MonkeyPatch):
     whole = list(views(root))
     monkeypatch.setattr(rows, "_BATCHES_AT_ONCE", 3)

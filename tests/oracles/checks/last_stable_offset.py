@@ -59,7 +59,7 @@ def _recomputed(plain: Plain, life: PlainLife, log: PlainLog, marks: Sequence[An
         after = marks[place + 1] if place + 1 < len(marks) else None
         lowest = min(before.high_watermark, mark.high_watermark) if _same(before, mark) else 0
         highest = max(mark.high_watermark, after.high_watermark if _same(mark, after) else log.end)
-        if highest > _cut_since(plain, life, mark):
+        if highest > _cut_since(plain, life, mark) or mark.last_stable < max(log.log_start, plain.cleaned(log)):
             continue
         if all(_lso(every, high) != mark.last_stable for high in range(lowest, highest + 1)):
             yield "lso-mismatch", mark.last_stable

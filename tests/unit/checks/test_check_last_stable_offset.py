@@ -66,6 +66,14 @@ ACCEPTED = {
         {"A/native": 1},
     ),
     "a high watermark of what a mirror cut off since": (cut_back([(2, 1)], (2, 2)), {"B/native": 1}),
+    "began in what retention has deleted since": (
+        view([Log("A", start=2).data(3)], watermarks={"A": samples((0, 2), (3, 3))}),
+        {"A/native": 2},
+    ),
+    "began in what a cleaner has taken since": (
+        view([Log("A").skip(2).data(3)], watermarks={"A": samples((0, 2), (3, 3))}, compacted={"A": 2}),
+        {"A/native": 2},
+    ),
     "open when A died": (
         view(
             [Log("A").txn(1, pid=7, end=None)],
@@ -105,6 +113,12 @@ def test_accepts(case):
 @pytest.mark.parametrize("kind", REJECTS)
 def test_rejects(kind):
     assert_rejected(NAME, kind, REJECTS[kind])
+
+
+@pytest.mark.parametrize("log", [Log("A", start=2).txn(3, pid=7, end=None), Log("A").skip(2).txn(3, pid=7, end=None)])
+def test_what_is_there_of_a_shortened_log_is_judged(log):
+    one = view([log], watermarks={"A": samples((2, 3), (3, 3))}, compacted={} if log.start else {"A": 2})
+    assert places(NAME, one) == [("lso-mismatch", "A", 3)]
 
 
 def test_a_stable_offset_that_lags_behind_its_markers():
