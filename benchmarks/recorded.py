@@ -29,7 +29,7 @@ from verifier import Memory
 
 from harness.model.history import Bounds, Event, Fetched, Operation, Poll, PollKind, SendGroup, Watermark
 from harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
 from harness.rundir import FORMAT, Run, RunWriter, write_whole
 from spark_verify import session
@@ -115,7 +115,8 @@ def write(root: Path, records: int, group: int) -> Path:
     readers = [WorkloadSpec(kind="readers", home="A", options={"cluster": name}) for name in "AB"]
     scenario = Scenario(
         name="recorded", about="made up", seed=1, topology=topology, mirror=MirrorSpec(kind="shadow"),
-        workloads=(WorkloadSpec(kind="transactional", home="A", clients=PRODUCERS), *readers), schedule=(), partitions=1,
+        workloads=(WorkloadSpec(kind="transactional", home="A", clients=PRODUCERS), *readers), schedule=(),
+        topics=TopicSpec(partitions=1),
     )  # fmt: skip
     run = Run(
         format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=START, ended=0, scenario=scenario

@@ -10,10 +10,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from confluent_kafka.admin import AdminClient
+
 from harness.model.protocols import World
 from harness.model.scenario import FaultSpec
+from harness.model.topology import is_data_topic
+from harness.wire.offsets import answered_bounds, quiet
 
 UNDER_WAY: Final = 1000
+ANSWERS_WITHIN: Final = 2.0
 _AFTER: Final = "after:"
 _AND: Final = " and "
 Trigger = Callable[[FaultSpec, World], bool]
@@ -34,6 +39,16 @@ def _under_way(spec: FaultSpec, world: World) -> bool:
     return world.clients.acknowledged_since(0, spec.target.split("->")[0].split("/")[0]) >= UNDER_WAY
 
 
+def _segments_deleted(spec: FaultSpec, world: World) -> bool:
+    """Every partition on the source of the link (or the cluster) has lost segments to retention: its log begins above 0."""
+    cluster = spec.target.split("->")[0].split("/")[0]
+    own = [(topic, n) for topic, count in world.topics.items() if is_data_topic(topic, (cluster,)) for n in range(count)]
+    starts = answered_bounds(
+        AdminClient(quiet(world.deployment.clusters[cluster].bootstrap)), own, "start", within=ANSWERS_WITHIN
+    )
+    return len(starts) == len(own) and all(start > 0 for start in starts.values())
+
+
 def _mirror_behind(spec: FaultSpec, world: World) -> bool:
     """The mirror has read less than there is: killing it now interrupts a write."""
     return bool(world.mirrors[spec.target].lag())
@@ -44,6 +59,7 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
         "always": _always,
         "open-transactions": _open_transactions,
         "mirror-behind": _mirror_behind,
+        "segments-deleted": _segments_deleted,
         "under-way": _under_way,
     }
 )

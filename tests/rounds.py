@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
 from harness.model.payload import PROCESS_SHIFT
-from harness.model.scenario import Budgets, FaultSpec, MirrorSpec, Scenario, WorkloadSpec
+from harness.model.scenario import Budgets, FaultSpec, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
 from tests.faithful import entries as faithful
 from tests.faithful.entries import ABORT, COMMIT
@@ -105,7 +105,8 @@ class Made:
     def write(self, root: Path) -> Path:
         scenario = Scenario(
             name="rounds", about="made up", seed=1, topology=self.topology, mirror=MirrorSpec(kind="shadow"),
-            workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=self.schedule, partitions=1, budgets=self.budgets,
+            workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=self.schedule, budgets=self.budgets,
+            topics=TopicSpec(partitions=1),
         )  # fmt: skip
         run = Run(scenario=scenario, started=1, ended=100 * SECOND, events=self.events)
         for row in self.operations:

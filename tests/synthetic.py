@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
 from harness.rundir import FORMAT, Run, RunWriter
 from tests.kafka_log import ABORT, COMMIT, batch, marker, ours, segment
@@ -41,7 +41,8 @@ def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -
     """Writes a sound run directory: A captured when it failed over, B at the end with a replica on each of its brokers."""
     scenario = Scenario(
         name="synthetic", about="made up", seed=1, topology=TOPOLOGY, mirror=MirrorSpec(kind="mm2"),
-        workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=(), partitions=shape.partitions,
+        workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=(),
+        topics=TopicSpec(partitions=shape.partitions),
     )  # fmt: skip
     run = Run(format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=1, ended=0, scenario=scenario)
     writer = RunWriter(root, run)

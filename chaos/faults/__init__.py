@@ -24,6 +24,7 @@ from chaos.faults.link_reset import LinkReset
 from chaos.faults.mirror_kill import MirrorKill
 from chaos.faults.mirror_reverse import MirrorReverse
 from chaos.faults.partition import Partition
+from chaos.faults.partitions_added import PartitionsAdded
 from chaos.faults.settings import settings
 from harness.model.protocols import FaultFactory
 from harness.model.scenario import FaultSpec
@@ -49,6 +50,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "mirror-kill": MirrorKill,
         "mirror-reverse": MirrorReverse,
         "partition": Partition,
+        "partitions-added": PartitionsAdded,
     }
 )
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})

@@ -9,14 +9,19 @@ from chaos.scenarios import (
     baseline,
     broker_loss,
     chain_flap,
+    compacted_topic,
     failback_divergence,
     failover_open_transactions,
     half_open,
+    large_messages,
     link_flap,
+    log_append_time,
     mirror_crash,
+    partitions_added,
     planned_failover,
     producer_id_collision,
     relay,
+    retention,
     round_trip,
 )
 from chaos.scenarios.base import Builder, Wish
@@ -37,6 +42,11 @@ SCENARIOS: Mapping[str, Builder] = MappingProxyType(
         "failover-open-transactions": failover_open_transactions.build,
         "producer-id-collision": producer_id_collision.build,
         "relay": relay.build,
+        "compacted-topic": compacted_topic.build,
+        "retention": retention.build,
+        "log-append-time": log_append_time.build,
+        "partitions-added": partitions_added.build,
+        "large-messages": large_messages.build,
     }
 )
 

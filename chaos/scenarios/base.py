@@ -36,11 +36,12 @@ GROUP = "linkflap.followers"
 Builder = Callable[[Wish], Scenario]
 
 
-def everyday(topology: Topology, home: str) -> tuple[WorkloadSpec, ...]:
+def everyday(topology: Topology, home: str, **records: Option) -> tuple[WorkloadSpec, ...]:
     """The workload of most scenarios: transactions that commit, abort or stay open, idempotent sends, a zombie, readers.
 
     A group in read_committed starts at home and follows a failover; readers of fixed partitions in both isolations are on every
     cluster that home's topics get to, all the time, so that what a mirror shows is seen before, during and after each fault.
+    `records` are options of all workloads that write.
     """
     mirrored = {link.destination for link in topology.links if home in topology.homes_over(link)} - {home}
 
@@ -48,9 +49,11 @@ def everyday(topology: Topology, home: str) -> tuple[WorkloadSpec, ...]:
         return WorkloadSpec(kind="readers", home=home, options={"cluster": cluster, "isolation": isolation, "assign": True})
 
     return (
-        WorkloadSpec(kind="transactional", home=home, clients=2, options={"rate": 15.0, "open_share": 0.03, "hold": 1.0}),
-        WorkloadSpec(kind="idempotent", home=home, options={"rate": 10.0}),
-        WorkloadSpec(kind="zombie", home=home, options={"rate": 1.0}),
+        WorkloadSpec(
+            kind="transactional", home=home, clients=2, options={"rate": 15.0, "open_share": 0.03, "hold": 1.0, **records}
+        ),
+        WorkloadSpec(kind="idempotent", home=home, options={"rate": 10.0, **records}),
+        WorkloadSpec(kind="zombie", home=home, options={"rate": 1.0, **records}),
         WorkloadSpec(kind="readers", home=home, options={"group": GROUP}),
         reader(home, "read_uncommitted"),
         *(reader(c.name, i) for c in topology.clusters if c.name in mirrored for i in ("read_committed", "read_uncommitted")),

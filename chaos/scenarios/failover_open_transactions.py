@@ -10,7 +10,7 @@ violation is a hanging transaction, a high watermark that steps back, or a lost 
 from __future__ import annotations
 
 from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
+from harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec, WorkloadSpec
 from topologies import parse
 
 
@@ -37,6 +37,6 @@ def build(wish: Wish) -> Scenario:
             FaultSpec(id="failover", fault="failover-forced", target=link.name, at=at, duration=0.0, when="open-transactions"),
         ),
         minimums=Minimums(committed=20, aborted=4, reads=300, afterwards=600),
-        partitions=3,
+        topics=TopicSpec(partitions=3),
         duration=wish.duration or 9.0,
     )

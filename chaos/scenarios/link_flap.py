@@ -51,6 +51,5 @@ def build(wish: Wish) -> Scenario:
             ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
-        partitions=2,
         duration=duration,
     )

@@ -115,10 +115,11 @@ class ClusterSampler:
         known = admin.list_topics(timeout=ANSWER_WITHIN).topics
         self._looked_at = now()
         self._leaders = {
-            (topic, partition): known[topic].partitions[partition].leader
-            for topic, count in self._topics.items()
-            for partition in range(count)
-            if topic in known and partition in known[topic].partitions and known[topic].partitions[partition].leader >= 0
+            (topic, partition): led.leader
+            for topic in self._topics
+            if topic in known
+            for partition, led in known[topic].partitions.items()
+            if led.leader >= 0
         }
 
     def _write(self, admin: AdminClient, places: Sequence[Place]) -> None:

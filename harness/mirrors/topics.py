@@ -1,7 +1,8 @@
 """The topics that cross a link, made on the destination before anything is mirrored.
 
-With the identity policy a mirror would make them itself, seconds after it starts; readers on the destination would have to
-wait for it, and a topic made late is mirrored late. Made here they have the source's partition counts and topic configs.
+With the identity policy MirrorMaker 2 would make them itself, seconds after it starts; readers on the destination would have to
+wait for it, and a topic made late is mirrored late. Made here they have the source's partition counts, and of its topic configs
+those that MirrorMaker 2 copies itself: so that it changes nothing of them later.
 """
 
 from __future__ import annotations
@@ -19,6 +20,18 @@ from harness.model.wait import until
 from harness.wire.offsets import quiet
 
 _SECONDS: Final = 20.0
+NOT_COPIED: Final = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "message.timestamp.difference.max.ms",
+        "message.timestamp.type",
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+    }
+)
+"""What MirrorMaker 2 leaves out by default (config.properties.exclude of its DefaultConfigPropertyFilter). A destination that
+stamped records when they are appended would lose the source's timestamps."""
 
 
 def data_topics(admin: AdminClient, homes: tuple[str, ...], *, within: float = _SECONDS) -> dict[str, int]:
@@ -49,13 +62,15 @@ def copy_topics(source: Cluster, destination: Cluster, homes: tuple[str, ...]) -
 
 
 def _configs(admin: AdminClient, topics: list[str]) -> dict[str, dict[str, str]]:
-    """Per topic, the configs that were set on the topic itself."""
+    """Per topic, the configs that were set on the topic itself and that MirrorMaker 2 copies."""
     if not topics:
         return {}
     asked = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics], request_timeout=_SECONDS)
     return {
         resource.name: {
-            entry.name: entry.value for entry in future.result().values() if not entry.is_default and _of_topic(entry.source)
+            entry.name: entry.value
+            for entry in future.result().values()
+            if not entry.is_default and _of_topic(entry.source) and entry.name not in NOT_COPIED
         }
         for resource, future in asked.items()
     }

@@ -325,6 +325,9 @@ class Clients(Protocol):
     def acknowledged_since(self, time: int, cluster: str) -> int:
         """Records acknowledged on this cluster by operations that returned after `time`."""
 
+    def grown(self, topic: str, partitions: int) -> None:
+        """A topic has so many partitions now: clients of its home write to the new ones too, and read them."""
+
 
 class World(Protocol):
     """What a fault may touch."""
@@ -339,6 +342,13 @@ class World(Protocol):
     def recorder(self) -> Recorder: ...
     def take_up(self, mirror: Mirror) -> None:
         """From now on `mirror` is the one of its link, in `mirrors`: one that was reversed."""
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """Topic -> partitions of what the workloads write, as it was made or has grown."""
+
+    def grown(self, topic: str, partitions: int) -> None:
+        """A topic has so many partitions now: whoever writes to it, reads it or waits for its ends goes by that from now on."""
 
     @property
     def stopping(self) -> bool:

@@ -43,6 +43,16 @@ class WorkloadSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """How the workloads' topics are made at their homes: each has these partitions, replicas (as many as its cluster has
+    brokers, if that is less) and topic configs, by Kafka's names. Mirrors keep the configs, each as far as it promises."""
+
+    partitions: int = 2
+    replicas: int = 3
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSpec:
     """One planned fault. `target` is a link (`A->B`), a proxied client path (`*->A`), a broker (`A/1`), a cluster or a mirror.
 
@@ -92,5 +102,5 @@ class Scenario:
     checks: tuple[str, ...] = ()
     minimums: Minimums = Minimums()
     budgets: Budgets = Budgets()
-    partitions: int = 2
+    topics: TopicSpec = TopicSpec()
     duration: float = 10.0

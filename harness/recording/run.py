@@ -50,7 +50,12 @@ ENDS_WITHIN = 5.0
 
 
 def check(scenario: Scenario, runtime: str) -> None:
-    """Raises InputError when a scenario cannot be run, as far as that can be told without starting anything."""
+    """Raises InputError when a scenario cannot be run, as far as that can be known without starting anything."""
+    topics = scenario.topics
+    if topics.partitions < 1 or topics.replicas < 1:
+        raise InputError(
+            f"topics cannot have {topics.partitions} partitions and {topics.replicas} replicas; give 1 or more of each"
+        )
     check_schedule(scenario.schedule, scenario.topology)
     mirrors.check(scenario.mirror, reversible=any(fault.fault == REVERSE for fault in scenario.schedule))
     runtimes.check(runtime, scenario.topology)
@@ -119,6 +124,7 @@ def _perform(
         clients=clients,
         recorder=writer,
         captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest),
+        topics=topics,
     )
     player = Player(scenario.schedule, stage, progress)
     bystanders = Deaths(stage, player, deaths)
@@ -136,7 +142,7 @@ def _perform(
     _play(scenario, stage, player, watch, progress)
     _phase(writer, progress, "settling")
     clients.stop_producers()
-    settle(stage, topics, watch)
+    settle(stage, stage.topics, watch)
     clients.stop()
     sampler.stop()
     watch()
@@ -177,18 +183,18 @@ def _ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
 
 def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
     """Creates the topics of the workloads, replicated as far as their cluster goes; topic -> partitions."""
-    topics = workloads.topics(scenario.workloads)
+    topics, spec = workloads.topics(scenario.workloads), scenario.topics
     for topic, home in topics.items():
         cluster = deployment.clusters[home]
-        replicas = min(3, len(cluster.brokers))
-        config = {"min.insync.replicas": str(max(1, replicas - 1))}
+        replicas = min(spec.replicas, len(cluster.brokers))
+        config = {"min.insync.replicas": str(max(1, replicas - 1)), **spec.config}
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        wanted = NewTopic(topic, scenario.partitions, replicas, config=config)
+        wanted = NewTopic(topic, spec.partitions, replicas, config=config)
         try:
             admin.create_topics([wanted], operation_timeout=30)[topic].result(60)
         except KafkaException as error:
             raise SetupError(f"topic {topic} could not be created on cluster {home}: {error.args[0].str()}") from error
-    return dict.fromkeys(topics, scenario.partitions)
+    return dict.fromkeys(topics, spec.partitions)
 
 
 def _play(scenario: Scenario, stage: Stage, player: Player, watch: Ticker, progress: Progress) -> None:

@@ -21,6 +21,7 @@ class Stage:
     clients: WorkloadClients
     recorder: RunWriter
     captures: logs.Captures
+    topics: dict[str, int] = field(default_factory=dict)
     ending: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -29,6 +30,10 @@ class Stage:
 
     def take_up(self, mirror: Mirror) -> None:
         self.mirrors[mirror.link.name] = mirror
+
+    def grown(self, topic: str, partitions: int) -> None:
+        self.topics[topic] = partitions
+        self.clients.grown(topic, partitions)
 
     def capture(self, moment: str, cluster: str) -> None:
         self.captures.take(moment, cluster)

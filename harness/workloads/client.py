@@ -113,6 +113,10 @@ class Client(ABC):
             self._idle = False
             self.step()
 
+    def grown(self, topic: str, partitions: int) -> None:
+        """A topic has so many partitions now (a number is read whole, by whatever thread)."""
+        self.context.grown(topic, partitions)
+
     def pause(self) -> None:
         """Begins no new operation; the one in flight has `GRACE` seconds. See `settled`."""
         self._give_up_at = now() + int(GRACE * 1e9)

@@ -34,6 +34,11 @@ class WorkloadClients:
         """Records acknowledged on this cluster by operations that returned after `time`."""
         return sum(workload.acknowledged_since(time, cluster) for workload in self.workloads)
 
+    def grown(self, topic: str, partitions: int) -> None:
+        """A topic has so many partitions now; its clients take that in before their next operation, or when they look again."""
+        for workload in self.workloads:
+            workload.grown(topic, partitions)
+
     def pause(self, cluster: str) -> None:
         """Lets producers' operations in flight end and begins no new ones; returns when nothing is in flight."""
         for workload in self.workloads:

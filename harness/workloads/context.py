@@ -53,11 +53,11 @@ class Processes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Everything a workload's clients share. `topics` is topic -> partitions, those of the workload's home only."""
+    """Everything a workload's clients share. `topics` is topic -> partitions, which can grow, of the workload's home only."""
 
     spec: WorkloadSpec
     addresses: Addresses
-    topics: Mapping[str, int]
+    topics: dict[str, int]
     writer: RunWriter
     seed: int
     processes: Processes
@@ -66,6 +66,11 @@ class Context:
     def partitions(self) -> list[tuple[str, int]]:
         """Every (topic, partition) of the home."""
         return [(topic, p) for topic, count in sorted(self.topics.items()) for p in range(count)]
+
+    def grown(self, topic: str, partitions: int) -> None:
+        """A topic has so many partitions now. Nothing, when the workload has nothing to do with it."""
+        if topic in self.topics:
+            self.topics[topic] = partitions
 
     def bootstrap(self, cluster: str) -> str:
         """Bootstrap servers towards a cluster: its own listener, or with `via=proxy` the proxied path of ordinary clients."""

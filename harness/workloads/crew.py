@@ -69,6 +69,11 @@ class Crew(Generic[C]):
     def pause(self, cluster: str) -> None:
         """Lets operations in flight on this cluster end; what did not within the grace is info. Readers read on."""
 
+    def grown(self, topic: str, partitions: int) -> None:
+        """Lets the clients that have to do with this topic know that it has so many partitions now."""
+        for client in self.clients:
+            client.grown(topic, partitions)
+
     def follows(self, client: C) -> bool:
         """Whether a client goes along when its cluster fails over."""
         return True

@@ -29,6 +29,8 @@ from harness.workloads.values import Values
 STATISTICS_MS: Final = 100
 ORIGIN: Final = "linkflap-input"
 """Header of a record that was made from another: topic-partition@offset of that one, on the same cluster. For people."""
+ASK: Final = 1.0
+"""Seconds for an answer about a topic."""
 IDENTITY_WAIT: Final = 3.0
 """Seconds. A broker that needs its next block of ids answers COORDINATOR_LOAD_IN_PROGRESS until it has one."""
 
@@ -50,14 +52,24 @@ QUIET.propagate = False
 _decode: Final = msgspec.json.Decoder(_Statistics).decode
 
 
-def producer_config(bootstrap: str, transactional_id: str, *, timeout: float, compression: str) -> dict[str, str | int | bool]:
-    """librdkafka's configuration of a workload producer. `timeout` is seconds: of the transaction, or of a record's delivery."""
+ROOM: Final = 4096
+"""Bytes that a batch has beside the value of its only record: headers, key, and what the formats of both take."""
+
+
+def producer_config(
+    bootstrap: str, transactional_id: str, *, timeout: float, compression: str, largest: int = 0
+) -> dict[str, str | int | bool]:
+    """librdkafka's configuration of a workload producer. `timeout` is seconds: of the transaction, or of a record's delivery.
+
+    `largest` is bytes of a value: a producer's own limit is raised to that where need be, the topic's is the scenario's affair.
+    """
     config: dict[str, str | int | bool] = {
         "bootstrap.servers": bootstrap,
         "enable.idempotence": True,
         "acks": "all",
         "linger.ms": 1,
         "compression.type": compression,
+        "message.max.bytes": max(1_000_000, largest + ROOM),
         "statistics.interval.ms": STATISTICS_MS,
         "message.timeout.ms": int(timeout * 1000),
         "socket.timeout.ms": 5000,
@@ -116,6 +128,7 @@ class Incarnation:
         transactional_id: str,
         timeout: float,
         compression: str,
+        largest: int = 0,
     ) -> None:
         self.process = client.context.processes.next()
         self.cluster = client.cluster
@@ -128,7 +141,7 @@ class Incarnation:
         self._operation = -1
         self._counters: dict[tuple[str, int], int] = {}
         config = producer_config(
-            client.context.bootstrap(self.cluster), transactional_id, timeout=timeout, compression=compression
+            client.context.bootstrap(self.cluster), transactional_id, timeout=timeout, compression=compression, largest=largest
         )
         self.producer = Producer({**config, "logger": QUIET, "stats_cb": self._statistics, "error_cb": self._noticed})
 
@@ -274,6 +287,13 @@ class Incarnation:
             self.serve(min(SLICE, max(0.001, (deadline - now()) / 1e9)))
             if flight.complete:
                 return
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the cluster says that a topic has, which the producer knows from then on; 0 when it does not."""
+        try:
+            return len(self.producer.list_topics(topic, timeout=ASK).topics[topic].partitions)
+        except (KafkaException, KeyError):
+            return 0
 
     def learn_identity(self) -> None:
         """Waits for statistics that say who this producer is now; after `IDENTITY_WAIT` seconds it stays unknown.

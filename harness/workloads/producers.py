@@ -14,9 +14,11 @@ from harness.workloads import endings
 from harness.workloads.client import Client
 from harness.workloads.context import Context
 from harness.workloads.incarnation import Incarnation, InFlight, describe
-from harness.workloads.values import Values
+from harness.workloads.values import KEYS, LARGEST, Values
 
-COMMON: Final = frozenset({"via", "rate", "records", "value_size", "compression", "timeout", "partitions"})
+COMMON: Final = frozenset(
+    {"via", "rate", "records", "value_size", "keys", "skew", "tombstones", "compression", "timeout", "partitions"}
+)
 RETRY: Final = 0.2
 INIT_WITHIN: Final = 30.0
 
@@ -24,12 +26,16 @@ INIT_WITHIN: Final = 30.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
     """Options of every producing workload: operations per second and client (0: no limit), records and partitions of each,
-    bytes of a value, compression, and the transaction or delivery timeout in seconds."""
+    bytes of a value, how many keys, how unevenly they are used, the share of tombstones, compression, and the transaction or
+    delivery timeout in seconds."""
 
     rate: float
     records: int
     partitions: int
     value_size: int
+    keys: int
+    skew: float
+    tombstones: float
     compression: str
     timeout: float
 
@@ -40,7 +46,10 @@ class Shape:
             rate=context.number("rate", 20.0),
             records=context.count("records", 20),
             partitions=context.count("partitions", 2),
-            value_size=context.count("value_size", 200, low=1, high=1 << 16),
+            value_size=context.count("value_size", 200, low=1, high=LARGEST),
+            keys=context.count("keys", KEYS),
+            skew=context.number("skew", 1.0, low=1.0, high=100.0),
+            tombstones=context.number("tombstones", 0.0, high=1.0),
             compression=context.choice("compression", ("none", "lz4", "zstd", "snappy", "gzip")),
             timeout=context.number("timeout", 10.0, low=1.0, high=900.0),
         )
@@ -58,8 +67,11 @@ class Producing(Client):
         self.incarnation: Incarnation | None = None
         self.flight: InFlight | None = None
         self._rows = context.writer.operations(name)
-        self._values = Values(context.seed, self.shape.value_size)
+        self._values = Values(
+            context.seed, self.shape.value_size, keys=self.shape.keys, skew=self.shape.skew, tombstones=self.shape.tombstones
+        )
         self._due = 0
+        self._written = dict(context.topics)
 
     @property
     def open_transaction(self) -> bool:
@@ -69,10 +81,20 @@ class Producing(Client):
 
     def plan(self) -> Sequence[tuple[str, int, int]]:
         """(topic, partition, how many records) of the next operation, drawn from the seed."""
-        places = self.context.partitions
+        self._take_in_growth()
+        places = [(topic, p) for topic, count in sorted(self._written.items()) for p in range(count)]
         chosen = self.random.sample(places, min(self.shape.partitions, len(places), self.shape.records))
         share, rest = divmod(self.shape.records, len(chosen))
         return [(topic, p, share + (n < rest)) for n, (topic, p) in enumerate(chosen)]
+
+    def _take_in_growth(self) -> None:
+        """A partition is written to once the producer's own metadata have it: before, librdkafka refuses records for it."""
+        wanted = self.context.topics
+        if self.incarnation is None or wanted == self._written:
+            return
+        for topic in [topic for topic, count in wanted.items() if count > self._written[topic]]:
+            known = self.incarnation.partitions(topic)
+            self._written[topic] = max(self._written[topic], min(wanted[topic], known))
 
     def pace(self) -> None:
         """Waits until the next operation is due; one that is late is not made up for."""
@@ -99,6 +121,7 @@ class Producing(Client):
             transactional_id=transactional_id,
             timeout=shape.timeout,
             compression=shape.compression,
+            largest=shape.value_size,
         )
 
     def _born(self) -> Incarnation | None:

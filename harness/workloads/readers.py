@@ -169,7 +169,8 @@ class ReaderClient(Client):
             return -1
 
     def _look_for_partitions(self, consumer: Consumer) -> None:
-        """Assigns partitions as they come to exist: those of a mirrored topic appear on the destination in mid-run."""
+        """Assigns partitions as they come to exist: those of a mirrored topic appear on the destination in mid-run, and some
+        topics grow."""
         if len(self.positions) == len(self.context.partitions) or now() < self._looked_at + LOOK_EVERY:
             return
         self._looked_at = invoked = now()

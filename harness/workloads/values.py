@@ -1,4 +1,8 @@
-"""Seeded payloads: what a record holds is a pure function of (seed, uid), so that a replayed run writes the same bytes."""
+"""Seeded payloads: what a record holds is a pure function of (seed, uid), so that a replayed run writes the same bytes.
+
+A tombstone is a record with a key and no value, which deletes its key from a compacted topic: its payload id is in its headers,
+as that of every record.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +11,42 @@ from typing import Final
 
 _BITS: Final = 16
 _POOL: Final = 1 << _BITS
+_HASHED: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER: Final = 0x9E3779B97F4A7C15  # Knuth's multiplicative hash, of 64 bits: its high bits depend on all of the uid
+_OTHER: Final = 0xC2B2_AE3D_27D4_EB4F
+"""Odd, as the other: what decides over tombstones has nothing to do with where in the pool a value begins."""
 KEYS: Final = 64
+LARGEST: Final = 8 << 20
 
 
 class Values:
-    """Keys and values of one run. `size` is bytes per value (1 to 64 KiB); incompressible, as a pool of random bytes is."""
+    """Keys and values of one run. `size` is bytes per value (1 to `LARGEST`); incompressible, as a pool of random bytes is.
 
-    __slots__ = ("_keys", "_pool", "size")
+    There are `keys` keys, used in turn, or with a `skew` above 1 the first ones the more often: some keys are written all the
+    time, and some once. Of the records a share of `tombstones` has no value.
+    """
 
-    def __init__(self, seed: int, size: int) -> None:
+    __slots__ = ("_keys", "_pool", "_skew", "_tombstones", "size")
+
+    def __init__(self, seed: int, size: int, *, keys: int = KEYS, skew: float = 1.0, tombstones: float = 0.0) -> None:
         rng = random.Random(f"linkflap values {seed}")
-        pool = rng.randbytes(_POOL)
+        pool = rng.randbytes(max(_POOL, size))
         self.size = size
-        self._pool = pool + pool[:size]
-        self._keys = [b"key-%d-%d" % (seed % 1000, n) for n in range(KEYS)]
+        self._pool = pool + pool[: min(size, _POOL)]
+        self._keys = [b"key-%d-%d" % (seed % 1000, n) for n in range(keys)]
+        self._skew = skew
+        self._tombstones = int(tombstones * (_HASHED + 1))
 
-    def value(self, uid: int) -> bytes:
-        """`size` bytes that belong to this uid."""
-        start = (uid * _MULTIPLIER & 0xFFFF_FFFF_FFFF_FFFF) >> 64 - _BITS
+    def value(self, uid: int) -> bytes | None:
+        """`size` bytes that belong to this uid, or None where its record is a tombstone."""
+        if self._tombstones and (uid * _OTHER & _HASHED) < self._tombstones:
+            return None
+        start = (uid * _MULTIPLIER & _HASHED) >> 64 - _BITS
         return self._pool[start : start + self.size]
 
     def key(self, uid: int) -> bytes:
-        """One of `KEYS` keys."""
-        return self._keys[uid % KEYS]
+        """One of the keys."""
+        if self._skew == 1.0:
+            return self._keys[uid % len(self._keys)]
+        evenly = (uid * _MULTIPLIER & _HASHED) / (_HASHED + 1)
+        return self._keys[min(int(len(self._keys) * evenly**self._skew), len(self._keys) - 1)]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from random import Random
 from typing import Final
 
-from harness.model.scenario import Budgets, MirrorSpec, Scenario, WorkloadSpec
+from harness.model.scenario import Budgets, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from harness.model.topology import ClusterSpec, LinkSpec, Topology
 from tests.faithful.clients import SECOND, Clock, Notes, Producer
 from tests.faithful.clusters import Cluster, Log, Spot
@@ -130,6 +130,6 @@ def _scenario(told: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
         mirror=MirrorSpec(kind=told.mirror, options=told.options),
         workloads=(*workloads, *readers),
         schedule=(),
-        partitions=told.partitions,
+        topics=TopicSpec(partitions=told.partitions),
         budgets=Budgets(),
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.log import reference
 from harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
-from harness.model.scenario import Budgets, MirrorSpec, Scenario, WorkloadSpec
+from harness.model.scenario import Budgets, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from harness.rundir import FORMAT, Run, RunReader, RunWriter
 from tests.kafka_log import Plain, batch, ours, record, segment
 from tests.oracles.worlds import DATA, TOPIC, Row, World
@@ -27,7 +27,7 @@ def write(made: World, root: Path) -> Path:
         _as_told(send)
     scenario = Scenario(
         name="oracle", about="made up", seed=1, topology=parse(made.topology),
-        mirror=MirrorSpec(kind=made.mirror, options=made.options), schedule=(), partitions=len(made.partitions),
+        mirror=MirrorSpec(kind=made.mirror, options=made.options), schedule=(), topics=TopicSpec(partitions=len(made.partitions)),
         workloads=(WorkloadSpec(kind="transactional", home="A"),),
         budgets=Budgets(rpo_records=made.budgets[0], rto_seconds=made.budgets[1]),
     )  # fmt: skip

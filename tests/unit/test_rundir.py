@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import resource
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from harness import rundir
 from harness.machine import disk_full
 from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from harness.model.scenario import TopicSpec
 from harness.recording import run as running
 from harness.rundir import Appender, RunReader, RunWriter
 from tests.unit.recorded_run import run
@@ -229,3 +231,20 @@ def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(tmp_p
     assert found == [of(1, 1), of(2, 1)]
     assert [d.path for d in damage] == ["captures/1-end/bounds.json"]
     assert damage[0].reason.startswith("entry 1 (of A A.t 0): ")
+
+
+def test_a_run_of_an_older_version_had_its_partitions_in_the_scenario(tmp_path):
+    RunWriter(tmp_path / "run", run()).close("finished")
+    path = tmp_path / "run" / "run.json"
+    told = json.loads(path.read_text())
+    del told["scenario"]["topics"]
+    told["scenario"]["partitions"] = 3
+    path.write_text(json.dumps(told))
+    assert RunReader(tmp_path / "run").run.scenario.topics == TopicSpec()
+
+
+def test_how_topics_were_made_is_kept(tmp_path):
+    topics = TopicSpec(partitions=3, replicas=1, config={"cleanup.policy": "compact"})
+    told = replace(run(), scenario=replace(run().scenario, topics=topics))
+    RunWriter(tmp_path / "run", told).close("finished")
+    assert RunReader(tmp_path / "run").run.scenario.topics == topics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 from confluent_kafka import KafkaError, Message
 from hypothesis import given
@@ -107,6 +108,28 @@ def test_values_are_a_function_of_seed_and_uid() -> None:
     assert len({one.value(u) for u in uids}) == len(uids)
     assert one.value(uids[0]) != other.value(uids[0])
     assert len({one.key(u) for u in uids}) == KEYS
+
+
+def test_a_share_of_records_are_tombstones_whatever_their_values_would_be() -> None:
+    plain, deleting = Values(1, 300), Values(1, 300, tombstones=0.25)
+    uids = [(7 << 40) + n for n in range(2000)]
+    gone = [u for u in uids if deleting.value(u) is None]
+    assert 400 < len(gone) < 600
+    assert all(deleting.value(u) == plain.value(u) for u in set(uids) - set(gone))
+    assert all(plain.value(u) is not None for u in gone)
+
+
+def test_skewed_keys_are_written_often_or_once() -> None:
+    written = Counter(Values(1, 10, keys=2000, skew=4.0).key((7 << 40) + n) for n in range(5000))
+    assert max(written.values()) > 100
+    assert sum(count == 1 for count in written.values()) > 300
+    assert len({Values(1, 10, keys=3).key(uid) for uid in range(10)}) == 3
+
+
+def test_a_large_value_has_its_size_and_is_of_its_uid() -> None:
+    one = Values(1, 1_200_000)
+    assert {len(one.value(u) or b"") for u in range(20)} == {1_200_000}
+    assert len({one.value(u) for u in range(20)}) == 20
 
 
 def test_polls_become_runs_of_uid_and_offset() -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -104,6 +105,24 @@ def test_plans_come_from_the_seed_and_spread_every_record(writer: RunWriter) -> 
     for plan in plans[0]:
         assert sum(count for _, _, count in plan) == 7
         assert len({partition for _, partition, _ in plan}) == len(plan) == 3
+
+
+def test_producers_take_a_topic_that_has_grown_in_once_their_own_metadata_have_it(writer: RunWriter) -> None:
+    crew = made(writer, "idempotent", records=4, partitions=4)
+    client, known = crew.clients[0], {"A.t": 3}
+    client.incarnation = SimpleNamespace(partitions=known.__getitem__)
+
+    def used() -> set[int]:
+        return {partition for _ in range(20) for _, partition, _ in client.plan()}
+
+    crew.grown("A.t", 5)
+    crew.grown("B.t", 9)
+    assert used() == {0, 1, 2}
+    known["A.t"] = 4
+    assert used() == {0, 1, 2, 3}
+    known["A.t"] = 7
+    assert used() == {0, 1, 2, 3, 4}
+    assert set(client.context.topics) == {"A.t"}
 
 
 def test_numbers_are_unique_over_threads() -> None:

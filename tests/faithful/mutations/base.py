@@ -159,7 +159,7 @@ def mapped(story: Mapping[str, object], **options: object) -> dict[str, object]:
 def promotion(made: Made, cluster: str = "B", partition: int = 0) -> int:
     """The first offset that is a cluster's own; beyond everything where it was never promoted."""
     told = [e.data["offset"] for e in made.events if e.kind == "promotion" and e.data["cluster"] == cluster]
-    mine = told[partition :: made.scenario.partitions]
+    mine = told[partition :: made.scenario.topics.partitions]
     return int(str(mine[-1])) if mine else 2**62
 
 

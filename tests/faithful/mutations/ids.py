@@ -38,7 +38,7 @@ def _idempotent(made: Made, cluster: str = "B", *, least: int = 2) -> list[Entry
 def _taken(made: Made, clusters: str, old: int, new: int) -> None:
     """Every batch of one id has another."""
     for cluster in clusters:
-        for partition in range(made.scenario.partitions):
+        for partition in range(made.scenario.topics.partitions):
             made.change(cluster, partition, lambda log: [replace(e, pid=new) if e.pid == old else e for e in log])
     made.operations = [replace(o, producer_id=new) if o.producer_id == old else o for o in made.operations]
 

@@ -1,0 +1,51 @@
+"""compacted-topic: tombstones and transactions in a topic that is compacted all the time, on three brokers.
+
+Guarantee at stake: compaction keeps the last record of each key at its offset, and takes away nothing that is needed (Kafka
+documentation, log compaction; KIP-534: when markers and tombstones may go). Every broker cleans its own log by itself, so
+replicas, and both ends of a mirror, have other batches in the cleaned part: that is no difference, and what is lost above it is.
+A violation looks like a last record of its key that is gone, or a record of an aborted transaction that became a plain one.
+"""
+
+from __future__ import annotations
+
+from chaos.scenarios.base import Wish, everyday
+from harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec
+from topologies import parse
+
+
+def build(wish: Wish) -> Scenario:
+    """A:3->B: a compacted topic with tombstones; A is killed with transactions open, and clients go on at B.
+
+    Some keys are written all the time and others once, so that much is compacted and something of everything stays.
+    """
+    topology = wish.topology or parse("A:3->B")
+    link = topology.links[0]
+    return Scenario(
+        name="compacted-topic",
+        about="a compacted topic with tombstones and transactions; A is killed, clients go on at B",
+        seed=wish.seed,
+        topology=topology,
+        mirror=wish.mirrored_by(),
+        workloads=everyday(topology, link.source, keys=2000, skew=4.0, tombstones=0.2),
+        schedule=(
+            FaultSpec(
+                id="failover",
+                fault="failover-forced",
+                target=link.name,
+                at=round(wish.dice.uniform(8.0, 9.0), 2),
+                duration=0.0,
+                when="open-transactions",
+            ),
+        ),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
+        topics=TopicSpec(
+            # By time: from 4.0 on brokers refuse segments below 1 MiB (KIP-1030).
+            config={
+                "cleanup.policy": "compact",
+                "segment.ms": "1000",
+                "min.cleanable.dirty.ratio": "0.01",
+                "delete.retention.ms": "1000",
+            },
+        ),
+        duration=wish.duration or 13.0,
+    )

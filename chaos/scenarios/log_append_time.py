@@ -1,0 +1,38 @@
+"""log-append-time: the brokers of A stamp records (message.timestamp.type=LogAppendTime), a mirror carries them, B takes over.
+
+Guarantee at stake: a mirrored record has the timestamp that its source's log gave it (KIP-32; KIP-1279 keeps bytes). MirrorMaker
+2 hands timestamps on, and leaves message.timestamp.type out of what it copies, so that its destination does not stamp them anew.
+A violation looks like a mirrored record with another timestamp than at the same place of the source.
+"""
+
+from __future__ import annotations
+
+from chaos.scenarios.base import Wish, everyday
+from harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec
+from topologies import parse
+
+
+def build(wish: Wish) -> Scenario:
+    """A->B: a topic stamped by its brokers; a drained failover to B."""
+    topology = wish.topology or parse("A->B")
+    link = topology.links[0]
+    return Scenario(
+        name="log-append-time",
+        about="a topic whose records are stamped by the brokers that append them; the mirror is drained, clients go on at B",
+        seed=wish.seed,
+        topology=topology,
+        mirror=wish.mirrored_by(),
+        workloads=everyday(topology, link.source),
+        schedule=(
+            FaultSpec(
+                id="failover",
+                fault="failover-planned",
+                target=link.name,
+                at=round(wish.dice.uniform(3.0, 4.0), 2),
+                duration=0.0,
+            ),
+        ),
+        minimums=Minimums(committed=60, aborted=5, reads=500),
+        topics=TopicSpec(config={"message.timestamp.type": "LogAppendTime"}),
+        duration=wish.duration or 7.0,
+    )
