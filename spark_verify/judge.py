@@ -207,18 +207,32 @@ def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
         return []
     promotions = [p for found in planned.promotions.values() for p in found]
     if check.due_at is not None:
-        return sorted(check.due_at(run.scenario, promotions))
+        gone = set() if run.recorded else _deleted(planned)
+        return [place for place in sorted(check.due_at(run.scenario, promotions)) if place not in gone]
     due: dict[tuple[str, str], None] = {}
     for owner in dict.fromkeys(w.home for w in run.scenario.workloads):
         due[owner, "native"] = None
         for link in planned.topology.links:
             if owner in planned.topology.homes_over(link):
                 due[link.destination, "mirrored"] = None
-    if run.recorded:  # else nobody wrote after a promotion for our sake
+    if run.recorded:
         due.update({(p.cluster, "native"): None for p in promotions})
+    else:  # nobody wrote after a promotion for our sake
+        due = dict.fromkeys(place for place in due if place not in _deleted(planned))
     if "reads" not in check.inputs and run.recorded:
         due.update({(cluster, "mirrored"): None for cluster in _followers(planned)})
     return [(cluster, origin) for cluster, origin in due if origin in check.due]
+
+
+def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
+    """Places of which nothing is due: all that was mirrored there lies before where the logs begin now."""
+    left: dict[str, list[bool]] = defaultdict(list)
+    for captured in planned.replicas:
+        bounds = captured.bounds
+        if captured.canonical and planned.judges(bounds.topic):
+            told = history(planned.story(bounds.topic, bounds.partition))
+            left[bounds.cluster] += [bounds.log_start < c.end for c in told.crossings if c.destination == bounds.cluster]
+    return {(cluster, "mirrored") for cluster, some in left.items() if some and not any(some)}
 
 
 def _followers(planned: RunPlan) -> Sequence[str]:

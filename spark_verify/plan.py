@@ -77,6 +77,7 @@ class RunPlan:
     recorded: bool = True
     compacted: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
     deaths: Mapping[str, int] = field(default_factory=dict)
+    unclear: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
 
     def judges(self, topic: str) -> bool:
         """Whether a topic is data: one of those whose home was told, or else one that says itself whose it is."""
@@ -90,7 +91,7 @@ class RunPlan:
             windows=tuple(self.windows), ended=self.ended, truncations=tuple(self.truncations.get((topic, partition), ())),
             stops=tuple(self.stops.get((topic, partition), ())), budgets=self.budgets, at_home=self.homes.get(topic, ""),
             recorded=self.recorded, compacted=self.compacted.get((topic, partition), {}),
-            deaths=self.deaths,
+            deaths=self.deaths, unclear=self.unclear.get((topic, partition), {}),
         )  # fmt: skip
 
 
@@ -126,6 +127,7 @@ def plan(root: Path) -> RunPlan:
         recorded=reader.run.recorded,
         compacted=_compacted([c.bounds for c in (*replicas, *earlier)]),
         deaths=_deaths(events, [c.bounds for c in replicas]),
+        unclear={key: dict(rows) for key, rows in _by_partition(events, "promotion-unknown", _unclear, damage).items()},
     )
 
 
@@ -296,7 +298,7 @@ def _promotions(events: Sequence[Event], damage: list[Damage]) -> Mapping[Key, S
     return dict(found)
 
 
-Row = TypeVar("Row", Truncation, Stop)
+Row = TypeVar("Row", Truncation, Stop, tuple[str, int])
 
 
 def _by_partition(
@@ -322,6 +324,11 @@ def _truncations(event: Event) -> Iterator[tuple[Key, Truncation]]:
             link=event.subject, cluster=str(data["cluster"]), offset=int(data["offset"]), end=int(data["end"]), time=event.time
         ),
     )
+
+
+def _unclear(event: Event) -> Iterator[tuple[Key, tuple[str, int]]]:
+    data = cast("Mapping[str, Any]", event.data)
+    yield (str(data["topic"]), int(data["partition"])), (str(data["cluster"]), int(data["offset"]))
 
 
 def _stops(event: Event) -> Iterator[tuple[Key, Stop]]:

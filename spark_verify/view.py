@@ -248,6 +248,7 @@ class PartitionView:
 
     `recorded` says that clients' history was written down. `compacted` is, per cluster, the offset below which one of its
     brokers has compacted the log (cleanup.policy=compact): there a record that is missing is no loss.
+    `unclear` is, per cluster of copied logs, the offset from which on its log may be its own or a mirror's: no mark is left.
     `replicas` are what the clusters had in the end; `earlier` what one that was captured before its log was cut had then, one
     replica per cluster and moment. `deaths`: clusters of which in the end every broker was dead, some by themselves, and when.
     """
@@ -273,6 +274,7 @@ class PartitionView:
     recorded: bool = True
     compacted: Mapping[str, int] = field(default_factory=dict)
     deaths: Mapping[str, int] = field(default_factory=dict)
+    unclear: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def home(self) -> str:

@@ -6,6 +6,9 @@ markers is the promotion's offset. A reset that is on the link's source as well 
 round (links both ways), the resets are in turn the destination's and the source's; and that it was turned round the bytes say
 too: the cluster that was given up has the new owner's batch at the promotion's offset.
 
+A mark may have been deleted with the beginning of its log (`harness.capture.unmarked`). Where that leaves open whose a log is,
+an event `promotion-unknown` says so.
+
 Times are made up, so that they are in order: one round of promotions after the other, each not before its bytes.
 """
 
@@ -17,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from harness.capture.unmarked import Mark, Promoted, begins, came_over, in_turn, unmarked
 from harness.log import batches, layout, reference
 from harness.log.codecs import CannotInflate
 from harness.model.history import Event
@@ -28,20 +32,21 @@ Logs = Iterable[tuple[Place, Mapping[str, batches.Log]]]
 """Per partition, the log of each cluster."""
 Given = Mapping[tuple[str, str, int], Sequence[int]]
 """Promotions that somebody told: cluster, topic, partition -> offsets."""
-Promoted = tuple[str, int]
-"""Cluster, offset."""
-
 _RESET: Final = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Turn:
-    """One promotion of one partition: when its bytes were written (nanoseconds), and whether the one given up has them too."""
+    """One promotion of one partition: when its bytes were written (nanoseconds), and whether the one given up has them too.
+
+    `sure` is False where no mark is left that says so.
+    """
 
     cluster: str
     offset: int
     written: int
     followed: bool
+    sure: bool
 
 
 def turns(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[list[Event], int]:
@@ -55,10 +60,10 @@ def turns(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[list[Eve
         ended = max([ended, *map(_latest, by_cluster.values())])
         rounds[place] = [
             _Turn(
-                cluster=cluster, offset=offset, written=_written(by_cluster[cluster], offset),
-                followed=_follows(by_cluster, links, cluster, offset),
+                cluster=each.cluster, offset=each.offset, written=_written(by_cluster[each.cluster], each.offset),
+                followed=_follows(by_cluster, links, each.cluster, each.offset), sure=each.sure,
             )
-            for cluster, offset in _rounds(by_cluster, links, given, place)
+            for each in _rounds(by_cluster, links, given, place)
         ]  # fmt: skip
     events: list[Event] = []
     time = 0
@@ -67,7 +72,10 @@ def turns(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[list[Eve
         time = max([time + 1, *(turn.written for _, turn in now)])
         for (topic, partition), turn in now:
             data = {"cluster": turn.cluster, "topic": topic, "partition": partition, "offset": turn.offset}
-            events.append(Event(time=time, kind="promotion", subject=_into(links, turn.cluster).name, data=data))
+            link_name = _into(links, turn.cluster).name
+            events.append(Event(time=time, kind="promotion", subject=link_name, data=data))
+            if not turn.sure:
+                events.append(Event(time=time, kind="promotion-unknown", subject=link_name, data=data))
         for link in dict.fromkeys(_into(links, turn.cluster) for _, turn in now if turn.followed):
             events += _reversal(link, number, time + 1)
             time += 3
@@ -82,27 +90,32 @@ def _rounds(logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], given: G
     """The promotions of one partition in their order."""
     told = [(cluster, o) for (cluster, topic, number), offsets in given.items() if (topic, number) == place for o in offsets]
     if told:
-        return sorted(told, key=lambda t: t[1])
+        return [Promoted(cluster=cluster, offset=offset) for cluster, offset in sorted(told, key=lambda t: t[1])]
+    marks = {name: _resets(log) for name, log in logs.items()}
     if len(links) == 2 and (links[0].source, links[0].destination) == (links[1].destination, links[1].source):
-        return _alternating(logs, links[0])
-    found = []
-    for link in links:
-        theirs = {begin for begin, _ in _resets(logs.get(link.source))}
-        own = [begin for begin, _ in _resets(logs.get(link.destination)) if begin not in theirs]
-        found += [(link.destination, own[0])] if own else []
-    return sorted(found, key=lambda t: t[1])
+        late = any(begins(logs.get(name)) for name in (links[0].source, links[0].destination))
+        return in_turn(marks, logs, links[0]) if late else _alternating(marks, links[0])
+    return sorted((each for link in links for each in _over(link, marks, logs)), key=lambda p: p.offset)
 
 
-def _alternating(logs: Mapping[str, batches.Log], link: LinkSpec) -> list[Promoted]:
+def _over(link: LinkSpec, marks: Mapping[str, Sequence[Mark]], logs: Mapping[str, batches.Log]) -> list[Promoted]:
+    """The promotion of one link's destination, if there was one."""
+    ours, source = logs.get(link.destination), logs.get(link.source)
+    theirs = {mark.begin for mark in marks.get(link.source, ())}
+    own = [m for m in marks.get(link.destination, ()) if m.begin not in theirs and not came_over(m, ours, source)]
+    return [Promoted(cluster=link.destination, offset=own[0].begin)] if own else unmarked(ours, source, link.destination)
+
+
+def _alternating(marks: Mapping[str, Sequence[Mark]], link: LinkSpec) -> list[Promoted]:
     found: list[Promoted] = []
     turn, other = link.destination, link.source
     reached = -1
     while True:
-        following = [begin for begin, reset in _resets(logs.get(turn)) if reset > reached]
+        following = [mark for mark in marks.get(turn, ()) if mark.reset > reached]
         if not following:
             return found
-        found.append((turn, following[0]))
-        reached = next(reset for begin, reset in _resets(logs.get(turn)) if begin == following[0])
+        found.append(Promoted(cluster=turn, offset=following[0].begin))
+        reached = following[0].reset
         turn, other = other, turn
 
 
@@ -111,16 +124,20 @@ def _follows(logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], cluster
     link = _into(links, cluster)
     if not any((back.source, back.destination) == (link.destination, link.source) for back in links):
         return False
+    # Either log may have lost its beginning since.
+    offset = max(offset, begins(logs.get(cluster)), begins(logs.get(link.source)))
     ours, theirs = _batch_at(logs.get(cluster), offset), _batch_at(logs.get(link.source), offset)
     return ours is not None and ours == theirs
 
 
-def _batch_at(log: batches.Log | None, offset: int) -> tuple[int, int] | None:
-    """(length, CRC) of the batch that begins there."""
+def _batch_at(log: batches.Log | None, offset: int) -> tuple[int, int, int] | None:
+    """(first offset, length, CRC) of the first batch that begins there or behind."""
     if log is None:
         return None
-    at = np.flatnonzero(log.headers.base_offset == offset)
-    return (int(log.headers.length[at[0]]), int(log.headers.crc[at[0]])) if len(at) else None
+    at = np.flatnonzero(log.headers.base_offset >= offset)
+    if not len(at):
+        return None
+    return int(log.headers.base_offset[at[0]]), int(log.headers.length[at[0]]), int(log.headers.crc[at[0]])
 
 
 def _reversal(link: LinkSpec, number: int, time: int) -> Iterator[Event]:
@@ -131,10 +148,8 @@ def _reversal(link: LinkSpec, number: int, time: int) -> Iterator[Event]:
     yield Event(time=time + 1, kind="fault-end", subject=link.name, data=data)
 
 
-def _resets(log: batches.Log | None) -> list[tuple[int, int]]:
-    """(first offset of the markers that belong to it, its own offset) of every MIRROR_PID_RESET."""
-    if log is None:
-        return []
+def _resets(log: batches.Log) -> list[Mark]:
+    """Every MIRROR_PID_RESET."""
     headers = log.headers
     found = []
     for i in np.flatnonzero((headers.control == layout.OTHER_CONTROL) & headers.crc_ok).tolist():
@@ -143,7 +158,7 @@ def _resets(log: batches.Log | None) -> list[tuple[int, int]]:
         begin = i
         while begin > 0 and _belongs(headers, begin - 1, i):
             begin -= 1
-        found.append((int(headers.base_offset[begin]), int(headers.base_offset[i])))
+        found.append(Mark(begin=int(headers.base_offset[begin]), reset=int(headers.base_offset[i])))
     return found
 
 

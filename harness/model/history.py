@@ -164,6 +164,7 @@ class Event:
                                      no fault has ended it
     failover         link            {kind: planned|forced, fault_time, open_transactions}
     promotion        link            {cluster, topic, partition, offset}    first offset that is the destination's own
+    promotion-unknown link           {cluster, topic, partition, offset}    of copied logs: no mark is left of that promotion
     truncation       link            {cluster, topic, partition, offset, end}    a takeover cut it at offset; it ended at end
     topic-given-up   link            {topic, reason}    nothing is mirrored into it any more
     clients-moved    from-cluster    {to}

@@ -5,6 +5,7 @@ declares another mapping of producer ids has other CRCs: then record count, prod
 that the mapping gives stand for it, on every hop by itself. What only the source has, below the destination's end, is a hole, and
 what only the destination has, a stranger; the source's tail is lag. What a mirror says that it appended when the run ended, with
 no failover, is its own. Mirrors that move offsets are not judged by this check.
+Of copied logs whose promotion's mark may have been deleted with their beginning, that is said (`harness.capture.unmarked`).
 Where either side has compacted its log a difference is no violation: each packs anew what it has left, and of a recorded run
 record-equality compares that.
 """
@@ -42,7 +43,16 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += _compare(view, compared)
         else:
             findings.append(Unjudged(reason=f"no log of {compared} was captured for {view.topic}-{view.partition}"))
-    return findings
+    return [*findings, *_unclear(view)]
+
+
+def _unclear(view: PartitionView) -> Iterator[Unjudged]:
+    for cluster, offset in view.unclear.items():
+        place = f"{view.topic}-{view.partition}"
+        yield Unjudged(
+            reason=f"{cluster}'s log of {place} begins with what its source has not, from offset {offset} on, and no mark says "
+            f"whose that is; say it with --promotion {cluster}:{place}=OFFSET"
+        )
 
 
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:

@@ -1,0 +1,185 @@
+"""Copied logs that lost their beginning, and with it the mark of a promotion: what can be known of them, and what is unknown."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from harness.capture.turns import turns
+from harness.log import batches
+from harness.model.topology import LinkSpec
+from harness.model.verdict import Verdict
+from tests.copied_logs import KIP_1279, asked, judged
+from tests.kafka_log import batch, batches_in, field_of, mirror_pid_reset, record, rewrite, segment
+
+THERE, BACK = LinkSpec(source="A", destination="B"), LinkSpec(source="B", destination="A")
+
+
+def data(offset, name, *, epoch=0, at=0):
+    """One record, written in a millisecond of its own unless that is given."""
+    return batch(offset, [record(name.encode(), timestamp=1_700_000_000_000 + (at or offset))], leader_epoch=epoch)
+
+
+def mark(offset, epoch):
+    return mirror_pid_reset(offset, leader_epoch=epoch)
+
+
+MIRRORED = [data(n, f"a{n}") for n in range(4)]
+TAIL = [data(n, f"tail{n}") for n in range(4, 8)]
+"""What A went on to write, or had, and nobody mirrored."""
+OWN = [mark(4, 5), *(data(n, f"b{n}", epoch=5, at=1000 + n) for n in range(5, 10))]
+AGAIN = [mark(10, 9), *(data(n, f"a{n}", epoch=9, at=2000 + n) for n in range(11, 14))]
+"""What A wrote when B had been followed, and was followed again."""
+
+
+def kept(*parts, since=0):
+    every = [each for part in parts for each in part]
+    return [each for each in every if int.from_bytes(each[:8], "big") >= since]
+
+
+def events(tmp_path, a, b, *links, given=None):
+    logs = {}
+    for name, part in (("A", a), ("B", b)):
+        first = int.from_bytes(part[0][:8], "big") if part else 0
+        logs[name] = batches.scan([segment(tmp_path / name, part, base_offset=first)])
+    return turns([(("t", 0), logs)], links or [THERE], given or {})[0]
+
+
+def told(found):
+    return [(e.kind, e.data["cluster"], e.data["offset"]) for e in found if e.kind.startswith("promotion")]
+
+
+UNCLEAR = [("promotion", "B", 6), ("promotion-unknown", "B", 6)]
+
+
+@pytest.mark.parametrize("a", [MIRRORED, MIRRORED + TAIL, kept(TAIL, since=6)], ids=["given up", "with a tail", "deleted too"])
+def test_a_log_that_begins_in_what_its_source_has_not_may_be_its_own(tmp_path, a):
+    assert told(events(tmp_path, a, kept(OWN, since=6))) == UNCLEAR
+
+
+def test_a_mark_that_is_there_says_it_and_so_does_somebody(tmp_path):
+    assert told(events(tmp_path, MIRRORED, kept(OWN))) == [("promotion", "B", 4)]
+    assert told(events(tmp_path, MIRRORED, kept(OWN, since=6), given={("B", "t", 0): [4]})) == [("promotion", "B", 4)]
+
+
+@pytest.mark.parametrize("since", [0, 2])
+def test_what_still_holds_something_mirrored_would_hold_the_mark(tmp_path, since):
+    """So it was never promoted, and what the source has not is a stranger."""
+    assert told(events(tmp_path, MIRRORED, kept(MIRRORED, OWN[1:], since=since))) == []
+
+
+def test_a_mirror_of_what_its_source_has_deleted_is_a_mirror(tmp_path):
+    assert told(events(tmp_path, kept(MIRRORED, TAIL, since=6), kept(MIRRORED, TAIL[:1], since=2))) == []
+    assert told(events(tmp_path, MIRRORED, [])) == []
+
+
+def test_a_mark_that_the_source_has_deleted_came_over_the_link(tmp_path):
+    """B was promoted and its log's beginning deleted; C, which follows it, still has all of it."""
+    assert told(events(tmp_path, kept(OWN, since=6), kept(MIRRORED, OWN[:-1]))) == []
+    assert told(events(tmp_path, kept(MIRRORED, since=2), kept(MIRRORED, OWN))) == [("promotion", "B", 4)]
+
+
+BOTH = [THERE, BACK]
+ROUND = [("promotion", "B", 4), ("promotion", "A", 10)]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "wanted"),
+    [
+        (kept(MIRRORED, OWN, AGAIN), kept(MIRRORED, OWN, AGAIN[:2]), ROUND),
+        (kept(MIRRORED, OWN, AGAIN), kept(OWN, AGAIN[:2], since=6), ROUND),
+        (kept(MIRRORED, OWN), kept(OWN, since=6), [("promotion", "B", 4)]),
+        (kept(OWN, AGAIN, since=6), kept(OWN, AGAIN[:2], since=7), [("promotion", "B", 6), ("promotion", "A", 10)]),
+        (kept(OWN, AGAIN, since=6), kept(OWN, since=7), [("promotion", "B", 6), ("promotion", "A", 10)]),
+        (kept(OWN, since=4), kept(OWN, since=2), [("promotion", "B", 4)]),
+        (kept(OWN[:-1], since=6), kept(OWN, since=7), UNCLEAR),
+        (kept(OWN, since=6), kept(OWN[:-1], since=7), []),
+        (kept(MIRRORED, TAIL), kept(OWN, since=6), UNCLEAR),
+        (kept(MIRRORED, since=2), kept(MIRRORED[:-1], since=1), []),
+    ],
+    ids=[
+        "nothing is gone", "one mark of B's", "the only one of B's", "of both, and B follows", "of both, and B does not yet",
+        "the first is left", "no mark, B is ahead", "no mark, A is ahead", "A has not followed", "never promoted",
+    ],
+)  # fmt: skip
+def test_where_the_mirror_was_turned_round_the_marks_that_are_left_are_in_turn(tmp_path, a, b, wanted):
+    assert told(events(tmp_path, a, b, *BOTH)) == wanted
+
+
+def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(tmp_path):
+    found = events(tmp_path, kept(OWN, AGAIN, since=6), kept(OWN, AGAIN[:2], since=7), *BOTH)
+    assert [e.subject for e in found if e.kind == "mirror-started"] == ["B->A", "A->B"]
+
+
+# Judged, on logs of a build of KIP-1279's branch.
+
+
+def begun_at(root, name, cuts, moment="3-diverged"):
+    """The logs of a cluster without what lies before an offset of each partition."""
+    for partition, since in enumerate(cuts):
+        path = KIP_1279 / moment / name / f"tx-{partition}" / f"{0:020}.log"
+        left = kept([each for _, each in batches_in(path)], since=since)
+        segment(root / name / f"tx-{partition}", left, base_offset=since)
+    return root / name
+
+
+def wanted(tmp_path, *links, a=(0, 0), b=(23, 9), promotions=None, moment="3-diverged"):
+    where = {name: begun_at(tmp_path, name, cuts, moment) for name, cuts in (("A", a), ("B", b))}
+    return asked(where, *(links or ("A->B",)), promotions=promotions)
+
+
+def reasons(judgement, name="byte-equality"):
+    return next(c for c in judgement.checks if c.name == name)
+
+
+def test_a_healthy_topic_that_lost_its_mark_is_unknown_and_says_how_to_know(tmp_path):
+    judgement = judged(tmp_path / "run", wanted(tmp_path))
+    assert [a.kind for a in judgement.anomalies] == []
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert "say it with --promotion B:tx-0=OFFSET" in reasons(judgement).reason
+    assert reasons(judgement, "sequence-continuity").verdict is Verdict.VALID
+
+
+def test_what_somebody_says_goes_on_being_enough_when_all_that_was_mirrored_is_gone(tmp_path):
+    said = {("B", "tx", 0): [21], ("B", "tx", 1): [8]}
+    judgement = judged(tmp_path / "run", wanted(tmp_path, promotions=said))
+    assert (judgement.verdict, reasons(judgement).verdict) == (Verdict.VALID, Verdict.NOT_DUE)
+
+
+def test_of_one_partition_that_lost_its_mark_the_other_is_judged_all_the_same(tmp_path):
+    judgement = judged(tmp_path / "run", wanted(tmp_path, b=(23, 0)))
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert reasons(judgement).examined["B/mirrored"] > 0
+    assert "tx-1" not in reasons(judgement).reason
+
+
+def test_a_round_trip_that_lost_its_first_mark_on_both_sides_is_equal(tmp_path):
+    judgement = judged(tmp_path / "run", wanted(tmp_path, "A->B", "B->A", a=(24, 11), b=(24, 11), moment="5-a-stopped"))
+    assert [a.kind for a in judgement.anomalies] == []
+
+
+def test_a_log_with_something_mirrored_and_no_mark_is_a_mirror_to_its_end(tmp_path):
+    told = wanted(tmp_path, b=(5, 0))
+    path = tmp_path / "B" / "tx-0" / f"{5:020}.log"
+    every = [each for _, each in batches_in(path)]
+    rewrite(path, [each for each in every if field_of(each, "base_offset") not in (21, 22)])
+    judgement = judged(tmp_path / "run", told)
+    assert judgement.verdict is Verdict.INVALID
+
+
+ONE_WAY, BOTH_WAYS = ("A->B",), ("A->B", "B->A")
+MOMENTS = {"2-after-stop": ONE_WAY, "3-diverged": ONE_WAY, "4-after-failback": BOTH_WAYS, "5-a-stopped": BOTH_WAYS}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_wherever_healthy_logs_begin_nothing_is_found_in_them(tmp_path, moment):
+    random = Random(moment)
+    for number in range(6):
+        cuts = {}
+        for name in "AB":
+            paths = [KIP_1279 / moment / name / f"tx-{p}" / f"{0:020}.log" for p in (0, 1)]
+            cuts[name.lower()] = [random.choice([field_of(d, "base_offset") for _, d in batches_in(path)]) for path in paths]
+        folder = tmp_path / str(number)
+        judgement = judged(folder / "run", wanted(folder, *MOMENTS[moment], **cuts, moment=moment))
+        assert [(a.kind, a.cluster, a.topic, a.partition, a.offset) for a in judgement.anomalies] == [], cuts
