@@ -101,6 +101,10 @@ def in_turn(marks: Marks, logs: Mapping[str, batches.Log], link: LinkSpec) -> li
     swapped = _swapped(sorted(began), marks, logs, link)
     owners = (second, first) if swapped else (first, second)
     found = [Promoted(cluster=owners[n % 2], offset=begin) for n, (_, begin) in enumerate(sorted(began.items()))]
+    follower = next(name for name in owners if name != found[-1].cluster)
+    # Behind the last mark that is left, the other one may have been promoted once more, and lost all but what is its own since.
+    if begins(logs.get(follower)) > found[-1].offset:
+        found += unmarked(logs.get(follower), logs.get(found[-1].cluster), follower)
     return [Promoted(cluster=first, offset=lost), *found] if swapped else found
 
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from harness.capture.turns import turns
+from harness.capture.promotions_from_bytes import turns
 from harness.log import batches
 from harness.model.topology import LinkSpec
 from harness.model.verdict import Verdict
