@@ -54,7 +54,7 @@ class NaiveDeployment(DockerDeployment):
             service = container_service(
                 f"format-{cluster.name}-{broker.id}",
                 cluster.installation,
-                self._ground,
+                self._network,
                 main="kafka.tools.StorageTool",
                 folder=place / "format",
                 files={},

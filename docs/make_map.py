@@ -15,6 +15,7 @@ PLACES = {
     "harness/log": "Kafka's log format",
     "harness": "Beside the packages of the harness",
     "harness/cli": "The command line",
+    "harness/cli/doctor": "What a machine lacks",
     "harness/recording": "The recording half: one run",
     "harness/machine": "What a process holds of this machine",
     "harness/guarantees": "What mirrors promise",

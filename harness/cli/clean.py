@@ -1,4 +1,4 @@
-"""What `linkflap clean` does, and says: everything that dead harnesses left behind is gone, or is told with its mend."""
+"""`linkflap clean`: removes what dead harnesses left behind, or reports what is still there and how to fix it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from harness.model.errors import FAILED
 
 
 def show() -> int:
-    """Removes what a ledger tells of, then what none tells of; the exit code."""
+    """Removes what a ledger lists, then what none lists; the exit code."""
     known, unclaimed = cleanup.clean(), engine_leftovers.unclaimed()
     removed = [*known.removed, *unclaimed.removed]
-    left = list(dict.fromkeys((*known.left, *unclaimed.left)))  # what a ledger tells of, too, is found twice
+    left = list(dict.fromkeys((*known.left, *unclaimed.left)))  # what a ledger lists may be found twice
     for thing in removed:
         click.echo(f"removed {thing}", err=True)
     for sentence in left:

@@ -24,7 +24,7 @@ runtime_option = click.option(
 
 
 def usual_runtime(topology: Topology) -> str:
-    """What brokers run in where the user does not say; told in one line. Raises InputError for a Kafka that there is not."""
+    """The runtime when the user names none, reported in one line. Raises InputError for a Kafka that does not exist."""
     from harness import runtimes
 
     name, why = runtimes.usual(topology)
@@ -58,7 +58,7 @@ def build(asked: Sequence[str], base: str | None) -> int:
     return 0
 
 
-def _mend(asked: str) -> str:
+def _fix(asked: str) -> str:
     from harness.runtimes.docker.images import custom_image
 
     if custom_image.is_reference(asked):
@@ -81,7 +81,7 @@ def check(asked: Sequence[str], base: str | None) -> int:
     for one in asked:
         made = built(one, base) if base else None
         image = made.tag if made else None if base else there(one)
-        against = inventory.reason_against(one) if image else f"Kafka {one} has no image yet; {_mend(one)}"
+        against = inventory.reason_against(one) if image else f"Kafka {one} has no image yet; {_fix(one)}"
         missing |= against is not None
         click.echo(against or image)
     return FAILED if missing else 0

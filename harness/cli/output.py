@@ -1,7 +1,7 @@
 """Where a command's words go: a reader that stops reading (`| head -1`) changes nothing of what the command does or ends with.
 
 What such a reader does not take is dropped. Standard output that cannot be written for another reason (a full disk) is an
-EnvironmentFailure in one sentence, for somebody wanted what is missing there; standard error that cannot be written is nobody's.
+EnvironmentFailure in one sentence, because the user wanted what is missing there; standard error that cannot be written is not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Words(io.FileIO):
 
 
 def obey() -> None:
-    """Takes standard output and standard error over for the rest of this process' life."""
+    """Takes standard output and standard error over until this process ends."""
     sys.stdout, sys.stderr = _taken(sys.stdout, 1), _taken(sys.stderr, 2)
 
 

@@ -1,99 +1,94 @@
-"""Command line for judging run directories: in Spark, here or on a cluster; with table, report and JUnit XML of what came out."""
+"""`linkflap verify`: run directories, copied logs and live clusters are judged."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from harness.model.errors import InputError
+from harness.cli.folders import RUNS, check_junit, check_output, new_folder
+from harness.cli.judge import judge, spark_options
+from harness.cli.logs import LogOptions, asked_live, asked_logs, copied_logs
+from harness.cli.notes import NOTES
+from harness.model.errors import WRONG_INPUT, InputError
 
 if TYPE_CHECKING:
-    from harness.report.progress import Progress
-    from spark_verify.judge import Judgement
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-_OPTIONS: Final = (
-    click.option(
-        "--master", default="", metavar="URL", help="Where Spark runs, e.g. spark://HOST:7077; by default in this process."
-    ),
-    click.option("--spark", multiple=True, metavar="NAME=VALUE", help="A setting of Spark, e.g. spark.executor.memory=4g."),
-)
+    from harness.capture.live.record import LiveAsked
 
 
-def spark_options(command: Command) -> Command:
-    """Adds the options that say where Spark runs and how."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-class SparkOptions(TypedDict, total=False):
-    """What `spark_options` adds to a command."""
-
-    master: str
-    spark: Sequence[str]
-
-
-def judge(
-    folders: Sequence[Path],
-    through: Callable[[Progress], AbstractContextManager[None]],
-    *,
+@click.command()
+@click.argument("folders", metavar="[RUNDIR]...", nargs=-1, type=click.Path(path_type=Path))
+@copied_logs
+@click.option("--out", type=click.Path(path_type=Path), help=f"Of logs: the folder to make; by default a new one in {RUNS}/.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (a list when several directories are given).")
+@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
+@spark_options
+def verify(
+    folders: tuple[Path, ...],
+    out: Path | None,
     as_json: bool,
     junit: Path | None,
-    **where: Unpack[SparkOptions],
+    master: str,
+    spark: tuple[str, ...],
+    **copied: Unpack[LogOptions],
 ) -> int:
-    """Judges run directories, says what came out, and returns the exit code. `through` sends notes through a progress display."""
-    from harness.model.verdict import worst
-    from harness.report import junit as junit_report
-    from harness.report import table
-    from harness.report.progress import Progress
-    from spark_verify import masters
-    from spark_verify.checks import REGISTRY
-    from spark_verify.verify import verify
+    """Judges run directories again, or logs that linkflap did not record.
 
-    settings = masters.given_settings(where.get("spark", ()))
-    meanings = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies}
-    with Progress() as progress, through(progress):
-        progress.phase(f"judging {folders[0] if len(folders) == 1 else f'{len(folders)} runs'} in Spark")
-        judgements = verify(folders, master=where.get("master") or masters.LOCAL, settings=settings, tell=progress.done)
-    for judgement in judgements:
-        _report(judgement, meanings)
-        if not as_json:
-            table.show(judgement.document, judgement.folder)
+    RUNDIR: gives the same verdict on any machine, at any time. --logs A=DIR --logs B=DIR --link 'A->B': Kafka log directories, or
+    folders of copied partition folders; they are only read, and checks that need a client history are not due. --bootstrap
+    A=HOST:PORT --bootstrap B=HOST:PORT --topics REGEX --link 'A->B': live clusters, read-only, with Fetch requests.
+    """
     if junit:
-        junit_report.write(junit, [j.document for j in judgements])
-    if as_json:
-        documents = [dict(j.document) for j in judgements]
-        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents))
-    return worst(j.verdict for j in judgements).exit_code
+        check_junit(junit)
+    asked, live = asked_logs(**copied), asked_live(**copied)
+    if (asked is None and live is None) is (not folders):
+        raise InputError(
+            "give run directories to judge, or logs (--logs A=DIR --logs B=DIR --link 'A->B'), or live clusters "
+            "(--bootstrap A=HOST:PORT), and not both"
+        )
+    judged = partial(judge, through=NOTES.through, as_json=as_json, junit=junit, master=master, spark=spark)
+    if asked is None and live is None:
+        return _judge_again(folders, judged)
+    folder = out or new_folder("logs")
+    check_output(folder, out, junit)
+    command = shlex.join(["linkflap", *sys.argv[1:]])
+    if live:
+        _fetch(folder, live, command)
+    elif asked:
+        from harness.capture.folders import record as link_logs
+
+        link_logs(folder, asked, command)
+    return judged([folder])
 
 
-def _report(judgement: Judgement, meanings: Mapping[str, str]) -> None:
-    """Writes report.html; where that cannot be drawn there is none, and this verdict and those of other runs stand."""
-    from harness.report import html
+def _fetch(folder: Path, live: LiveAsked, command: str) -> None:
+    from harness.capture.live.record import record
+    from harness.report.progress import Progress
+    from spark_verify import session
 
-    folder = judgement.folder
-    try:
-        html.write(folder, judgement.document, drawing=_drawing(folder), meanings=meanings)
-    except OSError:
-        raise
-    except Exception as error:  # noqa: BLE001  (any number in a run directory may be one that no picture can have)
-        (folder / html.NAME).unlink(missing_ok=True)  # of an older judgement
-        said = f"{folder / html.NAME} is left out, for what the run directory says cannot be drawn"
-        click.echo(f"linkflap: {said} ({type(error).__name__}: {error}); the verdict stands without it", err=True)
+    with Progress() as progress, NOTES.through(progress):
+        session.warm()
+        record(folder, live, command, progress)
 
 
-def _drawing(folder: Path) -> str:
-    """Empty where the topology is none: the report then has it in words."""
+def _judge_again(folders: Sequence[Path], judged: Callable[[Sequence[Path]], int]) -> int:
     from harness.rundir import RunReader
-    from topologies import draw
 
-    try:
-        return draw(RunReader(folder).run.scenario.topology)
-    except InputError:
-        return ""
+    readable, refused = [], []
+    for folder in dict.fromkeys(folders):
+        try:
+            RunReader(folder)  # before Spark takes its time
+            readable.append(folder)
+        except InputError as unreadable:
+            refused.append(unreadable)
+    if not readable:
+        raise refused[0]
+    code = judged(readable)
+    for reason in refused:
+        click.echo(f"linkflap: {reason}", err=True)
+    return WRONG_INPUT if refused else code

@@ -89,14 +89,14 @@ def _wait_for_end(owner: process_identity.Identity) -> None:
 
 
 def main() -> None:
-    """The watchdog's life: wait for the owner's death, then end what it left."""
+    """The watchdog: waits for the owner's death, then ends what it left."""
     os.chdir("/")
     owner = process_identity.Identity(pid=int(sys.argv[1]), born=sys.argv[2])
     _wait_for_end(owner)
     with ledger.machine_lock():
         for entry in ledger.entries():
             if entry.owner == owner:
-                with contextlib.suppress(StillThere):  # the entry stays, and tells `clean`
+                with contextlib.suppress(StillThere):  # the entry stays for `clean`
                     list(ledger.end(entry))
 
 

@@ -1,4 +1,4 @@
-"""When and why a run directory can be written to no longer: a write that failed, or a disk that is all but full."""
+"""When and why a run directory can no longer be written: a write failed, or the disk is nearly full."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Breakage:
-    """Why a run directory is written to no longer: the first write that failed. Safe from several threads."""
+    """Why a run directory can no longer be written: the first write that failed. Safe from several threads."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -28,7 +28,7 @@ class Breakage:
         return self.reason
 
     def look(self) -> EnvironmentFailure | None:
-        """The reason, if there is one now: that the disk is all but full is one."""
+        """The reason, if there is one now; a disk that is nearly full is one."""
         if self.reason is None and room(self._root) < LEAST_ROOM:
             self.because(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         return self.reason
@@ -43,15 +43,15 @@ def unwritable(root: Path, error: OSError) -> EnvironmentFailure:
     """The sentence for a run directory that cannot be written to."""
     if is_full(error):
         return EnvironmentFailure(
-            f"no space left for the run directory {root}; free some on its disk, or take --out to a place that has more"
+            f"no space left for the run directory {root}; free some on its disk, or name a folder on another disk with --out"
         )
     return EnvironmentFailure(
-        f"the run directory {root} can no longer be written to ({error.strerror}); see to its disk, or take --out elsewhere"
+        f"the run directory {root} can no longer be written ({error.strerror}); check its disk, or name another with --out"
     )
 
 
 def room(folder: Path) -> float:
-    """Bytes that may yet be written to a folder's disk; no end of them where that is not told."""
+    """Bytes that may yet be written to a folder's disk; infinity where the file system does not say."""
     try:
         disk = os.statvfs(folder)
     except OSError:

@@ -26,12 +26,12 @@ def host() -> str:
 def not_near(host: str) -> str | None:
     """None for an engine of this machine; else why there is none, as the first half of a sentence."""
     try:
-        place, _ = urlsplit(host), urlsplit(host).port
+        address, _ = urlsplit(host), urlsplit(host).port
     except ValueError:
-        place = urlsplit("")
-    if place.scheme not in _SCHEMES or "://" not in host or not host.partition("://")[2]:
+        address = urlsplit("")
+    if address.scheme not in _SCHEMES or "://" not in host or not host.partition("://")[2]:
         return f"DOCKER_HOST is {host!r}, which names no engine (one is such as {USUAL} or tcp://127.0.0.1:2375)"
-    if place.scheme in ("unix", "npipe") or place.hostname in _LOOPBACK:
+    if address.scheme in ("unix", "npipe") or address.hostname in _LOOPBACK:
         return None
     return f"the Docker engine at {host} is another machine's, and brokers' folders are on this one"
 

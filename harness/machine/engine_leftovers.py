@@ -1,6 +1,6 @@
 """Removes what a harness made in a Docker engine. Imports the docker package only when there is something to look for.
 
-One thing that cannot be removed keeps nothing else from being removed, and is told by its name and with its mend.
+What cannot be removed is reported by name, with how to fix it; everything else is still removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import docker
 
 OWNER: Final = "linkflap.owner"
-MEND: Final = "containers may run on there: when it answers again, remove them with `linkflap clean`"
+FIX: Final = "containers may run on there: when it answers again, remove them with `linkflap clean`"
 _QUIET_SECONDS: Final = 2.0
 _DAY: Final = 24 * 3600.0
 """Seconds. No run is that long."""
@@ -68,13 +68,13 @@ def remove(engine: str, owner: Identity) -> Iterator[str]:
         finally:
             client.close()
     except (DockerException, RequestException, OSError) as error:
-        raise StillThere([f"the Docker engine does not answer ({reason(error)}); {MEND}"]) from error
+        raise StillThere([f"the Docker engine does not answer ({reason(error)}); {FIX}"]) from error
     if swept.left:
         raise StillThere(swept.left)
 
 
 def unclaimed() -> Swept:
-    """Removes, by label, owner and age, what no ledger here tells of: the ledger was lost with /tmp, or was another.
+    """Removes, by label, owner and age, what no ledger here lists: the ledger was lost with /tmp, or was another.
 
     Of dead owners everything; of one that cannot be judged from here (another pid namespace) what is older than a day. Where no
     engine of this machine answers there is nothing to do.
@@ -97,7 +97,7 @@ def unclaimed() -> Swept:
             swept.removed.extend(found.removed)
             swept.left.extend(found.left)
     except (DockerException, RequestException, OSError) as error:
-        swept.left.append(f"the Docker engine does not answer any more ({reason(error)}); {MEND}")
+        swept.left.append(f"the Docker engine does not answer any more ({reason(error)}); {FIX}")
     finally:
         client.close()
     return swept

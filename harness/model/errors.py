@@ -9,7 +9,7 @@ A violation of a guarantee is a value (`harness.model.verdict.Anomaly`), never a
     │   └── DeadlineExceeded   a condition did not come true in time; carries the last state seen
     └── FaultError        255  a fault could not be applied, or could not be healed
 
-The message of each is one sentence that names the thing and the mend.
+The message of each is one sentence that says what is wrong and how to fix it.
 """
 
 from __future__ import annotations

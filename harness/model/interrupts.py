@@ -25,7 +25,7 @@ _came: list[int] = []
 
 
 def obey() -> None:
-    """Takes the signals over for the rest of this process' life. One that is ignored (nohup, a shell's `&`) stays ignored."""
+    """Takes the signals over until this process ends. One that is ignored (nohup, a shell's `&`) stays ignored."""
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _arrived)

@@ -204,37 +204,47 @@ class Service(Protocol):
     def resume(self) -> None: ...
 
 
-class Worker(Protocol):
-    """A program that runs, or has ended since. All methods are safe to call again."""
+class Running(Protocol):
+    """A program that runs, or has ended since: a child process or a container. All methods are safe to call again."""
 
     @property
     def pid(self) -> int: ...
     @property
     def alive(self) -> bool: ...
+    @property
+    def paused(self) -> bool: ...
     def poll(self) -> int | None:
-        """The exit status, negative for a signal, or None while it runs."""
+        """The exit status, or None while it runs."""
 
+    def pause(self) -> None:
+        """Returns when it stands still."""
+
+    def resume(self) -> None: ...
     def kill(self) -> None:
         """SIGKILL; returns when it is gone."""
 
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
+    def stop(self, *, within: float) -> None:
+        """SIGTERM, also to a paused one; returns when it is gone. DeadlineExceeded after `within` seconds, and it runs on."""
 
 
-class Place(Protocol):
-    """Where a program of linkflap's own runs beside the brokers: what it listens on is also on this machine's loopback."""
+Spawn = Callable[[], Running]
+"""Starts a program on the files it has, what it prints going to a file that its maker chose. Raises SetupError."""
+
+
+class Sidecar(Protocol):
+    """A program of linkflap's own beside the brokers; the ports it listens on are also on this machine's loopback."""
 
     @property
     def address(self) -> str:
         """Where it listens, and brokers reach it."""
 
-    def told(self, beside: str) -> str:
-        """The host that it must tell clients of a listener on which brokers tell the address `beside`, for them to reach it."""
+    def advertised_host(self, beside: str) -> str:
+        """The host that it advertises on a listener on which brokers advertise the address `beside`."""
 
     def reach(self, address: str) -> str:
         """A host:port that brokers tell their clients, as it is reached from there."""
 
-    def spawn(self) -> Worker:
+    def spawn(self) -> Running:
         """Starts it, again and again. Raises SetupError."""
 
 
@@ -252,7 +262,7 @@ class Deployment(Protocol):
     def service(self, name: str, *, main: str, kafka: str, files: Mapping[str, str], arguments: Sequence[str]) -> Service:
         """A JVM that is not started yet: class `main` of release `kafka`, run in a folder that holds `files` (name -> text)."""
 
-    def place(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> Place:
+    def sidecar(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> Sidecar:
         """Where `python -m module folder` is to run beside the brokers; it listens on `ports` (free ones), prints to `log`."""
 
     def free_port(self) -> int:
@@ -296,7 +306,7 @@ class Mirror(Protocol):
     @property
     def alive(self) -> bool: ...
     def lag(self) -> int | None:
-        """Records of the source that it has not read yet, or None while it cannot be told (source down)."""
+        """Records of the source that it has not read yet, or None while that is unknown (source down)."""
 
     def promotion(self) -> Mapping[tuple[str, int], int]:
         """Per (topic, partition), the first offset on the destination that is not the mirror's; asked after stop()."""

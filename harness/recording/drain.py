@@ -11,7 +11,7 @@ from harness.model.errors import DeadlineExceeded
 from harness.model.protocols import Cluster
 from harness.model.topology import Topology, is_data_topic
 from harness.model.wait import until
-from harness.recording.world import Stage
+from harness.recording.world import RunWorld
 from harness.wire.offsets import answered_bounds, quiet
 
 SETTLE = 60.0
@@ -20,28 +20,28 @@ ORPHANED = 5.0
 """Seconds that open transactions may take to end on a cluster that is still mirrored to from a dead one."""
 
 
-def settle(stage: Stage, topics: Mapping[str, int], watch: Callable[[], bool]) -> None:
+def drain(world: RunWorld, topics: Mapping[str, int], watch: Callable[[], bool]) -> None:
     """Mirrors that still can catch up, then readers read to the end of what there is. `watch` is called at every look; False.
 
     A deadline that passes here is not an error: what was not read or mirrored is for the verdict to say.
     """
     with contextlib.suppress(DeadlineExceeded):
         until(
-            lambda: watch() or all(mirror.lag() == 0 for mirror in stage.able_mirrors),
+            lambda: watch() or all(mirror.lag() == 0 for mirror in world.able_mirrors),
             within=SETTLE,
             what="mirrors to catch up",
             every=0.1,
         )
-    topology = stage.deployment.topology
+    topology = world.deployment.topology
     with contextlib.suppress(DeadlineExceeded):
-        stage.clients.drain(
+        world.clients.drain(
             {
                 name: stable_ends(
-                    stage.deployment.clusters[name],
+                    world.deployment.clusters[name],
                     {t: n for t, n in topics.items() if arrives(topology, t, name)},
-                    within=ORPHANED if _orphaned(stage, name) else SETTLE,
+                    within=ORPHANED if _orphaned(world, name) else SETTLE,
                 )
-                for name in stage.living
+                for name in world.running_clusters
             },
             within=SETTLE,
         )
@@ -53,10 +53,10 @@ def arrives(topology: Topology, topic: str, cluster: str) -> bool:
     return any(is_data_topic(topic, homes) for homes in [(cluster,), *map(topology.homes_over, into)])
 
 
-def _orphaned(stage: Stage, cluster: str) -> bool:
+def _orphaned(world: RunWorld, cluster: str) -> bool:
     """Whether a mirror into this cluster goes on without its source: what that left open there, nobody ends."""
-    into = [mirror for mirror in stage.running_mirrors if mirror.link.destination == cluster]
-    return any(mirror not in stage.able_mirrors for mirror in into)
+    into = [mirror for mirror in world.running_mirrors if mirror.link.destination == cluster]
+    return any(mirror not in world.able_mirrors for mirror in into)
 
 
 def stable_ends(cluster: Cluster, topics: Mapping[str, int], *, within: float = SETTLE) -> dict[tuple[str, int], int]:
@@ -65,16 +65,16 @@ def stable_ends(cluster: Cluster, topics: Mapping[str, int], *, within: float = 
     When that does not come true in time: the last stable offsets, of the partitions whose leaders answer.
     """
     admin = AdminClient(quiet(cluster.bootstrap))
-    places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+    partitions = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
 
     def settled() -> dict[tuple[str, int], int] | None:
-        stable = answered_bounds(admin, places, "stable", within=5.0)
-        high = answered_bounds(admin, places, "high", within=5.0)
-        return high if stable == high and len(high) == len(places) else None
+        stable = answered_bounds(admin, partitions, "stable", within=5.0)
+        high = answered_bounds(admin, partitions, "high", within=5.0)
+        return high if stable == high and len(high) == len(partitions) else None
 
-    if not places:
+    if not partitions:
         return {}
     try:
         return until(settled, within=within, every=0.1, what=f"open transactions on {cluster.name} to end")
     except DeadlineExceeded:
-        return answered_bounds(admin, places, "stable", within=5.0)
+        return answered_bounds(admin, partitions, "stable", within=5.0)

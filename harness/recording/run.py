@@ -1,6 +1,6 @@
 """The first half of linkflap on one page: make things happen, and write down everything.
 
-    Scenario -> deployment -> topics -> mirrors and workloads -> schedule -> settle -> capture -> run directory
+    Scenario -> deployment -> topics -> mirrors and workloads -> schedule -> drain -> capture -> run directory
 
 Judging what was written is the other half (`spark_verify.verify`); the two share nothing but the run directory. Whatever
 happens in here, the directory is left readable and nothing that was started is left running.
@@ -33,9 +33,9 @@ from harness.model.protocols import Deployment
 from harness.model.scenario import Scenario
 from harness.model.side_by_side import side_by_side
 from harness.model.wait import until
-from harness.recording.drain import settle
-from harness.recording.unexpected_exits import Deaths
-from harness.recording.world import Stage
+from harness.recording.drain import drain
+from harness.recording.unexpected_exits import UnexpectedExits
+from harness.recording.world import RunWorld
 from harness.report.progress import Counters, Progress
 from harness.rundir import FORMAT, Run, RunWriter, Status
 from harness.version import VERSION
@@ -81,13 +81,13 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
         ended=0,
         scenario=scenario,
     )
-    with _written(folder, run) as (writer, deaths), ExitStack() as stack, _with_room(writer):
+    with _written(folder, run) as (writer, exits), ExitStack() as stack, _with_room(writer):
         _phase(writer, progress, "starting clusters and links")
         deployment = runtimes.runtime(runtime)(scenario.topology, folder=writer.logs, recorder=writer)
         if not keep:
             stack.callback(_remove_data, deployment)
         stack.callback(_ended, writer, "deployment", deployment.close)
-        _perform(scenario, deployment, writer, stack, progress, deaths)
+        _perform(scenario, deployment, writer, stack, progress, exits)
         _phase(writer, progress, "stopping")
     return folder
 
@@ -104,7 +104,7 @@ def _remove_data(deployment: Deployment) -> None:
 
 
 def _perform(
-    scenario: Scenario, deployment: Deployment, writer: RunWriter, stack: ExitStack, progress: Progress, deaths: list[str]
+    scenario: Scenario, deployment: Deployment, writer: RunWriter, stack: ExitStack, progress: Progress, exits: list[str]
 ) -> None:
     topics = make_topics(scenario, deployment)
     groups = sorted({str(w.options["group"]) for w in scenario.workloads if "group" in w.options})
@@ -118,7 +118,7 @@ def _perform(
         ],
         writer,
     )
-    stage = Stage(
+    world = RunWorld(
         deployment=deployment,
         mirrors={link.name: make_mirror(scenario.mirror, link, deployment, writer) for link in scenario.topology.links},
         clients=clients,
@@ -126,50 +126,50 @@ def _perform(
         captures=logs.Captures(deployment, writer, lambda cluster: sampler.clusters[cluster].latest),
         topics=topics,
     )
-    player = Player(scenario.schedule, stage, progress)
-    bystanders = Deaths(stage, player, deaths)
-    watch = Ticker(stage, progress, bystanders)
+    player = Player(scenario.schedule, world, progress)
+    bystanders = UnexpectedExits(world, player, exits)
+    watch = Ticker(world, progress, bystanders)
     stack.callback(_ended, writer, "watermarks", sampler.stop)
     stack.callback(_ended, writer, "clients", clients.stop)
     stack.callback(_ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None))
-    stack.push(partial(_broken_off, stage, progress))
+    stack.push(partial(_broken_off, world, progress))
     sampler.start()
     _phase(writer, progress, "starting mirrors")
-    side_by_side(mirror.start for mirror in stage.mirrors.values())
+    side_by_side(mirror.start for mirror in world.mirrors.values())
     bystanders.all_started()
     _phase(writer, progress, "breaking things")
     clients.start()
-    _play(scenario, stage, player, watch, progress)
+    _play(scenario, world, player, watch, progress)
     _phase(writer, progress, "settling")
     clients.stop_producers()
-    settle(stage, stage.topics, watch)
+    drain(world, world.topics, watch)
     clients.stop()
     sampler.stop()
     watch()
-    able = stage.able_mirrors
-    for mirror in stage.running_mirrors:
+    able = world.able_mirrors
+    for mirror in world.running_mirrors:
         if mirror in able:
             mirror.stop()
         else:  # what a failover appends, to end what the dead source left open, would belong to no failover of the schedule
             mirror.crash()
     _phase(writer, progress, "capturing logs")
-    for name in stage.to_capture(bystanders.clusters):
-        stage.capture("2-end", name)
+    for name in world.to_capture(bystanders.clusters):
+        world.capture("2-end", name)
     if clients.crashes:
         raise EnvironmentFailure(f"a client of the workload failed: {clients.crashes[0]}; report it with {writer.root}")
 
 
-def _broken_off(stage: Stage, progress: Progress, kind: type[BaseException] | None, *_: object) -> None:
+def _broken_off(world: RunWorld, progress: Progress, kind: type[BaseException] | None, *_: object) -> None:
     """The first step of the end of a run: tells everyone, and when it breaks off, what all of them wait for goes first.
 
     Clients and faults that wait for brokers end soon when these are gone.
     """
-    stage.ending.set()
+    world.ending.set()
     if kind is not None:
         progress.phase("stopping")
-        for workload in stage.clients.workloads:
+        for workload in world.clients.workloads:
             workload.ask_to_stop()
-        _ended(stage.recorder, "deployment", stage.deployment.close)
+        _ended(world.recorder, "deployment", world.deployment.close)
 
 
 def _ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
@@ -197,25 +197,27 @@ def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
     return dict.fromkeys(topics, spec.partitions)
 
 
-def _play(scenario: Scenario, stage: Stage, player: Player, watch: Ticker, progress: Progress) -> None:
+def _play(scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, progress: Progress) -> None:
     """Plays the schedule under load for the scenario's duration, and on until the last fault has ended."""
     player.start()
     over = now() + int(scenario.duration * 1e9)
     until(lambda: watch() or now() >= over, within=scenario.duration + 1, what="the workload's duration", every=0.1)
     player.join(within=LONGEST_FAULT, tick=watch)
-    _work_on(scenario, stage, watch)
+    _work_on(scenario, world, watch)
     for failure in player.failures:
         progress.note(f"not healed: {failure}")
 
 
-def _work_on(scenario: Scenario, stage: Stage, watch: Ticker) -> None:
+def _work_on(scenario: Scenario, world: RunWorld, watch: Ticker) -> None:
     """Lets clients work after the last fault until they have written enough to be judged; on a dead machine, for a while."""
     ended, least = now(), scenario.minimums
 
     def enough() -> bool:
-        done = stage.clients.progress()
+        done = world.clients.progress()
         since = (
-            sum(stage.clients.acknowledged_since(ended, name) for name in stage.living) if scenario.schedule else least.afterwards
+            sum(world.clients.acknowledged_since(ended, name) for name in world.running_clusters)
+            if scenario.schedule
+            else least.afterwards
         )
         read = done.read_committed + done.read_uncommitted
         return (
@@ -230,30 +232,30 @@ class Ticker:
     """Looks who died and whether there is room to write on, and tells the display what clients have done and how far mirrors
     are behind; cheap enough for a wait."""
 
-    def __init__(self, stage: Stage, progress: Progress, deaths: Deaths) -> None:
-        self._stage, self._progress, self._deaths = stage, progress, deaths
+    def __init__(self, world: RunWorld, progress: Progress, exits: UnexpectedExits) -> None:
+        self._world, self._progress, self._exits = world, progress, exits
         self._asked = 0
 
     def __call__(self) -> bool:
         """Always False, so that it can stand in a condition. Raises EnvironmentFailure when nothing can be written any more."""
         if interrupts.asked():
             raise KeyboardInterrupt  # the signal's own was lost in a callback of some library
-        self._stage.recorder.check()
-        for death in self._deaths.look():
-            self._progress.note(death)
-        done = self._stage.clients.progress()
+        self._world.recorder.check()
+        for exit_ in self._exits.look():
+            self._progress.note(exit_)
+        done = self._world.clients.progress()
         read = done.read_committed + done.read_uncommitted
         self._progress.counters(Counters(acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read))
         if now() - self._asked >= LAG_EVERY:
             self._asked = now()
-            for name, mirror in self._stage.mirrors.items():
+            for name, mirror in self._world.mirrors.items():
                 self._progress.lag(name, mirror.lag() if mirror.alive else None)
         return False
 
 
 @contextmanager
 def _written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
-    """A run directory that says how the run ended, whatever happened; and a list for who died unasked, which makes it failed."""
+    """A run directory that says how the run ended, whatever happened; and the unexpected exits, which make the run failed."""
     try:
         writer = RunWriter(folder, run)
     except OSError as error:
@@ -264,11 +266,11 @@ def _written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
         ) from error
     status: Status = "failed"
     why = ""
-    deaths: list[str] = []
+    exits: list[str] = []
     useless = False
     try:
-        yield writer, deaths
-        status, why = ("failed", "; ".join(deaths)) if deaths else ("finished", "")
+        yield writer, exits
+        status, why = ("failed", "; ".join(exits)) if exits else ("finished", "")
     except KeyboardInterrupt:
         status, why = "interrupted", "interrupted by the user"
         writer.event("interrupted", "run", by="signal")
@@ -296,7 +298,7 @@ def _written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
 
 @contextmanager
 def _with_room(writer: RunWriter) -> Iterator[None]:
-    """Whatever fails on a full disk, and whoever dies of it, the disk is the reason, and what has to be mended."""
+    """Whatever fails on a full disk, the full disk is reported as the reason."""
     try:
         yield
     except LinkflapError:

@@ -1,7 +1,7 @@
-"""Who died without being asked: brokers and mirrors that are gone although no fault of the schedule has ended them.
+"""Unexpected exits: brokers and mirrors that ended although no fault of the schedule ended them.
 
-A run goes on then, because what is left behind is worth judging; but it cannot count as finished. Of a broker it is told how it
-ended, and what it said last.
+The run goes on, because what is left is worth judging, but it does not count as finished. For a broker the exit status and the
+last lines of its log are reported.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ _LAST: Final = 2
 _WIDTH: Final = 120
 
 
-class Deaths:
-    """Looked at again and again by the run's own thread. `found` gets one sentence for each; `clusters`, whose brokers died."""
+class UnexpectedExits:
+    """Polled by the run's own thread. `found` gets one sentence for each exit; `clusters` are those whose brokers exited."""
 
     def __init__(self, world: World, player: Player, found: list[str]) -> None:
         self._world, self._player, self._found = world, player, found
         self._seen: set[str] = set()
         self.clusters: set[str] = set()
-        self._lived: set[str] = set()
+        self._was_alive: set[str] = set()
 
     def all_started(self) -> None:
-        """From now on every mirror is expected to live."""
-        self._lived = set(self._world.mirrors)
+        """From now on every mirror is expected to run."""
+        self._was_alive = set(self._world.mirrors)
 
     def look(self) -> Sequence[str]:
-        """The deaths that are new since the last look; each is also an event."""
+        """The exits that are new since the last look; each is also an event."""
         # A fault that began or ended while we looked may be why: what was under way before and what is now both count.
         before = self._player.under_way()
         brokers = [b for cluster in self._world.deployment.clusters.values() for b in cluster.brokers.values()]
         gone = [(b, f"{b.cluster}/{b.id}") for b in brokers if b.state == "stopped" and f"{b.cluster}/{b.id}" not in self._seen]
         alive = {name for name, mirror in self._world.mirrors.items() if mirror.alive}
-        ended = sorted(self._lived - alive - self._seen)
-        self._lived |= alive
+        ended = sorted(self._was_alive - alive - self._seen)
+        self._was_alive |= alive
         faults = [*before, *self._player.under_way()]
-        told: list[str] = []
+        reported: list[str] = []
         for broker, name in gone:
             if not any(ends_broker(fault, name) for fault in faults):
-                told.append(self._broker_died(broker, name))
+                reported.append(self._broker_died(broker, name))
                 self._seen.add(name)
                 self.clusters.add(broker.cluster)
         for link in ended:
             if any(ends_mirror(fault, link) for fault in faults):
-                self._lived.discard(link)  # it may be dead when nothing is left of the fault, its failover reversed
+                self._was_alive.discard(link)  # it may be dead when nothing is left of the fault, its failover reversed
             else:
                 self._world.recorder.event("mirror-crashed", link, by="itself")
-                told.append(f"the mirror of {link} died by itself; see its log among the run's logs")
+                reported.append(f"the mirror of {link} died by itself; see its log among the run's logs")
                 self._seen.add(link)
-        self._found.extend(told)
-        return told
+        self._found.extend(reported)
+        return reported
 
     def _broker_died(self, broker: Broker, name: str) -> str:
         status, starved = broker.exit_status, _starved(broker)
@@ -69,7 +69,7 @@ class Deaths:
 
 
 def _starved(broker: Broker) -> bool | None:
-    """Whether it ended because its container was out of memory; None where that cannot be told."""
+    """Whether it ended because its container was out of memory; None where that cannot be seen."""
     with contextlib.suppress(EnvironmentFailure):
         return broker.confines.memory().killed if broker.confines else None
     return None
@@ -78,7 +78,7 @@ def _starved(broker: Broker) -> bool | None:
 def how(status: int | None, *, starved: bool | None) -> str:
     """An exit status in words, as shells and engines number it: 128 and the signal's number for one that was killed."""
     if status is None:
-        return "nobody knows how"
+        return "exit status unknown"
     if status >= 0:
         return f"exit status {status}"
     ended = f"exit status {128 - status}, {_signal(-status)}"

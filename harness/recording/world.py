@@ -1,4 +1,4 @@
-"""What a run consists of while it runs: the world that faults see, and who of it lives."""
+"""The world of a run while it runs: what faults see, and which clusters and mirrors are up."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from harness.workloads.clients import WorkloadClients
 
 
 @dataclass(slots=True, kw_only=True)
-class Stage:
-    """The World that faults see, and what the run itself needs of it."""
+class RunWorld:
+    """The World that faults see, and what the run itself needs beside it."""
 
     deployment: Deployment
     mirrors: dict[str, Mirror]
@@ -39,18 +39,18 @@ class Stage:
         self.captures.take(moment, cluster)
 
     @property
-    def living(self) -> list[str]:
+    def running_clusters(self) -> list[str]:
         """Clusters of which some broker runs."""
         clusters = self.deployment.clusters
         return [name for name, c in clusters.items() if any(b.state == "running" for b in c.brokers.values())]
 
     def to_capture(self, died: Collection[str]) -> list[str]:
-        """Clusters whose logs are owed when the run ends; `died`: those with brokers that died by themselves.
+        """Clusters whose logs are still to be captured when the run ends; `died`: those with brokers that exited by themselves.
 
         A dead cluster was captured by the fault that ended it; of one that died by itself there is nothing yet, or nothing new.
         """
-        living = self.living
-        return [n for n in self.deployment.clusters if n in living or n in died or not self.captures.has(n)]
+        running_clusters = self.running_clusters
+        return [n for n in self.deployment.clusters if n in running_clusters or n in died or not self.captures.has(n)]
 
     @property
     def running_mirrors(self) -> list[Mirror]:
@@ -59,5 +59,5 @@ class Stage:
     @property
     def able_mirrors(self) -> list[Mirror]:
         """Mirrors that run between clusters that run."""
-        up = self.living
+        up = self.running_clusters
         return [m for m in self.running_mirrors if m.link.source in up and m.link.destination in up]

@@ -15,7 +15,6 @@ from harness.runtimes.kraft.broker import KraftBroker
 from harness.runtimes.kraft.cluster import KraftCluster
 from harness.runtimes.kraft.deployment import KraftDeployment
 from harness.runtimes.kraft.service import KafkaService
-from harness.runtimes.running import Running
 from harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 PROMISED = {
@@ -65,18 +64,17 @@ def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name, asked
 @pytest.mark.parametrize(
     ("module", "kind"), [("harness.machine.children", "Child"), ("harness.runtimes.docker.container", "Run")]
 )
-@pytest.mark.parametrize("protocol", [Running, protocols.Worker])
-def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind, protocol):
-    obeys(getattr(import_module(module), kind), protocol)
+def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind):
+    obeys(getattr(import_module(module), kind), protocols.Running)
 
 
 @pytest.mark.parametrize(
     ("module", "kind"),
-    [("harness.runtimes.process.deployment", "ChildPlace"), ("harness.runtimes.docker.sidecar", "ContainerPlace")],
+    [("harness.runtimes.process.deployment", "ChildSidecar"), ("harness.runtimes.docker.sidecar", "ContainerSidecar")],
 )
-def test_a_mirror_of_ours_finds_the_same_place_wherever_it_runs(module, kind):
+def test_a_mirror_of_ours_finds_the_same_surroundings_wherever_it_runs(module, kind):
     made = getattr(import_module(module), kind)
-    assert {name for name in public(protocols.Place) if name != "address"} <= set(public(made))
+    assert {name for name in public(protocols.Sidecar) if name != "address"} <= set(public(made))
 
 
 def test_containers_allow_what_faults_do_to_them():

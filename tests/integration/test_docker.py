@@ -180,23 +180,23 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
 
 def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(engine):
     from harness.runtimes.docker.images import proxy_image
-    from harness.runtimes.docker.network import lay
+    from harness.runtimes.docker.network import create_network
 
-    ground = lay()
+    network = create_network()
     guest = engine.containers.run(
         proxy_image.ready(build=True),
         entrypoint=[proxy_image.SERVER],
-        network=ground.name,
+        network=network.name,
         name=f"guest-{os.getpid()}",
         detach=True,
     )
     try:
-        with pytest.raises(EnvironmentFailure, match=f"network {ground.name} still has container {guest.name}, which is not"):
-            ground.close()
+        with pytest.raises(EnvironmentFailure, match=f"network {network.name} still has container {guest.name}, which is not"):
+            network.close()
         assert ledger.own().engines, "the watchdog and `clean` know of it"
     finally:
         guest.remove(force=True)
-        ground.close()
+        network.close()
     assert not ledger.own().engines
     assert of(engine, ledger.own().owner) == []
 
@@ -325,7 +325,7 @@ def test_an_image_with_a_java_and_no_kafka_is_told_before_a_run(engine):
     try:
         assert inventory.reason_against(name) is None
         with pytest.MonkeyPatch.context() as elsewhere:
-            elsewhere.setattr(custom_image, "_PLACES", ("/none",))
+            elsewhere.setattr(custom_image, "_LIBS", ("/none",))
             assert "has no Kafka in /none" in (inventory.reason_against(name) or "")
     finally:
         engine.images.remove(name, force=True)
@@ -363,7 +363,7 @@ def test_a_java_that_cannot_run_is_quoted(engine):
     engine.images.build(fileobj=context, custom_context=True, tag=name, rm=True)
     try:
         with pytest.raises(SetupError, match=r"exec format error.*; name another"):
-            java_in(name, mend="name another")
+            java_in(name, fix="name another")
     finally:
         engine.images.remove(name, force=True)
 

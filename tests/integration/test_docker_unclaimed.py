@@ -76,7 +76,7 @@ def test_an_engine_that_dies_while_it_is_looked_through_is_told(monkeypatch):
     monkeypatch.setattr(engine_leftovers, "_stale", dies)
     swept = engine_leftovers.unclaimed()
     assert swept.removed == []
-    assert swept.left == [f"the Docker engine does not answer any more (gone); {engine_leftovers.MEND}"]
+    assert swept.left == [f"the Docker engine does not answer any more (gone); {engine_leftovers.FIX}"]
 
 
 def test_where_no_engine_answers_there_is_nothing_to_look_through(monkeypatch, tmp_path):

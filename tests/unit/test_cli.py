@@ -9,6 +9,7 @@ import pytest
 
 from chaos.catalogue import catalogue
 from harness.cli import commands
+from harness.cli.run import option_value
 from harness.mirrors import MIRRORS, OPTIONS
 from harness.model.errors import DeadlineExceeded, InputError
 from harness.model.scenario import FaultSpec
@@ -27,13 +28,13 @@ from harness.recording.unexpected_exits import ends_broker, ends_mirror
     ],
 )
 def test_values_of_options(text, value):
-    assert commands.option_value(text) == value
+    assert option_value(text) == value
 
 
 @pytest.mark.parametrize("text", ["delivery", "=exactly-once", ""])
 def test_what_is_no_option(text):
     with pytest.raises(InputError, match="not of the form name=value"):
-        commands.option_value(text)
+        option_value(text)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_what_is_no_option(text):
     ],
 )
 def test_every_end_has_its_code_and_its_sentence(error, code, says):
-    told, sentence = commands._told(error)
+    told, sentence = commands._exit_of(error)
     assert told == code
     assert says in sentence
     assert "\n" not in sentence

@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.cli import doctor
-from harness.cli.doctor import Finding, complete, examine, show
+from harness.cli.doctor import report, software
+from harness.cli.doctor.finding import Finding
+from harness.cli.doctor.report import complete, examine, show
 from harness.machine import java, ledger, process_identity
 from harness.model.errors import FAILED
 from harness.runtimes.distribution import toxiproxy_server
@@ -53,10 +54,10 @@ def deaf() -> Iterator[int]:
 
 def test_every_look_has_its_finding_and_every_lack_its_mend(bare: Path) -> None:
     findings = examine()
-    assert len({finding.name for finding in findings}) == len(doctor.LOOKS)
+    assert len({finding.name for finding in findings}) == len(report.LOOKS)
     for finding in findings:
         assert finding.says
-        assert finding.ok or finding.mend or finding.name in ("spark", "toxiproxy", "kafka", "java")
+        assert finding.ok or finding.fix or finding.name in ("spark", "toxiproxy", "kafka", "java")
 
 
 def test_a_bare_machine_completes_itself(bare: Path) -> None:
@@ -73,7 +74,7 @@ def test_a_bare_machine_completes_itself(bare: Path) -> None:
 
 
 def test_without_pip_nothing_can_be_fetched(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_has_pip", lambda: False)
+    monkeypatch.setattr(software, "_has_pip", lambda: False)
     findings = examine()
     assert [f.name for f in findings if f.ok is False and not f.needed_by] == ["java", "spark", "toxiproxy"]
     assert not complete(findings, "process")
@@ -155,7 +156,7 @@ def test_leftovers_of_a_dead_run(bare: Path) -> None:
     assert found("leftovers").ok, "its owner is alive"
     child.communicate(b"\n", timeout=60)
     finding = found("leftovers")
-    assert (finding.ok, finding.mend) == (None, "linkflap clean")
+    assert (finding.ok, finding.fix) == (None, "linkflap clean")
     assert finding.says == "of 1 dead runs, 2 things, and what is in the Docker engine"
 
 
@@ -181,4 +182,4 @@ def test_shown_without_a_terminal(bare: Path) -> None:
     text = stream.getvalue()
     assert "runtime process: complete, or completes itself on first use" in text
     assert "\x1b" not in text
-    assert os.linesep.join(text.splitlines()[:1]).split() == ["what", "found", "mend"]
+    assert os.linesep.join(text.splitlines()[:1]).split() == ["what", "found", "how", "to", "fix", "it"]

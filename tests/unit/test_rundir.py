@@ -23,7 +23,7 @@ from harness.rundir import Appender, RunReader, RunWriter
 from tests.unit.recorded_run import run
 
 ROW = GroupOffset(time=1, cluster="A", group="g", topic="A.t", partition=0, offset=1)
-NO_SPACE = r"no space left for the run directory .*/run; free some on its disk, or take --out to"
+NO_SPACE = r"no space left for the run directory .*/run; free some on its disk, or name a folder on another disk with --out"
 
 
 def refused(writer):

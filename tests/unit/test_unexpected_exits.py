@@ -10,7 +10,7 @@ import pytest
 
 from harness.model.errors import EnvironmentFailure
 from harness.model.scenario import FaultSpec
-from harness.recording.unexpected_exits import Deaths, how
+from harness.recording.unexpected_exits import UnexpectedExits, how
 
 AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=0, duration=0)
 REVERSE = FaultSpec(id="reverse", fault="mirror-reverse", target="A->B", at=0, duration=0, when="after:away")
@@ -27,7 +27,7 @@ class Scene:
         self.events: list[tuple[str, str, dict[str, object]]] = []
         recorder = SimpleNamespace(event=lambda kind, subject, **data: self.events.append((kind, subject, data)))
         world = SimpleNamespace(deployment=SimpleNamespace(clusters=clusters), mirrors=self.mirrors, recorder=recorder)
-        self.deaths = Deaths(world, SimpleNamespace(under_way=lambda: list(self.faults)), [])
+        self.deaths = UnexpectedExits(world, SimpleNamespace(under_way=lambda: list(self.faults)), [])
         self.deaths.all_started()
 
     @staticmethod

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.recording.world import Stage
+from harness.recording.world import RunWorld
 
 
 def stage(states, captured):
@@ -15,7 +15,7 @@ def stage(states, captured):
         for name, own in states.items()
     }
     captures = SimpleNamespace(has=lambda cluster: cluster in captured)
-    return Stage(deployment=SimpleNamespace(clusters=clusters), mirrors={}, clients=None, recorder=None, captures=captures)
+    return RunWorld(deployment=SimpleNamespace(clusters=clusters), mirrors={}, clients=None, recorder=None, captures=captures)
 
 
 @pytest.mark.parametrize(

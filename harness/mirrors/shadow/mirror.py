@@ -24,7 +24,7 @@ from harness.mirrors.shadow.journal import Notes, read_notes
 from harness.mirrors.shadow.lag import source_ends
 from harness.mirrors.topics import create, data_topics
 from harness.model.errors import DeadlineExceeded, InputError, SetupError
-from harness.model.protocols import Cluster, Deployment, Place, Recorder, Worker
+from harness.model.protocols import Cluster, Deployment, Recorder, Running, Sidecar
 from harness.model.scenario import MirrorSpec
 from harness.model.topology import CANARY, LinkSpec, topic_name
 from harness.model.wait import until
@@ -67,8 +67,8 @@ class ShadowMirror:
         self._there = AdminClient(quiet(self._source.bootstrap))
         nth = f"-{self._generation}" if self._generation else ""
         self._folder = settings.folder_at(self._destination) / f"shadow-{link.source}-{link.destination}{nth}"
-        self._place: Place | None = None
-        self._child: Worker | None = None
+        self._sidecar: Sidecar | None = None
+        self._child: Running | None = None
         self._port = deployment.free_port()
         self._closed = False
         self._starting = threading.Lock()
@@ -138,9 +138,9 @@ class ShadowMirror:
                 self._start_process()
 
     def _start_process(self) -> None:
-        if self._place is None:
+        if self._sidecar is None:
             raise SetupError(f"the shadow of {self.link.name} was never started; start it first")
-        self._child = self._place.spawn()
+        self._child = self._sidecar.spawn()
 
     def _config(self) -> settings.Config:
         told = self._settings_of(self._destination)
@@ -152,7 +152,7 @@ class ShadowMirror:
                 real.setdefault(listener, {})[broker] = address
         joined = list(real) if self._options.clients == "visible" else [followers]
         ports = {name: self._deployment.free_port() for name in joined}
-        self._place = place = self._deployment.place(
+        self._sidecar = sidecar = self._deployment.sidecar(
             f"shadow-{self._folder.name.removeprefix('shadow-')}",
             module="harness.mirrors.shadow",
             folder=self._folder,
@@ -165,15 +165,15 @@ class ShadowMirror:
             source_cluster_id=self._source.id,
             homes=self._homes,
             cluster_id=self._destination.id,
-            real={name: {broker: place.reach(address) for broker, address in them.items()} for name, them in real.items()},
+            real={name: {broker: sidecar.reach(address) for broker, address in them.items()} for name, them in real.items()},
             controllers=tuple(voter.partition("@")[2] for voter in any_broker["controller.quorum.voters"].split(",")),
             broker_id=self._broker_id(),
             followers=followers,
             listeners=ports,
             control_port=self._port,
             options=self._options,
-            host=place.address,
-            told={name: place.told(next(iter(real[name].values()))) for name in joined},
+            host=sidecar.address,
+            told={name: sidecar.advertised_host(next(iter(real[name].values()))) for name in joined},
             takes_over={} if self._reverses is None else self._reverses._left(),
             source_notes=str(settings.folder_at(self._source)),
         )

@@ -197,7 +197,7 @@ def _pom(pins: Mapping[str, Pin]) -> str:
 
 
 def _fetch_with_jgo(version: str, pins: Mapping[str, Pin], target: Path) -> None:
-    from jgo.maven import MavenContext  # slow to import, and needed once in the life of a cache
+    from jgo.maven import MavenContext  # slow to import, and needed once per cache
 
     # A repository of its own: jgo leaves a torn file where it was interrupted, and would take it for whole next time.
     repository = target / "repository"

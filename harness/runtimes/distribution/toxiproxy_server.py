@@ -117,16 +117,16 @@ def _install(folder: Path) -> None:
 
 def _run(command: list[str], own: dict[str, str], folder: Path, *, what: str) -> str:
     """What the command printed. Raises SetupError with the line that says why it failed."""
-    mend = "check the network, and the registry settings of go and pip, or install Go and put it on PATH"
+    fix = "check the network, and the registry settings of go and pip, or install Go and put it on PATH"
     output = folder / "printed"
     try:
         status = children.run(command, name=Path(command[0]).name, folder=folder, output=output, within=WITHIN, environment=own)
         printed = output.read_text(errors="replace")
         output.unlink()
     except EnvironmentFailure as error:
-        raise SetupError(f"{what} ({error}); {mend}") from error
+        raise SetupError(f"{what} ({error}); {fix}") from error
     if status:
-        raise SetupError(f"{what} ({_reason(printed)}); {mend}")
+        raise SetupError(f"{what} ({_reason(printed)}); {fix}")
     return printed
 
 

@@ -52,8 +52,8 @@ def _answers(host: str) -> bool:
 @contextlib.contextmanager
 def _opened(host: str) -> Iterator[socket.socket]:
     if not host.startswith(engine_address.UNIX):
-        place = urlsplit(host)
-        with socket.create_connection((place.hostname or "", place.port or _PORT), timeout=_AT_ONCE) as opened:
+        address = urlsplit(host)
+        with socket.create_connection((address.hostname or "", address.port or _PORT), timeout=_AT_ONCE) as opened:
             yield opened
         return
     with socket.socket(socket.AF_UNIX) as opened:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from harness.model.protocols import Spawn
 from harness.model.side_by_side import side_by_side
 from harness.runtimes.docker.container import Container
-from harness.runtimes.docker.network import Ground
+from harness.runtimes.docker.network import DeploymentNetwork
 from harness.runtimes.kraft import jvm
 from harness.runtimes.kraft.cluster import KraftCluster
 from harness.runtimes.kraft.configuration import CLIENT, BrokerPorts
 from harness.runtimes.kraft.installation import Installation
 from harness.runtimes.kraft.service import KafkaService
-from harness.runtimes.running import Spawn
 
 
 class ContainerCluster(KraftCluster):
@@ -25,22 +25,22 @@ class ContainerCluster(KraftCluster):
         installation: Installation,
         ports: Mapping[int, BrokerPorts],
         folder: Path,
-        ground: Ground,
+        network: DeploymentNetwork,
         *,
         folders: Mapping[Path, bool] | None = None,
         jvm_options: tuple[str, ...] = (),
     ) -> None:
         made: dict[int, Container] = {}
 
-        def spawner(node: int, place: Path, command: Sequence[str]) -> Spawn:
+        def spawner(node: int, data: Path, command: Sequence[str]) -> Spawn:
             made[node] = Container(
                 host_name(name, node),
-                ground,
+                network,
                 image=installation.image,
                 command=command,
                 address=ports[node].host,
-                output=place / "output.log",
-                folders={place: True, **_shared(installation), **(folders or {})},
+                output=data / "output.log",
+                folders={data: True, **_shared(installation), **(folders or {})},
                 published=[ports[node].listens[CLIENT]],
             )
             return made[node].spawn
@@ -56,7 +56,7 @@ class ContainerCluster(KraftCluster):
 def container_service(
     name: str,
     installation: Installation,
-    ground: Ground,
+    network: DeploymentNetwork,
     *,
     main: str,
     folder: Path,
@@ -69,10 +69,10 @@ def container_service(
     folder = folder.absolute()
     container = Container(
         name.lower(),
-        ground,
+        network,
         image=installation.image,
         command=jvm.service_command(installation, main=main, folder=folder, arguments=arguments, jvm_options=jvm_options),
-        address=ground.take_address(),
+        address=network.take_address(),
         output=folder / "output.log",
         folders={folder: True, **_shared(installation), **(folders or {})},
     )

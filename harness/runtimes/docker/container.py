@@ -1,4 +1,4 @@
-"""One container, as something that runs (`harness.runtimes.running`): made at its first start, kept until its end.
+"""One container, as something that runs (`harness.model.protocols.Running`): made at its first start, kept until its end.
 
 It runs as the harness' user on folders that have the same path inside and outside, so that files name each other the same way
 on both sides, and what a dead container wrote can be read. It has a fixed address: a container that is started again keeps it.
@@ -22,7 +22,7 @@ from harness.model.errors import EnvironmentFailure, SetupError
 from harness.model.wait import until
 from harness.runtimes.docker import engine
 from harness.runtimes.docker.container_faults import Confines
-from harness.runtimes.docker.network import Ground
+from harness.runtimes.docker.network import DeploymentNetwork
 
 _API_VERSION: Final = "1.41"
 _WORDS: Final = 200
@@ -31,7 +31,7 @@ _LOG: Final = LogConfig(type="json-file", config={"max-size": "10m", "max-file":
 
 
 class Container:
-    """A container to be. `spawn` starts it (`harness.runtimes.running.Spawn`); its words go to `output` when it ends.
+    """A container to be. `spawn` starts it (`harness.model.protocols.Spawn`); its words go to `output` when it ends.
 
     `published`: ports that are the same inside and on this machine's loopback. `folders`: absolute paths -> whether writable.
     `elsewhere`: folders that it only reads, under another path.
@@ -40,7 +40,7 @@ class Container:
     def __init__(
         self,
         name: str,
-        ground: Ground,
+        network: DeploymentNetwork,
         *,
         image: str,
         command: Sequence[str],
@@ -51,17 +51,17 @@ class Container:
         environment: Mapping[str, str] | None = None,
         elsewhere: Mapping[Path, str] | None = None,
     ) -> None:
-        self.name, self._ground, self._output, self._address = name, ground, output, address
+        self.name, self._network, self._output, self._address = name, network, output, address
         self._made = False
         self._container = DockerContainer(
-            image, command=None, env=dict(environment or {}), name=f"{ground.id}-{name}"
+            image, command=None, env=dict(environment or {}), name=f"{network.id}-{name}"
         ).with_kwargs(
-            network=ground.name,
-            networking_config={ground.name: EndpointConfig(_API_VERSION, ipv4_address=address, aliases=[name])},
+            network=network.name,
+            networking_config={network.name: EndpointConfig(_API_VERSION, ipv4_address=address, aliases=[name])},
             entrypoint=[command[0]],  # whatever the image's own is
             hostname=name,
-            labels=ground.labels,
-            user=ground.user,
+            labels=network.labels,
+            user=network.user,
             working_dir=str(output.parent),
             log_config=_LOG,
         )
@@ -76,7 +76,7 @@ class Container:
     @property
     def confines(self) -> Confines:
         """What can be done to it as a container, once it was started."""
-        return Confines(self.name, self._ground, self._address, self._container.get_wrapped_container)
+        return Confines(self.name, self._network, self._address, self._container.get_wrapped_container)
 
     def spawn(self) -> Run:
         """Raises SetupError with the engine's reason when it cannot be started."""
@@ -92,7 +92,7 @@ class Container:
 
 
 class Run:
-    """One start of a container. See `harness.runtimes.running.Running`."""
+    """One start of a container. See `harness.model.protocols.Running`."""
 
     def __init__(self, container: Any, name: str, output: Path) -> None:  # noqa: ANN401 - the docker package has no types
         self.name = name

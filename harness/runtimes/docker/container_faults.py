@@ -16,7 +16,7 @@ from harness.model.protocols import MemoryUse
 from harness.runtimes import probe
 from harness.runtimes.docker import engine
 from harness.runtimes.docker.images import python_image
-from harness.runtimes.docker.network import Ground
+from harness.runtimes.docker.network import DeploymentNetwork
 
 _INSIDE: Final = f"{python_image.CODE}/harness/runtimes/docker/inside.py"
 _FIRST_NUMBER: Final = 100
@@ -27,8 +27,8 @@ _WITHIN: Final = 60
 class Confines:
     """`harness.model.protocols.Confines` of one container. `handle`: the engine's container, once it was made."""
 
-    def __init__(self, name: str, ground: Ground, address: str, handle: Callable[[], Any]) -> None:
-        self._name, self._ground, self._address, self._handle = name, ground, address, handle
+    def __init__(self, name: str, network: DeploymentNetwork, address: str, handle: Callable[[], Any]) -> None:
+        self._name, self._network, self._address, self._handle = name, network, address, handle
         self._numbers = itertools.count(_FIRST_NUMBER)
         self._blocks: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._lock = threading.Lock()
@@ -38,16 +38,16 @@ class Confines:
         with engine.asked(f"tell the networks of container {self._name}"):
             container = self._handle()
             container.reload()
-            return self._ground.name in container.attrs["NetworkSettings"]["Networks"]
+            return self._network.name in container.attrs["NetworkSettings"]["Networks"]
 
     def disconnect(self) -> None:
         with engine.asked(f"disconnect container {self._name} from its network"):
-            engine.client().networks.get(self._ground.name).disconnect(self._handle())
+            engine.client().networks.get(self._network.name).disconnect(self._handle())
 
     def reconnect(self) -> None:
         if not self.connected:
             with engine.asked(f"connect container {self._name} to its network"):
-                network = engine.client().networks.get(self._ground.name)
+                network = engine.client().networks.get(self._network.name)
                 network.connect(self._handle(), ipv4_address=self._address, aliases=[self._name])
             with self._lock:
                 held = list(self._blocks.values())
@@ -104,7 +104,7 @@ class Confines:
                 network_mode=f"container:{container.id}",
                 cap_add=["NET_ADMIN"],
                 volumes={str(here): {"bind": there, "mode": "ro"} for here, there in python_image.code().items()},
-                labels=self._ground.labels,
+                labels=self._network.labels,
             )
             try:
                 helper.start()

@@ -1,8 +1,8 @@
 """A topology in containers.
 
-Everything that brokers and services tell each other is an address of the deployment's network, which this machine reaches as well
-where the engine runs on it. What this machine's clients are told is 127.0.0.1 and a leased port that the engine publishes: the
-CLIENT listeners, and the proxies of `*->X`. Every proxy and control API is published, for the harness to measure and to steer.
+Brokers and services advertise to each other addresses of the deployment's network, which this machine reaches too if the engine
+runs on it. To clients on this machine they advertise 127.0.0.1 and a leased port that the engine publishes: the CLIENT listeners
+and the proxies of `*->X`. Every proxy and control API is published, so that the harness can measure and control it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from harness.runtimes.docker.cluster import ContainerCluster, container_service
 from harness.runtimes.docker.container import Container
 from harness.runtimes.docker.images import custom_image, proxy_image
 from harness.runtimes.docker.installation import install
-from harness.runtimes.docker.network import Ground, lay
-from harness.runtimes.docker.sidecar import ContainerPlace
+from harness.runtimes.docker.network import DeploymentNetwork, create_network
+from harness.runtimes.docker.sidecar import ContainerSidecar
 from harness.runtimes.kraft.configuration import ACCESS, CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.deployment import KraftDeployment, started
 from harness.runtimes.kraft.installation import Installation
@@ -55,29 +55,29 @@ class DockerDeployment(KraftDeployment):
 
     def __init__(self, topology: Topology, *, folder: Path, recorder: Recorder) -> None:
         super().__init__(topology, folder=folder.absolute(), recorder=recorder)
-        self._laid: Ground | None = None
+        self._made_network: DeploymentNetwork | None = None
         self._proxies = ""
         self._published: dict[str, str] = {}
-        """What this machine's clients are told -> where that is on the deployment's network."""
+        """The address advertised to clients on this machine -> its address on the deployment's network."""
 
     @property
-    def _ground(self) -> Ground:
-        if self._laid is None:
+    def _network(self) -> DeploymentNetwork:
+        if self._made_network is None:
             raise SetupError("the deployment is not started: it has no network")
-        return self._laid
+        return self._made_network
 
-    def place(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> ContainerPlace:
-        return ContainerPlace(
-            name, self._ground, module=module, folder=folder, log=log, ports=ports, sees=self._folder, published=self._published
+    def sidecar(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> ContainerSidecar:
+        return ContainerSidecar(
+            name, self._network, module=module, folder=folder, log=log, ports=ports, sees=self._folder, published=self._published
         )
 
-    def _begin_ground(self) -> None:
+    def _begin_network(self) -> None:
         self._proxies = proxy_image.ready()
-        self._laid = lay()
+        self._made_network = create_network()
 
-    def _end_ground(self) -> None:
-        if self._laid is not None:
-            self._laid.close()
+    def _end_network(self) -> None:
+        if self._made_network is not None:
+            self._made_network.close()
 
     def _launch(self) -> None:
         side_by_side(cluster.launch for cluster in self._clusters.values())
@@ -87,23 +87,23 @@ class DockerDeployment(KraftDeployment):
 
     def _prepare(self, spec: ClusterSpec, paths: Mapping[str, str]) -> None:
         ports = iter(self._lease.ports(spec.brokers * (1 + len(paths)) + len(paths)))
-        servers = {path: self._ground.take_address() for path in paths}
+        servers = {path: self._network.take_address() for path in paths}
         proxies: dict[str, dict[int, tuple[int, str]]] = {path: {} for path in paths}
         nodes: dict[int, BrokerPorts] = {}
         for node in range(1, spec.brokers + 1):
-            client, address = next(ports), self._ground.take_address()
+            client, address = next(ports), self._network.take_address()
             listens = {INTERNAL: _INTERNAL_PORT, CLIENT: client, CONTROLLER: _CONTROLLER_PORT}
-            told = {CLIENT: f"127.0.0.1:{client}"}
-            self._published[told[CLIENT]] = f"{address}:{client}"
+            advertised = {CLIENT: f"127.0.0.1:{client}"}
+            self._published[advertised[CLIENT]] = f"{address}:{client}"
             for number, (path, listener) in enumerate(paths.items(), _FIRST_PATH_PORT):
                 port = next(ports)
                 listens[listener] = number
-                told[listener] = f"{'127.0.0.1' if listener == ACCESS else servers[path]}:{port}"
+                advertised[listener] = f"{'127.0.0.1' if listener == ACCESS else servers[path]}:{port}"
                 self._published[f"127.0.0.1:{port}"] = f"{servers[path]}:{port}"
                 proxies[path][node] = (port, f"{address}:{number}")
-            nodes[node] = BrokerPorts(listens=listens, advertised=told, host=address)
+            nodes[node] = BrokerPorts(listens=listens, advertised=advertised, host=address)
         installation = self._installations[spec.kafka]
-        cluster = ContainerCluster(spec.name, installation, nodes, self._folder / spec.name, self._ground)
+        cluster = ContainerCluster(spec.name, installation, nodes, self._folder / spec.name, self._network)
         self._clusters[spec.name] = cluster
         for path, listener in paths.items():
             folder = self._folder / spec.name / listener.lower()
@@ -119,14 +119,14 @@ class DockerDeployment(KraftDeployment):
                 self._recorder,
                 cluster.bootstrap,
                 server=server,
-                told={node: probe.parse(ports.told(listener)) for node, ports in nodes.items()},
+                advertised={node: probe.parse(ports.advertised_address(listener)) for node, ports in nodes.items()},
             )
 
     def _server(self, name: str, address: str, published: Sequence[int], log: Path) -> ToxiproxyServer:
         """A toxiproxy-server whose control API is on the first of `published`."""
         container = Container(
             name.lower().replace("_", "-"),
-            self._ground,
+            self._network,
             image=self._proxies,
             command=[proxy_image.SERVER, "-host", "0.0.0.0", "-port", str(published[0])],
             address=address,
@@ -141,4 +141,4 @@ class DockerDeployment(KraftDeployment):
         self, name: str, *, main: str, installation: Installation, files: Mapping[str, str], arguments: Sequence[str]
     ) -> KafkaService:
         folder = self._folder / "services" / name
-        return container_service(name, installation, self._ground, main=main, folder=folder, files=files, arguments=arguments)
+        return container_service(name, installation, self._network, main=main, folder=folder, files=files, arguments=arguments)

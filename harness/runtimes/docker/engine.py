@@ -25,7 +25,7 @@ from harness.machine.engine_leftovers import OWNER, owner_label
 from harness.model.errors import EnvironmentFailure, LinkflapError, SetupError
 
 ANSWERS_WITHIN: Final = 120
-_MEND: Final = "see that it runs and has room: docker info"
+_FIX: Final = "see that it runs and has room: docker info"
 DEPLOYMENT: Final = "linkflap.deployment"
 
 _clients: dict[int, docker.DockerClient] = {}
@@ -88,9 +88,9 @@ def release() -> None:
 
 
 @contextlib.contextmanager
-def asked(what: str, *, kind: type[LinkflapError] = EnvironmentFailure, mend: str = _MEND) -> Iterator[None]:
+def asked(what: str, *, kind: type[LinkflapError] = EnvironmentFailure, fix: str = _FIX) -> Iterator[None]:
     """Turns what the engine or the way to it says into one sentence; `what` completes "could not …"."""
     try:
         yield
     except (DockerException, RequestException, OSError) as error:
-        raise kind(f"the Docker engine could not {what} ({reason(error)}); {mend}") from error
+        raise kind(f"the Docker engine could not {what} ({reason(error)}); {fix}") from error

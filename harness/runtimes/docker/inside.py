@@ -5,7 +5,7 @@
     inside.py ask 10.0.0.3:9094 1.0 HEX  sends bytes there; prints the seconds until something came back, or "silence"
 
 A blocked address is looked up in a routing table of its own, by destination and port (ip-rule(8)), where it leads to a neighbour
-that nobody is: packets are lost on the wire, as behind a broken switch, and nobody is told. Answers to connections that others
+that does not exist: packets are lost on the wire without an error, as behind a broken switch. Answers to connections that others
 opened go to other ports, so they pass: a partition can be asymmetric.
 """
 

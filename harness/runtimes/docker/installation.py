@@ -13,7 +13,7 @@ from harness.machine.leases import Lease
 from harness.runtimes.distribution.kafka import Kafka, kafka
 from harness.runtimes.docker.cluster import ContainerCluster, container_service
 from harness.runtimes.docker.images import custom_image, kafka_image
-from harness.runtimes.docker.network import Ground, lay
+from harness.runtimes.docker.network import DeploymentNetwork, create_network
 from harness.runtimes.kraft import jvm, storage, training
 from harness.runtimes.kraft.cluster import BROKER_MAIN
 from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
@@ -44,9 +44,9 @@ def install(asked: str, base_image: str | None = None) -> Installation:
     return replace(plain, archives=archives)
 
 
-def _give_back(ground: Ground, lease: Lease) -> None:
+def _give_back(network: DeploymentNetwork, lease: Lease) -> None:
     """The ports stay leased where the containers that have them could not be ended."""
-    ground.close()
+    network.close()
     lease.release()
 
 
@@ -54,17 +54,17 @@ def _train(plain: Installation, target: Path) -> None:
     """Fills `target` with archives named after main classes. SetupError when the broker cannot be run or writes none."""
     run = target / "run"  # the training broker's data
     with contextlib.ExitStack() as ends:
-        lease, ground = Lease(), lay()
-        ends.callback(_give_back, ground, lease)
+        lease, network = Lease(), create_network()
+        ends.callback(_give_back, network, lease)
         (client,) = lease.ports(1)
         listens = {INTERNAL: 9094, CLIENT: client, CONTROLLER: 9093}
-        ports = {1: BrokerPorts(listens=listens, advertised={CLIENT: f"127.0.0.1:{client}"}, host=ground.take_address())}
+        ports = {1: BrokerPorts(listens=listens, advertised={CLIENT: f"127.0.0.1:{client}"}, host=network.take_address())}
         options = tuple(jvm.make(plain.java, target / BROKER_MAIN))
-        cluster = ContainerCluster("training", plain, ports, run, ground, folders={target: True}, jvm_options=options)
+        cluster = ContainerCluster("training", plain, ports, run, network, folders={target: True}, jvm_options=options)
         worker = container_service(
             "training-mirror",
             plain,
-            ground,
+            network,
             main=training.MIRROR_MAIN,
             folder=run / "mirror",
             files=training.mirror_files(cluster.inner_bootstrap),

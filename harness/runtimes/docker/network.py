@@ -1,4 +1,4 @@
-"""What the containers of one deployment stand on: a network of their own with fixed addresses, and labels.
+"""The network of one deployment's containers, with fixed addresses, and their labels.
 
 The engine gives a fixed address only in a subnet that was chosen for it, and chooses a free subnet only when asked to choose the
 addresses as well. So it is asked to choose, and the network is made again with what it chose.
@@ -25,8 +25,8 @@ from harness.runtimes.docker import engine
 _ATTEMPTS: Final = 20
 
 
-class Ground:
-    """Made by `lay`. Safe from several threads."""
+class DeploymentNetwork:
+    """Made by `create_network`. Safe from several threads."""
 
     def __init__(self, network: Network, id: str, labels: dict[str, str], user: str) -> None:
         config = network._unwrap_network.attrs["IPAM"]["Config"][0]
@@ -52,7 +52,7 @@ class Ground:
 
         Raises EnvironmentFailure after removing what can be; the rest stays this process' own in the ledger.
         """
-        with engine.asked("be asked to remove the run's containers", mend=engine_leftovers.MEND):
+        with engine.asked("be asked to remove the run's containers", fix=engine_leftovers.FIX):
             swept = engine_leftovers.sweep(engine.client(), f"{engine.DEPLOYMENT}={self.id}")
         if swept.left:
             raise EnvironmentFailure("; ".join(swept.left))
@@ -62,7 +62,7 @@ class Ground:
             engine.release()
 
 
-def lay() -> Ground:
+def create_network() -> DeploymentNetwork:
     """A new network. Raises SetupError when the engine does not answer or has no subnet left."""
     client = engine.client()
     id = f"linkflap-{os.getpid()}-{secrets.token_hex(3)}"
@@ -74,7 +74,7 @@ def lay() -> Ground:
             for _ in range(_ATTEMPTS):
                 network = _network(client, id, labels)
                 if network is not None:
-                    return Ground(network, id, labels, user)
+                    return DeploymentNetwork(network, id, labels, user)
         raise SetupError("the Docker engine gave no subnet that stayed free; end what makes networks there, then run again")
     except BaseException:
         engine.release()

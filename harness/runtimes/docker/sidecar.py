@@ -8,9 +8,9 @@ from typing import Final
 
 from harness.runtimes.docker.container import Container, Run
 from harness.runtimes.docker.images import python_image
-from harness.runtimes.docker.network import Ground
+from harness.runtimes.docker.network import DeploymentNetwork
 
-# What it prints goes to a file as it is printed: the engine tells only when it ends, and not to everybody.
+# Output goes to a file at once: the engine hands it over only at the end, and not with every log driver.
 _LAUNCH: Final = (
     "import os, sys; log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644); "
     "os.dup2(log, 1); os.dup2(log, 2); os.execv(sys.executable, [sys.executable, '-m', *sys.argv[2:]])"
@@ -18,13 +18,13 @@ _LAUNCH: Final = (
 _LOOPBACK: Final = "127.0.0.1"
 
 
-class ContainerPlace:
-    """`harness.model.protocols.Place`. `sees`: the folder of this machine that it works in; `published`: see the deployment."""
+class ContainerSidecar:
+    """`harness.model.protocols.Sidecar`. `sees`: the folder of this machine that it works in; `published`: see the deployment."""
 
     def __init__(
         self,
         name: str,
-        ground: Ground,
+        network: DeploymentNetwork,
         *,
         module: str,
         folder: Path,
@@ -33,11 +33,11 @@ class ContainerPlace:
         sees: Path,
         published: Mapping[str, str],
     ) -> None:
-        self.address = ground.take_address()
+        self.address = network.take_address()
         self._published = published
         self._container = Container(
             name.lower(),
-            ground,
+            network,
             image=python_image.ready(),
             command=[python_image.PYTHON, "-c", _LAUNCH, str(log.absolute()), module, str(folder.absolute())],
             address=self.address,
@@ -47,7 +47,7 @@ class ContainerPlace:
             published=ports,
         )
 
-    def told(self, beside: str) -> str:
+    def advertised_host(self, beside: str) -> str:
         return _LOOPBACK if beside in self._published else self.address
 
     def reach(self, address: str) -> str:

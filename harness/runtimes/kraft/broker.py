@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from harness.model.errors import DeadlineExceeded, SetupError
-from harness.model.protocols import BrokerState, Confines
+from harness.model.protocols import BrokerState, Confines, Spawn
 from harness.model.wait import until
 from harness.runtimes.kraft import readiness
 from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from harness.runtimes.kraft.program import Program
-from harness.runtimes.running import Spawn
 
 UP_WITHIN: Final = 120.0
 
@@ -61,7 +60,7 @@ class KraftBroker(Program):
 
     @property
     def client_address(self) -> str:
-        return self._ports.told(CLIENT)
+        return self._ports.advertised_address(CLIENT)
 
     @property
     def inner_addresses(self) -> tuple[str, ...]:

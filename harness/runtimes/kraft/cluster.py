@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from harness.model.errors import DeadlineExceeded, SetupError
+from harness.model.protocols import Spawn
 from harness.model.wait import until
 from harness.runtimes.kraft import jvm, readiness, storage
 from harness.runtimes.kraft.broker import KraftBroker
 from harness.runtimes.kraft.configuration import INTERNAL, BrokerPorts, server_properties
 from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.running import Spawn
 
 READY_WITHIN: Final = 120.0
 BROKER_MAIN: Final = "kafka.Kafka"
@@ -88,7 +88,7 @@ class KraftCluster:
 
     @property
     def inner_bootstrap(self) -> str:
-        return ",".join(ports.told(INTERNAL) for ports in self._ports.values())
+        return ",".join(ports.advertised_address(INTERNAL) for ports in self._ports.values())
 
     def launch(self) -> None:
         """Starts every broker's process; does not wait."""

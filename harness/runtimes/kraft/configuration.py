@@ -62,7 +62,7 @@ socket.receive.buffer.bytes=-1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPorts:
-    """Where one broker listens, listener -> port on `host`; and what differs in what it advertises, listener -> host:port."""
+    """Where one broker listens, listener -> port on `host`. `advertised`: listener -> host:port, where that differs."""
 
     listens: Mapping[str, int]
     advertised: Mapping[str, str]
@@ -72,8 +72,8 @@ class BrokerPorts:
         """host:port of a listener itself."""
         return f"{self.host}:{self.listens[listener]}"
 
-    def told(self, listener: str) -> str:
-        """host:port that clients of a listener are told."""
+    def advertised_address(self, listener: str) -> str:
+        """host:port that the listener advertises."""
         return self.advertised.get(listener, self.at(listener))
 
 
@@ -101,7 +101,7 @@ def server_properties(node: int, nodes: Mapping[int, BrokerPorts], data: Path, o
     """The file of broker `node` among `nodes`. `own` is added at the end and wins."""
     ports = nodes[node]
     listens = {name: f"{name}://{ports.at(name)}" for name in ports.listens}
-    advertises = {name: f"{name}://{ports.told(name)}" for name in ports.listens if name != CONTROLLER}
+    advertises = {name: f"{name}://{ports.advertised_address(name)}" for name in ports.listens if name != CONTROLLER}
     settings = {
         "node.id": str(node),
         "process.roles": "broker,controller",

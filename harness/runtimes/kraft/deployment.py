@@ -17,7 +17,7 @@ from typing import Final, Self, TypeVar
 from harness.machine.leases import Lease
 from harness.model.errors import SetupError
 from harness.model.interrupts import held_off
-from harness.model.protocols import Place, Recorder
+from harness.model.protocols import Recorder, Sidecar
 from harness.model.side_by_side import side_by_side
 from harness.model.topology import ClusterSpec, Topology
 from harness.runtimes.kraft.cluster import KraftCluster
@@ -83,7 +83,7 @@ class KraftDeployment(ABC):
             self._installations[asked] = self._install(asked)
         brokers = sum(cluster.brokers for cluster in self._topology.clusters)
         self._lease.memory(brokers * BROKER_MEMORY + sum(map(len, paths.values())) * LINK_MEMORY)
-        self._begin_ground()
+        self._begin_network()
         for cluster in self._topology.clusters:
             self._prepare(cluster, paths[cluster.name])
         self._launch()
@@ -111,7 +111,7 @@ class KraftDeployment(ABC):
         """See `service`."""
 
     @abstractmethod
-    def place(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> Place:
+    def sidecar(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> Sidecar:
         """See the protocol."""
 
     def _readiness(self, cluster: KraftCluster) -> Callable[[], None]:
@@ -170,14 +170,14 @@ class KraftDeployment(ABC):
 
     def _give_back(self) -> None:
         """Ports and memory stay leased where what has them could not be ended."""
-        self._end_ground()
+        self._end_network()
         self._lease.release()
 
-    def _begin_ground(self) -> None:
+    def _begin_network(self) -> None:
         """Makes what brokers and links stand on. Child processes stand on nothing."""
         return
 
-    def _end_ground(self) -> None:
+    def _end_network(self) -> None:
         """Ends what brokers and links stood on, when they are gone."""
         return
 

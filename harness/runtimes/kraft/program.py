@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.model.errors import SetupError
-from harness.runtimes.running import Running, Spawn
+from harness.model.protocols import Running, Spawn
 
 STOP_WITHIN: Final = 60.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from harness.model.protocols import Spawn
 from harness.runtimes.kraft.program import Program
-from harness.runtimes.running import Spawn
 
 
 class KafkaService(Program):

@@ -49,7 +49,7 @@ plugin.discovery=service_load
 
 
 def train(cluster: KraftCluster, worker: KafkaService | None) -> None:
-    """Runs both, which were told to write archives, and ends them in good order. SetupError when the broker cannot be run.
+    """Runs both, whose JVMs are set to write archives, and shuts them down cleanly. SetupError when the broker cannot be run.
 
     MirrorMaker's archive is a bonus: without it workers start some seconds later, and what ails one shows when it is needed.
     """

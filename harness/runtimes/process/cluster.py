@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from harness.machine import children
+from harness.model.protocols import Spawn
 from harness.runtimes.kraft import jvm
 from harness.runtimes.kraft.cluster import KraftCluster
 from harness.runtimes.kraft.configuration import BrokerPorts
 from harness.runtimes.kraft.installation import Installation
 from harness.runtimes.kraft.service import KafkaService
-from harness.runtimes.running import Spawn
 
 
 class ProcessCluster(KraftCluster):
@@ -27,8 +27,8 @@ class ProcessCluster(KraftCluster):
         *,
         jvm_options: tuple[str, ...] = (),
     ) -> None:
-        def spawner(node: int, place: Path, command: Sequence[str]) -> Spawn:
-            return partial(children.spawn, command, name=f"broker {name}/{node}", folder=place, output=place / "output.log")
+        def spawner(node: int, data: Path, command: Sequence[str]) -> Spawn:
+            return partial(children.spawn, command, name=f"broker {name}/{node}", folder=data, output=data / "output.log")
 
         super().__init__(name, installation, ports, folder, spawner, jvm_options=jvm_options)
 

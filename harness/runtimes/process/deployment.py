@@ -26,15 +26,15 @@ from harness.runtimes.toxiproxy.link import ToxiproxyLink
 _ROOT: Final = Path(__file__).resolve().parents[3]
 
 
-class ChildPlace:
-    """`harness.model.protocols.Place`: a child process on loopback, where everybody is."""
+class ChildSidecar:
+    """`harness.model.protocols.Sidecar`: a child process on loopback, where everybody is."""
 
     address = "127.0.0.1"
 
     def __init__(self, name: str, module: str, folder: Path, log: Path) -> None:
         self._name, self._module, self._folder, self._log = name, module, folder, log
 
-    def told(self, beside: str) -> str:
+    def advertised_host(self, beside: str) -> str:
         return self.address
 
     def reach(self, address: str) -> str:
@@ -84,8 +84,8 @@ class ProcessDeployment(KraftDeployment):
                 cluster.bootstrap,
             )
 
-    def place(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> ChildPlace:
-        return ChildPlace(name, module, folder, log)
+    def sidecar(self, name: str, *, module: str, folder: Path, log: Path, ports: Sequence[int]) -> ChildSidecar:
+        return ChildSidecar(name, module, folder, log)
 
     def _make_service(
         self, name: str, *, main: str, installation: Installation, files: Mapping[str, str], arguments: Sequence[str]

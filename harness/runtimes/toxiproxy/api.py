@@ -4,7 +4,7 @@ Promises: every call ends within a deadline, goes to this server and no other, i
 raises `Unreachable` when the server hung, died or answered an error of its own; the caller rebuilds it then.
 
 Version 0.1.1 of the package keeps host and port in class globals (the last caller wins for the whole process), calls
-`requests` without a timeout, takes 5xx answers for good ones, and listens on a random port unless told otherwise. So each
+`requests` without a timeout, takes 5xx answers for good ones, and listens on a random port by default. So each
 server gets a private copy of the package under a name of its own, whose `requests` is replaced by a session that adds the
 deadline and refuses 5xx. Loading it under another name leaves the `toxiproxy` that users may import alone.
 """

@@ -46,20 +46,20 @@ class ToxiproxyLink:
         harness_bootstrap: str,
         *,
         server: ToxiproxyServer | None = None,
-        told: Mapping[int, probe.Address] | None = None,
+        advertised: Mapping[int, probe.Address] | None = None,
     ) -> None:
         """`proxies`: broker id -> (port to listen on, upstream host:port). `folder` takes the server's log.
 
         `harness_bootstrap` is the source's own CLIENT listeners, not proxied: where effects are looked for.
         `server` is what runs it; without it, a child process of the user's cached executable, built if need be. The harness
-        reaches every proxy on loopback; `told` is where users of the link are told that they are, if that is elsewhere.
+        reaches every proxy on loopback; `advertised`: the proxies' addresses as brokers advertise them, if they differ.
         """
         self._name, self._source, self._proxies = name, source, dict(proxies)
         self._process = server or ToxiproxyProcess(toxiproxy_server(), port=api_port, folder=folder)
         self._recorder = recorder
         addresses = {broker: ("127.0.0.1", port) for broker, (port, _) in self._proxies.items()}
         behind = [probe.parse(address) for address in harness_bootstrap.split(",")]
-        self._meter = LinkMeter(name, addresses, behind, told=told)
+        self._meter = LinkMeter(name, addresses, behind, advertised=advertised)
         self._cuts: set[str] = set()
         self._toxics: dict[str, Toxic] = {}
         self._numbers = itertools.count(1)
@@ -77,9 +77,9 @@ class ToxiproxyLink:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{host}:{port}" for host, port in self._meter.told.values())
+        return ",".join(f"{host}:{port}" for host, port in self._meter.advertised.values())
 
-    # Life
+    # Start and end
 
     def start(self) -> None:
         """Starts the server and makes its proxies; brokers need not be up. Raises SetupError."""

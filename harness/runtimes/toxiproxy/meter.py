@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 class LinkMeter:
     """The measuring half of a link. `proxies`: broker id -> address; `behind`: the source's own listeners.
 
-    `told`: broker id -> the proxy's address as users of the link know it; by default the same.
+    `advertised`: broker id -> the proxy's address as the broker advertises it; by default the same.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class LinkMeter:
         proxies: Mapping[int, probe.Address],
         behind: Sequence[probe.Address],
         *,
-        told: Mapping[int, probe.Address] | None = None,
+        advertised: Mapping[int, probe.Address] | None = None,
     ) -> None:
         self._name, self.proxies, self._behind = name, dict(proxies), list(behind)
-        self.told = dict(proxies if told is None else told)
+        self.advertised = dict(proxies if advertised is None else advertised)
 
     def round_trips(self, *, within: float) -> dict[int, float | None]:
         """Per broker, seconds of one ApiVersions round trip, None where there was no answer."""

@@ -50,12 +50,12 @@ def prove(link: Link, meter: LinkMeter, recorder: Recorder) -> None:
 def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address) -> None:
     named = _asked(name, broker, address)
     for other, found in named.items():
-        wanted = meter.told.get(other)
+        wanted = meter.advertised.get(other)
         if found != wanted:
-            mend = f"advertise {_written(wanted)}" if wanted else f"be given a proxy: the link has none for broker {other}"
+            remedy = f"advertise {_written(wanted)}" if wanted else f"be given a proxy: the link has none for broker {other}"
             raise SetupError(
                 f"link {name}: broker {other} is advertised at {_written(found)}, which is not proxied; its listener for this "
-                f"link must {mend}"
+                f"link must {remedy}"
             )
 
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from harness.machine.children import spawn
 from harness.model.errors import DeadlineExceeded, SetupError
+from harness.model.protocols import Running, Spawn
 from harness.model.wait import until
-from harness.runtimes.running import Running, Spawn
 
 START_WITHIN: Final = 30.0
 

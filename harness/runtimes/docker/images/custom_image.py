@@ -1,4 +1,4 @@
-"""An image of somebody else's as a cluster's Kafka: apache/kafka, or a KIP author's own.
+"""An image that the user names as a cluster's Kafka: apache/kafka, or a KIP author's own.
 
 It is taken as it is; its jars are copied out once, because a log directory is formatted and class paths are written on this
 machine. Its own entry point never runs: brokers are started by their main class, as everywhere.
@@ -25,13 +25,13 @@ from harness.runtimes.docker.images import architecture, builds, registry
 from harness.runtimes.docker.images.java_inside import java_in
 
 OFFICIAL: Final = "apache/kafka"
-_PLACES: Final = ("/opt/kafka/libs", "/usr/share/java/kafka")
-_PLACE, _JAVA = "place", "java"
+_LIBS: Final = ("/opt/kafka/libs", "/usr/share/java/kafka")
+_LIBS_FILE, _JAVA = "place", "java"
 _OTHER: Final = "name another image, or the version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreign:
+class CustomImage:
     """`kafka` is the copy on this machine, `libs` where the jars are inside; `id` the engine's, `java` a feature release."""
 
     kafka: Kafka
@@ -47,12 +47,12 @@ def is_reference(asked: str) -> bool:
     return bool(named) and ("/" in asked or ":" in asked) and not path.is_dir()
 
 
-def take(reference: str) -> Foreign:
+def take(reference: str) -> CustomImage:
     """The image, pulled if the engine has not got it. Raises SetupError; InputError for one without a Kafka."""
     identity = builds.identity(reference)
     if identity is None:
-        mend = f"build or load an image {reference}, see that its registry can be reached, or name a version, a folder or another"
-        registry.pull(reference, mend=mend)
+        fix = f"build or load an image {reference}, see that its registry can be reached, or name a version, a folder or another"
+        registry.pull(reference, fix=fix)
         identity = builds.identity(reference) or reference
     architecture.check(reference)
     id = _id(identity)
@@ -60,7 +60,7 @@ def take(reference: str) -> Foreign:
     folder = cache.once(f"images/{id[:24]}", lambda target: _copy(reference, target), doing=doing)
     found = look_for(str(folder))
     assert found is not None
-    return Foreign(kafka=found, id=id, libs=Path((folder / _PLACE).read_text()), java=int((folder / _JAVA).read_text()))
+    return CustomImage(kafka=found, id=id, libs=Path((folder / _LIBS_FILE).read_text()), java=int((folder / _JAVA).read_text()))
 
 
 def look(reference: str) -> None:
@@ -68,9 +68,9 @@ def look(reference: str) -> None:
     architecture.check(reference)
     if cache.kept(f"images/{_id(builds.identity(reference) or '')[:24]}"):
         return  # copied, so it has both
-    java_in(reference, mend=_OTHER)
+    java_in(reference, fix=_OTHER)
     with _made(reference) as container:
-        if not any(_has(container, place) for place in _PLACES):
+        if not any(_has(container, libs) for libs in _LIBS):
             raise _no_kafka(reference)
 
 
@@ -79,7 +79,7 @@ def _id(identity: str) -> str:
 
 
 def _no_kafka(reference: str) -> InputError:
-    return InputError(f"image {reference} has no Kafka in {' or '.join(_PLACES)}; name another, or a folder of jars")
+    return InputError(f"image {reference} has no Kafka in {' or '.join(_LIBS)}; name another, or a folder of jars")
 
 
 @contextlib.contextmanager
@@ -95,10 +95,10 @@ def _made(reference: str) -> Iterator[Any]:
             container.remove(force=True, v=True)
 
 
-def _has(container: Any, place: str) -> bool:  # noqa: ANN401 - the docker package has no types
+def _has(container: Any, libs: str) -> bool:  # noqa: ANN401 - the docker package has no types
     """Whether there is such a folder; reads nothing of it."""
     try:
-        stream, _ = container.get_archive(place)
+        stream, _ = container.get_archive(libs)
     except NotFound:
         return False
     stream.close()
@@ -106,19 +106,19 @@ def _has(container: Any, place: str) -> bool:  # noqa: ANN401 - the docker packa
 
 
 def _copy(reference: str, target: Path) -> None:
-    java = java_in(reference, mend=_OTHER)
+    java = java_in(reference, fix=_OTHER)
     with _made(reference) as container:
-        place = next((place for place in _PLACES if _copied(container, place, target)), None)
-    if place is None:
+        libs = next((libs for libs in _LIBS if _copied(container, libs, target)), None)
+    if libs is None:
         raise _no_kafka(reference)
-    (target / _PLACE).write_text(place)
+    (target / _LIBS_FILE).write_text(libs)
     (target / _JAVA).write_text(str(java))
 
 
-def _copied(container: Any, place: str, target: Path) -> bool:  # noqa: ANN401 - the docker package has no types
+def _copied(container: Any, libs: str, target: Path) -> bool:  # noqa: ANN401 - the docker package has no types
     """Whether there were jars; they are in `target` then."""
     try:
-        stream, _ = container.get_archive(place)
+        stream, _ = container.get_archive(libs)
     except NotFound:
         return False
     with tempfile.TemporaryFile(dir=target) as archive:

@@ -97,7 +97,7 @@ def ready(kafka: Kafka, base_image: str | None = None) -> Image:
 def _build(kafka: Kafka, base_image: str | None) -> Image:
     cache.LOG.info("first use: building the image of Kafka %s", kafka.version)
     base_image = _base(kafka, base_image)
-    java = java_in(base_image, mend=_OTHER_BASE)
+    java = java_in(base_image, fix=_OTHER_BASE)
     name = tag(kafka, base_image)
     content = [(jar, f"libs/{jar.name}", 0o644) for jar in kafka.jars]
     builds.build(name, "kafka", content, arguments={"BASE": base_image}, labels={_JAVA: str(java)})
@@ -120,10 +120,10 @@ def _base(kafka: Kafka, asked: str | None) -> str:
         except ImageNotFound:
             there = False
     if asked and asked != own and not there:
-        mend = (
+        fix = (
             f"leave --base (${BASE_VARIABLE}) away to make one from this machine's Java, or see that its registry can be reached"
         )
-        with engine.asked(f"pull the base image {asked}", kind=SetupError, mend=mend):
+        with engine.asked(f"pull the base image {asked}", kind=SetupError, fix=fix):
             client.images.pull(asked)
     if there or (asked and asked != own):
         architecture.check(name)

@@ -1,4 +1,4 @@
-"""Images of others: whether a registry can be reached is found out once, quickly, and never held against anybody."""
+"""Released images: whether a registry can be reached is found out once and quickly, and is no error by itself."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def fetched(name: str) -> bool:
         _unreachable.add(host)
         return False
     cache.LOG.info("first use: pulling %s", name)
-    pull(name, mend="pull it by hand (docker pull), or see that its registry can be reached")
+    pull(name, fix="pull it by hand (docker pull), or see that its registry can be reached")
     return True
 
 
-def pull(name: str, *, mend: str) -> None:
-    """Raises SetupError with the reason and the mend."""
-    with engine.asked(f"pull {name}", kind=SetupError, mend=mend):
+def pull(name: str, *, fix: str) -> None:
+    """Raises SetupError with the reason and how to fix it."""
+    with engine.asked(f"pull {name}", kind=SetupError, fix=fix):
         engine.client().images.pull(name)
 
 

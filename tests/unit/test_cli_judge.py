@@ -7,7 +7,7 @@ from pathlib import Path
 
 from recorded_run import Recorded, document
 
-from harness.cli import verify
+from harness.cli import judge
 from harness.report import html
 
 
@@ -29,7 +29,7 @@ def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
 
 def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path):
     one = judged(tmp_path, ('"destination": "B"', '"destination": "Q"'))
-    verify._report(one, {})
+    judge._report(one, {})
     assert "A-&gt;Q" in (one.folder / html.NAME).read_text()
 
 
@@ -41,7 +41,7 @@ def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path, mon
         raise OverflowError("cannot convert float infinity to integer")
 
     monkeypatch.setattr(html, "svg", undrawable)
-    verify._report(one, {})
+    judge._report(one, {})
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(
         f"linkflap: {one.folder / html.NAME} is left out, for what the run directory says cannot be drawn (Over"

@@ -1,0 +1,41 @@
+"""The run directory that a command makes, and its JUnit file: their names, and whether they can be written."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+from harness.model.errors import InputError
+
+RUNS: Final = Path("linkflap-runs")
+
+
+def new_folder(name: str) -> Path:
+    """A run directory in `linkflap-runs/` that no other run has."""
+    return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+
+
+def check_output(folder: Path, out: Path | None, junit: Path | None) -> None:
+    """Raises InputError when what a run writes has no place, before it takes its time."""
+    if os.path.lexists(folder):
+        raise InputError(f"{folder} exists already; name a folder that does not, or leave --out away")
+    if out:
+        _check_parent("--out", out)
+    if junit:
+        check_junit(junit)
+
+
+def check_junit(junit: Path) -> None:
+    _check_parent("--junit", junit)
+    if junit.is_dir():
+        raise InputError(f"--junit {junit} is a folder; name a file in it")
+
+
+def _check_parent(option: str, path: Path) -> None:
+    parent = path.absolute().parent
+    if not parent.is_dir():
+        raise InputError(f"{option} {path}: there is no folder {parent} to make it in; make that folder, or name another place")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"{option} {path}: the folder {parent} cannot be written; name another place")

@@ -1,0 +1,99 @@
+"""Command line for judging run directories: in Spark, here or on a cluster; with table, report and JUnit XML of what came out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+
+import click
+
+from harness.model.errors import InputError
+
+if TYPE_CHECKING:
+    from harness.report.progress import Progress
+    from spark_verify.judge import Judgement
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_OPTIONS: Final = (
+    click.option(
+        "--master", default="", metavar="URL", help="Where Spark runs, e.g. spark://HOST:7077; by default in this process."
+    ),
+    click.option("--spark", multiple=True, metavar="NAME=VALUE", help="A setting of Spark, e.g. spark.executor.memory=4g."),
+)
+
+
+def spark_options(command: Command) -> Command:
+    """Adds the options that say where Spark runs and how."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+class SparkOptions(TypedDict, total=False):
+    """What `spark_options` adds to a command."""
+
+    master: str
+    spark: Sequence[str]
+
+
+def judge(
+    folders: Sequence[Path],
+    through: Callable[[Progress], AbstractContextManager[None]],
+    *,
+    as_json: bool,
+    junit: Path | None,
+    **where: Unpack[SparkOptions],
+) -> int:
+    """Judges run directories, says what came out, and returns the exit code. `through` sends notes through a progress display."""
+    from harness.model.verdict import worst
+    from harness.report import junit as junit_report
+    from harness.report import table
+    from harness.report.progress import Progress
+    from spark_verify import masters
+    from spark_verify.checks import REGISTRY
+    from spark_verify.verify import verify
+
+    settings = masters.given_settings(where.get("spark", ()))
+    meanings = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies}
+    with Progress() as progress, through(progress):
+        progress.phase(f"judging {folders[0] if len(folders) == 1 else f'{len(folders)} runs'} in Spark")
+        judgements = verify(folders, master=where.get("master") or masters.LOCAL, settings=settings, tell=progress.done)
+    for judgement in judgements:
+        _report(judgement, meanings)
+        if not as_json:
+            table.show(judgement.document, judgement.folder)
+    if junit:
+        junit_report.write(junit, [j.document for j in judgements])
+    if as_json:
+        documents = [dict(j.document) for j in judgements]
+        click.echo(json.dumps(documents[0] if len(documents) == 1 else documents))
+    return worst(j.verdict for j in judgements).exit_code
+
+
+def _report(judgement: Judgement, meanings: Mapping[str, str]) -> None:
+    """Writes report.html; where that cannot be drawn there is none, and this verdict and those of other runs stand."""
+    from harness.report import html
+
+    folder = judgement.folder
+    try:
+        html.write(folder, judgement.document, drawing=_drawing(folder), meanings=meanings)
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001  (any number in a run directory may be one that no picture can have)
+        (folder / html.NAME).unlink(missing_ok=True)  # of an older judgement
+        said = f"{folder / html.NAME} is left out, for what the run directory says cannot be drawn"
+        click.echo(f"linkflap: {said} ({type(error).__name__}: {error}); the verdict stands without it", err=True)
+
+
+def _drawing(folder: Path) -> str:
+    """Empty where the topology is none: the report then has it in words."""
+    from harness.rundir import RunReader
+    from topologies import draw
+
+    try:
+        return draw(RunReader(folder).run.scenario.topology)
+    except InputError:
+        return ""

@@ -1,0 +1,39 @@
+"""What linkflap's logger says, as lines on standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from harness.report.progress import Progress
+
+
+class Notes(logging.Handler):
+    """What linkflap's logger says (first use: something is fetched or made), as lines on standard error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.progress: Progress | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self.progress:
+            self.progress.note(record.getMessage())
+        else:
+            click.echo(f"linkflap: {record.getMessage()}", err=True)
+
+    @contextlib.contextmanager
+    def through(self, progress: Progress) -> Iterator[None]:
+        """While a progress display is up, notes go through it."""
+        self.progress = progress
+        try:
+            yield
+        finally:
+            self.progress = None
+
+
+NOTES = Notes()

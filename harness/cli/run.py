@@ -1,0 +1,149 @@
+"""`linkflap run`: a scenario is recorded and judged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.cli.folders import RUNS, check_output, new_folder
+from harness.cli.images import runtime_option, usual_runtime
+from harness.cli.judge import judge
+from harness.cli.notes import NOTES
+from harness.model.errors import EnvironmentFailure, InputError
+from harness.model.scenario import Option, Scenario
+
+if TYPE_CHECKING:
+    from chaos.scenarios import Wish
+
+
+def option_value(text: str) -> tuple[str, Option]:
+    """`name=value` as an option, numbers and true/false as such; InputError when it has no `=`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InputError(f"--set {text!r} is not of the form name=value, for example --set producer_ids=keep")
+    if value in ("true", "false"):
+        return name, value == "true"
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return name, number(value)
+    return name, value
+
+
+def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
+    """All of `--set`; InputError for a name that is given twice."""
+    given: dict[str, Option] = {}
+    for name, value in map(option_value, texts):
+        if name in given:
+            raise InputError(f"--set {name} is given twice, as {given[name]} and as {value}; give it once")
+        given[name] = value
+    return given
+
+
+@click.command()
+@click.argument("scenario_name", metavar="SCENARIO")
+@click.option(
+    "--topology", metavar="ARROWS", help="Other clusters and links than the scenario's, e.g. 'A:3->B:3' or 'A@3.9.2->B'."
+)
+@runtime_option
+@click.option("--mirror", help="What replicates over the links (linkflap list).")
+@click.option("--set", "options", multiple=True, metavar="NAME=VALUE", help="An option of the mirror, e.g. producer_ids=keep.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives the schedule and the payloads; by default a new one.")
+@click.option("--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload.")
+@click.option("--out", type=click.Path(path_type=Path), help=f"The run directory to make; by default a new one in {RUNS}/.")
+@click.option("--dry-run", is_flag=True, help="Print the topology and the schedule, start nothing.")
+@click.option("--no-verify", is_flag=True, help="Only record; judge later with linkflap verify.")
+@click.option("--keep", is_flag=True, help="Leave the brokers' data folders in the run directory's logs/.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
+def run(
+    scenario_name: str,
+    topology: str | None,
+    runtime: str | None,
+    mirror: str | None,
+    options: Sequence[str],
+    seed: int | None,
+    duration: float | None,
+    out: Path | None,
+    dry_run: bool,
+    no_verify: bool,
+    keep: bool,
+    as_json: bool,
+    junit: Path | None,
+) -> int:
+    """Runs SCENARIO and judges what it left behind."""
+    from chaos.scenarios import Wish, scenario
+    from harness.rundir import RunReader
+    from topologies import parse
+
+    if duration is not None and math.isnan(duration):  # which no range excludes
+        raise InputError("--duration nan is not a number of seconds; give one from 1 to 86400")
+    wish = Wish(
+        seed=secrets.randbits(32) if seed is None else seed,
+        topology=parse(topology) if topology is not None else None,
+        mirror=mirror,
+        mirror_options=mirror_options(options),
+        duration=duration,
+    )
+    chosen = scenario(scenario_name, wish)
+    runtime = runtime or usual_runtime(chosen.topology)
+    if dry_run:
+        return _dry_run(chosen, runtime, as_json=as_json)
+    folder = out or new_folder(chosen.name)
+    check_output(folder, out, junit)
+    _record(chosen, runtime, folder, _again(wish, chosen, runtime, topology), warm=not no_verify, keep=keep)
+    if no_verify:
+        click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)
+        if as_json:
+            click.echo(json.dumps({"verdict": None, "run": str(folder), "seed": chosen.seed, "scenario": chosen.name}))
+        ended = RunReader(folder).run
+        if ended.status != "finished":
+            raise EnvironmentFailure(f"the run failed, and what it left is in {folder}: {ended.error}")
+        return 0
+    return judge([folder], NOTES.through, as_json=as_json, junit=junit)
+
+
+def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
+    import msgspec
+
+    from chaos.schedule import describe
+    from harness.recording.run import check
+    from topologies import draw
+
+    check(chosen, runtime)
+    if as_json:
+        click.echo(msgspec.json.encode(chosen))
+        return 0
+    click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}\n\n{draw(chosen.topology)}\n")
+    for id, line in describe(chosen.schedule).items():
+        click.echo(f"  {id:10} {line}")
+    return 0
+
+
+def _again(wish: Wish, chosen: Scenario, runtime: str, topology: str | None) -> str:
+    """The command that runs the same scenario again."""
+    words = ["linkflap", "run", chosen.name, "--runtime", runtime, "--seed", str(wish.seed)]
+    words += ["--topology", f"'{topology}'"] if topology else []
+    words += ["--mirror", wish.mirror] if wish.mirror else []
+    words += [f"--set {name}={value}" for name, value in wish.mirror_options.items()]
+    words += ["--duration", str(wish.duration)] if wish.duration else []
+    return " ".join(words)
+
+
+def _record(chosen: Scenario, runtime: str, folder: Path, command: str, *, warm: bool, keep: bool) -> None:
+    from harness.recording.run import check, record
+    from harness.report.progress import Progress
+    from spark_verify import session
+
+    check(chosen, runtime)
+    click.echo(f"{chosen.name} with seed {chosen.seed}; run directory {folder}", err=True)
+    with Progress() as progress, NOTES.through(progress):
+        if warm:
+            session.warm()
+        record(chosen, runtime=runtime, folder=folder, command=command, progress=progress, keep=keep)
