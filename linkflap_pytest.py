@@ -73,9 +73,9 @@ def _plugin(config: pytest.Config) -> ModuleType:
 def _shadowed() -> str | None:
     for name, file in _PACKAGES.items():
         spec = importlib.util.find_spec(name)
-        places = list(spec.submodule_search_locations or ()) if spec else []
-        if not any((Path(place) / file).is_file() for place in places):
-            where = places[0] if places else spec.origin if spec else "nothing: it cannot be found"
+        folders = list(spec.submodule_search_locations or ()) if spec else []
+        if not any((Path(folder) / file).is_file() for folder in folders):
+            where = folders[0] if folders else spec.origin if spec else "nothing: it cannot be found"
             return (
                 f"linkflap's package {name!r} is shadowed by {where}; rename that, or keep its folder off sys.path and PYTHONPATH"
             )

@@ -9,7 +9,7 @@
                 a comma, a semicolon, an arrow or a quote (written twice): A@"apache/kafka:4.3.1"
     named    := one of topologies.named, with the kafka and brokers of all its clusters: pair, chain:3, ring@3.9.2
 
-Every malformed text raises InputError with its own sentence: the place, the piece, the mend.
+Every malformed text raises InputError with its own sentence: where it is, what is wrong, how to fix it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draws a topology in text: a box per cluster, a line per link.
 
-Chains, pairs, fan-ins, fan-outs, round trips and rings, and what is made of them without crossings, are drawn as a graph. Lines
-that crossed or met could be read in two ways, so any other topology is drawn as rows instead: each cluster with where it leads.
+Chains, pairs, fan-ins, fan-outs, round trips, rings and their combinations are drawn as a graph, where no lines cross. Lines that
+crossed or met could be read in two ways, so any other topology is drawn as rows instead: each cluster with where it leads.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Canvas:
             self._text[row, column + index] = character
 
     def text(self) -> str:
-        cells = {place: _LINES[strokes] for place, strokes in self._lines.items()} | self._text
+        cells = {cell: _LINES[strokes] for cell, strokes in self._lines.items()} | self._text
         height, width = max(row for row, _ in cells) + 1, max(column for _, column in cells) + 1
         return "\n".join("".join(cells.get((row, column), " ") for column in range(width)).rstrip() for row in range(height))
 
@@ -159,8 +159,8 @@ class _Graph:
             if not one_sided or len(both_ways) > 1:
                 return None
             spans.append((self._column[bundle[0][0]], min(rows), max(rows)))
-        crossing = any(x[0] == y[0] and x[1] <= y[2] and y[1] <= x[2] for i, x in enumerate(spans) for y in spans[:i])
-        return None if crossing else bundles
+        overlap = any(x[0] == y[0] and x[1] <= y[2] and y[1] <= x[2] for i, x in enumerate(spans) for y in spans[:i])
+        return None if overlap else bundles
 
     def _width(self, column: int) -> int:
         return max(len(text) for name, c in self._clusters.items() if self._column[name] == column for text in label(c)) + 4

@@ -56,7 +56,7 @@ def check_brokers(name: str, brokers: int) -> None:
 
 
 def check_kafka(name: str, kafka: str) -> None:
-    """A release has three numbers; a folder or an image is told from a slip of the pen by a slash, colon, dot or tilde."""
+    """A release has three numbers; a folder or an image, and no typing error, has a slash, colon, dot or tilde."""
     if not kafka:
         raise InputError(f"the Kafka version of {name} is empty; write for example {name}@{DEFAULT_KAFKA}")
     if not kafka.isprintable():

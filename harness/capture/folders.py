@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from harness.capture.promotions_from_bytes import Given, Place, turns
+from harness.capture.promotions_from_bytes import Given, promotions_in
 from harness.capture.replicas import log_end, offsets_in
 from harness.guarantees import declared
 from harness.log import batches
@@ -22,7 +22,7 @@ from harness.model.clock import now
 from harness.model.errors import InputError
 from harness.model.history import Bounds, Event
 from harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from harness.model.topology import ClusterSpec, LinkSpec, TopicPartition, Topology
 from harness.rundir import FORMAT, Run, RunWriter
 from harness.version import VERSION
 
@@ -44,7 +44,7 @@ class Folder:
     root: Path
 
     @property
-    def place(self) -> Place:
+    def tp(self) -> TopicPartition:
         return self.topic, self.partition
 
     @property
@@ -72,7 +72,7 @@ def folders(cluster: str, root: Path) -> list[Folder]:
     used: set[int] = set()
     found = []
     for path, every in found_in.items():
-        # One without a segment beside others that have one is a log that was lost, and not another thing of such a name.
+        # A folder without a segment beside others that have one is a lost log, not another folder of such a name.
         own = [each for each in every if sure[path] or each[1] in topics]
         if not own:
             continue
@@ -124,40 +124,40 @@ def _broker(root: Path, used: set[int]) -> int:
 
 
 def bounds(found: Iterable[Folder]) -> list[Bounds]:
-    """What is known of where each replica begins and ends. Nobody is known to lead.
+    """Where each replica begins and ends, as far as its files say. No replica is marked as the leader.
 
-    A high watermark is the highest that the replicas' checkpoint files tell; without any, what all of them have.
+    The high watermark is the highest in the replicas' checkpoint files; without any, the lowest log end.
     """
-    by_place: dict[tuple[str, Place], list[Folder]] = defaultdict(list)
+    by_partition: dict[tuple[str, TopicPartition], list[Folder]] = defaultdict(list)
     for folder in found:
-        by_place[folder.cluster, folder.place].append(folder)
-    told = []
-    for (_, place), same in by_place.items():
-        checkpoints = [offsets_in(f.root / "replication-offset-checkpoint").get(place, -1) for f in same]
+        by_partition[folder.cluster, folder.tp].append(folder)
+    known = []
+    for (_, partition), same in by_partition.items():
+        checkpoints = [offsets_in(f.root / "replication-offset-checkpoint").get(partition, -1) for f in same]
         ends = {f.path: log_end(f.path) for f in same}
-        known = max(checkpoints) >= 0
-        high = max(checkpoints) if known and len(same) > 1 else min(ends.values())
+        checkpointed = max(checkpoints) >= 0
+        high = max(checkpoints) if checkpointed and len(same) > 1 else min(ends.values())
         for folder in same:
             first = min((at for p in folder.segments if (at := offset_in(p.name)) >= 0), default=0)
-            told.append(
+            known.append(
                 Bounds(
                     cluster=folder.cluster, broker=folder.broker, topic=folder.topic, partition=folder.partition,
                     leader=False, alive=False,
-                    log_start=max(first, offsets_in(folder.root / "log-start-offset-checkpoint").get(place, 0)),
+                    log_start=max(first, offsets_in(folder.root / "log-start-offset-checkpoint").get(partition, 0)),
                     high_watermark=min(high, ends[folder.path]),
-                    high_watermark_from="checkpoint" if known and len(same) > 1 else "recomputed",
-                    compacted=offsets_in(folder.root / "cleaner-offset-checkpoint").get(place, 0),
+                    high_watermark_from="checkpoint" if checkpointed and len(same) > 1 else "recomputed",
+                    compacted=offsets_in(folder.root / "cleaner-offset-checkpoint").get(partition, 0),
                 )
             )  # fmt: skip
-    return told
+    return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a person says of copied logs: where each cluster's are, which link led where, and what was promoted at which offset.
+    """What the user says of copied logs: where each cluster's are, which link led where, and what was promoted at which offset.
 
-    The first link is the one that was there first: topics are at home on its source. A link in the other direction as well says
-    that the mirror was turned round when its destination had been promoted. `topics`: a regular expression for whole names.
+    The first link is the one that was there first: topics are at home on its source. A link in the other direction as well means
+    that the mirror was reversed after its destination was promoted. `topics`: a regular expression for whole names.
     """
 
     logs: Mapping[str, Path]
@@ -173,9 +173,9 @@ def record(folder: Path, asked: Asked, command: str) -> None:
     every = [f for name, root in asked.logs.items() for f in folders(name, root)]
     found = chosen(every, asked.topics)
     homes = homes_of({f.topic for f in found}, asked)
-    check_promotions(asked, {(f.cluster, *f.place) for f in found})
-    told = bounds(found)
-    events, ended = turns(longest(found), asked.links, asked.promotions)
+    check_promotions(asked, {(f.cluster, *f.tp) for f in found})
+    known = bounds(found)
+    events, ended = promotions_in(longest(found), asked.links, asked.promotions)
     scenario = scenario_of("copied logs", topology, homes, asked)
     started = now()
     writer = RunWriter(
@@ -189,15 +189,15 @@ def record(folder: Path, asked: Asked, command: str) -> None:
         writer.tell(event)
     capture = writer.capture_folder(MOMENT)
     for each in found:
-        place = capture / each.cluster / str(each.broker) / f"{each.topic}-{each.partition}"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(each.path.resolve(), target_is_directory=True)
-    writer.write_bounds(MOMENT, told)
+        link = capture / each.cluster / str(each.broker) / f"{each.topic}-{each.partition}"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(each.path.resolve(), target_is_directory=True)
+    writer.write_bounds(MOMENT, known)
     writer.close("finished")
 
 
 def scenario_of(name: str, topology: Topology, homes: Mapping[str, str], asked: Asked) -> Scenario:
-    """What stands for a scenario where nobody played one."""
+    """The scenario of logs that linkflap did not record."""
     return Scenario(
         name=name, about="Logs that linkflap did not record.", seed=0, topology=topology,
         mirror=declared(MirrorSpec(kind="exact", options=asked.options)), schedule=(),
@@ -258,21 +258,21 @@ def _home(topic: str, asked: Asked) -> str:
     return asked.links[0].source if asked.links else next(iter(asked.logs))
 
 
-def longest(found: Iterable[Folder]) -> Iterator[tuple[Place, Mapping[str, batches.Log]]]:
+def longest(found: Iterable[Folder]) -> Iterator[tuple[TopicPartition, Mapping[str, batches.Log]]]:
     """Per partition and cluster the log that reaches furthest, read once, one partition after the other."""
-    by_place: dict[Place, list[Folder]] = defaultdict(list)
+    by_partition: dict[TopicPartition, list[Folder]] = defaultdict(list)
     for folder in found:
-        by_place[folder.place].append(folder)
-    for place, same in sorted(by_place.items()):
+        by_partition[folder.tp].append(folder)
+    for partition, same in sorted(by_partition.items()):
         logs: dict[str, batches.Log] = {}
         alone = Counter(folder.cluster for folder in same)
         for folder in same:
-            # Every CRC is recomputed when the log is judged; here, where replicas are chosen from, and of what is believed.
+            # The judge recomputes every CRC; here they matter only where one of several replicas is chosen.
             log = batches.scan(folder.segments, sums=alone[folder.cluster] > 1)
             before = logs.get(folder.cluster)
             if before is None or _reach(log) > _reach(before):
                 logs[folder.cluster] = log
-        yield place, logs
+        yield partition, logs
 
 
 def _reach(log: batches.Log) -> tuple[int, int]:

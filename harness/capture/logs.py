@@ -68,7 +68,7 @@ class Captures:
         return any(cluster in taken for taken in self._taken.values())
 
     def _take(self, moment: str, subject: Cluster) -> Sequence[Bounds]:
-        replicas = sorted(_replicas(subject, self._homes), key=lambda r: (*r.place, r.broker.id))
+        replicas = sorted(_replicas(subject, self._homes), key=lambda r: (*r.tp, r.broker.id))
         known = ask(subject, replicas, self._last_known(subject.name))
         bounds = [self._copy(moment, replica, known) for replica in replicas]
         taken = self._taken.setdefault(moment, {})
@@ -77,8 +77,8 @@ class Captures:
         return bounds
 
     def _copy(self, moment: str, replica: Replica, known: Known) -> Bounds:
-        place = f"{replica.topic}-{replica.partition}"
-        folder = self._writer.capture_folder(moment) / replica.broker.cluster / str(replica.broker.id) / place
+        name = f"{replica.topic}-{replica.partition}"
+        folder = self._writer.capture_folder(moment) / replica.broker.cluster / str(replica.broker.id) / name
         copy_segments(replica.folder, folder)
         return bounds_of(replica, folder, known)
 

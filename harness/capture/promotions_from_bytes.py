@@ -1,10 +1,10 @@
-"""Who wrote from which offset on, told by the bytes: promotions of logs of which nobody wrote down a history.
+"""Promotions inferred from control records, for logs without a recorded history.
 
 A KIP-1279 mirror that is stopped writes, in every partition, an ABORT marker for each open transaction and then one control
 record MIRROR_PID_RESET, all in a leader epoch of the destination's own: what follows is the destination's. So the first of those
-markers is the promotion's offset. A reset that is on the link's source as well came over the link. Where the mirror was turned
-round (links both ways), the resets are in turn the destination's and the source's; and that it was turned round the bytes say
-too: the cluster that was given up has the new owner's batch at the promotion's offset.
+markers is the promotion's offset. A reset that is on the link's source as well came over the link. Where the mirror was reversed
+(links both ways), the resets are the destination's and the source's in turn; and the bytes show the reversal too: the cluster
+that was given up has the new owner's batch at the promotion's offset.
 
 A mark may have been deleted with the beginning of its log (`harness.capture.unmarked`). Where that leaves open whose a log is,
 an event `promotion-unknown` says so.
@@ -24,19 +24,17 @@ from harness.capture.unmarked import Mark, Promoted, begins, came_over, in_turn,
 from harness.log import batches, layout, reference
 from harness.log.codecs import CannotInflate
 from harness.model.history import Event
-from harness.model.topology import LinkSpec
+from harness.model.topology import LinkSpec, TopicPartition
 
-Place = tuple[str, int]
-"""Topic, partition."""
-Logs = Iterable[tuple[Place, Mapping[str, batches.Log]]]
+Logs = Iterable[tuple[TopicPartition, Mapping[str, batches.Log]]]
 """Per partition, the log of each cluster."""
 Given = Mapping[tuple[str, str, int], Sequence[int]]
-"""Promotions that somebody told: cluster, topic, partition -> offsets."""
+"""Promotions that the user named: cluster, topic, partition -> offsets."""
 _RESET: Final = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Turn:
+class _Promotion:
     """One promotion of one partition: when its bytes were written (nanoseconds), and whether the one given up has them too.
 
     `sure` is False where no mark is left that says so.
@@ -49,34 +47,34 @@ class _Turn:
     sure: bool
 
 
-def turns(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[list[Event], int]:
-    """Events `promotion`, and for each time that a mirror was turned round those of a `mirror-reverse`; and when the logs end.
+def promotions_in(logs: Logs, links: Sequence[LinkSpec], given: Given) -> tuple[list[Event], int]:
+    """Events `promotion`, and for each reversal those of a `mirror-reverse`; and when the logs end.
 
-    Of the logs, one partition's are held at a time.
+    Holds the logs of one partition at a time.
     """
-    rounds: dict[Place, list[_Turn]] = {}
+    rounds: dict[TopicPartition, list[_Promotion]] = {}
     ended = 0
-    for place, by_cluster in logs:
+    for tp, by_cluster in logs:
         ended = max([ended, *map(_latest, by_cluster.values())])
-        rounds[place] = [
-            _Turn(
+        rounds[tp] = [
+            _Promotion(
                 cluster=each.cluster, offset=each.offset, written=_written(by_cluster[each.cluster], each.offset),
                 followed=_follows(by_cluster, links, each.cluster, each.offset), sure=each.sure,
             )
-            for each in _rounds(by_cluster, links, given, place)
+            for each in _rounds(by_cluster, links, given, tp)
         ]  # fmt: skip
     events: list[Event] = []
     time = 0
     for number in range(max((len(own) for own in rounds.values()), default=0)):
-        now = [(place, own[number]) for place, own in sorted(rounds.items()) if number < len(own)]
-        time = max([time + 1, *(turn.written for _, turn in now)])
-        for (topic, partition), turn in now:
-            data = {"cluster": turn.cluster, "topic": topic, "partition": partition, "offset": turn.offset}
-            link_name = _into(links, turn.cluster).name
+        now = [(tp, own[number]) for tp, own in sorted(rounds.items()) if number < len(own)]
+        time = max([time + 1, *(promotion.written for _, promotion in now)])
+        for (topic, partition), promotion in now:
+            data = {"cluster": promotion.cluster, "topic": topic, "partition": partition, "offset": promotion.offset}
+            link_name = _into(links, promotion.cluster).name
             events.append(Event(time=time, kind="promotion", subject=link_name, data=data))
-            if not turn.sure:
+            if not promotion.sure:
                 events.append(Event(time=time, kind="promotion-unknown", subject=link_name, data=data))
-        for link in dict.fromkeys(_into(links, turn.cluster) for _, turn in now if turn.followed):
+        for link in dict.fromkeys(_into(links, promotion.cluster) for _, promotion in now if promotion.followed):
             events += _reversal(link, number, time + 1)
             time += 3
     return events, max(ended, time + 1)
@@ -86,11 +84,11 @@ def _into(links: Sequence[LinkSpec], cluster: str) -> LinkSpec:
     return next(link for link in links if link.destination == cluster)
 
 
-def _rounds(logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], given: Given, place: Place) -> list[Promoted]:
+def _rounds(logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], given: Given, tp: TopicPartition) -> list[Promoted]:
     """The promotions of one partition in their order."""
-    told = [(cluster, o) for (cluster, topic, number), offsets in given.items() if (topic, number) == place for o in offsets]
-    if told:
-        return [Promoted(cluster=cluster, offset=offset) for cluster, offset in sorted(told, key=lambda t: t[1])]
+    named = [(cluster, o) for (cluster, topic, number), offsets in given.items() if (topic, number) == tp for o in offsets]
+    if named:
+        return [Promoted(cluster=cluster, offset=offset) for cluster, offset in sorted(named, key=lambda t: t[1])]
     marks = {name: _resets(log) for name, log in logs.items()}
     if len(links) == 2 and (links[0].source, links[0].destination) == (links[1].destination, links[1].source):
         late = any(begins(logs.get(name)) for name in (links[0].source, links[0].destination))
@@ -108,15 +106,15 @@ def _over(link: LinkSpec, marks: Mapping[str, Sequence[Mark]], logs: Mapping[str
 
 def _alternating(marks: Mapping[str, Sequence[Mark]], link: LinkSpec) -> list[Promoted]:
     found: list[Promoted] = []
-    turn, other = link.destination, link.source
+    owner, other = link.destination, link.source
     reached = -1
     while True:
-        following = [mark for mark in marks.get(turn, ()) if mark.reset > reached]
+        following = [mark for mark in marks.get(owner, ()) if mark.reset > reached]
         if not following:
             return found
-        found.append(Promoted(cluster=turn, offset=following[0].begin))
+        found.append(Promoted(cluster=owner, offset=following[0].begin))
         reached = following[0].reset
-        turn, other = other, turn
+        owner, other = other, owner
 
 
 def _follows(logs: Mapping[str, batches.Log], links: Sequence[LinkSpec], cluster: str, offset: int) -> bool:

@@ -21,7 +21,8 @@ from confluent_kafka.admin import AdminClient
 from harness.log import segments
 from harness.model.history import Bounds, Watermark
 from harness.model.protocols import Broker, Cluster
-from harness.wire.offsets import Partition, answered_bounds, quiet
+from harness.model.topology import TopicPartition
+from harness.wire.offsets import answered_bounds, quiet
 
 METADATA: Final = "__cluster_metadata"
 _ASK_SECONDS: Final = 5.0
@@ -39,7 +40,7 @@ class Replica:
     folder: Path
 
     @property
-    def place(self) -> Partition:
+    def tp(self) -> TopicPartition:
         return self.topic, self.partition
 
 
@@ -47,37 +48,37 @@ class Replica:
 class Known:
     """Bounds of the partitions of one cluster, before its bytes are copied. `starts` and `highs` were asked from leaders."""
 
-    leaders: Mapping[Partition, int]
-    in_sync: Mapping[Partition, frozenset[int]] = field(default_factory=dict)
-    starts: Mapping[Partition, int] = field(default_factory=dict)
-    highs: Mapping[Partition, int] = field(default_factory=dict)
-    left: Mapping[Partition, HighWatermark] = field(default_factory=dict)
+    leaders: Mapping[TopicPartition, int]
+    in_sync: Mapping[TopicPartition, frozenset[int]] = field(default_factory=dict)
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    highs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    left: Mapping[TopicPartition, HighWatermark] = field(default_factory=dict)
     """Of the partitions with several replicas whose leader did not answer."""
 
 
-def ask(cluster: Cluster, replicas: Iterable[Replica], sampled: Mapping[Partition, Watermark]) -> Known:
+def ask(cluster: Cluster, replicas: Iterable[Replica], sampled: Mapping[TopicPartition, Watermark]) -> Known:
     """What can be known now. `sampled` is the last watermark seen of each partition."""
-    folders: dict[Partition, list[Replica]] = defaultdict(list)
+    folders: dict[TopicPartition, list[Replica]] = defaultdict(list)
     for replica in replicas:
-        folders[replica.place].append(replica)
+        folders[replica.tp].append(replica)
     leaders, in_sync = _described(cluster)
-    led = [place for place in folders if place in leaders]
+    led = [tp for tp in folders if tp in leaders]
     admin = AdminClient(quiet(cluster.bootstrap))
     highs = answered_bounds(admin, led, "high", within=_ASK_SECONDS)
-    starts = answered_bounds(admin, [place for place in led if place in highs], "start", within=_ASK_SECONDS)
-    for place, found in folders.items():
-        if place not in highs:
-            leaders[place] = _last_leader(found, sampled.get(place))
-    left = {place: _left(found, sampled.get(place)) for place, found in folders.items() if place not in highs and len(found) > 1}
+    starts = answered_bounds(admin, [tp for tp in led if tp in highs], "start", within=_ASK_SECONDS)
+    for tp, found in folders.items():
+        if tp not in highs:
+            leaders[tp] = _last_leader(found, sampled.get(tp))
+    left = {tp: _left(found, sampled.get(tp)) for tp, found in folders.items() if tp not in highs and len(found) > 1}
     return Known(leaders=leaders, in_sync=in_sync, starts=starts, highs=highs, left=left)
 
 
 def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
     """The bounds of a replica whose segments are in `copied`."""
-    place, broker = replica.place, replica.broker
-    leads = known.leaders.get(place) == broker.id
+    tp, broker = replica.tp, replica.broker
+    leads = known.leaders.get(tp) == broker.id
     high, source = _high_watermark(replica, copied, known, leads=leads)
-    checkpoint = offsets_in(broker.log_dir / "log-start-offset-checkpoint").get(place, 0)
+    checkpoint = offsets_in(broker.log_dir / "log-start-offset-checkpoint").get(tp, 0)
     first = min((at for path in copied.glob("*.log") if (at := segments.offset_in(path.name)) >= 0), default=0)
     return Bounds(
         cluster=broker.cluster,
@@ -86,23 +87,23 @@ def bounds_of(replica: Replica, copied: Path, known: Known) -> Bounds:
         partition=replica.partition,
         leader=leads,
         alive=broker.state != "stopped",
-        log_start=max(first, checkpoint, known.starts.get(place, 0) if leads else 0),
+        log_start=max(first, checkpoint, known.starts.get(tp, 0) if leads else 0),
         high_watermark=high,
         high_watermark_from=source,
-        compacted=offsets_in(broker.log_dir / "cleaner-offset-checkpoint").get(place, 0),
+        compacted=offsets_in(broker.log_dir / "cleaner-offset-checkpoint").get(tp, 0),
         unfinished=_unfinished(copied, high),
     )
 
 
 def _high_watermark(replica: Replica, copied: Path, known: Known, *, leads: bool) -> HighWatermark:
     """A replica outside the ISR owes nothing past its own end; one inside it holds all below the high watermark."""
-    place = replica.place
-    if place in known.highs:
-        high = known.highs[place]
-        behind = replica.broker.id not in known.in_sync.get(place, frozenset())
+    tp = replica.tp
+    if tp in known.highs:
+        high = known.highs[tp]
+        behind = replica.broker.id not in known.in_sync.get(tp, frozenset())
         return (min(high, log_end(copied)) if behind else high), "sampled"
-    if place in known.left:
-        high, source = known.left[place]
+    if tp in known.left:
+        high, source = known.left[tp]
         return (high if leads else min(high, log_end(copied))), source
     return log_end(copied), "recomputed"
 
@@ -124,8 +125,8 @@ def _unfinished(folder: Path, high_watermark: int) -> int:
     return len(last.data) - damage[0].position if torn else 0
 
 
-def _described(cluster: Cluster) -> tuple[dict[Partition, int], dict[Partition, frozenset[int]]]:
-    """Leaders and in-sync replicas by the cluster's own word; empty when it does not answer."""
+def _described(cluster: Cluster) -> tuple[dict[TopicPartition, int], dict[TopicPartition, frozenset[int]]]:
+    """Leaders and in-sync replicas as the cluster reports them; empty when it does not answer."""
     if not any(broker.state == "running" for broker in cluster.brokers.values()):
         return {}, {}
     try:
@@ -133,8 +134,8 @@ def _described(cluster: Cluster) -> tuple[dict[Partition, int], dict[Partition, 
     except KafkaException:
         return {}, {}
     partitions = {(name, number): p for name, topic in topics.items() for number, p in topic.partitions.items()}
-    leaders = {place: p.leader for place, p in partitions.items() if p.leader >= 0}
-    return leaders, {place: frozenset(p.isrs) for place, p in partitions.items()}
+    leaders = {tp: p.leader for tp, p in partitions.items() if p.leader >= 0}
+    return leaders, {tp: frozenset(p.isrs) for tp, p in partitions.items()}
 
 
 def _last_leader(replicas: list[Replica], sampled: Watermark | None) -> int:
@@ -166,13 +167,13 @@ def _left(replicas: list[Replica], sampled: Watermark | None) -> HighWatermark:
     if replicas[0].topic == METADATA:
         return min(log_end(replica.folder) for replica in replicas), "checkpoint"
     files = [offsets_in(replica.broker.log_dir / "replication-offset-checkpoint") for replica in replicas]
-    checkpoint = max(file.get(replicas[0].place, 0) for file in files)
+    checkpoint = max(file.get(replicas[0].tp, 0) for file in files)
     if sampled is not None and sampled.high_watermark >= checkpoint:
         return sampled.high_watermark, "sampled"
     return checkpoint, "checkpoint"
 
 
-def offsets_in(path: Path) -> dict[Partition, int]:
+def offsets_in(path: Path) -> dict[TopicPartition, int]:
     """A broker's offset checkpoint file: version, count, then `topic partition offset` per line; what is no such line is left."""
     rows = (row for row in _rows(path) if len(row) == 3 and row[1].isdecimal() and row[2].isdecimal())
     return {(topic, int(partition)): int(offset) for topic, partition, offset in rows}

@@ -1,13 +1,13 @@
 """Promotions whose mark is gone: retention and DeleteRecords take a log's beginning, and in time all that was mirrored with it.
 
 A mark (MIRROR_PID_RESET) lies behind everything that was mirrored before it. So a log that still holds something mirrored still
-has the mark, if there was one; and one that lost the mark begins with what is its cluster's own. Which of both it is the bytes
-tell by what they share with the source: a batch at the same offsets that was written at the same time came over the link. A log
+has the mark, if there was one; and one that lost the mark begins with what is its cluster's own. Which of both it is shows in
+what the bytes share with the source: a batch at the same offsets that was written at the same time came over the link. A log
 that begins behind offset 0, shares nothing with its source, and has what the source has not, may be its cluster's own from its
-first offset on, or a mirror's that went wrong: that is unknown, and whoever knows says it (`--promotion`).
+first offset on, or a mirror's that went wrong: that is unknown, unless the user names the promotion (`--promotion`).
 
-Where the mirror was turned round, marks are in turn the destination's and the source's. Without the first ones their order alone
-does not tell whose each is: a mark that one log has, and the other has not although it reaches back that far, is of the one that
+Where the mirror was reversed, marks are in turn the destination's and the source's. Without the first ones their order alone
+does not show whose each is: a mark that one log has, and the other has not although it reaches back that far, is of the one that
 has it; else whoever reaches further wrote last.
 """
 
@@ -90,7 +90,7 @@ def came_over(mark: Mark, ours: batches.Log | None, theirs: batches.Log | None) 
 
 
 def in_turn(marks: Marks, logs: Mapping[str, batches.Log], link: LinkSpec) -> list[Promoted]:
-    """Who left each mark, where the mirror was turned round and logs lost their beginning; first the destination did."""
+    """Who left each mark, where the mirror was reversed and logs lost their beginning; first the destination did."""
     first, second = link.destination, link.source
     every = sorted((m for own in marks.values() for m in own), key=lambda m: (m.reset, m.begin))
     began = {mark.reset: mark.begin for mark in reversed(every)}

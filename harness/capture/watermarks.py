@@ -2,7 +2,7 @@
 
 Per cluster one thread with one admin client. One sample asks ListOffsets three times in this order: log start, last stable
 offset (read_committed end), high watermark (read_uncommitted end); so within a row log start <= LSO <= high watermark holds
-for a broker that tells the truth, whatever is written meanwhile. A cluster that does not answer gives no row, only a
+for a correct broker, whatever is written meanwhile. A cluster that does not answer gives no row, only a
 count. An oversleep beyond a broker's session timeout means that this machine starved everyone: event `host-stall`.
 """
 
@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from harness.model.clock import now
 from harness.model.history import GroupOffset, Watermark
 from harness.model.protocols import Recorder
+from harness.model.topology import TopicPartition
 from harness.model.wait import until
 from harness.rundir import RunWriter
 
@@ -30,15 +32,13 @@ ANSWER_WITHIN: Final = 2.0
 SESSION_TIMEOUT: Final = 3.0
 JOIN_WITHIN: Final = 10.0
 
-Place = tuple[str, int]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What one ListOffsets said: offset and leader epoch (-1: not said) per partition that answered."""
 
-    offsets: Mapping[Place, int]
-    epochs: Mapping[Place, int]
+    offsets: Mapping[TopicPartition, int]
+    epochs: Mapping[TopicPartition, int]
 
 
 class ClusterSampler:
@@ -56,7 +56,7 @@ class ClusterSampler:
     ) -> None:
         self.cluster = cluster
         self.errors = self.samples = 0
-        self.latest: Mapping[Place, Watermark] = {}
+        self.latest: Mapping[TopicPartition, Watermark] = {}
         self._topics, self._groups, self._interval = topics, groups, interval
         self._watermarks = writer.watermarks(cluster)
         self._offsets = writer.groups(cluster)
@@ -68,8 +68,8 @@ class ClusterSampler:
             "socket.timeout.ms": 2000,
             "log_level": 0,
         }
-        self._leaders: dict[Place, int] = {}
-        self._epochs: dict[Place, int] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._epochs: dict[TopicPartition, int] = {}
         self._looked_at = self._groups_at = 0
         self._known: dict[tuple[str, str, int], int] = {}
         self._askers: dict[str, Consumer] = {}
@@ -100,13 +100,13 @@ class ClusterSampler:
 
     def _sample(self, admin: AdminClient) -> None:
         self._look_for_leaders(admin)
-        places = list(self._leaders)
-        if places:
-            self._write(admin, places)
-        if places and now() >= self._groups_at + GROUPS_EVERY:
+        partitions = list(self._leaders)
+        if partitions:
+            self._write(admin, partitions)
+        if partitions and now() >= self._groups_at + GROUPS_EVERY:
             self._groups_at = now()
             for group in self._groups:
-                self._sample_group(group, places)
+                self._sample_group(group, partitions)
 
     def _look_for_leaders(self, admin: AdminClient) -> None:
         """Asks for metadata once a second; a partition without a leader is left out until it has one."""
@@ -122,63 +122,65 @@ class ClusterSampler:
             if led.leader >= 0
         }
 
-    def _write(self, admin: AdminClient, places: Sequence[Place]) -> None:
+    def _write(self, admin: AdminClient, partitions: Sequence[TopicPartition]) -> None:
         started = now()
-        starts = self._ask(admin, places, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
-        stable = self._ask(admin, places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
-        ends = self._ask(admin, places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        starts = self._ask(admin, partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        stable = self._ask(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        ends = self._ask(admin, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         returned = now()
-        rows: dict[Place, Watermark] = {}
-        for place in places:
-            offsets = [asked.offsets.get(place, -1) for asked in (starts, stable, ends)]
+        rows: dict[TopicPartition, Watermark] = {}
+        for tp in partitions:
+            offsets = [asked.offsets.get(tp, -1) for asked in (starts, stable, ends)]
             if max(offsets) < 0:
                 continue
-            epoch = ends.epochs.get(place, -1)
-            rows[place] = Watermark(
+            epoch = ends.epochs.get(tp, -1)
+            rows[tp] = Watermark(
                 time=started,
                 returned=returned,
                 cluster=self.cluster,
-                leader=self._leader(place, stable.epochs.get(place, -1), epoch),
-                topic=place[0],
-                partition=place[1],
+                leader=self._leader(tp, stable.epochs.get(tp, -1), epoch),
+                topic=tp[0],
+                partition=tp[1],
                 log_start=offsets[0],
                 last_stable=offsets[1],
                 high_watermark=offsets[2],
                 leader_epoch=epoch,
             )
-            self._watermarks.write(rows[place])
+            self._watermarks.write(rows[tp])
         self.latest = rows
-        if len(rows) < len(places):
+        if len(rows) < len(partitions):
             self.errors += 1
 
-    def _leader(self, place: Place, before: int, after: int) -> int:
+    def _leader(self, tp: TopicPartition, before: int, after: int) -> int:
         """The leader that metadata named, or -1 when the leader epoch says that it has changed since or meanwhile."""
-        if before != after or self._epochs.get(place, after) != after:
-            self._epochs[place] = after
+        if before != after or self._epochs.get(tp, after) != after:
+            self._epochs[tp] = after
             self._looked_at = 0
             return -1
-        self._epochs[place] = after
-        return self._leaders[place]
+        self._epochs[tp] = after
+        return self._leaders[tp]
 
-    def _ask(self, admin: AdminClient, places: Sequence[Place], spec: OffsetSpec, isolation: IsolationLevel) -> Asked:
+    def _ask(
+        self, admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Asked:
         asked = admin.list_offsets(
-            {TopicPartition(*place): spec for place in places}, isolation_level=isolation, request_timeout=ANSWER_WITHIN
+            {KafkaPartition(*tp): spec for tp in partitions}, isolation_level=isolation, request_timeout=ANSWER_WITHIN
         )
-        offsets: dict[Place, int] = {}
-        epochs: dict[Place, int] = {}
+        offsets: dict[TopicPartition, int] = {}
+        epochs: dict[TopicPartition, int] = {}
         for partition, future in asked.items():
             try:
                 info = cast(ListOffsetsResultInfo, future.result(timeout=2 * ANSWER_WITHIN))
             except (KafkaException, TimeoutError):
                 self._looked_at = 0
                 continue
-            place = partition.topic, partition.partition
-            offsets[place] = max(info.offset, -1)  # librdkafka says -1001 where the broker said nothing
+            tp = partition.topic, partition.partition
+            offsets[tp] = max(info.offset, -1)  # librdkafka says -1001 where the broker said nothing
             if info.leader_epoch is not None:
-                epochs[place] = info.leader_epoch
+                epochs[tp] = info.leader_epoch
         return Asked(offsets=offsets, epochs=epochs)
 
-    def _sample_group(self, group: str, places: Sequence[Place]) -> None:
+    def _sample_group(self, group: str, partitions: Sequence[TopicPartition]) -> None:
         """Writes the committed offsets of a group that are new or changed since the last sample.
 
         Asked by a consumer that has the group's name and never joins it: AdminClient.list_consumer_group_offsets ends the
@@ -189,7 +191,7 @@ class ClusterSampler:
         if consumer is None:
             consumer = self._askers[group] = Consumer({**self._config, "group.id": group, "enable.auto.commit": False})
         asked = now()
-        for partition in consumer.committed([TopicPartition(*place) for place in places], timeout=ANSWER_WITHIN):
+        for partition in consumer.committed([KafkaPartition(*tp) for tp in partitions], timeout=ANSWER_WITHIN):
             key = group, partition.topic, partition.partition
             if partition.error is None and partition.offset >= 0 and self._known.get(key) != partition.offset:
                 self._known[key] = partition.offset

@@ -183,7 +183,7 @@ def _replicas(cluster: str, folder: Path, topics: str) -> list[Captured]:
     found = chosen(folders(cluster, folder), topics)
     same: dict[tuple[str, int], list[Folder]] = defaultdict(list)
     for each in found:
-        same[each.place].append(each)
+        same[each.tp].append(each)
     return [
         captured
         for each in same.values()

@@ -2,7 +2,7 @@
 
 A batch whose CRC is wrong is kept (its header is evidence) with `crc_ok` False, and nothing below its header is believed.
 The CRC covers attributes to end: not the base offset, the length, nor the leader epoch. A batch whose offsets no log can have is
-left out: what would be reckoned with them would not be numbers. Any other header that no broker writes is kept, and told.
+left out: what would be reckoned with them would not be numbers. Any other header that no broker writes is kept and reported.
 """
 
 from __future__ import annotations
@@ -77,24 +77,24 @@ class Log:
 
 
 def scan(paths: Iterable[Path], *, sums: bool = True) -> Log:
-    """Reads the headers of one replica's segment files, given in offset order. Damage is told in the order of the bytes.
+    """Reads the headers of one replica's segment files, given in offset order. Damage is listed in the order of the bytes.
 
     Without `sums` only those of control batches are recomputed, which is several times faster; `is_sound` asks for any other.
     """
     segments, damage = map_segments(paths)
     rows: list[NDArray[np.void]] = []
-    places: list[tuple[Ints, Ints]] = []
-    told: list[Ints] = []
+    located: list[tuple[Ints, Ints]] = []
+    computed: list[Ints] = []
     for index, segment in enumerate(segments):
         positions, wrong = walk(segment)
         damage.extend(wrong)
-        places.append((np.full(len(positions), index, np.int64), positions))
+        located.append((np.full(len(positions), index, np.int64), positions))
         for window in windows(positions):
             rows.append(_fields(segment, positions[window]))
-            told.append(_checksums(segment, positions[window], rows[-1], only_control=not sums))
+            computed.append(_checksums(segment, positions[window], rows[-1], only_control=not sums))
             segment.let_go(int(positions[window][0]), _end(positions[window], rows[-1]["length"]))
     every = np.concatenate([np.zeros(0, layout.HEADER), *rows])
-    there = [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (told, *([p[n] for p in places] for n in (0, 1)))]
+    there = [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (computed, *([p[n] for p in located] for n in (0, 1)))]
     possible = layout.possible_offsets(every)
     damage.extend(_outside(segments, every[~possible], *(column[~possible] for column in there[1:])))
     headers = _columns(every[possible], *(column[possible] for column in there))
@@ -125,12 +125,12 @@ def _fields(segment: Segment, positions: Ints) -> NDArray[np.void]:
 
 
 def _checksums(segment: Segment, positions: Ints, rows: NDArray[np.void], *, only_control: bool) -> Ints:
-    data, told = segment.data.data, np.asarray(rows["crc"], np.int64)
+    data, sums = segment.data.data, np.asarray(rows["crc"], np.int64)
     wanted = np.flatnonzero(rows["attributes"] & layout.CONTROL) if only_control else np.arange(len(rows))
     starts, ends = positions[wanted], positions[wanted] + layout.LENGTH_ENDS + rows["length"][wanted]
     spans = zip(starts.tolist(), ends.tolist(), strict=True)
-    told[wanted] = [crc32c(data[start + layout.CRC_FROM : end]) for start, end in spans]
-    return told
+    sums[wanted] = [crc32c(data[start + layout.CRC_FROM : end]) for start, end in spans]
+    return sums
 
 
 def is_sound(log: Log, batch: int) -> bool:

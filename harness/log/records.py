@@ -64,7 +64,7 @@ class _Parcel:
 
 
 def decode(log: Log, first: int = 0, after: int | None = None) -> tuple[Columns, list[Damage]]:
-    """Every data record of a log, or of its batches [first, after). Damage is told in the order of the bytes."""
+    """Every data record of a log, or of its batches [first, after). Damage is listed in the order of the bytes."""
     damage: list[Damage] = []
     chosen = np.zeros(len(log.headers), np.bool_)
     chosen[first:after] = True
@@ -89,7 +89,7 @@ def spans(log: Log) -> Iterator[tuple[int, int]]:
 
 
 def unknown_codecs(log: Log) -> list[Damage]:
-    """Batches that nobody here can inflate: what `decode` says of them, told by their headers."""
+    """Batches of unknown codecs, found by their headers: the damage that `decode` would report of them."""
     headers = log.headers
     wanted = (headers.control == layout.DATA) & headers.crc_ok & ~np.isin(headers.codec, list(NAMES))
     return [
@@ -123,8 +123,8 @@ def holds_ours(log: Log) -> bool:
                 return True
             segment.let_go(int(headers.position[rows[0]]), int(ends[-1]))
     packed = np.flatnonzero(wanted & (headers.codec != NONE))
-    place = np.arange(len(packed)) - np.searchsorted(headers.segment[packed], headers.segment[packed])
-    asked = packed[(place < _ASKED_FIRST) | (place % _ASKED_EACH == 0)]
+    position = np.arange(len(packed)) - np.searchsorted(headers.segment[packed], headers.segment[packed])
+    asked = packed[(position < _ASKED_FIRST) | (position % _ASKED_EACH == 0)]
     return any(_any_ours(p.data, p.starts, p.ends) for p in _inflated(log, asked, []))
 
 

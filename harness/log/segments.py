@@ -149,7 +149,7 @@ def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
 
 def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
     """The offset after the last whole batch of segment files given in offset order, 0 without any; and what is wrong with the
-    file that tells it. A batch whose offsets cannot be ends nothing.
+    file that shows it. A batch with impossible offsets does not count.
     """
     for path in reversed(paths):
         segment, damage = map_segment(path)
@@ -183,7 +183,7 @@ def _sound(data: Bytes, position: int, until: int) -> tuple[NDArray[np.int64], i
 
 @dataclass(slots=True)
 class _Run:
-    """Neighbouring batches of one unknown magic, told as one damage: an old log would else have one per message."""
+    """Neighbouring batches of one unknown magic, reported as one damage: an old log would otherwise have one per message."""
 
     position: int = -1
     magic: int = -1

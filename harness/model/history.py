@@ -114,7 +114,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """The bounds of one partition as its leader told them between `time` and `returned`; -1 where it did not say."""
+    """The bounds of one partition as its leader answered between `time` and `returned`; -1 where it did not say."""
 
     time: Time
     returned: Time

@@ -90,7 +90,7 @@ class Budgets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Everything a run is told. A pure function of the scenario's name, its options and the seed."""
+    """Everything that defines a run. A pure function of the scenario's name, its options and the seed."""
 
     name: str
     about: str

@@ -10,6 +10,9 @@ DEFAULT_KAFKA = "4.3.1"
 CANARY = "linkflap-canary"
 """Topic (with a home, as any other) that mirrors prove their path with: it is neither captured nor verified."""
 
+TopicPartition = tuple[str, int]
+"""A partition of a topic, on whatever cluster."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:

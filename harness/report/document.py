@@ -44,9 +44,9 @@ class FailoverRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EraRow:
-    """One stretch of one log: offsets [start, end), written by clients of `owner`, here or (`source`) mirrored from there.
+    """One era of one log: offsets [start, end), written by clients of `owner`, here or (`source`) mirrored from there.
 
-    `cut`: it was cut off when its cluster was made to follow. `compared` counts by unit.
+    `life` counts the log's generations; `cut`: it was truncated when its cluster was made to follow. `compared` counts by unit.
     """
 
     topic: str
@@ -133,12 +133,12 @@ class Document:
         begun: dict[tuple[str, int, str, int], tuple[str, ...]] = {}
         ordinals: dict[tuple[object, ...], int] = {}
         for row in self.eras:
-            place, whose = (row.topic, row.partition, row.cluster, row.life), (row.origin, row.source, row.owner)
+            log, whose = (row.topic, row.partition, row.cluster, row.life), (row.origin, row.source, row.owner)
             # A cluster's own topics are not what it took over, though both are native to it.
-            same = begun.setdefault(place, whose), *whose
-            ordinals[place, same] = ordinals.get((place, same), -1) + 1
-            groups.setdefault((row.cluster, row.life, row.cut, same, ordinals[place, same]), []).append(row)
-        # In the order of offsets: what was cut off before what came in its place.
+            same = begun.setdefault(log, whose), *whose
+            ordinals[log, same] = ordinals.get((log, same), -1) + 1
+            groups.setdefault((row.cluster, row.life, row.cut, same, ordinals[log, same]), []).append(row)
+        # In the order of offsets: what was truncated before what relogd it.
         ordered = sorted(groups.values(), key=lambda rows: (rows[0].cluster, rows[0].start, not rows[0].cut))
         return [_line(rows) for rows in ordered]
 
@@ -170,7 +170,7 @@ def _line(rows: list[EraRow]) -> EraLine:
     spans = [f"{row.start:,}-{'' if row.end is None else format(row.end, ',')}" for row in rows]
     return EraLine(
         cluster=first.cluster,
-        what=f"{what}{owner}{', cut off' if first.cut else ''}",
+        what=f"{what}{owner}{', truncated' if first.cut else ''}",
         partitions=len(rows),
         offsets=f"{spans[0]}" + (f" and {len(spans) - 1} more" if len(spans) > 1 else ""),
         compared=compared,

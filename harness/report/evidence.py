@@ -122,39 +122,40 @@ def tell(
     stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
 
 
-def tell_why(told: Explanation, stream: TextIO | None = None) -> None:
+def tell_why(explanation: Explanation, stream: TextIO | None = None) -> None:
     """Writes what was promised, what is there, and what shows it."""
     stream = sys.stdout if stream is None else stream
-    anomaly = told.anomaly
+    anomaly = explanation.anomaly
     allowed = ", which the mirror's guarantee allows" if anomaly.allowed else ""
-    stream.write(f"{anomaly.kind}  {anomaly.place}  (anomaly {told.number} of {told.of}{allowed})\n\n")
-    stream.write(f"promised  {told.promised}\n          {told.source}\n")
-    stream.write(f"found     {told.meaning}\n")
-    stream.write(f"there     {told.there or 'no log of that partition was captured'}\n")
+    stream.write(f"{anomaly.kind}  {anomaly.place}  (anomaly {explanation.number} of {explanation.of}{allowed})\n\n")
+    stream.write(f"promised  {explanation.promised}\n          {explanation.source}\n")
+    stream.write(f"found     {explanation.meaning}\n")
+    stream.write(f"there     {explanation.there or 'no log of that partition was captured'}\n")
     for name, value in anomaly.evidence.items():
         stream.write(f"          {name}: {in_short(value, 200)}\n")
-    for side in told.sides:
+    for side in explanation.sides:
         stream.write(f"\nbatches of {side.cluster}/{side.broker} in capture {side.moment} around offset {side.offset}\n")
         stream.writelines(f"  {line}\n" for line in headers(side.batches, at=side.offset))
         if side.records:
             stream.write("  records there\n")
             stream.writelines(f"    {line}\n" for line in records(side.records, at=side.offset))
-    _history(told, stream)
-    _beside(told, stream)
+    _history(explanation, stream)
+    _beside(explanation, stream)
 
 
-def _history(told: Explanation, stream: TextIO) -> None:
+def _history(explanation: Explanation, stream: TextIO) -> None:
     """The operations and polls, one line each."""
-    if not told.total:
+    if not explanation.total:
         stream.write("\nno operation of the history touches it\n")
         return
-    stream.write(f"\noperations that touch it{'' if told.total == len(told.operations) + len(told.polls) else ', the first'}\n")
-    for row in told.operations:
+    every = explanation.total == len(explanation.operations) + len(explanation.polls)
+    stream.write(f"\noperations that touch it{'' if every else ', the first'}\n")
+    for row in explanation.operations:
         sends = ", ".join(f"uids {g.first_uid}+{g.count} to {g.topic}-{g.partition} acks {list(g.acks)}" for g in row.sends)
         said = row.outcome if row.phase == "return" else "asked"
         stream.write(f"  {moment(row.time // 1_000_000)}  {row.client} #{row.number} {row.kind} on {row.cluster}, ")
         stream.write(f"{row.ending} {said}: {sends}{' ' + row.error if row.error else ''}\n")
-    for poll in told.polls:
+    for poll in explanation.polls:
         stream.write(
             f"  {moment(poll.time // 1_000_000)}  {poll.reader} {poll.kind} on {poll.cluster} {poll.isolation}: {_got(poll)}\n"
         )
@@ -171,17 +172,17 @@ def _got(poll: Poll) -> str:
     return "; ".join(parts)
 
 
-def _beside(told: Explanation, stream: TextIO) -> None:
+def _beside(explanation: Explanation, stream: TextIO) -> None:
     """What was sampled of the partition, and who took it over when."""
-    stream.write("\nsampled bounds\n" if told.watermarks else "")
-    for mark in told.watermarks:
+    stream.write("\nsampled bounds\n" if explanation.watermarks else "")
+    for mark in explanation.watermarks:
         stream.write(f"  {moment(mark.time // 1_000_000)}  {mark.cluster}/{mark.leader} leader epoch {mark.leader_epoch}: ")
         stream.write(f"log start {mark.log_start}, LSO {mark.last_stable}, high watermark {mark.high_watermark}\n")
-    stream.write("\ncommitted offsets\n" if told.groups else "")
-    for row in told.groups:
+    stream.write("\ncommitted offsets\n" if explanation.groups else "")
+    for row in explanation.groups:
         stream.write(f"  {moment(row.time // 1_000_000)}  {row.group} on {row.cluster} at {row.offset}\n")
-    stream.write("\npromotions and cuts\n" if told.takeovers else "")
-    for event in told.takeovers:
+    stream.write("\npromotions and truncations\n" if explanation.takeovers else "")
+    for event in explanation.takeovers:
         facts = ", ".join(f"{name} {in_short(value, 200)}" for name, value in event.data.items())
         stream.write(f"  {moment(event.time // 1_000_000)}  {event.subject} {event.kind}: {facts}\n")
 

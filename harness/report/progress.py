@@ -1,4 +1,4 @@
-"""What a run is doing, told while it does it; everything goes to standard error, so that standard output stays a document.
+"""What a run is doing, while it does it; everything goes to standard error, so that standard output stays a document.
 
 On a terminal: a few lines that refresh themselves (phase, faults with a countdown, counters, lag per link), and above them
 what is over. Elsewhere (CI logs, pipes): one line per phase, fault, heal and note, and a line of counters about every two
@@ -48,7 +48,7 @@ class Display(Protocol):
     def fault_ended(self, id: str, outcome: str = "ended") -> None: ...
     def counters(self, counters: Counters) -> None: ...
     def lag(self, link: str, records: int | None) -> None:
-        """How far the mirror of `link` is behind; None: cannot be told now."""
+        """How far the mirror of `link` is behind; None: unknown now."""
 
     def done(self, what: str, count: int, total: int) -> None:
         """How far the phase is: so many of so many, for instance partitions judged."""
@@ -75,8 +75,8 @@ class _Active:
     seconds: float | None
 
 
-class _Told:
-    """What was told, whole at any moment.
+class _State:
+    """What was reported so far, consistent at any moment.
 
     `say` is called without the lock: rich's refresh thread holds its own lock while it asks for a frame, and a frame needs ours,
     so printing (which needs rich's) while holding ours would deadlock.
@@ -137,7 +137,7 @@ class _Told:
         self._say("note", text)
 
 
-class Lines(_Told):
+class Lines(_State):
     """Plain lines, each with the seconds since the beginning."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -180,7 +180,7 @@ class Lines(_Told):
         self._line("count", f"{count} of {total} {what}")
 
 
-class Screen(_Told):
+class Screen(_State):
     """A live part at the bottom of a terminal; rich's own thread refreshes it."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -263,7 +263,7 @@ def display_for(stream: TextIO) -> Display:
 
 
 class Progress:
-    """The display that fits `stream` (default: standard error), told by the methods of Display."""
+    """The display that fits `stream` (default: standard error), driven by the methods of Display."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         shown = display_for(sys.stderr if stream is None else stream)

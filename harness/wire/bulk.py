@@ -1,6 +1,6 @@
 """Records in messages without copying them: fetch responses whose records are views of the frame, and frames made of pieces.
 
-kio copies records out of what it reads, and joins all that it writes. So they are cut out of a response before it reads the rest,
+kio copies records out of what it reads, and joins all that it writes. So they are split off a response before it reads the rest,
 and left where they are in what it writes. What the rest means is for kio to know.
 """
 
@@ -66,7 +66,7 @@ class Sink:
         return Pieces(part for part in parts if len(part))
 
 
-def cut(frame: memoryview, start: int) -> tuple[bytes, list[memoryview | None]]:
+def split(frame: memoryview, start: int) -> tuple[bytes, list[memoryview | None]]:
     """A fetch response from `start` of a frame on, without its records; and per partition these, None where there are none.
 
     Raises ValueError or IndexError for bytes that are no response.
@@ -84,7 +84,7 @@ def cut(frame: memoryview, start: int) -> tuple[bytes, list[memoryview | None]]:
 
 
 def put_back(answer: Message, records: Sequence[memoryview | None]) -> Message:
-    """The response with what was cut out of it. Raises ValueError when that was another response."""
+    """The response with what was split off it. Raises ValueError when that was another response."""
     if sum(len(topic.partitions) for topic in answer.responses) != len(records):
         raise ValueError(f"records of {len(records)} partitions for a response of another number")
     if not any(records):

@@ -122,7 +122,7 @@ def _decoded(api: str, version: int, side: Side, frame: Buffer) -> Message:
         _, start = known.read_header(readable, 0)
         if (api, side) != ("fetch", "response") or version < bulk.VIEWED_FROM:
             return known.read(readable, start)[0]
-        rest, records = bulk.cut(view, start)
+        rest, records = bulk.split(view, start)
         return bulk.put_back(known.read(rest, 0)[0], records)
     except (ImportError, SerialError, ValueError, LookupError, struct.error, OverflowError) as error:
         raise Malformed(

@@ -32,20 +32,20 @@ def bounds(admin: AdminClient, partitions: Iterable[Partition], which: Bound, *,
 
     `within` is seconds for each of two requests. Raises KafkaException when a leader did not answer in time.
     """
-    return {place: _told(answer) for place, answer in _ask(admin, partitions, which, within).items()}
+    return {partition: _offset(answer) for partition, answer in _ask(admin, partitions, which, within).items()}
 
 
 def answered_bounds(admin: AdminClient, partitions: Iterable[Partition], which: Bound, *, within: float) -> dict[Partition, int]:
     """As `bounds`, without the partitions whose leader did not answer in time."""
     found: dict[Partition, int] = {}
     with contextlib.suppress(KafkaException):
-        for place, answer in _ask(admin, partitions, which, within).items():
+        for partition, answer in _ask(admin, partitions, which, within).items():
             with contextlib.suppress(KafkaException):
-                found[place] = _told(answer)
+                found[partition] = _offset(answer)
     return found
 
 
-def _told(answer: Future[ListOffsetsResultInfo]) -> int:
+def _offset(answer: Future[ListOffsetsResultInfo]) -> int:
     offset = int(answer.result().offset)
     if offset < 0:  # of a leader that died there is no error, and no offset either
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
@@ -63,4 +63,4 @@ def _ask(
     admin.list_topics(timeout=within)
     isolation = IsolationLevel.READ_COMMITTED if which == "stable" else IsolationLevel.READ_UNCOMMITTED
     answers = admin.list_offsets(asked, isolation_level=isolation, request_timeout=within)
-    return {(place.topic, place.partition): answer for place, answer in answers.items()}
+    return {(asked.topic, asked.partition): answer for asked, answer in answers.items()}

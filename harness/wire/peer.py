@@ -88,8 +88,8 @@ class Peer:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._access.tls is not None:
             self._socket = self._access.tls.wrap_socket(plain, server_hostname=host)
-        told = self._exchange("api_versions", 0, messages.request("api_versions", 0).ApiVersionsRequest())
-        self._versions = {int(row.api_key): range(row.min_version, row.max_version + 1) for row in told.api_keys}
+        answer = self._exchange("api_versions", 0, messages.request("api_versions", 0).ApiVersionsRequest())
+        self._versions = {int(row.api_key): range(row.min_version, row.max_version + 1) for row in answer.api_keys}
         if self._access.login is not None:
             self._log_in(self._access.login)
 

@@ -121,8 +121,13 @@ def test_a_dead_follower_that_lagged_owes_nothing_past_its_end(tmp_path):
 def test_a_replica_in_the_isr_owes_all_below_the_high_watermark(tmp_path):
     """Else a replica that lost its tail would look as if it had never been promised."""
     found = [replica(tmp_path, 1, 9), replica(tmp_path, 2, 3), replica(tmp_path, 3, 3)]
-    place = ("A.x", 0)
-    known = Known(leaders={place: 1}, in_sync={place: frozenset({1, 2})}, highs={place: 8}, starts={place: 2})
+    tp = ("A.x", 0)
+    known = Known(
+        leaders={tp: 1},
+        in_sync={tp: frozenset({1, 2})},
+        highs={tp: 8},
+        starts={tp: 2},
+    )
     rows = bounds(found, known)
     assert [rows[n].high_watermark for n in (1, 2, 3)] == [8, 8, 3]
     assert [rows[n].log_start for n in (1, 2, 3)] == [2, 0, 0]
@@ -141,7 +146,7 @@ def test_a_batch_that_a_killed_broker_was_writing_is_unfinished_and_one_below_th
     path = killed.folder / f"{0:020}.log"
     path.write_bytes(path.read_bytes() + batch(7, [ours(7)])[:40])
     assert bounds([killed], Known(leaders={}))[1].unfinished == 40
-    asked = Known(leaders={}, highs={killed.place: 8}, in_sync={killed.place: frozenset({1})})
+    asked = Known(leaders={}, highs={killed.tp: 8}, in_sync={killed.tp: frozenset({1})})
     assert (bounds([killed], asked)[1].high_watermark, bounds([killed], asked)[1].unfinished) == (8, 0)
     assert bounds([replica(tmp_path, 2, 7)], Known(leaders={}))[2].unfinished == 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.capture.folders import bounds, folders
-from harness.capture.promotions_from_bytes import turns
+from harness.capture.promotions_from_bytes import promotions_in
 from harness.log import batches
 from harness.model.errors import InputError
 from harness.model.topology import LinkSpec
@@ -72,18 +72,18 @@ STOPPED = [DATA, marker(2, ABORT, pid=1, epoch=0, leader_epoch=5), mirror_pid_re
 
 
 def test_a_reset_and_the_markers_of_its_epoch_begin_what_is_the_destinations_own(tmp_path):
-    events, _ = turns(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {})
+    events, _ = promotions_in(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {})
     assert told(events) == [("A->B", "B", 2)]
 
 
 def test_a_marker_of_an_earlier_epoch_was_mirrored(tmp_path):
     own = [DATA, marker(2, ABORT, pid=1, epoch=0, leader_epoch=4), mirror_pid_reset(3, leader_epoch=5)]
-    events, _ = turns(logs(tmp_path, A=own[:2], B=own), [THERE], {})
+    events, _ = promotions_in(logs(tmp_path, A=own[:2], B=own), [THERE], {})
     assert told(events) == [("A->B", "B", 3)]
 
 
 def test_a_reset_that_the_source_has_too_came_over_the_link(tmp_path):
-    events, _ = turns(logs(tmp_path, A=STOPPED, B=STOPPED), [THERE], {})
+    events, _ = promotions_in(logs(tmp_path, A=STOPPED, B=STOPPED), [THERE], {})
     assert events == []
 
 
@@ -91,13 +91,13 @@ def test_a_control_record_of_another_type_is_no_promotion(tmp_path):
     strange = mirror_pid_reset(3, leader_epoch=5)
     from tests.kafka_log import with_marker_kind
 
-    events, _ = turns(logs(tmp_path, A=[DATA], B=[DATA, with_marker_kind(strange, 6)]), [THERE], {})
+    events, _ = promotions_in(logs(tmp_path, A=[DATA], B=[DATA, with_marker_kind(strange, 6)]), [THERE], {})
     assert events == []
 
 
 def test_links_both_ways_take_turns_and_the_turning_round_is_told_by_the_bytes(tmp_path):
     again = [*STOPPED, batch(4, [record(b"three")], leader_epoch=5), mirror_pid_reset(5, leader_epoch=9)]
-    events, ended = turns(logs(tmp_path, A=again, B=again[:4]), [THERE, BACK], {})
+    events, ended = promotions_in(logs(tmp_path, A=again, B=again[:4]), [THERE, BACK], {})
     assert told(events) == [("A->B", "B", 2), ("B->A", "A", 5)]
     assert [e.kind for e in events] == ["promotion", "fault-start", "mirror-started", "fault-end", "promotion"]
     times = [e.time for e in events]
@@ -107,12 +107,12 @@ def test_links_both_ways_take_turns_and_the_turning_round_is_told_by_the_bytes(t
 
 def test_a_cluster_that_was_given_up_and_does_not_follow_was_not_turned_round(tmp_path):
     own = [DATA, batch(2, [record(b"tail")])]
-    events, _ = turns(logs(tmp_path, A=own, B=STOPPED), [THERE, BACK], {})
+    events, _ = promotions_in(logs(tmp_path, A=own, B=STOPPED), [THERE, BACK], {})
     assert [e.kind for e in events] == ["promotion"]
 
 
 def test_what_somebody_says_goes_before_what_the_bytes_tell(tmp_path):
-    events, _ = turns(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {("B", "t", 0): [4]})
+    events, _ = promotions_in(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {("B", "t", 0): [4]})
     assert told(events) == [("A->B", "B", 4)]
 
 

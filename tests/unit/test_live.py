@@ -1,4 +1,4 @@
-"""Live clusters: files of client properties, who is asked first, where copies are cut, what is a batch; logging in by SASL."""
+"""Live clusters: client properties, who is asked first, where copies are truncated, what is a batch; logging in by SASL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scramp import ScramMechanism
 
-from harness.capture.live.comparable import cut, far_first
+from harness.capture.live.comparable import far_first, truncate
 from harness.capture.live.copy import Copied, batches_in, trim
 from harness.capture.live.properties import access
 from harness.model.errors import InputError
@@ -19,7 +19,7 @@ from tests.copied_logs import sound
 from tests.kafka_log import batches_in as reference
 from tests.secured import certificates
 
-PLACE = ("orders", 0)
+PARTITION = ("orders", 0)
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -29,24 +29,24 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_nothing_said_is_plain_text_without_a_name(tmp_path):
-    told = access(written(tmp_path, "# nothing\n\nbootstrap.servers=elsewhere:1\n"))
-    assert (told.tls, told.login, told.client) == (None, None, "linkflap")
+    given = access(written(tmp_path, "# nothing\n\nbootstrap.servers=elsewhere:1\n"))
+    assert (given.tls, given.login, given.client) == (None, None, "linkflap")
 
 
 def test_names_are_librdkafkas(tmp_path):
     made = certificates(tmp_path)
-    told = access(
+    given = access(
         written(
             tmp_path,
             f"security.protocol=SASL_SSL\nssl.ca.location={made.authority}\nsasl.mechanism=scram-sha-256\n"
             f"sasl.username=me\nsasl.password=a=b\nclient.id=auditor\nssl.certificate.location={made.broker}\n",
         )
     )
-    assert told.login == Login(mechanism="SCRAM-SHA-256", username="me", password="a=b")
-    assert "a=b" not in repr(told)
-    assert told.client == "auditor"
-    assert told.tls is not None
-    assert (told.tls.check_hostname, told.tls.verify_mode) == (True, ssl.CERT_REQUIRED)
+    assert given.login == Login(mechanism="SCRAM-SHA-256", username="me", password="a=b")
+    assert "a=b" not in repr(given)
+    assert given.client == "auditor"
+    assert given.tls is not None
+    assert (given.tls.check_hostname, given.tls.verify_mode) == (True, ssl.CERT_REQUIRED)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_names_are_librdkafkas(tmp_path):
     ],
 )
 def test_what_is_not_to_be_verified_is_not(tmp_path, line, checks_names, mode):
-    told = access(written(tmp_path, f"security.protocol=ssl\n{line}\n"))
-    assert told.tls is not None
-    assert (told.tls.check_hostname, told.tls.verify_mode) == (checks_names, mode)
+    given = access(written(tmp_path, f"security.protocol=ssl\n{line}\n"))
+    assert given.tls is not None
+    assert (given.tls.check_hostname, given.tls.verify_mode) == (checks_names, mode)
 
 
 @pytest.mark.parametrize(
@@ -96,24 +96,24 @@ def test_scram_proves_both_sides_to_each_other(mechanism):
         return known.make_server(lambda _: known.make_auth_info(password))
 
     login = Login(mechanism=mechanism, username="me", password="secret")
-    told, broker = login.dialogue(), server("secret")
-    broker.set_client_first(next(told).decode())
-    broker.set_client_final(told.send(broker.get_server_first().encode()).decode())
+    given, broker = login.dialogue(), server("secret")
+    broker.set_client_first(next(given).decode())
+    broker.set_client_final(given.send(broker.get_server_first().encode()).decode())
     with pytest.raises(StopIteration):
-        told.send(broker.get_server_final().encode())
+        given.send(broker.get_server_final().encode())
 
-    told, stranger = login.dialogue(), server("secret")
-    stranger.set_client_first(next(told).decode())
-    told.send(stranger.get_server_first().encode())
+    given, stranger = login.dialogue(), server("secret")
+    stranger.set_client_first(next(given).decode())
+    given.send(stranger.get_server_first().encode())
     with pytest.raises(LoginFailed):
-        told.send(b"v=bm90IHRoZSBwYXNzd29yZA==")
+        given.send(b"v=bm90IHRoZSBwYXNzd29yZA==")
 
 
 def test_plain_says_who_and_what_at_once():
-    told = Login(mechanism="PLAIN", username="me", password="secret").dialogue()
-    assert next(told) == b"\0me\0secret"
+    given = Login(mechanism="PLAIN", username="me", password="secret").dialogue()
+    assert next(given) == b"\0me\0secret"
     with pytest.raises(StopIteration):
-        told.send(b"")
+        given.send(b"")
 
 
 def links(*names: str) -> list[LinkSpec]:
@@ -139,7 +139,7 @@ def copies(tmp_path: Path, **reasons: str) -> dict[str, Copied]:
     made = {}
     for name in "AB":
         path = sound(tmp_path / name / "orders-0")
-        made[name] = Copied(cluster=name, place=PLACE, broker=1, folder=path.parent, start=0, end=10, position=10)
+        made[name] = Copied(cluster=name, tp=PARTITION, broker=1, folder=path.parent, start=0, end=10, position=10)
         if name in reasons:
             trim(path.parent, 4)
             made[name].position, made[name].reason = 4, reasons[name]
@@ -151,20 +151,20 @@ def reach(copied: Copied) -> int:
     return max((batch.last + 1 for batch in batches_in(memoryview(path.read_bytes()))), default=-1)
 
 
-FIRST = {"A": {PLACE: 7}, "B": {PLACE: 7}}
+FIRST = {"A": {PARTITION: 7}, "B": {PARTITION: 7}}
 """Where both logs ended at first asking; at last asking it was 10."""
 
 
 def test_a_mirror_is_cut_where_it_was_asked_first_and_its_source_where_it_was_asked_last(tmp_path):
     made = copies(tmp_path)
-    cut(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
+    truncate(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
     assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {"A": (10, 10), "B": (7, 7)}
 
 
 def test_who_was_promoted_owns_the_log(tmp_path):
     made = copies(tmp_path)
     data = {"cluster": "B", "topic": "orders", "partition": 0, "offset": 7}
-    cut(
+    truncate(
         list(made.values()), FIRST, [Event(time=1, kind="promotion", subject="A->B", data=data)], {"orders": "A"},
         links("A->B", "B->A"),
     )  # fmt: skip
@@ -174,7 +174,7 @@ def test_who_was_promoted_owns_the_log(tmp_path):
 @pytest.mark.parametrize(("gone", "ends"), [("A", {"A": 4, "B": 4}), ("B", {"A": 10, "B": 4})])
 def test_what_is_missing_of_a_source_is_cut_off_its_mirror(tmp_path, gone, ends):
     made = copies(tmp_path, **{gone: "it went away"})
-    cut(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
+    truncate(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
     assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {
         name: (end, end) for name, end in ends.items()
     }

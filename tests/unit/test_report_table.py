@@ -132,7 +132,7 @@ def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
     }
     lines = [" ".join(line.split()) for line in shown(told, folder).splitlines()]
     assert "A native valid 0-3 and 1 more records 10 0" in lines
-    assert "A native, cut off not due 3- nothing 0" in lines
+    assert "A native, truncated not due 3- nothing 0" in lines
     assert "A from B invalid 3- records 5 2" in lines
     assert "C from B, written on A valid 0- records 5 0 +1 allowed" in lines
     assert lines.index("A native, cut off not due 3- nothing 0") < lines.index("A from B invalid 3- records 5 2")

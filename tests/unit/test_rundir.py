@@ -94,7 +94,7 @@ def test_a_line_that_has_no_room_whole_is_not_begun(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, soft_limit)
     assert (tmp_path / "rows.jsonl").read_bytes() == whole
-    assert "can no longer be written to" in str(broken.reason)
+    assert "can no longer be written (" in str(broken.reason)
     rows.close()
 
 

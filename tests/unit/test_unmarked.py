@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from harness.capture.promotions_from_bytes import turns
+from harness.capture.promotions_from_bytes import promotions_in
 from harness.log import batches
 from harness.model.topology import LinkSpec
 from harness.model.verdict import Verdict
@@ -43,7 +43,7 @@ def events(tmp_path, a, b, *links, given=None):
     for name, part in (("A", a), ("B", b)):
         first = int.from_bytes(part[0][:8], "big") if part else 0
         logs[name] = batches.scan([segment(tmp_path / name, part, base_offset=first)])
-    return turns([(("t", 0), logs)], links or [THERE], given or {})[0]
+    return promotions_in([(("t", 0), logs)], links or [THERE], given or {})[0]
 
 
 def told(found):

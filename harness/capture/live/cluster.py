@@ -13,13 +13,13 @@ from datetime import timedelta
 from typing import Final, Literal
 
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
+from harness.model.topology import TopicPartition
 from harness.model.wait import until
 from harness.wire import messages
 from harness.wire.connection import Unanswered
 from harness.wire.messages import Error, Message
 from harness.wire.peer import Access, Peer, Refused
 
-Place = tuple[str, int]
 """Topic, partition."""
 Bound = Literal["start", "high"]
 PATIENCE: Final = 30.0
@@ -64,11 +64,11 @@ class LiveCluster:
         self._bootstrap, self._access = tuple(bootstrap), access
         self._peers: dict[str, Peer] = {}
         self._addresses: dict[int, str] = {}
-        self._leaders: dict[Place, int] = {}
-        self._preferred: dict[Place, int] = {}
+        self._leaders: dict[TopicPartition, int] = {}
+        self._preferred: dict[TopicPartition, int] = {}
         """Replicas that leaders sent us to (KIP-392)."""
 
-    def enter(self) -> Mapping[Place, int]:
+    def enter(self) -> Mapping[TopicPartition, int]:
         """The partitions of every topic that the cluster shows, with their leaders (-1: none at present).
 
         Raises EnvironmentFailure when none of its addresses answers, InputError when it will not have us.
@@ -86,86 +86,86 @@ class LiveCluster:
         return dict(self._leaders)
 
     def refusal(self, refused: Refused) -> InputError:
-        """What a person is told when the cluster will not have us."""
+        """The error for a cluster that refuses this client."""
         return InputError(f"cluster {self.name}: {refused}; see --client-properties {self.name}=FILE and the cluster's ACLs")
 
-    def bounds(self, places: Iterable[Place], which: Bound) -> dict[Place, int]:
+    def bounds(self, partitions: Iterable[TopicPartition], which: Bound) -> dict[TopicPartition, int]:
         """Log starts or high watermarks. Raises GivenUp when leaders do not answer in time, Refused."""
-        wanted, found = set(places), dict[Place, int]()
-        told: list[object] = ["nothing was asked yet"]
+        wanted, found = set(partitions), dict[TopicPartition, int]()
+        answer: list[object] = ["nothing was asked yet"]
 
         def asked() -> bool:
             try:
-                for place, error, offset in self._list_offsets(wanted - found.keys(), which):
+                for partition, error, offset in self._list_offsets(wanted - found.keys(), which):
                     if error == Error.none:
-                        found[place] = offset
+                        found[partition] = offset
                     else:
-                        told[0] = self._passing(place, error)
+                        answer[0] = self._passing(partition, error)
                 if wanted <= found.keys():
                     return True
                 self._look()
             except Unanswered as error:
-                told[0] = error
+                answer[0] = error
                 self._look_again()
             return False
 
         try:
-            until(asked, within=self.patience, every=0.2, what="the bounds of every partition", state=lambda: told[0])
+            until(asked, within=self.patience, every=0.2, what="the bounds of every partition", state=lambda: answer[0])
         except DeadlineExceeded as error:
             raise GivenUp(str(error), everything=True) from error
         return found
 
-    def fetch(self, place: Place, offset: int, *, most: int, epoch: int) -> Fetched:
+    def fetch(self, partition: TopicPartition, offset: int, *, most: int, epoch: int) -> Fetched:
         """What the leader has from `offset` on; `epoch` is that of the batch before, -1 for none.
 
         Raises Unanswered, Refused, and GivenUp for an error that does not pass.
         """
-        preferred = self._preferred.pop(place, -1)  # to be asked once more only when it gives something
-        peer = self._peer(self._addresses[preferred]) if preferred in self._addresses else self._leader(place)
+        preferred = self._preferred.pop(partition, -1)  # to be asked once more only when it gives something
+        peer = self._peer(self._addresses[preferred]) if preferred in self._addresses else self._leader(partition)
         version = 12 if peer.takes("fetch", 12) else 4
         m = messages.request("fetch", version)
         newer = {"last_fetched_epoch": epoch} if version == 12 else {}
-        row = m.FetchPartition(partition=place[1], fetch_offset=offset, partition_max_bytes=most, **newer)
+        row = m.FetchPartition(partition=partition[1], fetch_offset=offset, partition_max_bytes=most, **newer)
         body = m.FetchRequest(
             replica_id=_CONSUMER, max_wait=_WAIT, min_bytes=1, max_bytes=most, isolation_level=_READ_UNCOMMITTED,
-            topics=(m.FetchTopic(topic=place[0], partitions=(row,)),), **({"forgotten_topics_data": ()} if newer else {}),
+            topics=(m.FetchTopic(topic=partition[0], partitions=(row,)),), **({"forgotten_topics_data": ()} if newer else {}),
         )  # fmt: skip
-        told = peer.call("fetch", version, body, within=_ANSWER_SECONDS).responses[0].partitions[0]
-        error = told.error_code
+        answer = peer.call("fetch", version, body, within=_ANSWER_SECONDS).responses[0].partitions[0]
+        error = answer.error_code
         if error == Error.offset_out_of_range and preferred >= 0:
             error = Error.offset_not_available  # a follower may be behind: its word is not the leader's
         if error not in (Error.none, Error.offset_out_of_range):
-            self._passing(place, error)
-        elsewhere = int(told.preferred_read_replica) if version == 12 else -1
-        if error == Error.none and (elsewhere >= 0 or (preferred >= 0 and told.records)):
-            self._preferred[place] = elsewhere if elsewhere >= 0 else preferred
+            self._passing(partition, error)
+        elsewhere = int(answer.preferred_read_replica) if version == 12 else -1
+        if error == Error.none and (elsewhere >= 0 or (preferred >= 0 and answer.records)):
+            self._preferred[partition] = elsewhere if elsewhere >= 0 else preferred
         return Fetched(
             error=error,
             sent_on=elsewhere >= 0,
-            data=memoryview(told.records or b""),
-            diverges=version == 12 and int(told.diverging_epoch.end_offset) >= 0,
+            data=memoryview(answer.records or b""),
+            diverges=version == 12 and int(answer.diverging_epoch.end_offset) >= 0,
         )
 
     def look_again(self) -> None:
         """Finds out who leads now. Raises GivenUp when nobody of the cluster has answered for as long as one waits."""
-        told: list[object] = [""]
+        answer: list[object] = [""]
 
         def asked() -> bool:
             try:
                 self._look()
             except Unanswered as error:
-                told[0] = error
+                answer[0] = error
                 return False
             return True
 
         try:
-            until(asked, within=self.patience, every=0.2, what="any of its brokers", state=lambda: told[0])
+            until(asked, within=self.patience, every=0.2, what="any of its brokers", state=lambda: answer[0])
         except DeadlineExceeded as error:
             raise GivenUp(f"it went away ({error})", everything=True) from error
 
-    def leader(self, place: Place) -> int:
+    def leader(self, partition: TopicPartition) -> int:
         """Who leads, as last seen; -1 for nobody."""
-        return self._leaders.get(place, -1)
+        return self._leaders.get(partition, -1)
 
     def close(self) -> None:
         for peer in self._peers.values():
@@ -184,25 +184,25 @@ class LiveCluster:
         reasons = []
         for address in dict.fromkeys((*self._addresses.values(), *self._bootstrap)):
             try:
-                told = self._peer(address).call("metadata", 4, body)
+                answer = self._peer(address).call("metadata", 4, body)
             except Unanswered as error:
                 reasons.append(str(error))
                 continue
-            self._addresses = {int(b.node_id): f"{b.host}:{b.port}" for b in told.brokers}
+            self._addresses = {int(b.node_id): f"{b.host}:{b.port}" for b in answer.brokers}
             self._leaders = {
                 (str(t.name), int(p.partition_index)): int(p.leader_id)
-                for t in told.topics
+                for t in answer.topics
                 if t.error_code == Error.none
                 for p in t.partitions
             }
             return
         raise Unanswered("; ".join(reasons))
 
-    def _list_offsets(self, places: Iterable[Place], which: Bound) -> Iterator[tuple[Place, Message, int]]:
+    def _list_offsets(self, partitions: Iterable[TopicPartition], which: Bound) -> Iterator[tuple[TopicPartition, Message, int]]:
         m = messages.request("list_offsets", 2)
-        by_leader: dict[int, list[Place]] = {}
-        for place in sorted(places):
-            by_leader.setdefault(self.leader(place), []).append(place)
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in sorted(partitions):
+            by_leader.setdefault(self.leader(partition), []).append(partition)
         for theirs in by_leader.values():
             rows: dict[str, list[Message]] = {}
             for topic, number in theirs:
@@ -215,19 +215,19 @@ class LiveCluster:
                 for p in topic.partitions:
                     yield (str(topic.name), int(p.partition_index)), p.error_code, int(p.offset)
 
-    def _passing(self, place: Place, error: Message) -> str:
-        """What is told of an error that passes; raises for one that does not."""
-        what = f"{place[0]}-{place[1]}: {error.name}"
+    def _passing(self, partition: TopicPartition, error: Message) -> str:
+        """The words for an error that passes; raises for one that does not."""
+        what = f"{partition[0]}-{partition[1]}: {error.name}"
         if error in _FORBIDDEN:
-            raise Refused(f"{what}: DESCRIBE and READ on topic {place[0]} are needed")
+            raise Refused(f"{what}: DESCRIBE and READ on topic {partition[0]} are needed")
         if error not in PASSING:
             raise GivenUp(what)
         return what
 
-    def _leader(self, place: Place) -> Peer:
-        address = self._addresses.get(self.leader(place))
+    def _leader(self, partition: TopicPartition) -> Peer:
+        address = self._addresses.get(self.leader(partition))
         if address is None:
-            raise Unanswered(f"{place[0]}-{place[1]} has no leader")
+            raise Unanswered(f"{partition[0]}-{partition[1]} has no leader")
         return self._peer(address)
 
     def _peer(self, address: str) -> Peer:

@@ -1,20 +1,19 @@
-"""What can be compared of logs that were read while clusters went on: whose log a partition's was, and where each copy is cut.
+"""What can be compared of logs read from running clusters: which cluster owned a partition, and where each copy is truncated.
 
-A mirror is compared as it was at first asking, with its source as it was at last asking: by then the source had all that the
-mirror had. So clusters are asked from the far end of the links. What is missing of a source, because its cluster went away, is
-cut off the mirror's copy as well: it would look as if nobody had written it.
+A mirror is compared up to its first sampled end, its source up to its last: by then the source had all that the mirror had. So
+clusters are asked from the far end of the links. If the end of a source could not be read, because its cluster went away, the
+mirror's copy is truncated there as well; otherwise its records would look as if no client had written them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.capture.live.cluster import Place
 from harness.capture.live.copy import Copied, trim
 from harness.model.history import Event
-from harness.model.topology import LinkSpec
+from harness.model.topology import LinkSpec, TopicPartition
 
-Ends = Mapping[str, Mapping[Place, int]]
+Ends = Mapping[str, Mapping[TopicPartition, int]]
 """Per cluster and partition an offset."""
 
 
@@ -28,27 +27,27 @@ def far_first(names: Sequence[str], links: Sequence[LinkSpec]) -> list[str]:
     return order
 
 
-def cut(
+def truncate(
     copies: Sequence[Copied], first: Ends, events: Sequence[Event], homes: Mapping[str, str], links: Sequence[LinkSpec]
 ) -> None:
-    """Cuts the copies where they can be compared, and says in each (`end`) where that is."""
-    ends = {(c.cluster, c.place): _end(c, first, events, homes) for c in copies}
-    short = {(c.cluster, c.place): min(c.position, ends[c.cluster, c.place]) for c in copies if not c.whole}
+    """Truncates the copies where they can be compared, and sets `end` of each to that offset."""
+    ends = {(c.cluster, c.tp): _end(c, first, events, homes) for c in copies}
+    short = {(c.cluster, c.tp): min(c.position, ends[c.cluster, c.tp]) for c in copies if not c.whole}
     for copied in copies:
-        upstream = (short[name, copied.place] for name in _before(copied.cluster, links) if (name, copied.place) in short)
-        copied.end = min([ends[copied.cluster, copied.place], *upstream])
+        upstream = (short[name, copied.tp] for name in _before(copied.cluster, links) if (name, copied.tp) in short)
+        copied.end = min([ends[copied.cluster, copied.tp], *upstream])
         trim(copied.folder, copied.end)
 
 
 def _end(copied: Copied, first: Ends, events: Sequence[Event], homes: Mapping[str, str]) -> int:
     """Where a copy ends, as far as its own cluster is concerned."""
-    promoted = [str(e.data["cluster"]) for e in events if e.kind == "promotion" and _place(e) == copied.place]
-    owner = promoted[-1] if promoted else homes[copied.place[0]]
-    asked = copied.end if copied.cluster == owner else first[copied.cluster][copied.place]
+    promoted = [str(e.data["cluster"]) for e in events if e.kind == "promotion" and _topic_partition(e) == copied.tp]
+    owner = promoted[-1] if promoted else homes[copied.tp[0]]
+    asked = copied.end if copied.cluster == owner else first[copied.cluster][copied.tp]
     return min(asked, copied.position) if copied.position >= 0 else copied.start
 
 
-def _place(event: Event) -> tuple[object, object]:
+def _topic_partition(event: Event) -> tuple[object, object]:
     return event.data["topic"], event.data["partition"]
 
 

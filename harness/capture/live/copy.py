@@ -1,9 +1,9 @@
 """One partition of a live cluster, fetched from its leader into segment files: bounded in memory and in bytes a second.
 
-Read is what a consumer may read, from where the log began to the high watermark as it was when the reading began. Whole batches
-only, as they came. What changes meanwhile is followed: a leader that moves, a log that now begins later (retention), and one
-that was cut (an unclean election: KIP-595's diverging epoch tells). After the last two the partition is read anew, because
-bytes of two logs would be none.
+It reads what a consumer may read, in complete batches as they came: from the log start offset to the high watermark as it was
+when the reading began. It follows what changes meanwhile: a leader that moves, a log start offset that rises (retention), and a
+truncated log (an unclean election, reported by KIP-595's diverging epoch). After the last two the partition is read again,
+because a mix of two logs' bytes is neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from harness.capture.live.cluster import GivenUp, LiveCluster, Place
+from harness.capture.live.cluster import GivenUp, LiveCluster
+from harness.model.topology import TopicPartition
 from harness.model.wait import pause
 from harness.wire.connection import Unanswered
 from harness.wire.messages import Error
@@ -37,7 +38,7 @@ _SMALLEST_BATCH: Final = 26
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Where a batch is in some bytes, and which offsets it has. Of formats 0 and 1 the only offset told is the last."""
+    """Where a batch is in some bytes, and which offsets it has. Batches of formats 0 and 1 give only the last offset."""
 
     position: int
     size: int
@@ -107,10 +108,10 @@ class Segments:
 
 @dataclass(slots=True, kw_only=True)
 class Copied:
-    """One partition as far as it was read: [start, position), of which [start, end) was wanted; `reason` when it is not whole."""
+    """One partition as far as it was read: [start, position) of the wanted [start, end); `reason` when it is incomplete."""
 
     cluster: str
-    place: Place
+    tp: TopicPartition
     broker: int
     folder: Path
     start: int
@@ -130,7 +131,7 @@ class Copied:
 
 
 def copy(cluster: LiveCluster, copied: Copied, pace: Pace, spent: Callable[[int, int], None]) -> None:
-    """Reads a partition; `spent` is told how many bytes and offsets came. A reason why not all could be read is in `copied`.
+    """Reads a partition; `spent` gets the number of bytes and offsets that came; `copied` gets the reason when not all was read.
 
     Raises Refused, and GivenUp when nothing more of the cluster can be read.
     """
@@ -148,7 +149,7 @@ def copy(cluster: LiveCluster, copied: Copied, pace: Pace, spent: Callable[[int,
             segments.close()
         shutil.rmtree(copied.folder, ignore_errors=True)
     else:
-        copied.reason = f"its log was cut or deleted from {_TIMES_ANEW} times while it was read"
+        copied.reason = f"its log was truncated or deleted from {_TIMES_ANEW} times while it was read"
 
 
 def _read(cluster: LiveCluster, copied: Copied, segments: Segments, pace: Pace, spent: Callable[[int, int], None]) -> bool:
@@ -157,13 +158,13 @@ def _read(cluster: LiveCluster, copied: Copied, segments: Segments, pace: Pace, 
     epoch, since = -1, time.monotonic()
     while copied.position < copied.end:
         try:
-            got = cluster.fetch(copied.place, copied.position, most=pace.portion, epoch=epoch)
+            got = cluster.fetch(copied.tp, copied.position, most=pace.portion, epoch=epoch)
         except Unanswered as error:
             _still(cluster, since, str(error))
             continue
         if got.diverges or got.error == Error.offset_out_of_range:
-            copied.start = cluster.bounds([copied.place], "start")[copied.place]
-            copied.end = max(copied.start, min(copied.end, cluster.bounds([copied.place], "high")[copied.place]))
+            copied.start = cluster.bounds([copied.tp], "start")[copied.tp]
+            copied.end = max(copied.start, min(copied.end, cluster.bounds([copied.tp], "high")[copied.tp]))
             return False
         if got.sent_on and time.monotonic() - since < cluster.patience:
             continue
@@ -203,7 +204,7 @@ def _still(cluster: LiveCluster, since: float, reason: str) -> None:
 
 
 def trim(folder: Path, end: int) -> None:
-    """Takes from a copy the batches that reach `end` or beyond."""
+    """Removes from a copy the batches that reach `end` or beyond."""
     for path in sorted(folder.glob("*.log"), reverse=True):
         keep = 0
         for batch in batches_in(memoryview(path.read_bytes())):

@@ -39,14 +39,14 @@ _JAVA: Final[Mapping[str, str]] = {
 
 def access(path: Path) -> Access:
     """What a file of client properties says. Raises InputError for what cannot be read, is unknown, or does not fit together."""
-    told = _read(path)
-    protocol = told.get("security.protocol", "plaintext").lower()
+    given = _read(path)
+    protocol = given.get("security.protocol", "plaintext").lower()
     if protocol not in PROTOCOLS:
         raise InputError(f"{path}: security.protocol is {protocol}; it is one of {', '.join(PROTOCOLS)}")
     return Access(
-        tls=_tls(path, told) if protocol.endswith("ssl") else None,
-        login=_login(path, told) if protocol.startswith("sasl") else None,
-        client=told.get("client.id", CLIENT),
+        tls=_tls(path, given) if protocol.endswith("ssl") else None,
+        login=_login(path, given) if protocol.startswith("sasl") else None,
+        client=given.get("client.id", CLIENT),
     )
 
 
@@ -56,7 +56,7 @@ def _read(path: Path) -> Mapping[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise InputError(f"client properties {path} cannot be read: {reason}; name a file of name=value lines") from None
-    told: dict[str, str] = {}
+    given: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -67,35 +67,37 @@ def _read(path: Path) -> Mapping[str, str]:
             raise InputError(f"{path}: {name} is a Java client's; names are librdkafka's here, so give {_JAVA[name]}")
         if name not in KNOWN:
             raise InputError(f"{path}: {name} is unknown; names are librdkafka's, and these are read: {', '.join(KNOWN)}")
-        told[name] = value.replace("\\n", "\n") if name == "ssl.ca.pem" else value
-    return told
+        given[name] = value.replace("\\n", "\n") if name == "ssl.ca.pem" else value
+    return given
 
 
-def _login(path: Path, told: Mapping[str, str]) -> Login:
-    mechanism = told.get("sasl.mechanism", told.get("sasl.mechanisms", "none")).upper()
+def _login(path: Path, given: Mapping[str, str]) -> Login:
+    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "none")).upper()
     if mechanism not in MECHANISMS:
         raise InputError(f"{path}: sasl.mechanism is {mechanism}; what can be used is {', '.join(MECHANISMS)}")
     for name in ("sasl.username", "sasl.password"):
-        if not told.get(name):
+        if not given.get(name):
             raise InputError(f"{path}: {mechanism} needs {name}; add it")
-    return Login(mechanism=mechanism, username=told["sasl.username"], password=told["sasl.password"])
+    return Login(mechanism=mechanism, username=given["sasl.username"], password=given["sasl.password"])
 
 
-def _tls(path: Path, told: Mapping[str, str]) -> ssl.SSLContext:
+def _tls(path: Path, given: Mapping[str, str]) -> ssl.SSLContext:
     """Raises InputError for certificates that cannot be read."""
     try:
-        place = told.get("ssl.ca.location", "")
-        folder = Path(place).is_dir() if place else False
+        trusted = given.get("ssl.ca.location", "")
+        folder = Path(trusted).is_dir() if trusted else False
         context = ssl.create_default_context(  # with none of these: those that this machine trusts
-            cafile=place if place and not folder else None, capath=place if folder else None, cadata=told.get("ssl.ca.pem")
+            cafile=trusted if trusted and not folder else None,
+            capath=trusted if folder else None,
+            cadata=given.get("ssl.ca.pem"),
         )
-        context.check_hostname = told.get("ssl.endpoint.identification.algorithm", "https") != "none"
-        if told.get("enable.ssl.certificate.verification", "true").lower() == "false":
+        context.check_hostname = given.get("ssl.endpoint.identification.algorithm", "https") != "none"
+        if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if own := told.get("ssl.certificate.location"):
+        if own := given.get("ssl.certificate.location"):
             # Without a password OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(own, told.get("ssl.key.location"), password=told.get("ssl.key.password", ""))
+            context.load_cert_chain(own, given.get("ssl.key.location"), password=given.get("ssl.key.password", ""))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: a certificate or key in it cannot be read ({error}); name PEM files") from error
     return context

@@ -25,14 +25,15 @@ from harness.capture.folders import (
     scenario_of,
     topology_of,
 )
-from harness.capture.live.cluster import PATIENCE, GivenUp, LiveCluster, Place
-from harness.capture.live.comparable import Ends, cut, far_first
+from harness.capture.live.cluster import PATIENCE, GivenUp, LiveCluster
+from harness.capture.live.comparable import Ends, far_first, truncate
 from harness.capture.live.copy import Copied, Pace, copy
-from harness.capture.promotions_from_bytes import turns
+from harness.capture.promotions_from_bytes import promotions_in
 from harness.model.clock import now
 from harness.model.errors import EnvironmentFailure, InputError
 from harness.model.history import Bounds, Event
 from harness.model.side_by_side import side_by_side
+from harness.model.topology import TopicPartition
 from harness.rundir import FORMAT, Run, RunWriter
 from harness.version import VERSION
 from harness.wire.peer import Access, Refused
@@ -73,17 +74,17 @@ def record(folder: Path, asked: LiveAsked, command: str, tell: Tell) -> None:
     }
     try:
         tell.phase("asking the clusters what they have")
-        places = _chosen(clusters, asked.said.topics)
-        check_promotions(asked.said, {(name, *place) for name, own in places.items() for place in own})
-        starts, first, last = _bounds(clusters, places, far_first(list(clusters), asked.said.links))
-        homes = homes_of({topic for own in places.values() for topic, _ in own}, asked.said)
+        partitions = _chosen(clusters, asked.said.topics)
+        check_promotions(asked.said, {(name, *tp) for name, own in partitions.items() for tp in own})
+        starts, first, last = _bounds(clusters, partitions, far_first(list(clusters), asked.said.links))
+        homes = homes_of({topic for own in partitions.values() for topic, _ in own}, asked.said)
         run = Run(
             format=FORMAT, linkflap=VERSION, command=command, runtime=RUNTIME, status="running", started=now(), ended=0,
             scenario=scenario_of("fetched logs", topology, homes, asked.said), recorded=False, homes=homes, leaders_only=True,
         )  # fmt: skip
         writer = RunWriter(folder, run)
         try:
-            tell.phase(f"fetching {sum(map(len, places.values()))} partitions")
+            tell.phase(f"fetching {sum(map(len, partitions.values()))} partitions")
             copies = _fetched(writer, clusters, starts, last, asked, tell)
             _write(writer, copies, first, homes, asked.said)
         except BaseException as error:
@@ -94,7 +95,7 @@ def record(folder: Path, asked: LiveAsked, command: str, tell: Tell) -> None:
             cluster.close()
 
 
-def _chosen(clusters: Mapping[str, LiveCluster], topics: str) -> Mapping[str, Sequence[Place]]:
+def _chosen(clusters: Mapping[str, LiveCluster], topics: str) -> Mapping[str, Sequence[TopicPartition]]:
     """The partitions that are asked for, of each cluster; Kafka's own never are."""
     pattern = pattern_of(topics)
     shown = {name: sorted(p for p in cluster.enter() if not p[0].startswith("__")) for name, cluster in clusters.items()}
@@ -107,14 +108,14 @@ def _chosen(clusters: Mapping[str, LiveCluster], topics: str) -> Mapping[str, Se
 
 
 def _bounds(
-    clusters: Mapping[str, LiveCluster], places: Mapping[str, Sequence[Place]], order: Sequence[str]
+    clusters: Mapping[str, LiveCluster], partitions: Mapping[str, Sequence[TopicPartition]], order: Sequence[str]
 ) -> tuple[Ends, Ends, Ends]:
     """Where logs begin, where they end at first asking, and where at last."""
-    found: list[dict[str, Mapping[Place, int]]] = [{}, {}, {}]
-    for told, which in zip(found, ("start", "high", "high"), strict=True):
+    found: list[dict[str, Mapping[TopicPartition, int]]] = [{}, {}, {}]
+    for bounds, which in zip(found, ("start", "high", "high"), strict=True):
         for name in order:
             try:
-                told[name] = clusters[name].bounds(places[name], "start" if which == "start" else "high")
+                bounds[name] = clusters[name].bounds(partitions[name], "start" if which == "start" else "high")
             except Refused as refused:
                 raise clusters[name].refusal(refused) from refused
             except GivenUp as error:
@@ -133,7 +134,7 @@ def _fetched(
             leader = clusters[name].leader((topic, number))
             copies[name].append(
                 Copied(
-                    cluster=name, place=(topic, number), broker=leader, start=start, end=max(start, ends[name][topic, number]),
+                    cluster=name, tp=(topic, number), broker=leader, start=start, end=max(start, ends[name][topic, number]),
                     folder=root / name / str(max(leader, 0)) / f"{topic}-{number}",
                 )
             )  # fmt: skip
@@ -164,14 +165,14 @@ class _Counts:
         self._name, self._tell = name, tell
         self._wanted = sum(copied.end - copied.start for copied in copies)
         self._bytes = self._offsets = 0
-        self._began = self._told = time.monotonic()
+        self._began = self._reported = time.monotonic()
         self._lock = threading.Lock()
 
     def spent(self, size: int, offsets: int) -> None:
         self._bytes += size
         self._offsets += offsets
-        if time.monotonic() - self._told >= _TELL_EVERY:
-            self._told = time.monotonic()
+        if time.monotonic() - self._reported >= _TELL_EVERY:
+            self._reported = time.monotonic()
             self._say("fetching")
 
     def ended(self) -> None:
@@ -186,21 +187,21 @@ class _Counts:
 
 
 def _write(writer: RunWriter, copies: Sequence[Copied], first: Ends, homes: Mapping[str, str], said: Asked) -> None:
-    """Cuts the copies, and writes down bounds, promotions, and what is missing."""
+    """Truncates the copies, and records bounds, promotions, and what is missing."""
     names = dict.fromkeys(copied.cluster for copied in copies)
     root = writer.capture_folder(MOMENT)
     for copied in copies:
         copied.begin()
     found = [folder for name in names for folder in folders(name, root / name)]
-    events, ended = turns(longest(found), said.links, said.promotions)
-    cut(copies, first, events, homes, said.links)
+    events, ended = promotions_in(longest(found), said.links, said.promotions)
+    truncate(copies, first, events, homes, said.links)
     for event in (*events, *(Event(time=ended, kind="captured", subject=n, data={"moment": MOMENT}) for n in names)):
         writer.tell(event)
     writer.write_bounds(
         MOMENT,
         [
             Bounds(
-                cluster=c.cluster, broker=max(c.broker, 0), topic=c.place[0], partition=c.place[1], leader=True, alive=c.whole,
+                cluster=c.cluster, broker=max(c.broker, 0), topic=c.tp[0], partition=c.tp[1], leader=True, alive=c.whole,
                 log_start=c.start, high_watermark=c.end, high_watermark_from="sampled",
             )
             for c in copies
@@ -215,10 +216,10 @@ def _missing(copies: Sequence[Copied]) -> str:
     torn: dict[tuple[str, str], list[str]] = defaultdict(list)
     for c in copies:
         if not c.whole:
-            read = f"{c.place[0]}-{c.place[1]} up to {max(c.position, c.start)}"
+            read = f"{c.tp[0]}-{c.tp[1]} up to {max(c.position, c.start)}"
             torn[c.cluster, c.reason].append(read)
-    told = []
-    for (cluster, reason), places in torn.items():
-        more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
-        told.append(f"of {cluster} only {', '.join(places[:_MOST_NAMED])}{more} could be read: {reason}")
-    return "; ".join(told)
+    parts = []
+    for (cluster, reason), partitions in torn.items():
+        more = f" and {len(partitions) - _MOST_NAMED} more" if len(partitions) > _MOST_NAMED else ""
+        parts.append(f"of {cluster} only {', '.join(partitions[:_MOST_NAMED])}{more} could be read: {reason}")
+    return "; ".join(parts)
