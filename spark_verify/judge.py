@@ -22,6 +22,7 @@ from spark_verify.allowed import why_allowed
 from spark_verify.checks.base import Check, Input
 from spark_verify.eras import history
 from spark_verify.explained import eras_of
+from spark_verify.mirror_parts import CARRIES_GROUPS, FailedPart, failed_parts
 from spark_verify.plan import RunPlan, plan
 from spark_verify.promised import rests_on_a_capture
 from spark_verify.recording import copied, in_short, run_checks
@@ -159,11 +160,12 @@ def _result(
     counted = ", ".join(f"{count} {kind}" for kind, count in broken.most_common())
     doubts = _unfounded(check, broken.keys(), damage) if broken else ()
     unfounded = [f"{path} is damaged, so it may be none: {counted}" for path in doubts]
-    due = _due(check, planned, run)
+    due, failed = _due(check, planned, run), failed_parts(events)
     reasons = [
         *unfounded,
         *_unjudged(rows),
-        *_nothing_seen(check, examined, due, recorded=run.recorded),
+        *_nothing_seen(check, examined, due, failed, recorded=run.recorded),
+        *_not_carried(check, due, failed),
         *_stalls(check, events),
         *(_unmeasured(rows, events) if check.name == "failover" else ()),
     ]
@@ -254,18 +256,34 @@ def _unread(check: Check, examined: Mapping[tuple[str, str], int], planned: RunP
 
 
 def _nothing_seen(
-    check: Check, examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]], *, recorded: bool
+    check: Check,
+    examined: Mapping[tuple[str, str], int],
+    due: Sequence[tuple[str, str]],
+    failed: Sequence[FailedPart],
+    *,
+    recorded: bool,
 ) -> Iterable[str]:
-    """Places where something was due and nothing was examined."""
+    """Places where something was due and nothing was examined, with the parts of a mirror that had to bring it."""
     for cluster, origin in due:
         if examined.get((cluster, origin)):
             continue
         if origin == "checkpoints":
             yield f"no committed offset of a group was ever sampled on {cluster}, so what was synced from there is unknown"
         else:
-            yield f"no {origin} {check.unit} of {cluster} were there to examine"
+            why = [str(part) for part in failed if origin == "mirrored" and part.link.endswith(f"->{cluster}")]
+            yield "; ".join([f"no {origin} {check.unit} of {cluster} were there to examine", *why])
     if not due and check.due_at is None and "native" in check.due and recorded:
         yield "nothing was due to be examined: the scenario has no workload"
+
+
+def _not_carried(check: Check, due: Sequence[tuple[str, str]], failed: Sequence[FailedPart]) -> Iterable[str]:
+    """What a check of groups cannot know of a cluster to which nothing, or nothing more, was carried of them."""
+    if "groups" not in check.inputs:
+        return
+    for cluster, origin in due:
+        for part in failed:
+            if origin == "mirrored" and part.connector == CARRIES_GROUPS and part.link.endswith(f"->{cluster}"):
+                yield f"offsets of groups were not carried to {cluster} from then on: {part}"
 
 
 def _never_synced(examined: Mapping[tuple[str, str], int], due: Sequence[tuple[str, str]]) -> Iterable[str]:

@@ -17,6 +17,7 @@ from harness.model.history import Event, Operation, Poll
 from harness.model.scenario import Minimums
 from harness.model.verdict import CheckResult, Verdict
 from harness.rundir import Damage, Run, RunReader
+from spark_verify.mirror_parts import failed_parts
 from spark_verify.plan import Captured
 from spark_verify.view import Window
 
@@ -156,7 +157,8 @@ def _behind(events: Sequence[Event]) -> Iterator[str]:
         ends = set(event.subject.split("->"))
         stood = event.kind == "mirror-stopped" and event.data.get("drained") is False
         if stood and event.subject not in ended and not ends & dead:
-            yield f"the mirror of {event.subject} had not caught up when the run ended"
+            why = [str(part) for part in failed_parts(events) if part.link == event.subject]
+            yield "; ".join([f"the mirror of {event.subject} had not caught up when the run ended", *why])
 
 
 def _given_up(events: Sequence[Event]) -> Iterator[str]:
