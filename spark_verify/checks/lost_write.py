@@ -160,6 +160,7 @@ def covered(view: PartitionView, compared: Hop) -> int:
     seen += [r.position for r in polls if crossing.began <= r.time and r.returned <= before]
     below = log.replica.batches.last_offset[log.replica.batches.base_offset < cut]
     end = int(below.max()) + 1 if len(below) else log.replica.log_start
+    end = max(end, min(cut, view.compacted.get(cluster, 0)))  # what a cleaner took was there
     return max(0, min(max(seen, default=0), cut) - end)
 
 

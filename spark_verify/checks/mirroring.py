@@ -160,7 +160,7 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
     arrived_at[position[kept]] = ours.offset[mirrored[kept]]
     present, missing = np.flatnonzero(arrived_at >= 0), np.flatnonzero(arrived_at < 0)
     front = int(present[-1]) if len(present) else -1
-    cleaned = _cleaned(present, missing, arrived_at, view.compacted.get(crossing.destination, 0))
+    cleaned = _cleaned(view, crossing, theirs.offset[sequence], present, missing, arrived_at)
     settled = position[kept & ~among(ours.uid[mirrored], unsettled)]
     return Hop(
         crossing=crossing,
@@ -235,11 +235,21 @@ def _may_have_repeated(view: PartitionView, cluster: str) -> bool:
     return any(touches(window, link) for window in view.windows for link in into)
 
 
-def _cleaned(present: Ints, missing: Ints, arrived_at: Ints, compacted: int) -> Ints:
-    """Missing positions with a later one, whose place on the destination is, or may be, below where its log is compacted."""
+def _cleaned(view: PartitionView, crossing: Crossing, sent: Ints, present: Ints, missing: Ints, arrived_at: Ints) -> Ints:
+    """Missing positions whose place on the destination is, or may be, below where its log is compacted; `sent` is their offset on
+    the source.
+
+    Behind the last that is there as many can have been as there are offsets up to the end of what crossed: where offsets are kept
+    those that have them, else the first.
+    """
+    compacted = view.compacted.get(crossing.destination, 0)
     place = np.searchsorted(present, missing)
     before = np.where(place > 0, arrived_at[present[np.maximum(place - 1, 0)]], -1) if len(present) else place - 1
-    return missing[(place < len(present)) & (before + 1 < compacted)]
+    cleaned = (place < len(present)) & (before + 1 < compacted)
+    tail, end = np.flatnonzero(place == len(present)), min(compacted, crossing.end)
+    kept = view.mirror.guarantee.offsets_kept
+    cleaned[tail] = sent[missing[tail]] < end if kept else np.arange(len(tail)) < end - before[tail] - 1
+    return missing[cleaned]
 
 
 def _ended_behind(view: PartitionView, crossing: Crossing, source: Log, rows: Ints) -> Bools:

@@ -71,7 +71,11 @@ def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLo
     sure = max((n for n, r in enumerate(sent) if r.uid in arrived and r.uid not in doubted), default=-1)
     may_be = everything[: destination.log_start] if may_repeat(plain, crossing.destination) else []
     gone = [r for n, r in missing if n > front and r.uid in may_be]
-    gone += [r for n, r in missing if n < front and _place(n, sent, arrived) < plain.compacted.get(destination.cluster, 0)]
+    cleaned = plain.compacted.get(destination.cluster, 0)
+    gone += [r for n, r in missing if n < front and _place(n, sent, arrived) < cleaned]
+    gone += _cleaned_tail(
+        plain, [r for n, r in missing if n > front], _place(len(sent), sent, arrived), min(cleaned, crossing.end)
+    )
     late = [r for _, r in missing if plain.keeps and r.offset < crossing.end <= marker_at(r) < NEVER]
     return Compared(
         crossing=crossing,
@@ -90,6 +94,13 @@ def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLo
         gone=gone,
         gaps=plain.compacted.get(source.cluster, 0),
     )
+
+
+def _cleaned_tail(plain: Plain, tail: list[Any], place: int, end: int) -> list[Any]:
+    """What may have been behind the last that is there, and have been compacted: up to `end`, at an offset each."""
+    if plain.keeps:
+        return [r for r in tail if r.offset < end]
+    return tail[: max(0, end - place)]
 
 
 def _place(n: int, sent: list[Any], arrived: dict[int, Any]) -> int:

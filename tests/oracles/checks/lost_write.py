@@ -73,4 +73,5 @@ def _covered(plain: Plain, compared: Compared) -> int:
     polls = [r for r in plain.reads if r.cluster == log.cluster and r.kind == "poll"]
     seen += [r.position for r in polls if crossing.began <= r.time and r.returned <= before]
     end = max((b.last_offset + 1 for b in log.batches if b.base_offset < crossing.end), default=log.log_start)
+    end = max(end, min(crossing.end, plain.compacted.get(log.cluster, 0)))
     return max(0, min(max(seen, default=0), crossing.end) - end)

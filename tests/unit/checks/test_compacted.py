@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, commit, findings, places, poll, send, unjudged, view
+from histories import Log, commit, findings, places, poll, promoted, send, unjudged, view
 
 from harness.capture.folders import bounds, folders
 from spark_verify.checks import REGISTRY
@@ -54,6 +54,32 @@ def test_what_is_missing_above_is_lost_all_the_same(check, kind):
     mirror = "shadow" if check == "record-equality" else "mm2"
     one = view([A, b], sends=SENT, mirror_kind=mirror, compacted={"B": 1})
     assert [k for k, _, _ in places(check, one)] == [kind]
+
+
+@pytest.mark.parametrize("mirror", ["mm2", "shadow"])
+@pytest.mark.parametrize(("compacted", "lost"), [(3, []), (2, [("lost-write", "A", 2)]), (0, [("lost-write", "A", 1)])])
+def test_the_end_of_what_was_mirrored_may_have_been_compacted_too(mirror, compacted, lost):
+    """B had 1 2 3, which a reader got, and was promoted at 3; its clients wrote 8 with the keys of 2 and 3."""
+    got = poll((0, 1), (1, 2), (2, 3), cluster="B")
+    one = view(
+        [A, Log("B").data(1).data(8, at=3)],
+        sends=[*SENT, send(8, acked=3, cluster="B")],
+        reads=[got],
+        promotions=[promoted(3)],
+        mirror_kind=mirror,
+        compacted={"B": compacted},
+    )
+    assert places("lost-write", one) == lost
+
+
+def test_a_tail_that_never_arrived_is_none_that_was_compacted():
+    """B was promoted at 1: what a cleaner took there later is its own."""
+    b = Log("B").data(1).data(9, at=2)
+    sent = [*SENT, send(8, 9, acked=1, cluster="B")]
+    one = view([A, b], sends=sent, promotions=[promoted(1)], mirror_kind="shadow", compacted={"B": 2})
+    assert places("lost-write", one) == []
+    (cost,) = [f for f in REGISTRY["failover"].kernel(one) if hasattr(f, "data") and "rpo_records" in f.data]
+    assert cost.data["rpo_records"] == 2
 
 
 def test_what_both_sides_have_must_still_be_the_same():
