@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from harness.model.scenario import MirrorSpec
-from spark_verify.view import Origin, Promotion, Window
+from spark_verify.view import Origin, Promotion, Truncation, Window
 
 FOREVER: Final = 2**62
 """The end, in offsets and in time, of what has not ended."""
@@ -39,6 +39,8 @@ class Story(Protocol):
     def promotions(self) -> Sequence[Promotion]: ...
     @property
     def windows(self) -> Sequence[Window]: ...
+    @property
+    def truncations(self) -> Sequence[Truncation]: ...
     @property
     def deaths(self) -> Mapping[str, int]: ...
     def hops(self) -> Iterator[tuple[str, str]]: ...
@@ -69,9 +71,11 @@ class Era:
 class Life:
     """A cluster's log from when it began to follow (or from the start) until it was cut at offset `cut` to follow another.
 
-    `began` is when the cut was over, `lost` when a forced failover gave the cluster up, or it died of itself for good; `last`
-    says that it was never cut again. `before` is the moment of the capture right before the cut. `earlier` is where the cuts
-    before this life were: what was acknowledged below it lives on.
+    `began` is when the truncation before it happened, as its mirror wrote down, and `settled` when that was over for certain: the
+    end of the reversal. `ended` is when the next reversal began: from then until the next log generation is settled, clients may
+    have got records of either (`spark_verify.checks.reversals`). `lost` is when a forced failover gave the cluster up, or it died
+    of itself for good; `last` says that it was never truncated again. `before` is the moment of the capture right before that.
+    `earlier` is where the truncations before this life were: what was acknowledged below one lives on.
     """
 
     cluster: str
@@ -83,6 +87,7 @@ class Life:
     lost: int | None
     eras: Sequence[Era]
     earlier: Sequence[int] = ()
+    settled: int = 0
 
     @property
     def last(self) -> bool:
@@ -103,6 +108,7 @@ class Crossing:
     """Offsets [start, end) of the destination that came over one link, until `promotion` (None: it went on to the end).
 
     `life` is the number of the destination's life in which they came, `source_life` that of the source's in which they went.
+    `began` is when the destination's log was truncated for it, `settled` when that was over for certain.
     `far`: over how many links, where that is more than one; then only what both ends have is compared.
     """
 
@@ -116,6 +122,7 @@ class Crossing:
     life: int
     source_life: int
     far: int = 0
+    settled: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +133,7 @@ class History:
     crossings: Sequence[Crossing]
 
     def life(self, cluster: str, time: int) -> Life:
-        """The life of a cluster's log at some time; while it is being cut, the one that ends."""
+        """The life of a cluster's log at some time; until it is truncated, the one that ends."""
         lives = self.lives[cluster]
         return next((one for one in reversed(lives) if one.began <= time), lives[0])
 
@@ -163,13 +170,13 @@ class _Told:
         # Promotion offsets of the source are no offsets of a destination that has others.
         return through if self.keeps else through[:1]
 
-    def follow(self, source: str, destination: str, start: int, time: int) -> None:
+    def follow(self, source: str, destination: str, start: int, time: int, settled: int = 0) -> None:
         self.follows.setdefault(destination, source)
         self.followed[destination] = source
         self.open.append(
             Crossing(
                 source=source, destination=destination, start=start, end=FOREVER, began=time, ended=FOREVER, promotion=None,
-                life=len(self.lives[destination]), source_life=len(self.lives[source]),
+                life=len(self.lives[destination]), source_life=len(self.lives[source]), settled=settled,
             )
         )  # fmt: skip
 
@@ -195,13 +202,13 @@ class _Told:
                 )
             )  # fmt: skip
 
-    def turn_back(self, source: str, destination: str, window: Window) -> None:
+    def turn_back(self, source: str, destination: str, window: Window, began: int) -> None:
         """`destination`, given up before, follows the one that was promoted over its link."""
         ours, theirs = self.lineage(destination), self.lineage(source)
         cut = _part(ours, theirs)
         self.close(destination, ended=window.start, cut=cut, before=f"1-{window.id}")
         self.follows.pop(destination, None)
-        self.follow(source, destination, cut, window.end)
+        self.follow(source, destination, cut, began, window.end)
 
     def close(self, cluster: str, *, ended: int = FOREVER, cut: int = FOREVER, before: str = "") -> None:
         lives = self.lives[cluster]
@@ -251,7 +258,7 @@ def history(story: Story) -> History:
     for source, destination in hops:
         told.follow(source, destination, 0, 0)
     reversals = [w for w in story.windows if w.fault == REVERSAL and w.took_place]
-    began: dict[str, list[int]] = defaultdict(lambda: [0])
+    began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
     steps: list[tuple[int, int, Promotion | Window]] = [
         *((p.time, 0, p) for p in story.promotions),
         *((w.start, 1, w) for w in reversals),
@@ -262,20 +269,30 @@ def history(story: Story) -> History:
             continue
         old, _, new = step.target.partition("->")
         if any(p.cluster == new and p.source == old and p.time <= step.start for p in story.promotions):
-            told.turn_back(new, old, step)
-            began[old].append(step.end)
+            time = truncated_at(story, old, step)
+            told.turn_back(new, old, step, time)
+            began[old].append((time, step.end))
     clusters = dict.fromkeys((story.home, *(d for _, d in hops), *(p.cluster for p in story.promotions)))
     for cluster in clusters:
         if cluster in story.deaths:
             told.lost.setdefault(cluster, story.deaths[cluster])
         told.close(cluster)
     lives = {
-        cluster: tuple(replace(life, began=time) for life, time in zip(told.lives[cluster], began[cluster], strict=True))
+        cluster: tuple(
+            replace(life, began=time, settled=settled)
+            for life, (time, settled) in zip(told.lives[cluster], began[cluster], strict=True)
+        )
         for cluster in clusters
     }
     still = [replace(c, source_life=len(lives[c.source]) - 1) for c in told.open if c.source in lives]
     crossings = sorted((*told.crossings, *still), key=lambda c: (c.began, c.source, c.destination))
     return History(lives=lives, crossings=crossings)
+
+
+def truncated_at(story: Story, cluster: str, window: Window) -> int:
+    """When the log of a cluster was truncated within a reversal: as its mirror wrote down, else at the latest when that ended."""
+    times = [t.time for t in story.truncations if t.cluster == cluster and window.start <= t.time <= window.end]
+    return min(times, default=window.end)
 
 
 def eras(story: Story, cluster: str) -> Sequence[Era]:

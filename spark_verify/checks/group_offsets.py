@@ -50,8 +50,11 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def during(view: PartitionView, compared: Hop) -> PartitionView:
-    """What was seen of groups until the next failover away from the destination; there, from when it began to follow."""
-    began, there = compared.crossing.began, compared.crossing.destination
+    """What was seen of groups until the next failover away from the destination; there, from when it followed for certain.
+
+    Until then the mirror sets groups back that had read what it truncated.
+    """
+    began, there = compared.crossing.settled, compared.crossing.destination
     later = [p.fault_time for p in view.promotions if p.source == there and p.time > began]
     ended = min(later, default=FOREVER)
     marks = view.watermarks

@@ -15,12 +15,12 @@ coordinator there knows of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import compacted, cuts, every, examined, log_of, marks_in
+from spark_verify.checks.lives import before_cut, compacted, cuts, every, examined, log_of, marks_in, replica_of
 from spark_verify.checks.logs import NOWHERE, Log, read
 from spark_verify.eras import Life, on_cluster
 from spark_verify.view import Bools, Ints, PartitionView, Watermarks
@@ -39,9 +39,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             # Up to the first offset that is its own the log is mirrored, so a sample counts for the record below its LSO.
             findings += examined(life, np.maximum(marks.last_stable[told] - 1, 0))
             findings += _order(view, life.cluster, marks, told)
-            if log is not None and log.whole:
-                floor = max(log.replica.log_start, compacted(view, log.replica))
-                findings += _recomputed(read(log.replica, untracked=True), marks, told, cuts(view, life), floor)
+            findings += _against_bytes(view, life, marks, told)
         if life.last and life.lost is None and log is not None and log.whole:
             findings += _hanging(view, life, log)
     return findings
@@ -85,7 +83,31 @@ def _order(view: PartitionView, cluster: str, marks: Watermarks, told: Ints) -> 
     return findings
 
 
-def _recomputed(log: Log, marks: Watermarks, told: Ints, since: Sequence[tuple[int, int]], floor: int) -> Sequence[Finding]:
+def _against_bytes(view: PartitionView, life: Life, marks: Watermarks, told: Ints) -> Iterator[Finding]:
+    """Samples against the log of their time: until a reversal began as it was captured first, then as it was before that
+    truncated it.
+
+    What a coordinator ended after that capture (its cluster was started for the reversal) no capture shows, and which log a
+    sample saw that was asked for in the moment of a truncation cannot be known.
+    """
+    since, last = cuts(view, life), None if life.last else before_cut(view, life)
+    over = marks.time[told] >= life.ended
+    clear = np.ones(len(told), np.bool_)
+    for time in [life.began, *(t.time for t in view.truncations if t.cluster == life.cluster)]:
+        clear &= (marks.time[told] > time) | (time > marks.returned[told])
+    # The LSO may have been asked for when the next sample's high watermark was reached.
+    next_high = np.append(marks.high_watermark[told[1:]], NOWHERE)[: len(told)]
+    shown = over & (next_high <= (last.end if last is not None else -1))
+    for replica, here in ((replica_of(view, life), ~over), (last, shown)):
+        if replica is not None and not replica.damage:
+            floor = max(replica.log_start, compacted(view, replica))
+            found = _recomputed(read(replica, untracked=True), marks, told, since, floor)
+            yield from (each for row, each in found if (here & clear)[row])
+
+
+def _recomputed(
+    log: Log, marks: Watermarks, told: Ints, since: Sequence[tuple[int, int]], floor: int
+) -> Iterator[tuple[int, Found]]:
     lso, high = marks.last_stable[told], marks.high_watermark[told]
     tenure = marks.leader_epoch[told] * 1_000_003 + marks.leader[told]
     known = np.concatenate(([False], tenure[1:] == tenure[:-1])) if len(told) else np.empty(0, np.bool_)
@@ -97,17 +119,10 @@ def _recomputed(log: Log, marks: Watermarks, told: Ints, since: Sequence[tuple[i
     for time, offset in since:
         # A marker above the cut may have ended what now is open.
         wrong &= (marks.time[told] > time) | (highest <= offset)
-    return [
-        _found(
-            "lso-mismatch",
-            log.replica.cluster,
-            marks,
-            int(told[i]),
-            recomputed=recompute(log, int(high[i])),
-            high_watermark_between=[int(lowest[i]), int(highest[i])],
-        )
-        for i in np.flatnonzero(wrong).tolist()
-    ]
+    for i in np.flatnonzero(wrong).tolist():
+        between = [int(lowest[i]), int(highest[i])]
+        evidence = {"recomputed": recompute(log, int(high[i])), "high_watermark_between": between}
+        yield i, _found("lso-mismatch", log.replica.cluster, marks, int(told[i]), **evidence)
 
 
 def recompute(log: Log, high_watermark: int) -> int:

@@ -8,12 +8,13 @@ what is below it is still there, and is judged in the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
 from spark_verify.checks.base import Examined, Finding, Found
 from spark_verify.checks.logs import Log, read
+from spark_verify.checks.reversals import Turn, by_generation, sampled, turns
 from spark_verify.eras import FOREVER, Era, History, Life, history
 from spark_verify.sends import Sends
 from spark_verify.view import DATA, Bools, Ints, PartitionView, Read, Replica, Watermarks
@@ -134,7 +135,7 @@ def owners_of(life: Life, offsets: Ints) -> Ints:
 
 
 def number_at(view_lives: Sequence[Life], time: int) -> int:
-    """The number of the life in which something was asked for; while a log is being cut, of the one that ends."""
+    """The number of the life in which something was asked for; until its log is truncated, of the one that ends."""
     return max((life.number for life in view_lives if life.began <= time), default=0)
 
 
@@ -158,10 +159,18 @@ def sends_of(view: PartitionView, life: Life) -> Sends:
     return there.take(numbers_at(lives(view)[life.cluster], there.column("invoked")) == life.number)
 
 
-def reads_in(view: PartitionView, life: Life) -> list[Read]:
-    """What readers of a cluster did in one of its lives; while it was being cut they may have got either's records."""
-    mine = (r for r in view.reads if r.cluster == life.cluster)
-    return [r for r in mine if (life.number == 0 or r.time >= life.began) and r.returned <= life.ended]
+def reads_in(view: PartitionView, life: Life) -> Sequence[Read]:
+    """What readers of a cluster did in one of its lives; a poll while it was truncated may have a part in two (`reversals`)."""
+    return by_generation([r for r in view.reads if r.cluster == life.cluster], _turns(view, life.cluster))[life.number]
+
+
+def _turns(view: PartitionView, cluster: str) -> Sequence[Turn]:
+    """The reversals onto a cluster, each with the logs right before and after it."""
+    mine = lives(view)[cluster]
+    if len(mine) == 1:
+        return ()
+    shown = {life.number: replica_of(view, life) if life.last else before_cut(view, life) for life in mine}
+    return turns(mine, {number: read(replica) if replica is not None else None for number, replica in shown.items()})
 
 
 def compacted(view: PartitionView, replica: Replica) -> int:
@@ -192,16 +201,13 @@ def cuts(view: PartitionView, life: Life) -> list[tuple[int, int]]:
     """
     told = [(t.time, t.offset) for t in view.truncations if t.cluster == life.cluster]
     told += [(stop.time, at) for stop in view.stops if stop.cluster == life.cluster for _, at in stop.truncated]
-    return sorted(each for each in told if life.began <= each[0] <= life.ended)
+    return sorted(each for each in told if life.settled <= each[0] <= life.ended)
 
 
 def marks_in(view: PartitionView, life: Life) -> Watermarks | None:
     """The samples of one life."""
     marks = view.watermarks.get(life.cluster)
-    if marks is None or (life.last and life.number == 0):
-        return marks
-    inside = (marks.time >= life.began) & (marks.returned <= life.ended)
-    return Watermarks(**{f.name: getattr(marks, f.name)[inside] for f in fields(Watermarks)})
+    return None if marks is None else sampled(marks, _turns(view, life.cluster))[life.number]
 
 
 def maybe_cut(view: PartitionView, life: Life, marks: Watermarks) -> Bools:

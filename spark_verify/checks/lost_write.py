@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import every, examined, log_of, native, own, sends_to
+from spark_verify.checks.lives import every, examined, lives, log_of, marks_in, native, own, reads_in, sends_to
 from spark_verify.checks.logs import NOWHERE, OPEN, Log, among, locate, runs
 from spark_verify.checks.mirroring import Hop, hops, may_be_faithful
 from spark_verify.checks.outcomes import Told, told
@@ -134,8 +134,8 @@ def _cut_while_open(view: PartitionView, compared: Hop, positions: Ints) -> Bool
 
 def _read_there(view: PartitionView, compared: Hop, isolation: str | None = None) -> Ints:
     """Every payload id that readers of the destination, of one isolation level or of any, got since it followed the source."""
-    cluster, began = compared.crossing.destination, compared.crossing.began
-    polls = (r for r in view.reads if r.cluster == cluster and r.kind == "poll" and r.time >= began)
+    since = lives(view)[compared.crossing.destination][compared.crossing.life :]
+    polls = (r for life in since for r in reads_in(view, life) if r.kind == "poll")
     parts = [r.uids for r in polls if isolation in (None, r.isolation)]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
@@ -153,10 +153,10 @@ def covered(view: PartitionView, compared: Hop) -> int:
         return 0
     since = sends_to(view, cluster).column("invoked")
     before = max(int(since[since >= crossing.began].min(initial=FOREVER)), promotion.time)
-    marks = view.watermarks.get(cluster)
-    inside = (marks.returned <= before) & (marks.time >= crossing.began) if marks is not None else None
-    seen = marks.high_watermark[inside].tolist() if marks is not None else []
-    polls = (r for r in view.reads if r.cluster == cluster and r.kind == "poll")
+    life = lives(view)[cluster][crossing.life]
+    marks = marks_in(view, life)
+    seen = marks.high_watermark[(marks.returned <= before) & (marks.time >= crossing.began)].tolist() if marks is not None else []
+    polls = (r for r in reads_in(view, life) if r.kind == "poll")
     seen += [r.position for r in polls if crossing.began <= r.time and r.returned <= before]
     below = log.replica.batches.last_offset[log.replica.batches.base_offset < cut]
     end = int(below.max()) + 1 if len(below) else log.replica.log_start

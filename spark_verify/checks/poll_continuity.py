@@ -111,27 +111,21 @@ def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
 
 def _across(view: PartitionView, life: Life, log: Log) -> Iterator[Found]:
     """What consumers skipped because the log was cut under them, at the beginning of this life or in it."""
-    known = [(_cut_at(view, life), life.earlier[-1])] if life.earlier else []
-    known += cuts(view, life)
-    mine = [read for read in view.reads if read.cluster == life.cluster] if known else []
-    for rows in consumers(mine):
+    known = cuts(view, life)
+    if not (known or life.earlier):
+        return
+    older = [read for before in lives(view)[life.cluster][: life.number] for read in reads_in(view, before)]
+    here = reads_in(view, life)
+    ours, theirs = {id(read) for read in here}, {id(read) for read in older}
+    for rows in consumers([*older, *here]):
         for before, after in _neighbours(rows):
-            poll = rows[after]
-            since = [(offset, time) for time, offset in known if rows[before].time <= time < poll.time]
-            if since and poll.returned <= life.ended:
+            since = [(offset, time) for time, offset in known if rows[before].time <= time < rows[after].time]
+            if id(rows[before]) in theirs:
+                since.append((life.earlier[-1], life.began))
+            if since and id(rows[after]) in ours:
                 cut, time = min(since)
-                stood = max(row.position for row in rows[before:after] if row.time <= time)
+                stood = max(row.position for row in rows[before:after] if row.time <= time or id(row) in theirs)
                 yield from _skipped(view, log, rows[: after + 1], cut, stood)
-
-
-def _cut_at(view: PartitionView, life: Life) -> int:
-    """When the log was cut at the beginning of a life: what was asked for later is of this life.
-
-    As the mirror says, else right before its cluster followed.
-    """
-    ended = lives(view)[life.cluster][life.number - 1].ended
-    told = (t.time for t in view.truncations if t.cluster == life.cluster and ended <= t.time < life.began)
-    return min(told, default=life.began - 1)
 
 
 def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:

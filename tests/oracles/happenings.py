@@ -235,26 +235,60 @@ def _end_transactions(made: World, cluster: str) -> None:
 
 
 def _fail_back(made: World) -> None:
-    """A follows B: what it had behind the promotion is cut off."""
-    start, end = made.tick(), made.tick()
-    made.windows.append(
-        {"id": f"r{start}", "fault": "mirror-reverse", "target": "A->B", "start": start, "end": end, "took_place": True}
-    )
+    """A follows B: what it had behind the promotion is cut off, in the middle of what readers and samplers of A see meanwhile."""
+    start = made.tick()
+    window: Row = {"id": f"r{start}", "fault": "mirror-reverse", "target": "A->B", "start": start, "took_place": True}
+    _look_at(made, "A")
     for partition in made.partitions:
-        log = made.logs["A", partition]
-        cut = next(p["offset"] for p in made.promotions if p["partition"] == partition and p["cluster"] == "B")
-        captured: Row = {"partition": partition, "cluster": "A", "log": deepcopy(log), "moment": f"1-r{start}", "captured": start}
-        made.earlier.append(captured)
-        if made.end("A", partition) > cut:
-            ended = made.end("A", partition)
-            made.truncations.append(
-                {"partition": partition, "link": "B->A", "cluster": "A", "offset": cut, "end": ended, "time": end}
-            )
-        log[:] = [b for b in log if b["base"] < cut]
+        log = deepcopy(made.logs["A", partition])
+        made.earlier.append({"partition": partition, "cluster": "A", "log": log, "moment": f"1-r{start}", "captured": start})
+    if made.random.random() < 0.5:
+        _end_transactions(made, "A")  # its coordinator does that, now that it is back
+        _look_at(made, "A")
+    fetched = _fetched(made, "A")
+    for partition in made.partitions:
+        _truncate(made, partition)
+    for reader, partition, pairs in fetched:
+        _hand_over(made, reader, partition, pairs)
     made.producers["A"] = []
     if made.relays is not None:
         made.relays.pop("A", None)
     made.links.append(("B", "A"))
+    _look_at(made, "A")
+    for _ in range(made.random.randint(0, 2)):
+        _copy(made)
+        _look_at(made, "A")
+    made.windows.append(window | {"end": made.tick()})
+
+
+def _truncate(made: World, partition: int) -> None:
+    log, ended, time = made.logs["A", partition], made.end("A", partition), made.tick()
+    cut = next(p["offset"] for p in made.promotions if p["partition"] == partition and p["cluster"] == "B")
+    if ended > cut or made.random.random() < 0.5:
+        row = {"partition": partition, "link": "B->A", "cluster": "A", "offset": min(cut, ended), "end": ended, "time": time}
+        made.truncations.append(row)
+    log[:] = [b for b in log if b["base"] < cut]
+
+
+def _look_at(made: World, cluster: str) -> None:
+    """Readers and samplers of one cluster, perhaps."""
+    for reader in made.readers:
+        if reader["cluster"] == cluster and made.random.random() < 0.5:
+            for partition in made.partitions:
+                _poll(made, reader, partition, made.random.choice([1, 2, 5]))
+    if made.random.random() < 0.6:
+        _sample(made, cluster)
+
+
+def _fetched(made: World, cluster: str) -> list[tuple[Row, int, list[tuple[int, int]]]]:
+    """What readers of a cluster have fetched, and will hand over later."""
+    found = []
+    for reader in made.readers:
+        if reader["cluster"] == cluster and made.random.random() < 0.3:
+            for partition in made.partitions:
+                seen = made.seen(cluster, partition, reader["isolation"])
+                found.append((reader, partition, [p for p in seen if p[0] >= reader["at"].get(partition, 0)][:3]))
+    return found
 
 
 def _read(made: World) -> None:
@@ -274,7 +308,10 @@ def _read(made: World) -> None:
 
 def _poll(made: World, reader: Row, partition: int, most: int) -> None:
     seen = made.seen(reader["cluster"], partition, reader["isolation"])
-    fresh = [pair for pair in seen if pair[0] >= reader["at"].get(partition, 0)][:most]
+    _hand_over(made, reader, partition, [pair for pair in seen if pair[0] >= reader["at"].get(partition, 0)][:most])
+
+
+def _hand_over(made: World, reader: Row, partition: int, fresh: list[tuple[int, int]]) -> None:
     if fresh:
         reader["at"][partition] = fresh[-1][0] + 1
         _row(made, reader, partition, "poll", fresh, position=fresh[-1][0] + 1)
@@ -352,9 +389,9 @@ def _read_to_the_end(made: World) -> None:
                 _row(made, reader, partition, "drained", [], position=reader["at"].get(partition, 0))
 
 
-def _sample(made: World) -> None:
+def _sample(made: World, only: str = "") -> None:
     """Bounds and committed offsets, as an admin client sees them."""
-    for cluster in made.clusters:
+    for cluster in [only] if only else made.clusters:
         for partition in made.partitions:
             time, high = made.tick(), made.end(cluster, partition)
             known = made.epochs[cluster] if made.random.random() < 0.9 else -1

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.oracles.plain import NEVER, Plain, PlainLog
+from tests.oracles.seen import Turn, marks_by_log, reads_by_log
 
 Owner = tuple[str, int]
 
@@ -28,6 +29,7 @@ class PlainLife:
     owners: list[Owner]
     sources: list[str]
     earlier: list[int]
+    settled: int = 0
 
     @property
     def last(self) -> bool:
@@ -61,6 +63,8 @@ class PlainCrossing:
     promotion: Any
     source_life: int
     far: int = 0
+    life: int = 0
+    settled: int = 0
 
 
 class Story:
@@ -73,7 +77,7 @@ class Story:
         self._follows: dict[str, str] = {}
         self._followed: dict[str, str] = {}
         self._lost: dict[str, int] = {}
-        self._began: dict[str, int] = {}
+        self._began: dict[str, tuple[int, int]] = {}
         self._open: list[PlainCrossing] = []
         self.lives: dict[str, list[PlainLife]] = {}
         self.crossings: list[PlainCrossing] = []
@@ -121,7 +125,9 @@ class Story:
     def _follow(self, source: str, destination: str, start: int, time: int) -> None:
         self._follows.setdefault(destination, source)
         self._followed[destination] = source
-        self._open.append(PlainCrossing(source, destination, start, NEVER, time, None, 0))
+        settled = self._began.get(destination, (0, 0))[1]
+        life = len(self.lives.get(destination, []))
+        self._open.append(PlainCrossing(source, destination, start, NEVER, time, None, 0, life=life, settled=settled))
 
     def _promote(self, promotion: Any) -> None:
         cluster, owners, offset = promotion.cluster, self._owners(promotion.cluster), promotion.offset
@@ -144,17 +150,18 @@ class Story:
         ours, theirs = self._owners(destination), self._owners(source)
         cut = next((o for o in range(self._size) if ours[o] != theirs[o]), NEVER)
         self._close(destination, window.start, cut, f"1-{window.id}")
-        self._began[destination] = window.end
+        said = [t.time for t in self._plain.view.truncations if t.cluster == destination and window.start <= t.time <= window.end]
+        self._began[destination] = min(said, default=window.end), window.end
         self._follows.pop(destination, None)
-        self._follow(source, destination, cut, window.end)
+        self._follow(source, destination, cut, self._began[destination][0])
 
     def _close(self, cluster: str, ended: int, cut: int, before: str) -> None:
         mine = self.lives.setdefault(cluster, [])
         owners = list(self._owners(cluster))
         sources = [self._source(cluster, owners, offset) for offset in range(self._size)]
         earlier = [life.cut for life in mine]
-        began, lost = self._began.get(cluster, 0), self._lost.pop(cluster, None)
-        mine.append(PlainLife(cluster, len(mine), began, ended, cut, before, lost, owners, sources, earlier))
+        (began, settled), lost = self._began.get(cluster, (0, 0)), self._lost.pop(cluster, None)
+        mine.append(PlainLife(cluster, len(mine), began, ended, cut, before, lost, owners, sources, earlier, settled))
 
     def _source(self, cluster: str, owners: list[Owner], offset: int) -> str:
         if owners[offset][0] == cluster:
@@ -198,13 +205,17 @@ class Story:
 
     def reads(self, life: PlainLife) -> list[Any]:
         mine = [r for r in self._plain.reads if r.cluster == life.cluster]
-        return [r for r in mine if (life.number == 0 or r.time >= life.began) and r.returned <= life.ended]
+        return reads_by_log(mine, self._turns(life.cluster))[life.number]
 
     def marks(self, life: PlainLife) -> list[Any]:
-        mine = self._plain.marks.get(life.cluster, [])
-        if life.last and life.number == 0:
-            return mine
-        return [m for m in mine if m.time >= life.began and m.returned <= life.ended]
+        return marks_by_log(self._plain.marks.get(life.cluster, []), self._turns(life.cluster))[life.number]
+
+    def _turns(self, cluster: str) -> list[Turn]:
+        """Every reversal onto a cluster."""
+        mine = self.lives[cluster]
+        shown = [self.log(life) if life.last else self.before_cut(life) for life in mine]
+        numbers = range(len(mine) - 1)
+        return [(mine[n].ended, mine[n + 1].began, mine[n + 1].settled, mine[n].cut, shown[n], shown[n + 1]) for n in numbers]
 
     def stops(self, life: PlainLife) -> list[Any]:
         """What mirrors that ended in a life say of their end."""
@@ -220,7 +231,7 @@ class Story:
                 wrote = [n for n, life in enumerate(theirs) if (start, owner, "") in [(s, o, x) for s, _, o, x in life.eras()]]
                 if source and source != owner[0] and wrote:
                     links = self._links(owner[0], start, source)
-                    found.append(PlainCrossing(owner[0], cluster, start, end, owner[1], None, wrote[0], links))
+                    found.append(PlainCrossing(owner[0], cluster, start, end, owner[1], None, wrote[0], links, mine[-1].number))
         return found
 
     def _links(self, owner: str, start: int, source: str) -> int:

@@ -40,7 +40,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 def _lost(plain: Plain, story: Story, compared: Compared) -> int:
     """Acknowledged records of the source that did not arrive, without those that lost-write tells of."""
     crossing = compared.crossing
-    known = {r.uid for r in [*compared.holes, *shown(plain, compared), *compared.gone]} | {r.uid for r in compared.came}
+    known = {r.uid for r in [*compared.holes, *shown(plain, story, compared), *compared.gone]} | {r.uid for r in compared.came}
     count = 0
     for life in story.every():
         mine = (life.cluster, life.number) == (crossing.source, crossing.source_life)

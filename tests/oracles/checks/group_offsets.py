@@ -24,7 +24,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 
 
 def _judge(plain: Plain, compared: Compared, group: str) -> Iterator[tuple[str, int]]:
-    promotion, there, began = compared.crossing.promotion, compared.crossing.destination, compared.crossing.began
+    promotion, there, began = compared.crossing.promotion, compared.crossing.destination, compared.crossing.settled
     ended = min((p.fault_time for p in plain.view.promotions if p.source == there and p.time > began), default=NEVER)
     reads = [r for r in plain.reads if r.group == group and (r.cluster != there or r.time >= began) and r.returned <= ended]
     after = [r for r in reads if r.cluster == promotion.cluster and r.kind == "poll" and r.offsets]

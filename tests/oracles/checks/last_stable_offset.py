@@ -22,9 +22,13 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             marks = [m for m in story.marks(life) if m.last_stable >= 0 and m.high_watermark >= 0]
             places = list(_order(plain, life, marks))
             if log is not None:
-                places += list(_recomputed(plain, life, log, marks))
+                places += [place for n, place in _recomputed(plain, life, log, marks) if marks[n].time < life.ended]
                 if life.last and life.lost is None:
                     places += list(_hanging(plain, life, log))
+            last = None if life.last else story.before_cut(life)
+            if last is not None:
+                late = _recomputed(plain, life, last, marks)
+                places += [place for n, place in late if marks[n].time >= life.ended and _shows(last, marks[n + 1 : n + 2])]
             found += [plain.place(kind, life.cluster, offset) for kind, offset in places]
     return found
 
@@ -49,7 +53,12 @@ def _order(plain: Plain, life: PlainLife, marks: Sequence[Any]) -> Iterator[tupl
             yield "lso-above-high-watermark", before.last_stable
 
 
-def _recomputed(plain: Plain, life: PlainLife, log: PlainLog, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
+def _shows(log: PlainLog, following: Sequence[Any]) -> bool:
+    """Whether a log that was captured within a reversal has all that was there when the next sample was asked for."""
+    return any(mark.high_watermark <= log.end for mark in following)
+
+
+def _recomputed(plain: Plain, life: PlainLife, log: PlainLog, marks: Sequence[Any]) -> Iterator[tuple[int, tuple[str, int]]]:
     """Tries every high watermark that the log can have had when its LSO was asked for, and still has."""
     pair(log, untracked=True)
     every = transactions(log)
@@ -59,17 +68,20 @@ def _recomputed(plain: Plain, life: PlainLife, log: PlainLog, marks: Sequence[An
         after = marks[place + 1] if place + 1 < len(marks) else None
         lowest = min(before.high_watermark, mark.high_watermark) if _same(before, mark) else 0
         highest = max(mark.high_watermark, after.high_watermark if _same(mark, after) else log.end)
-        if highest > _cut_since(plain, life, mark) or mark.last_stable < max(log.log_start, plain.cleaned(log)):
+        truncated = [life.began, *(t.time for t in plain.view.truncations if t.cluster == life.cluster)]
+        if highest > _cut_since(plain, life, mark) or any(mark.time <= time <= mark.returned for time in truncated):
+            continue
+        if mark.last_stable < max(log.log_start, plain.cleaned(log)):
             continue
         if all(_lso(every, high) != mark.last_stable for high in range(lowest, highest + 1)):
-            yield "lso-mismatch", mark.last_stable
+            yield place, ("lso-mismatch", mark.last_stable)
 
 
 def _cut_since(plain: Plain, life: PlainLife, mark: Any) -> int:
     """Down to where a mirror cut this life's log after a sample was asked for."""
     told = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
     told += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]
-    mine = [at for cluster, time, at in told if cluster == life.cluster and max(life.began, mark.time) <= time <= life.ended]
+    mine = [at for cluster, time, at in told if cluster == life.cluster and max(life.settled, mark.time) <= time <= life.ended]
     return min(mine, default=NEVER)
 
 

@@ -38,17 +38,18 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 def _tail(plain: Plain, story: Story, compared: Compared) -> list[Any]:
     if compared.tail == "drained":
         return compared.behind
-    return shown(plain, compared) if compared.tail == "lost" else []
+    return shown(plain, story, compared) if compared.tail == "lost" else []
 
 
-def shown(plain: Plain, compared: Compared) -> list[Any]:
+def shown(plain: Plain, story: Story, compared: Compared) -> list[Any]:
     """Of the missing tail, what the destination once had: readers got it, or its high watermark covered it."""
     crossing = compared.crossing
-    polls = [r for r in plain.reads if r.cluster == crossing.destination and r.kind == "poll" and r.time >= crossing.began]
+    polls = [r for life in story.lives[crossing.destination] if life.number >= crossing.life for r in story.reads(life)]
+    polls = [r for r in polls if r.kind == "poll"]
     committed = {uid for r in polls if r.isolation == "read_committed" for uid in r.uids}
     anyhow = {uid for r in polls for uid in r.uids} - {r.uid for r in compared.destination.records}
     anyhow -= {r.uid for r in compared.behind if marker_at(r) < NEVER and marker_at(r) >= _arrived(plain, compared)}
-    covered = compared.after_front[: _covered(plain, compared)]
+    covered = compared.after_front[: _covered(plain, story, compared)]
     return [r for r in compared.behind if r.uid in committed or r.uid in anyhow or any(r is c for c in covered)]
 
 
@@ -61,16 +62,17 @@ def _arrived(plain: Plain, compared: Compared) -> int:
     return max((s.mirrored for s in stops), default=NEVER)
 
 
-def _covered(plain: Plain, compared: Compared) -> int:
+def _covered(plain: Plain, story: Story, compared: Compared) -> int:
     """Offsets between the mirrored bytes and the promotion that were seen to be there before clients wrote."""
     crossing, promotion, log = compared.crossing, compared.crossing.promotion, compared.destination
     if promotion is None:
         return 0
     invoked = [s.invoked for s in plain.sends if s.cluster == log.cluster and s.invoked >= crossing.began]
     before = max(min(invoked, default=NEVER), promotion.time)
-    marks = plain.marks.get(log.cluster, [])
+    life = story.lives[log.cluster][crossing.life]
+    marks = story.marks(life)
     seen = [m.high_watermark for m in marks if m.returned <= before and m.time >= crossing.began]
-    polls = [r for r in plain.reads if r.cluster == log.cluster and r.kind == "poll"]
+    polls = [r for r in story.reads(life) if r.kind == "poll"]
     seen += [r.position for r in polls if crossing.began <= r.time and r.returned <= before]
     end = max((b.last_offset + 1 for b in log.batches if b.base_offset < crossing.end), default=log.log_start)
     end = max(end, min(crossing.end, plain.compacted.get(log.cluster, 0)))

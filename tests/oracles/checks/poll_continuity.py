@@ -36,30 +36,29 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 
 def _across(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Iterator[int]:
     """Per consumer that nothing moved, and two of its polls between which the log was cut: what took the tail's place unseen."""
-    before = story.lives[life.cluster][life.number - 1].ended
-    everything = [r for r in plain.reads if r.cluster == life.cluster]
-    for who in {(r.reader, r.process) for r in everything}:
-        mine = sorted((r for r in everything if (r.reader, r.process) == who), key=lambda r: r.returned)
+    older = [r for before in story.lives[life.cluster][: life.number] for r in story.reads(before)]
+    rows = [(r, False) for r in older] + [(r, True) for r in story.reads(life)]
+    for who in {(r.reader, r.process) for r, _ in rows}:
+        mine = sorted((row for row in rows if (row[0].reader, row[0].process) == who), key=lambda row: row[0].returned)
         last, moved, had = None, -1, set()
-        for read in mine:
+        for read, here in mine:
             if read.kind in ("assign", "revoke"):
                 last, moved = None, read.returned
             if read.kind != "poll" or not read.offsets:
                 continue
             had |= set(read.uids)
-            if read.time > moved and last is not None and read.returned <= life.ended:
-                yield from _missed(plain, life, log, before, last, read, had)
-            last = read if read.time > moved else None
+            if read.time > moved and last is not None and here:
+                yield from _missed(plain, life, log, last, read, had)
+            last = (read, here) if read.time > moved else None
 
 
-def _missed(plain: Plain, life: PlainLife, log: PlainLog, before: int, last: Any, read: Any, had: set[int]) -> Iterator[int]:
-    """`before` is when the life before this one ended; its log was cut since then, when the mirror says so."""
+def _missed(plain: Plain, life: PlainLife, log: PlainLog, last: tuple[Any, bool], read: Any, had: set[int]) -> Iterator[int]:
+    """What of this log is below what a consumer got next; `last` is what it got before, and whether that was of this log too."""
     told = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
-    began = [time for cluster, time, _ in told if cluster == life.cluster and before <= time < life.began]
-    told += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]
-    inside = [(t, at) for cluster, t, at in told if cluster == life.cluster and life.began <= t <= life.ended]
-    places = [at for time, at in inside if last.time <= time < read.time]
-    if life.earlier and last.time <= min([*began, life.began - 1]) < read.time:
+    inside = [(t, at) for cluster, t, at in told if cluster == life.cluster and life.settled <= t <= life.ended]
+    inside += [(s.time, at) for s in plain.view.stops if s.cluster == life.cluster for _, at in s.truncated]
+    places = [at for time, at in inside if life.settled <= time <= life.ended and last[0].time <= time < read.time]
+    if not last[1]:
         places.append(life.earlier[-1])
     gone = [
         record.offset

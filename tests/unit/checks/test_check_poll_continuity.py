@@ -81,7 +81,7 @@ ACCEPTED = {
     ),
     "what was got while the log was being cut": (
         trip(reads=[poll((2, 3), at=400 * SECOND), replace(poll((2, 4)), time=600 * SECOND, returned=602 * SECOND), BEYOND]),
-        {"A/native": 1, "A/mirrored": 1},
+        {"A/native": 1, "A/mirrored": 2},
     ),
     "from where it was assigned to where it was drained": (
         view(

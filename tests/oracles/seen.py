@@ -1,0 +1,86 @@
+"""What was seen of which log of a cluster that is made to follow while that lasts: told record by record, sample by sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+from tests.oracles.plain import PlainLog
+
+Turn = tuple[int, int, int, int, PlainLog | None, PlainLog | None]
+"""When a reversal began, when the log was truncated in it, when it ended; to which offset; the log before and after."""
+
+
+def reads_by_log(reads: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]:
+    """What readers of one cluster did, per log that it had."""
+    found: list[list[Any]] = []
+    for began, truncated, ended, _, before, after in turns:
+        mine = [r for r in reads if r.returned <= began]
+        during = [r for r in reads if r.returned > began and r.time < ended]
+        rest = [r for r in reads if r.returned > began and r.time >= ended]
+        for who in {(r.reader, r.process) for r in during}:
+            rows = sorted((r for r in during if (r.reader, r.process) == who), key=lambda r: r.returned)
+            for row, old, new in _told_apart(rows, truncated, before, after):
+                mine += _only(row, old)
+                rest += _only(row, new)
+        found.append(sorted(mine, key=_order))
+        reads = sorted(rest, key=_order)
+    return [*found, list(reads)]
+
+
+def _order(read: Any) -> tuple[int, int, str]:
+    return read.returned, read.time, read.reader
+
+
+def _told_apart(rows: Sequence[Any], truncated: int, before: PlainLog | None, after: PlainLog | None) -> list[Any]:
+    """Per row, which of its records (None: it has none) a consumer got of the log before, and which of the one after."""
+    items = [(row, i) for row in rows for i in (range(len(row.offsets)) or [None])]
+    old_ones = [i is not None and _has(before, r, i) and not _has(after, r, i) for r, i in items]
+    new_ones = [i is not None and _has(after, r, i) and not _has(before, r, i) for r, i in items]
+    proofs = [n for n, (r, i) in enumerate(items) if new_ones[n] or (i is None and r.time >= truncated)]
+    end = min(proofs, default=len(items))
+    late = [n for n, (r, _) in enumerate(items) if r.returned > truncated]
+    turn = min([end, max([min(late, default=len(items)), *(n + 1 for n in range(end) if old_ones[n])])])
+    return [
+        (
+            row,
+            [i for n, (r, i) in enumerate(items) if r is row and n < turn],
+            [i for n, (r, i) in enumerate(items) if r is row and n >= turn],
+        )
+        for row in rows
+    ]
+
+
+def _has(log: PlainLog | None, row: Any, i: int) -> bool:
+    record = None if log is None else log.at(row.offsets[i])
+    return record is not None and record.uid == row.uids[i] and (record.visible or row.isolation != "read_committed")
+
+
+def _only(row: Any, some: Sequence[int | None]) -> list[Any]:
+    """A row with some of its records."""
+    if not some or some == [None] or len(some) == len(row.offsets):
+        return [row] if some else []
+    offsets, uids = ([values[i] for i in some] for values in (row.offsets, row.uids))  # type: ignore[index]
+    position = row.position if some[-1] == len(row.offsets) - 1 else offsets[-1] + 1
+    return [SimpleNamespace(**vars(row) | {"offsets": offsets, "uids": uids, "position": position})]
+
+
+def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]:
+    """The samples of one cluster, per log that it had."""
+    edges = [0]
+    for began, truncated, ended, cut, _, _ in turns:
+        told = next((n for n, m in enumerate(marks) if m.returned > truncated and m.high_watermark >= 0), len(marks))
+        epoch = marks[told].leader_epoch if told < len(marks) else None
+        near = [
+            n
+            for n, m in enumerate(marks)
+            if m.returned > began and m.time < ended and m.leader_epoch in (epoch, -1) and m.high_watermark >= 0
+        ]
+        falls = [n for last, n in pairwise(near) if max(cut, marks[n].high_watermark) < marks[last].high_watermark]
+        if told < len(marks) and marks[told].high_watermark <= cut:
+            falls = [n for n in falls if n <= told]
+        edges.append(falls[0] if falls and epoch is not None else told)
+    ends = [*edges[1:], len(marks)]
+    return [list(marks[start : max(start, end)]) for start, end in zip(edges, ends, strict=True)]

@@ -1,0 +1,162 @@
+"""While a reversal onto a cluster lasts its log is truncated: what clients see then is of one log generation or the other."""
+
+from dataclasses import replace
+
+import pytest
+from histories import SECOND, Log, ints, places, poll, reversed_, view
+from round_trip import before, cut, on_a, on_b, trip
+
+from spark_verify.checks.lives import every, marks_in, reads_in
+from spark_verify.view import Watermarks
+
+LASTS = replace(reversed_("A->B", at=600), end=640 * SECOND)
+TRUNCATED = replace(cut(), time=620 * SECOND)
+OLD, NEW = poll((2, 3), at=610 * SECOND), poll((2, 4), (3, 5), at=630 * SECOND)
+EMPTY = poll(at=625 * SECOND, position=3)
+
+
+def during(*reads, **rest):
+    return trip(windows=[LASTS], truncations=[TRUNCATED], reads=reads, **rest)
+
+
+def of_a(seen):
+    """(offset, payload) of what was got in each log generation of A."""
+    lives = [life for life in every(seen) if life.cluster == "A"]
+    got = [[(o, u) for r in reads_in(seen, life) for o, u in zip(r.offsets, r.uids, strict=True)] for life in lives]
+    return [[tuple(map(int, pair)) for pair in each] for each in got]
+
+
+def spanning(*pairs):
+    return replace(poll(*pairs), time=615 * SECOND, returned=625 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("reads", "old", "new"),
+    [
+        ([OLD], [(2, 3)], []),
+        ([NEW], [], [(2, 4), (3, 5)]),
+        ([OLD, NEW], [(2, 3)], [(2, 4), (3, 5)]),
+        ([spanning((0, 1), (2, 3))], [(0, 1), (2, 3)], []),
+        ([spanning((1, 2), (2, 4))], [], [(1, 2), (2, 4)]),
+        ([spanning((2, 3), (3, 5))], [(2, 3)], [(3, 5)]),
+        # It had fetched that before the truncation, and handed it over afterwards.
+        ([poll((1, 2), at=622 * SECOND), poll((2, 3), at=623 * SECOND), NEW], [(1, 2), (2, 3)], [(2, 4), (3, 5)]),
+        # The mirror had copied that before the harness saw in its journal that it had truncated.
+        ([poll((2, 4), at=618 * SECOND), poll((3, 5), at=619 * SECOND)], [], [(2, 4), (3, 5)]),
+        # No leftover: it had looked at the log's end, or got what came instead.
+        ([EMPTY, poll((2, 3), at=630 * SECOND)], [], [(2, 3)]),
+        ([NEW, poll((2, 3), at=635 * SECOND)], [], [(2, 4), (3, 5), (2, 3)]),
+        ([poll((2, 9), at=610 * SECOND)], [(2, 9)], []),
+        ([poll((2, 9), at=630 * SECOND)], [], [(2, 9)]),
+    ],
+)
+def test_a_record_that_a_reader_got_is_of_one_log_generation(reads, old, new):
+    assert of_a(during(*reads)) == [old, new]
+
+
+def test_each_consumer_sees_the_truncation_by_itself():
+    late = [poll((1, 2), at=622 * SECOND, reader="s"), poll((2, 3), at=623 * SECOND, reader="s")]
+    assert of_a(during(poll((2, 4), at=621 * SECOND), *late)) == [[(1, 2), (2, 3)], [(2, 4)]]
+
+
+def test_a_transaction_may_end_otherwise_in_either():
+    """What was committed in the tail was open where the logs part, and the new owner has aborted it."""
+    a, b = (log.data(1).data(2, pid=7, transactional=True).marker("abort", pid=7) for log in (Log("A"), Log("B")))
+    old = Log("A").data(1).data(2, pid=7, transactional=True).marker("commit", pid=7).taken("1-away", at=510)
+    got = [poll((1, 2), at=623 * SECOND)]
+    assert places("aborted-read", during(*got, logs=[a, b], earlier=[old])) == []
+    assert places("aborted-read", during(EMPTY, poll((1, 2), at=630 * SECOND), logs=[a, b], earlier=[old])) == [
+        ("aborted-read", "A", 1)
+    ]
+
+
+@pytest.mark.parametrize("at", [610, 630])
+def test_another_payload_is_seen_whenever_it_was_got(at):
+    seen = during(poll((2, 9), at=at * SECOND))
+    assert places("read-committed-visibility", seen) == [("phantom-read", "A", 2)]
+    assert places("inconsistent-offset", seen) == [("inconsistent-offset", "A", 2)]
+
+
+@pytest.mark.parametrize(("at", "pairs"), [(610, ((1, 2), (0, 1))), (630, ((3, 5), (2, 4)))])
+def test_a_reader_that_went_back_while_it_lasted(at, pairs):
+    one, two = (poll(pair, at=(at + n) * SECOND) for n, pair in enumerate(pairs))
+    assert places("poll-continuity", during(one, two)) == [("poll-regression", "A", pairs[1][0])]
+
+
+def test_a_record_of_the_tail_that_came_back_is_none_that_was_left_over():
+    assert places("read-committed-visibility", during(OLD, NEW, poll((2, 3), at=635 * SECOND))) == [("phantom-read", "A", 2)]
+
+
+def test_without_a_truncation_written_down_the_reversal_lasts_to_its_end():
+    seen = trip(windows=[LASTS], truncations=[], reads=[OLD, NEW])
+    assert of_a(seen) == [[(2, 3)], [(2, 4), (3, 5)]]
+    assert places("read-committed-visibility", seen) == []
+
+
+def test_what_was_seen_of_b_meanwhile_is_of_b_alone():
+    seen = during(poll((2, 4), cluster="B", at=610 * SECOND), poll((3, 5), cluster="B", at=630 * SECOND))
+    assert of_a(seen) == [[], []]
+    assert places("read-committed-visibility", seen) == []
+
+
+def marks(*rows):
+    """(second, LSO, high watermark, leader epoch) of samples of A that took a second."""
+    time, lso, high, epoch = (ints(*column) for column in zip(*rows, strict=True))
+    ones = ints(*[1] * len(rows))
+    return Watermarks(
+        time=time * SECOND, returned=(time + 1) * SECOND, leader=ones, log_start=ones - 1,
+        last_stable=lso, high_watermark=high, leader_epoch=epoch,
+    )  # fmt: skip
+
+
+def sampled(*rows, **rest):
+    return during(watermarks={"A": marks(*rows)}, **rest)
+
+
+def highs(seen):
+    lives = [life for life in every(seen) if life.cluster == "A"]
+    return [[int(high) for high in marks_in(seen, life).high_watermark] for life in lives]
+
+
+@pytest.mark.parametrize(
+    ("rows", "old", "new"),
+    [
+        ([(610, 3, 3, 0), (630, 2, 2, 3)], [3], [2]),
+        ([(610, 3, 3, 0), (618, 3, 3, 3), (630, 4, 4, 3)], [3, 3], [4]),
+        # It was written down a moment later, or earlier, than it was done.
+        ([(610, 3, 3, 3), (612, 2, 2, 3), (630, 4, 4, 3)], [3], [2, 4]),
+        ([(622, 3, 3, 3), (624, 2, 2, 3), (630, 4, 4, 3)], [3], [2, 4]),
+        # A step back in an epoch before that is none of it.
+        ([(605, 3, 3, 0), (607, 2, 2, 0), (618, 3, 3, 3), (622, 2, 2, 3)], [3, 2, 3], [2]),
+    ],
+)
+def test_a_sample_is_of_one_log_generation(rows, old, new):
+    assert highs(sampled(*rows)) == [old, new]
+
+
+def test_samples_are_judged_while_it_lasts():
+    name = "last-stable-offset"
+    assert places(name, sampled((605, 3, 3, 0), (610, 3, 3, 0), (622, 2, 2, 3), (630, 4, 4, 3))) == []
+    for rows, kind, at in (
+        ([(605, 2, 2, 0), (607, 9, 3, 0), (609, 9, 3, 0)], "lso-above-high-watermark", 9),
+        ([(605, 3, 3, 0), (607, 1, 3, 0), (609, 3, 3, 0)], "lso-regression", 1),
+        ([(622, 2, 2, 3), (626, 9, 4, 3), (630, 9, 4, 3)], "lso-above-high-watermark", 9),
+        ([(622, 2, 2, 3), (626, 4, 4, 3), (630, 3, 4, 3)], "lso-mismatch", 3),
+        ([(622, 2, 2, 3), (626, 4, 4, 3), (630, 3, 3, 3)], "high-watermark-regression", 3),
+    ):
+        assert (kind, "A", at) in places(name, sampled(*rows)), rows
+
+
+def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows():
+    """A transaction was open when A died; A was started, and its coordinator appended an ABORT after the capture."""
+    old = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-reverse-600", at=605)
+    rows = [(606, 2, 3, 0), (610, 2, 3, 0), (612, 4, 4, 0), (622, 2, 2, 3)]
+    assert places("last-stable-offset", sampled(*rows, earlier=[old])) == []
+    wrong = [(606, 2, 3, 0), (608, 3, 3, 0), (610, 3, 3, 0)]
+    assert ("lso-mismatch", "A", 3) in places("last-stable-offset", sampled(*wrong, earlier=[old]))
+
+
+def test_a_log_that_was_never_truncated_has_one_generation():
+    seen = view([on_a(), on_b()], reads=[OLD, NEW])
+    assert of_a(seen) == [[(2, 3), (2, 4), (3, 5)]]
+    assert before().end == 3
