@@ -58,6 +58,17 @@ def before_cut(view: PartitionView, life: Life) -> Replica | None:
     return max(taken, key=lambda r: r.captured, default=None)
 
 
+def end_of(view: PartitionView, life: Life) -> int:
+    """The offset that the log of a life ended at, or at the furthest: of one that was truncated also as its mirror wrote down.
+
+    A cluster that is started to be truncated may append to its log once more after its capture: markers of its coordinator.
+    """
+    shown = [replica_of(view, life), None if life.last else before_cut(view, life)]
+    following = next((n for n in lives(view)[life.cluster] if n.number == life.number + 1), None)
+    told = [t.end for t in view.truncations if following is not None and t.cluster == life.cluster and t.time == following.began]
+    return max([*(replica.end for replica in shown if replica is not None), *told], default=0)
+
+
 def log_of(view: PartitionView, life: Life) -> Log | None:
     """The log of a life, worked out."""
     replica = replica_of(view, life)

@@ -20,7 +20,7 @@ from operator import attrgetter
 import numpy as np
 
 from spark_verify.checks.base import Found
-from spark_verify.checks.lives import cuts, marks_in
+from spark_verify.checks.lives import cuts, end_of, marks_in
 from spark_verify.checks.logs import Log, among, locate
 from spark_verify.eras import FOREVER, Life
 from spark_verify.sends import Sends
@@ -129,12 +129,12 @@ def unread(there: Ints, over: Passed, floor: int) -> Ints:
     return due[~among(due, over.got)]
 
 
-def beyond_end(rows: Sequence[Read], log: Log, truncations: Truncations) -> Read | None:
+def beyond_end(rows: Sequence[Read], end: int, truncations: Truncations) -> Read | None:
     """The first row of a consumer whose position no log of this generation reached; of one that was seen to be in it."""
     known = False
     for row in rows:
         known |= row.kind == "assign" or (row.kind == "poll" and len(row.offsets) > 0)
-        if known and log.replica.end < _position(row) <= kept_until(row, truncations):
+        if known and end < _position(row) <= kept_until(row, truncations):
             return row
     return None
 
@@ -184,12 +184,13 @@ def unheard(view: PartitionView, life: Life, log: Log, reads: Sequence[Read], sk
     """What the positions of consumers say that they, or their groups, should have got; `skips` are known from polls already."""
     truncations, floor = cuts(view, life), certain_from(view, life, log)
     promised = promised_end(view, life, truncations) if life.last else -1
+    end = end_of(view, life)
     for rows in consumers(reads):
         there = visible_to(log, rows[0].isolation)
-        beyond = beyond_end(rows, log, truncations)
+        beyond = beyond_end(rows, end, truncations)
         if beyond is not None:
-            said = {**_of(beyond), "position": _position(beyond), "log_end": log.replica.end, "row": beyond.kind}
-            yield Found(kind="position-beyond-end", cluster=life.cluster, offset=log.replica.end, evidence=said)
+            said = {**_of(beyond), "position": _position(beyond), "log_end": end, "row": beyond.kind}
+            yield Found(kind="position-beyond-end", cluster=life.cluster, offset=end, evidence=said)
         for over in passed(rows, truncations):
             gone = _not_skipped(unread(there, over, floor), rows, skips)
             said = {"began_at": over.start, "began_by": over.first.kind, "stood_at": over.end, "says": over.last.kind}

@@ -44,7 +44,7 @@ def positions(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Ite
     reads = sorted(story.reads(life), key=lambda r: (r.reader, r.process, r.returned))
     told = [(t.time, t.offset) for t in plain.view.truncations if t.cluster == life.cluster]
     told += [(s.time, at) for s in plain.view.stops if s.cluster == life.cluster for _, at in s.truncated]
-    cuts = [(time, at) for time, at in told if life.began <= time <= life.ended]
+    cuts = [(time, at) for time, at in told if life.settled <= time <= life.ended]
     floor = max([log.log_start, plain.compacted.get(life.cluster, 0), *(m.log_start for m in story.marks(life))])
     for who in sorted({(r.reader, r.process) for r in reads}):
         mine = [r for r in reads if (r.reader, r.process) == who]
@@ -52,7 +52,7 @@ def positions(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Ite
         for span in spans(mine, cuts):
             got = span.got()
             yield from (("passed-unread", who[0], r.offset) for r in sure if span.passed(cuts, r.offset) and r.offset not in got)
-        yield from _beyond(log, mine, cuts)
+        yield from _beyond(story.end(life), mine, cuts)
         if life.last:
             yield from _early(sure, mine, _promised(plain, story, life, cuts))
     for together in {r.group or f"{r.reader} {r.process}" for r in reads}:
@@ -85,11 +85,11 @@ def spans(rows: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> list[Span]:
     return found
 
 
-def _beyond(log: PlainLog, rows: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> Iterator[Said]:
+def _beyond(end: int, rows: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> Iterator[Said]:
     for place, row in enumerate(rows):
         known = any(r.kind == "assign" or (r.kind == "poll" and r.offsets) for r in rows[: place + 1])
-        if known and log.end < stood(row) <= limit(row, cuts):
-            yield "position-beyond-end", row.reader, log.end
+        if known and end < stood(row) <= limit(row, cuts):
+            yield "position-beyond-end", row.reader, end
             return
 
 

@@ -195,6 +195,13 @@ class Story:
         taken = [r for r in mine if r.moment == life.before] or [r for r in mine if life.began <= r.captured <= life.ended]
         return max(taken, key=lambda r: r.captured, default=None)
 
+    def end(self, life: PlainLife) -> int:
+        """Where its log ended, or at the furthest: its mirror may have truncated more than what was captured."""
+        logs = [log for log in (self.log(life), None if life.last else self.before_cut(life)) if log is not None]
+        times = [other.began for other in self.lives[life.cluster] if other.number == life.number + 1]
+        said = [t.end for t in self._plain.view.truncations if t.cluster == life.cluster and t.time in times]
+        return max([0, *said, *(log.end for log in logs)])
+
     def source_log(self, crossing: PlainCrossing) -> PlainLog | None:
         mine = self.lives[crossing.source]
         return self.log(mine[crossing.source_life]) or self.log(mine[-1])
