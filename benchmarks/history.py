@@ -29,7 +29,7 @@ from harness.model.topology import ClusterSpec, Topology
 from harness.model.wait import pause, until
 from harness.rundir import FORMAT, Run, RunWriter
 from harness.runtimes.process import ProcessDeployment, deploy
-from harness.workloads import Processes, make
+from harness.workloads.crew import Names, make
 from harness.workloads.incarnation import producer_config
 from harness.workloads.values import Values
 
@@ -45,7 +45,7 @@ OPTIONS: Mapping[str, Option] = {
 TARGET = 0.8
 
 
-def with_history(deployment: ProcessDeployment, writer: RunWriter, processes: Processes, clients: int, seconds: float) -> float:
+def with_history(deployment: ProcessDeployment, writer: RunWriter, names: Names, clients: int, seconds: float) -> float:
     """Records acknowledged per second by the workload's clients."""
     workload = make(
         WorkloadSpec(kind="transactional", home="A", clients=clients, options=OPTIONS),
@@ -53,10 +53,14 @@ def with_history(deployment: ProcessDeployment, writer: RunWriter, processes: Pr
         topics={TOPIC: PARTITIONS},
         writer=writer,
         seed=SEED,
-        processes=processes,
+        names=names,
     )
     workload.start()
-    until(lambda: all(c.tally.acknowledged for c in workload.clients), within=60, what="every client's first transaction")
+    until(
+        lambda: workload.look() >= 0 and all(m.counts.acknowledged for m in workload.members),
+        within=60,
+        what="every client's first transaction",
+    )
     before, started = workload.progress().acknowledged, now()
     pause(seconds, lambda: False)
     records, took = workload.progress().acknowledged - before, (now() - started) / 1e9
@@ -124,18 +128,18 @@ def main() -> None:
     off: list[float] = []
     with tempfile.TemporaryDirectory(prefix="linkflap-history-") as folder:
         writer = RunWriter(Path(folder) / "run", run)
-        processes = Processes()
+        names = Names()
         with deploy(topology, folder=Path(folder) / "clusters", recorder=writer) as deployment:
             admin = AdminClient({"bootstrap.servers": deployment.clusters["A"].bootstrap})
             admin.create_topics(
                 [NewTopic(TOPIC, PARTITIONS, 1, config={"retention.bytes": "67108864", "segment.bytes": "33554432"})]
             )[TOPIC].result(timeout=60)
-            with_history(deployment, writer, processes, asked.clients, 1.0)  # warms the broker's compiler up
+            with_history(deployment, writer, names, asked.clients, 1.0)  # warms the broker's compiler up
             for number in range(asked.rounds):
                 first = 1000 + number * asked.clients
                 for recorded in (True, False) if number % 2 else (False, True):  # neither is always the one that comes first
                     if recorded:
-                        on.append(with_history(deployment, writer, processes, asked.clients, asked.seconds))
+                        on.append(with_history(deployment, writer, names, asked.clients, asked.seconds))
                     else:
                         off.append(without_history(deployment, first, asked.clients, asked.seconds))
         writer.close("finished")

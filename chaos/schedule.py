@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from chaos.faults import FAULTS, IN_CONTAINERS, check_options
+from chaos.faults import FAULTS, IN_CONTAINERS, OF_CLIENTS, check_options
 from chaos.triggers import TRIGGERS, parts
 from harness.model.clock import now
 from harness.model.errors import FaultError, InputError, LinkflapError
@@ -92,7 +92,7 @@ def _check_nothing_revived(failover: FaultSpec, schedule: Sequence[FaultSpec], b
     Unless it comes after that mirror was reversed.
     """
     source = failover.target.split("->")[0]
-    for spec in schedule:
+    for spec in (spec for spec in schedule if spec.fault not in OF_CLIENTS):
         mirror = spec.fault == KILL and spec.target == failover.target
         broker = failover.fault == "failover-forced" and spec.target.partition("/")[0] == source
         if not (mirror or broker) or spec in before[failover.id] or _reversed_between(failover, before[spec.id]):

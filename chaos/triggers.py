@@ -34,6 +34,11 @@ def _open_transactions(spec: FaultSpec, world: World) -> bool:
     return world.clients.open_transactions(spec.target.split("->")[0].split("/")[0]) > 0
 
 
+def _commit_in_flight(spec: FaultSpec, world: World) -> bool:
+    """Some commit was asked for on the source of the link (or the cluster of the broker), and is not answered."""
+    return world.clients.commits_in_flight(spec.target.split("->")[0].split("/")[0]) > 0
+
+
 def _under_way(spec: FaultSpec, world: World) -> bool:
     """1,000 records were acknowledged on the source of the link (or the cluster of the broker): every kind of client is at it."""
     return world.clients.acknowledged_since(0, spec.target.split("->")[0].split("/")[0]) >= UNDER_WAY
@@ -58,6 +63,7 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
     {
         "always": _always,
         "open-transactions": _open_transactions,
+        "commit-in-flight": _commit_in_flight,
         "mirror-behind": _mirror_behind,
         "segments-deleted": _segments_deleted,
         "under-way": _under_way,

@@ -40,6 +40,8 @@ from harness.model.scenario import Scenario
 FORMAT: Final = 1
 Status = Literal["running", "finished", "interrupted", "failed"]
 Row = TypeVar("Row", Operation, Poll, Watermark, GroupOffset, Event)
+_ClientRow = TypeVar("_ClientRow", Operation, Poll)
+_TAIL: Final = 1 << 20
 _FOLDERS: Final[Mapping[type, str]] = {
     Operation: "operations",
     Poll: "polls",
@@ -214,6 +216,70 @@ class RunWriter:
             raise self.breakage.because(failure) from failure
         if self.breakage.reason is not None:
             raise self.breakage.reason
+
+
+class ClientWriter:
+    """What a process of clients writes of a run directory: a history for each client. What happens is for the harness to write.
+
+    A client that is started again goes on in the file of the one before it (`last_rows` has made its last line whole).
+    """
+
+    def __init__(self, root: Path, happened: Callable[[str, str, dict[str, object]], None]) -> None:
+        self.root = root
+        self.breakage = Breakage(root)
+        self._happened = happened
+        self._appenders: list[Appender[Operation] | Appender[Poll]] = []
+
+    def operations(self, client: str) -> Appender[Operation]:
+        appender: Appender[Operation] = Appender(self.root / "operations" / f"{client}.jsonl", self.breakage)
+        self._appenders.append(appender)
+        return appender
+
+    def polls(self, reader: str) -> Appender[Poll]:
+        appender: Appender[Poll] = Appender(self.root / "polls" / f"{reader}.jsonl", self.breakage)
+        self._appenders.append(appender)
+        return appender
+
+    def event(self, kind: str, subject: str, /, **data: object) -> None:
+        """Passes an event on."""
+        self._happened(kind, subject, data)
+
+    def close(self) -> None:
+        for appender in self._appenders:
+            appender.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRows:
+    """What a client wrote last before it died; and bytes of a line that it did not finish, which were taken away."""
+
+    operations: Sequence[Operation] = ()
+    polls: Sequence[Poll] = ()
+    torn: int = 0
+
+
+def last_rows(root: Path, client: str) -> LastRows:
+    """The last rows of a dead client's history. What it was writing when it died is removed from the file's end.
+
+    A row is written before what it announces is done, or after it was done: one that is missing makes nothing wrong.
+    """
+    operations, torn = _tail(root / "operations" / f"{client}.jsonl", Operation)
+    polls, torn_polls = _tail(root / "polls" / f"{client}.jsonl", Poll)
+    return LastRows(operations=operations, polls=polls, torn=torn + torn_polls)
+
+
+def _tail(path: Path, kind: type[_ClientRow]) -> tuple[Sequence[_ClientRow], int]:
+    try:
+        with path.open("r+b") as file:
+            size = file.seek(0, 2)
+            start = file.seek(max(0, size - _TAIL))
+            lines = file.read().split(b"\n")
+            torn = len(lines.pop())
+            if torn:
+                file.truncate(size - torn)
+    except FileNotFoundError:
+        return [], 0
+    return [msgspec.json.decode(line, type=kind) for line in lines[1 if start else 0 :]], torn
 
 
 def inventory(root: Path) -> dict[str, int]:

@@ -93,7 +93,10 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         checks=results,
         anomalies=anomalies,
         failovers=failovers,
-        document=_document(folder, reader.run, verdict, results, anomalies, failovers, eras),
+        document={
+            **_document(folder, reader.run, verdict, results, anomalies, failovers, eras),
+            "clients_died": _clients_died(events),
+        },
     )
 
 
@@ -391,6 +394,13 @@ def _document(
         "eras": list(eras[0]),
         "eras_left_out": eras[1],
     }
+
+
+def _clients_died(events: Sequence[Event]) -> Sequence[Mapping[str, object]]:
+    """Processes of clients that died, as the report names them. What was in flight then is info; it makes no verdict worse."""
+    names = ("by", "clients", "clusters", "status", "signal", "in_flight", "last_words", "again")
+    died = [event for event in events if event.kind == "client-died"]
+    return [{"process": e.subject, "time": e.time, **{name: e.data.get(name) for name in names}} for e in died]
 
 
 def _check(check: CheckResult, anomalies: Sequence[Anomaly]) -> Mapping[str, object]:

@@ -12,6 +12,7 @@ from chaos.faults.broker_kill import BrokerKill
 from chaos.faults.broker_memory_limit import BrokerMemoryLimit
 from chaos.faults.broker_pause import BrokerPause
 from chaos.faults.broker_restart import BrokerRestart
+from chaos.faults.client_kill import ClientKill
 from chaos.faults.controller_loss import ControllerLoss
 from chaos.faults.coordinator_loss import CoordinatorLoss
 from chaos.faults.failover import FailoverForced, FailoverPlanned
@@ -37,6 +38,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "broker-memory-limit": BrokerMemoryLimit,
         "broker-pause": BrokerPause,
         "broker-restart": BrokerRestart,
+        "client-kill": ClientKill,
         "controller-loss": ControllerLoss,
         "coordinator-loss": CoordinatorLoss,
         "failover-forced": FailoverForced,
@@ -53,6 +55,8 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "partitions-added": PartitionsAdded,
     }
 )
+OF_CLIENTS: Final = frozenset({"client-kill"})
+"""Those that are done to clients of a cluster: its brokers, and its mirrors, stay as they are."""
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
 """Those that are done to a broker's container, and to nothing else."""
 

@@ -9,6 +9,7 @@ from chaos.scenarios import (
     baseline,
     broker_loss,
     chain_flap,
+    client_kill,
     compacted_topic,
     failback_divergence,
     failover_open_transactions,
@@ -47,6 +48,7 @@ SCENARIOS: Mapping[str, Builder] = MappingProxyType(
         "log-append-time": log_append_time.build,
         "partitions-added": partitions_added.build,
         "large-messages": large_messages.build,
+        "client-kill": client_kill.build,
     }
 )
 

@@ -33,6 +33,7 @@ if os.getppid() != int(sys.argv[1]):
 os.execv(sys.argv[2], sys.argv[2:])
 """
 
+_ROOT = str(Path(__file__).resolve().parents[2])
 _spawners: dict[int, ThreadPoolExecutor] = {}
 _spawners_lock = threading.Lock()
 
@@ -107,16 +108,23 @@ class Child:
 
 
 def spawn(
-    command: Sequence[str], *, name: str, folder: Path, output: Path, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    name: str,
+    folder: Path,
+    output: Path,
+    environment: Mapping[str, str] | None = None,
+    handles: Sequence[int] = (),
 ) -> Child:
     """Starts `command` (its first word an absolute path) in `folder`; what it prints is appended to the file `output`.
 
-    `environment` is added to this process' own. Raises SetupError when it cannot be started.
+    `environment` is added to this process' own; `handles` are open files that it inherits, under the same numbers. Raises
+    SetupError when it cannot be started.
     """
     if not os.access(command[0], os.X_OK):
         raise SetupError(f"cannot start {name}: {command[0]} is not an executable file; give its full path, or install it again")
     cleanup.watch_over_me()
-    return _spawner().submit(_start, command, name, folder, output, environment).result()
+    return _spawner().submit(_start, command, name, folder, output, environment, handles).result()
 
 
 def run(
@@ -136,7 +144,14 @@ def run(
         child.kill()
 
 
-def _start(command: Sequence[str], name: str, folder: Path, output: Path, environment: Mapping[str, str] | None) -> Child:
+def _start(
+    command: Sequence[str],
+    name: str,
+    folder: Path,
+    output: Path,
+    environment: Mapping[str, str] | None,
+    handles: Sequence[int],
+) -> Child:
     with output.open("ab") as out:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *command],
@@ -146,8 +161,15 @@ def _start(command: Sequence[str], name: str, folder: Path, output: Path, enviro
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
+            pass_fds=handles,
         )
     # Not reaped yet, so the pid is still its own: if it has ended already, there is nothing to record.
     identity = process_identity.identify(process.pid) or process_identity.Identity(pid=process.pid, born="ended")
     ledger.add_child(identity)
     return Child(process, identity, name)
+
+
+def module(name: str, *arguments: str) -> tuple[Sequence[str], Mapping[str, str]]:
+    """The command that runs a module of linkflap's own in a fresh interpreter, and the environment in which it is found."""
+    path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
+    return [sys.executable, "-m", name, *arguments], {"PYTHONPATH": path}

@@ -162,6 +162,12 @@ class Event:
                                      Kafka Connect keeps it; NONE: it never had one, and trace is the end of the worker's log
     broker-died      broker          {by: itself, status: exit status (-signal), out_of_memory: bool|null, last_words: [..]}
                                      no fault has ended it
+    client-died      process of clients  {by: itself|id of the fault, pid, clients, clusters, status: exit status (-signal),
+                                     signal: its name or empty, in_flight: [{client, operation, kind, ending, cluster, records}],
+                                     that never returned, torn_bytes: of an unfinished row, last_words: [..], again: bool}
+    client-restarted process of clients  {pid, clients}    the same clients, as new incarnations
+    client-crash     client          {error}    ended by an error of linkflap's own
+    producer-replaced  client        {process, reason}    could not begin a transaction; a new incarnation goes on
     failover         link            {kind: planned|forced, fault_time, open_transactions}
     promotion        link            {cluster, topic, partition, offset}    first offset that is the destination's own
     promotion-unknown link           {cluster, topic, partition, offset}    of copied logs: no mark is left of that promotion

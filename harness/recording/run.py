@@ -40,6 +40,7 @@ from harness.report.progress import Counters, Progress
 from harness.rundir import FORMAT, Run, RunWriter, Status
 from harness.version import VERSION
 from harness.workloads.clients import WorkloadClients
+from harness.workloads.crew import Names, make
 
 LAG_EVERY = 1_000_000_000
 AFTERWARDS = 60.0
@@ -110,10 +111,10 @@ def _perform(
     groups = sorted({str(w.options["group"]) for w in scenario.workloads if "group" in w.options})
     bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
     sampler = watermarks.WatermarkSampler(bootstraps, topics, writer, groups=groups)
-    processes = workloads.Processes()
+    names = Names()
     clients = WorkloadClients(
         [
-            workloads.make(spec, addresses=deployment, topics=topics, writer=writer, seed=scenario.seed, processes=processes)
+            make(spec, addresses=deployment, topics=topics, writer=writer, seed=scenario.seed, names=names)
             for spec in scenario.workloads
         ],
         writer,
@@ -134,6 +135,7 @@ def _perform(
     stack.callback(_ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None))
     stack.push(partial(_broken_off, world, progress))
     sampler.start()
+    clients.prepare()
     _phase(writer, progress, "starting mirrors")
     side_by_side(mirror.start for mirror in world.mirrors.values())
     bystanders.all_started()
@@ -235,6 +237,7 @@ class Ticker:
     def __init__(self, world: RunWorld, progress: Progress, exits: UnexpectedExits) -> None:
         self._world, self._progress, self._exits = world, progress, exits
         self._asked = 0
+        self._noted: set[tuple[str, int]] = set()
 
     def __call__(self) -> bool:
         """Always False, so that it can stand in a condition. Raises EnvironmentFailure when nothing can be written any more."""
@@ -243,6 +246,10 @@ class Ticker:
         self._world.recorder.check()
         for exit_ in self._exits.look():
             self._progress.note(exit_)
+        for died in self._world.clients.deaths():
+            if (died.process, died.pid) not in self._noted:
+                self._noted.add((died.process, died.pid))
+                self._progress.note(died.sentence)
         done = self._world.clients.progress()
         read = done.read_committed + done.read_uncommitted
         self._progress.counters(Counters(acknowledged=done.acknowledged, aborted=done.aborted, open=done.open, read=read))

@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
+from chaos.faults import OF_CLIENTS
 from chaos.schedule import Player
 from harness.model.errors import EnvironmentFailure
 from harness.model.protocols import Broker, World
@@ -98,6 +99,8 @@ def _signal(number: int) -> str:
 
 def ends_broker(fault: FaultSpec, broker: str) -> bool:
     """Whether a fault of this kind may have stopped the broker `A/1`."""
+    if fault.fault in OF_CLIENTS:
+        return False
     source = fault.target.partition("->")[0]
     return fault.target in (broker, broker.partition("/")[0]) or (
         # One that is reversed finds brokers dead, and starts them.

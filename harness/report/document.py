@@ -43,6 +43,33 @@ class FailoverRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientDeathRow:
+    """A process of clients that died, by itself or by a fault. `in_flight` are the operations that never returned."""
+
+    process: str
+    time: int = 0
+    by: str = ""
+    clients: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    status: int = 0
+    signal: str = ""
+    in_flight: tuple[Mapping[str, object], ...] = ()
+    last_words: tuple[str, ...] = ()
+    again: bool = False
+
+    @property
+    def how(self) -> str:
+        """By whom it was ended, and how."""
+        return f"{'' if self.by == 'itself' else f'by fault {self.by}, '}{self.signal or f'exit status {self.status}'}"
+
+    @property
+    def flying(self) -> str:
+        """What never returned, in words."""
+        kinds = [f"{op.get('kind')} {op.get('operation')} ({op.get('ending')}) of {op.get('client')}" for op in self.in_flight]
+        return ", ".join(kinds) or "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EraRow:
     """One era of one log: offsets [start, end), written by clients of `owner`, here or (`source`) mirrored from there.
 
@@ -122,6 +149,7 @@ class Document:
     reason: str = ""
     checks: tuple[CheckRow, ...] = ()
     failovers: tuple[FailoverRow, ...] = ()
+    clients_died: tuple[ClientDeathRow, ...] = ()
     anomalies: tuple[AnomalyRow, ...] = ()
     eras: tuple[EraRow, ...] = ()
     eras_left_out: int = 0

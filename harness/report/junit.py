@@ -50,6 +50,9 @@ def _suite(judged: Document) -> Element:
     properties = SubElement(suite, "properties")
     for name in ("run", "seed", "runtime", "mirror", "verdict"):
         SubElement(properties, "property", name=name, value=_clean(str(getattr(judged, name))))
+    for death in judged.clients_died:
+        value = f"{', '.join(death.clients)} ({death.process}, {death.how})"
+        SubElement(properties, "property", name="client-died", value=_clean(value))
     for check in checks:
         _case(suite, judged, check)
     return suite

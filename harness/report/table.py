@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 from typing import Final, TextIO
@@ -45,11 +45,18 @@ def show(document: Mapping[str, object], folder: Path, stream: TextIO | None = N
     if judged.eras:
         console.print(_eras(judged))
         console.print()
-    for line in (*(() if wide else _reasons(judged)), *_failovers(judged), *_violations(judged), *_departures(judged)):
-        console.print(line)
+    if not wide:
+        _print(console, _reasons(judged))
+    for lines in (_failovers, _clients_died, _violations, _departures):
+        _print(console, lines(judged))
     console.print(_verdict(judged))
     for label, text in _where(folder, explainable=bool(judged.anomalies)):
         console.print(Text.assemble((f"{label:<10}", "dim"), text), soft_wrap=True)
+
+
+def _print(console: Console, lines: Iterable[Text]) -> None:
+    for line in lines:
+        console.print(line)
 
 
 def _checks(judged: Document, *, with_reasons: bool) -> Table:
@@ -112,6 +119,14 @@ def _failovers(judged: Document) -> Iterator[Text]:
         back = "no write succeeded afterwards" if failover.rto_seconds is None else f"{failover.rto_seconds:.2f} s"
         yield Text(f"failover {failover.link} {failover.kind}: RPO {lost}, RTO {back}")
     if judged.failovers:
+        yield Text()
+
+
+def _clients_died(judged: Document) -> Iterator[Text]:
+    for death in judged.clients_died:
+        again = "started again" if death.again else "not started again"
+        yield Text(f"died: {', '.join(death.clients)} ({death.process}, {death.how}), in flight: {death.flying}; {again}")
+    if judged.clients_died:
         yield Text()
 
 

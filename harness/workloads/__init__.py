@@ -1,29 +1,29 @@
-"""Workloads by kind: the registry. A new kind is one file with a client and its options, and one line here."""
+"""Workloads by kind: the registry. A new kind is one file with a client and its options, and one line here.
+
+What is imported here is imported by every process of clients: it stays small.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from harness.model.errors import InputError
 from harness.model.scenario import WorkloadSpec
 from harness.model.topology import topic_name
-from harness.rundir import RunWriter
 from harness.workloads import idempotent, readers, relay, transactional, zombie
 from harness.workloads.client import Client
-from harness.workloads.context import Addresses, Context, Processes
-from harness.workloads.crew import Crew, Producers, Readers, WorkloadProgress
-
-__all__ = ["KINDS", "Crew", "Kind", "Processes", "WorkloadProgress", "check", "make", "topics"]
+from harness.workloads.context import Context, Writer
+from harness.workloads.numbers import Numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What a kind of workload is made of. `client` is called with (context, name, cluster)."""
+    """What a kind of workload is made of. `client` is called with (context, name, cluster); `reads`: its clients only read."""
 
     client: Callable[[Context, str, str], Client]
-    crew: type[Crew[Any]]
+    reads: bool
     options: frozenset[str]
     about: str
 
@@ -31,31 +31,31 @@ class Kind:
 KINDS: Final[Mapping[str, Kind]] = {
     "transactional": Kind(
         client=transactional.TransactionalClient,
-        crew=Producers,
+        reads=False,
         options=transactional.OPTIONS,
         about="transactions over several partitions that commit, abort, or stay open",
     ),
     "idempotent": Kind(
         client=idempotent.IdempotentClient,
-        crew=Producers,
+        reads=False,
         options=idempotent.OPTIONS,
         about="idempotent producers, acknowledged record by record",
     ),
     "zombie": Kind(
         client=zombie.ZombieClient,
-        crew=Producers,
+        reads=False,
         options=zombie.OPTIONS,
         about="a second producer takes the transactional id of a running one",
     ),
     "relay": Kind(
         client=relay.RelayClient,
-        crew=Producers,
+        reads=False,
         options=relay.OPTIONS,
         about="consume, transform, produce: records of one topic become those of another, offsets in the transaction",
     ),
     "readers": Kind(
         client=readers.ReaderClient,
-        crew=Readers,
+        reads=True,
         options=readers.OPTIONS,
         about="consumers in a group or with fixed partitions, in either isolation",
     ),
@@ -79,28 +79,31 @@ def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
 
 def _used(spec: WorkloadSpec, kind: Kind, topic: str) -> bool:
     """Whether a workload has to do with a topic of its home: what relays write, nobody else does."""
-    return spec.kind == "relay" or kind.crew is Readers or topic != topic_name(spec.home, relay.OUTPUT)
+    return spec.kind == "relay" or kind.reads or topic != topic_name(spec.home, relay.OUTPUT)
 
 
-def make(
+def context(
     spec: WorkloadSpec,
     *,
-    addresses: Addresses,
+    clusters: Mapping[str, str],
+    links: Mapping[str, str],
     topics: Mapping[str, int],
-    writer: RunWriter,
+    writer: Writer,
     seed: int,
-    processes: Processes,
-) -> Crew[Any]:
-    """A workload that is not started yet.
+    numbers: Numbers,
+) -> Context:
+    """What the clients of a workload share; of `topics` (topic -> partitions, of all homes) those named `<home>.*` are used.
 
-    `addresses` is the Deployment (only bootstrap servers are taken from it); `topics` is topic -> partitions of all homes,
-    of which those named `<home>.*` are used; `processes` is one object for the whole run. Raises InputError.
+    Raises InputError where the spec has a wrong option, or its home no topics.
     """
     kind = check(spec)
     own = {topic: count for topic, count in topics.items() if topic.startswith(topic_name(spec.home, ""))}
     home = {topic: count for topic, count in own.items() if _used(spec, kind, topic)}
-    context = Context(spec=spec, addresses=addresses, topics=home, writer=writer, seed=seed, processes=processes)
-    context.check(kind.options)
-    cluster = readers.reader_cluster(context) if kind.crew is Readers else spec.home
-    clients = [kind.client(context, processes.client(spec.kind), cluster) for _ in range(spec.clients)]
-    return kind.crew(spec, clients)
+    made = Context(spec=spec, clusters=clusters, links=links, topics=home, writer=writer, seed=seed, numbers=numbers)
+    made.check(kind.options)
+    return made
+
+
+def first_cluster(context: Context) -> str:
+    """Where the clients of a workload begin."""
+    return readers.reader_cluster(context) if KINDS[context.spec.kind].reads else context.spec.home

@@ -12,8 +12,10 @@ from bisect import bisect_right
 from typing import Final
 
 from harness.model.clock import now
+from harness.model.protocols import Moment
 from harness.model.wait import until
 from harness.workloads.context import Context
+from harness.workloads.protocol import ClientState, Counts
 
 SLICE: Final = 0.25
 GRACE: Final = 5.0
@@ -35,6 +37,17 @@ class Tally:
         returned, sums = self._returned.setdefault(cluster, []), self._sums.setdefault(cluster, [0])
         sums.append(sums[-1] + records)
         returned.append(now())  # after its sum: a reader that finds the time finds the sum as well
+
+    def counts(self) -> Counts:
+        """All of it, as it is said to the harness."""
+        return Counts(
+            acknowledged={cluster: sums[-1] for cluster, sums in list(self._sums.items())},
+            aborted=self.aborted,
+            commits=self.commits,
+            aborts=self.aborts,
+            errors=self.errors,
+            read=self.read,
+        )
 
     def acknowledged_since(self, time: int, cluster: str) -> int:
         """Records acknowledged on this cluster by operations that returned after `time`."""
@@ -84,8 +97,26 @@ class Client(ABC):
         if seconds > 0 and not self.ending:
             self._wake.wait(seconds)
 
-    def start(self) -> None:
+    def start(self, *, paused: bool = False) -> None:
+        """`paused`: it waits until it is moved, as the client before it did."""
+        self._paused = paused
         self._thread.start()
+
+    def in_flight_at(self, moment: Moment) -> int | None:
+        """The operation that it has in flight, if this is such a moment; 0 for a client without operations."""
+        return 0 if moment == "any" else None
+
+    def state(self) -> ClientState:
+        """What it is and has done, as of now."""
+        return ClientState(
+            name=self.name,
+            cluster=self.cluster,
+            moved=self.moved,
+            settled=self.settled,
+            alive=self._thread.is_alive(),
+            crash=self.crash,
+            counts=self.tally.counts(),
+        )
 
     def _run(self) -> None:
         try:

@@ -6,21 +6,37 @@ Order at the end of a run: `stop_producers`, then `drain` of the readers, then `
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Final
 
-from harness.model.protocols import Recorder
+from harness.model.errors import DeadlineExceeded, InputError
+from harness.model.protocols import Moment, Recorder
 from harness.model.wait import until
 from harness.workloads.crew import Crew, Producers, WorkloadProgress
+from harness.workloads.death import Death
+from harness.workloads.protocol import ClientState, Fall
+from harness.workloads.worker import Worker
 
-MOVE_WITHIN = 30.0
+MOVE_WITHIN: Final = 30.0
+_WORDS: Final[Mapping[Moment, str]] = {"any": "anything", "transaction": "an open transaction", "commit": "a commit"}
+
+
+def _at(state: ClientState, moment: Moment) -> bool:
+    """Whether a client said last that it has this in flight."""
+    return {"any": True, "transaction": state.open and not state.committing, "commit": state.committing}[moment]
 
 
 class WorkloadClients:
     """The clients of several workloads. Safe from several threads as far as each call goes."""
 
-    def __init__(self, workloads: Sequence[Crew[Any]], recorder: Recorder) -> None:
+    def __init__(self, workloads: Sequence[Crew], recorder: Recorder) -> None:
         self.workloads = workloads
         self._recorder = recorder
+
+    def prepare(self) -> None:
+        """Starts the processes of all clients, which wait for `start`. Raises SetupError."""
+        for workload in self.workloads:
+            workload.prepare()
 
     def start(self) -> None:
         for workload in self.workloads:
@@ -29,6 +45,10 @@ class WorkloadClients:
     def open_transactions(self, cluster: str) -> int:
         """Transactions that have written something and are not ended, on this cluster, now."""
         return sum(workload.open_transactions(cluster) for workload in self.workloads)
+
+    def commits_in_flight(self, cluster: str) -> int:
+        """Commits that were asked for and not answered, on this cluster, now."""
+        return sum(workload.commits_in_flight(cluster) for workload in self.workloads)
 
     def acknowledged_since(self, time: int, cluster: str) -> int:
         """Records acknowledged on this cluster by operations that returned after `time`."""
@@ -50,8 +70,14 @@ class WorkloadClients:
         drained: operations in flight have a grace to end; else they are info at once. Paused clients work again afterwards.
         """
         asked = [c for w in self.workloads for c in w.ask_to_move(source, destination, drained=drained)]
+
+        def moved() -> bool:
+            for workload in self.workloads:
+                workload.look()
+            return all(client.moved for client in asked)
+
         until(
-            lambda: all(client.moved for client in asked),
+            moved,
             within=MOVE_WITHIN,
             what=f"clients of {source} to move to {destination}",
             state=lambda: [client.name for client in asked if not client.moved],
@@ -68,18 +94,63 @@ class WorkloadClients:
             workload.drain(ends, within=within)
 
     def stop(self) -> None:
-        """Stops every client and waits for its thread; safe to call twice, and after a failed start."""
+        """Stops every client and waits for its process; safe to call twice, and after a failed start."""
         self._stop(self.workloads)
 
-    def _stop(self, workloads: Sequence[Crew[Any]]) -> None:
+    def _stop(self, workloads: Sequence[Crew]) -> None:
         for workload in workloads:
             workload.ask_to_stop()
         for workload in workloads:
             workload.stop()
 
+    def deaths(self) -> Sequence[Death]:
+        """Processes of clients that died, so far, in the order of their deaths; each was also written as an event."""
+        every = [death for workload in self.workloads for worker in workload.workers for death in worker.deaths]
+        return sorted(every, key=attrgetter("time"))
+
+    def kill(self, cluster: str, *, workload: str, moment: Moment, by: str, within: float) -> Death:
+        """SIGKILLs a process with clients of this kind (or `any`) at a cluster, at such a moment of one of them, `by` a fault.
+
+        Returns when it is gone. Raises InputError where no such client is there, DeadlineExceeded when the moment does not come.
+        """
+        worker = self._victim(cluster, workload, moment)
+        known = len(worker.deaths)
+
+        def died() -> Death | None:
+            return next((death for death in worker.deaths[known:] if death.by == by), None)
+
+        worker.fall(Fall(cluster=cluster, moment=moment), by=by)
+        try:
+            return until(died, within=within, what=f"clients {worker.clients} to be killed with {_WORDS[moment]} in flight")
+        except DeadlineExceeded:
+            worker.fall(None)
+            raise
+
+    def _victim(self, cluster: str, kind: str, moment: Moment) -> Worker:
+        """The process that is at such a moment now, else one that can come to it. Those that write come before readers."""
+        crews = [w for w in self.workloads if kind in ("any", w.spec.kind) and (moment == "any" or isinstance(w, Producers))]
+        crews.sort(key=lambda crew: not isinstance(crew, Producers))
+        there = [
+            (worker, member) for c in crews for worker in c.workers for member in worker.members if member.cluster == cluster
+        ]
+        if not there:
+            raise InputError(f"no client of workload {kind} that can have {_WORDS[moment]} in flight is at {cluster}")
+        for crew in crews:
+            crew.look()
+        return next((worker for worker, member in there if _at(member.state, moment)), there[0][0])
+
+    def done_since_restart(self, process: str) -> int:
+        """Records that the clients of a process have acknowledged or read since it was started last; 0 while it does not run."""
+        done = 0
+        for worker in (worker for crew in self.workloads for worker in crew.workers if worker.name == process and worker.alive):
+            worker.look()
+            counts = [member.state.counts for member in worker.members]
+            done += sum(sum(each.acknowledged.values()) + each.read for each in counts)
+        return done
+
     @property
     def crashes(self) -> list[str]:
-        """Clients that died of an error of ours; each was also written as an event."""
+        """Clients that ended by an error of ours, and those that died too often; each was also written as an event."""
         return [crash for workload in self.workloads for crash in workload.crashes]
 
     def progress(self) -> WorkloadProgress:

@@ -2,65 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from harness.model.errors import InputError
+from harness.model.history import Operation, Poll
 from harness.model.scenario import Option, WorkloadSpec
-from harness.rundir import RunWriter
+from harness.rundir import Appender
+from harness.workloads.numbers import Numbers
 
 VIA: Final = ("direct", "proxy")
 
 
-class Address(Protocol):
-    """Something with bootstrap servers: a Cluster, or a Link."""
+class Writer(Protocol):
+    """The part of a run directory that clients write to."""
 
-    @property
-    def bootstrap(self) -> str: ...
-
-
-class Addresses(Protocol):
-    """The part of a Deployment that clients need."""
-
-    @property
-    def clusters(self) -> Mapping[str, Address]: ...
-    @property
-    def links(self) -> Mapping[str, Address]: ...
-
-
-class Processes:
-    """Numbers producer and reader incarnations from 1, and clients of one kind from 1, over all workloads of a run."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._clients: dict[str, int] = {}
-        self._lock = threading.Lock()
-
-    def next(self) -> int:
-        """The number of a new incarnation."""
-        with self._lock:
-            return next(self._numbers)
-
-    def client(self, kind: str) -> str:
-        """A client name that nobody else in the run has: `transactional-1`."""
-        with self._lock:
-            number = self._clients[kind] = self._clients.get(kind, 0) + 1
-        return f"{kind}-{number}"
+    def operations(self, client: str) -> Appender[Operation]: ...
+    def polls(self, reader: str) -> Appender[Poll]: ...
+    def event(self, kind: str, subject: str, /, **data: object) -> object: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """Everything a workload's clients share. `topics` is topic -> partitions, which can grow, of the workload's home only."""
+    """Everything a workload's clients share. `topics` is topic -> partitions, which can grow, of the workload's home only;
+    `clusters` and `links` are name -> bootstrap servers."""
 
     spec: WorkloadSpec
-    addresses: Addresses
+    clusters: Mapping[str, str]
+    links: Mapping[str, str]
     topics: dict[str, int]
-    writer: RunWriter
+    writer: Writer
     seed: int
-    processes: Processes
+    numbers: Numbers
 
     @property
     def partitions(self) -> list[tuple[str, int]]:
@@ -75,8 +49,8 @@ class Context:
     def bootstrap(self, cluster: str) -> str:
         """Bootstrap servers towards a cluster: its own listener, or with `via=proxy` the proxied path of ordinary clients."""
         if self.text("via", "direct") == "proxy":
-            return self.addresses.links[f"*->{cluster}"].bootstrap
-        return self.addresses.clusters[cluster].bootstrap
+            return self.links[f"*->{cluster}"]
+        return self.clusters[cluster]
 
     def number(self, name: str, default: float, *, low: float = 0.0, high: float = 1e9) -> float:
         """A numeric option; InputError when it is no number or out of range."""

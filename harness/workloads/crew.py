@@ -1,21 +1,60 @@
-"""A workload: the clients of one spec, started, paused, moved, drained and stopped together."""
+"""A workload: the clients of one spec, in processes of a few each; started, paused, moved, drained and stopped together."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from pathlib import Path
+from typing import Final, Protocol
 
 from harness.model.errors import DeadlineExceeded
+from harness.model.history import Operation, Poll
 from harness.model.scenario import WorkloadSpec
 from harness.model.wait import until
-from harness.workloads.client import GRACE, Client
-from harness.workloads.producers import Producing
+from harness.rundir import Appender, RunWriter
+from harness.workloads import KINDS, context, first_cluster
+from harness.workloads.client import GRACE
+from harness.workloads.members import Member
+from harness.workloads.numbers import Numbers
+from harness.workloads.protocol import Host, Hosted
 from harness.workloads.readers import ReaderClient
+from harness.workloads.worker import Worker
 
-C = TypeVar("C", bound=Client)
 SETTLE_WITHIN = 3 * GRACE
 JOIN_WITHIN = 6 * GRACE
+PER_PROCESS: Final = 3
+"""Clients of one process. It costs about 30 MB and 0.2 CPU seconds; what dies with it is what these had in flight."""
+Ends = Mapping[str, Mapping[tuple[str, int], int]]
+"""cluster -> (topic, partition) -> offset."""
+
+
+class Address(Protocol):
+    """Something with bootstrap servers: a Cluster, or a Link."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+class Addresses(Protocol):
+    """The part of a Deployment that clients need."""
+
+    @property
+    def clusters(self) -> Mapping[str, Address]: ...
+    @property
+    def links(self) -> Mapping[str, Address]: ...
+
+
+class Names:
+    """Names that no other client, and no other process of clients, of the run has: `transactional-1`, `clients-1`."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, int] = {}
+
+    def next(self, kind: str) -> str:
+        """Of this kind, the next."""
+        number = self._given[kind] = self._given.get(kind, 0) + 1
+        return f"{kind}-{number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,144 +84,244 @@ class WorkloadProgress:
         )
 
 
-class Crew(Generic[C]):
-    """Some clients with one purpose (harness.model.protocols.Workload). Calls come from one thread, `progress` from any."""
+class Crew:
+    """Some clients with one purpose (harness.model.protocols.Workload). Calls come from one thread, questions from any."""
 
-    def __init__(self, spec: WorkloadSpec, clients: Sequence[C]) -> None:
+    def __init__(self, spec: WorkloadSpec, workers: Sequence[Worker], topics: Mapping[str, int]) -> None:
+        self.workers = workers
+        self.topics = topics
         self._spec = spec
-        self.clients = clients
 
     @property
     def spec(self) -> WorkloadSpec:
         return self._spec
 
     @property
+    def members(self) -> Sequence[Member]:
+        """The clients, as they said last."""
+        return [member for worker in self.workers for member in worker.members]
+
+    @property
     def crashes(self) -> list[str]:
-        """Clients that died of an error of ours: `name: reason` each."""
-        return [f"{client.name}: {client.crash}" for client in self.clients if client.crash]
+        """Clients that ended by an error of ours, `name: reason` each; and processes that died too often to be started again."""
+        crashed = [f"{member.name}: {member.state.crash}" for member in self.members if member.state.crash]
+        return [*crashed, *(worker.given_up for worker in self.workers if worker.given_up)]
+
+    def prepare(self) -> None:
+        """Starts the processes, whose clients wait for `start`. Raises SetupError."""
+        for worker in self.workers:
+            worker.prepare()
 
     def start(self) -> None:
-        """Starts one thread per client; operations begin when their cluster answers."""
-        for client in self.clients:
-            client.start()
+        """Has the clients begin; operations do when their cluster answers."""
+        for worker in self.workers:
+            worker.start()
+
+    def look(self, *, cluster: str = "", since: int = 0) -> int:
+        """Asks every process how its clients are; what they acknowledged on a cluster since a time."""
+        return sum([worker.look(cluster=cluster, since=since) for worker in self.workers])
 
     def pause(self, cluster: str) -> None:
         """Lets operations in flight on this cluster end; what did not within the grace is info. Readers read on."""
 
     def grown(self, topic: str, partitions: int) -> None:
-        """Lets the clients that have to do with this topic know that it has so many partitions now."""
-        for client in self.clients:
-            client.grown(topic, partitions)
+        """Lets the clients know that a topic has so many partitions now."""
+        for worker in self.workers:
+            worker.grown(topic, partitions)
 
-    def follows(self, client: C) -> bool:
-        """Whether a client goes along when its cluster fails over."""
+    @property
+    def follows(self) -> bool:
+        """Whether clients go along when their cluster fails over."""
         return True
 
-    def ask_to_move(self, source: str, destination: str, *, drained: bool) -> Sequence[C]:
+    def ask_to_move(self, source: str, destination: str, *, drained: bool) -> Sequence[Member]:
         """Asks the clients of `source` to go on at `destination`; those that were asked."""
-        asked = [client for client in self.clients if client.cluster == source and self.follows(client)]
-        for client in asked:
-            client.move(destination, drained=drained)
+        asked: list[Member] = []
+        for worker in self.workers:
+            here = [member for member in worker.members if member.cluster == source and self.follows]
+            if here:
+                worker.move(here, destination, drained=drained)
+            asked += here
         return asked
 
     def ask_to_stop(self) -> None:
         """Asks every client to stop; `stop` waits for it too."""
-        for client in self.clients:
-            client.stop()
+        for worker in self.workers:
+            worker.stop()
 
     def stop(self) -> None:
         """No new operations; those in flight end, or are info after the grace. Transactions held open are aborted where the
-        cluster still answers. No thread is left; DeadlineExceeded when one is."""
+        cluster still answers. No process is left; DeadlineExceeded when one had to be killed."""
         self.ask_to_stop()
-        for client in self.clients:
-            client.join(JOIN_WITHIN)
+        for worker in self.workers:
+            worker.join(JOIN_WITHIN)
 
-    def drain(self, ends: Mapping[str, Mapping[tuple[str, int], int]], *, within: float) -> None:
+    def drain(self, ends: Ends, *, within: float) -> None:
         """Producers do nothing."""
 
     def open_transactions(self, cluster: str) -> int:
         """Transactions that have written something and are not ended, on this cluster, now."""
         return 0
 
+    def commits_in_flight(self, cluster: str) -> int:
+        """Commits that were asked for and not answered, on this cluster, now."""
+        return 0
+
     def acknowledged_since(self, time: int, cluster: str) -> int:
         """Records acknowledged on this cluster by operations that returned after `time`."""
-        return sum(client.tally.acknowledged_since(time, cluster) for client in self.clients)
+        return self.look(cluster=cluster, since=time)
 
     def progress(self) -> WorkloadProgress:
-        """Counts so far; cheap, and safe from any thread."""
-        tallies = [client.tally for client in self.clients]
+        """Counts so far; safe from any thread."""
+        self.look()
+        counts = [member.counts for member in self.members]
         return WorkloadProgress(
-            acknowledged=sum(t.acknowledged for t in tallies),
-            aborted=sum(t.aborted for t in tallies),
-            commits=sum(t.commits for t in tallies),
-            aborts=sum(t.aborts for t in tallies),
-            errors=sum(t.errors for t in tallies),
+            acknowledged=sum(sum(c.acknowledged.values()) for c in counts),
+            aborted=sum(c.aborted for c in counts),
+            commits=sum(c.commits for c in counts),
+            aborts=sum(c.aborts for c in counts),
+            errors=sum(c.errors for c in counts),
         )
 
 
-class Producers(Crew[Producing]):
+class Producers(Crew):
     """Producing clients of one kind."""
 
     def pause(self, cluster: str) -> None:
-        here = [client for client in self.clients if client.cluster == cluster]
-        for client in here:
-            client.pause()
+        here: list[Member] = []
+        for worker in self.workers:
+            mine = [member for member in worker.members if member.cluster == cluster]
+            worker.pause(mine)
+            here += mine
         until(
-            lambda: all(client.settled for client in here),
+            lambda: self.look() >= 0 and all(member.settled for member in here),
             within=SETTLE_WITHIN,
             what=f"producers of {cluster} to end what they had in flight",
-            state=lambda: [client.name for client in here if not client.settled],
+            state=lambda: [member.name for member in here if not member.settled],
         )
 
     def open_transactions(self, cluster: str) -> int:
-        return sum(client.open_transaction and client.cluster == cluster for client in self.clients)
+        self.look()
+        return sum(member.state.open and member.state.cluster == cluster for member in self.members)
+
+    def commits_in_flight(self, cluster: str) -> int:
+        self.look()
+        return sum(member.state.committing and member.state.cluster == cluster for member in self.members)
 
     def progress(self) -> WorkloadProgress:
         counts = super().progress()
-        return counts + WorkloadProgress(open=sum(client.open_transaction for client in self.clients))
+        return counts + WorkloadProgress(open=sum(member.state.open for member in self.members))
 
 
-class Readers(Crew[ReaderClient]):
+class Readers(Crew):
     """Readers of one home's topics, in one isolation, on one cluster at a time."""
 
-    def follows(self, client: ReaderClient) -> bool:
-        return client.follows
+    def __init__(self, spec: WorkloadSpec, workers: Sequence[Worker], topics: Mapping[str, int], pattern: ReaderClient) -> None:
+        super().__init__(spec, workers, topics)
+        self._follows, self._group, self._isolation = pattern.follows, pattern.group, pattern.isolation
+
+    @property
+    def follows(self) -> bool:
+        return self._follows
 
     def progress(self) -> WorkloadProgress:
         counts = super().progress()
-        read = sum(client.tally.read for client in self.clients)
-        committed = bool(self.clients) and self.clients[0].isolation == "read_committed"
+        read = sum(member.counts.read for member in self.members)
+        committed = self._isolation == "read_committed"
         return counts + WorkloadProgress(read_committed=read * committed, read_uncommitted=read * (not committed))
 
-    def drain(self, ends: Mapping[str, Mapping[tuple[str, int], int]], *, within: float) -> None:
+    def drain(self, ends: Ends, *, within: float) -> None:
         """Reads on until every partition that `ends` has of the readers' topics and cluster was read to its end: by one
         reader of the group, or by each reader with fixed partitions. Writes a row of kind drained for each reader that got
         there, and one of kind error for what was not reached in time; raises nothing, because the verdict judges that."""
+        missing: dict[str, str] = {}
         try:
-            until(lambda: not self._missing(ends), within=within, what="readers to reach the ends")
+            until(lambda: self.look() >= 0 and not self._missing(ends), within=within, what="readers to reach the ends")
         except DeadlineExceeded:
-            for client, missing in self._missing(ends).items():
-                client.not_drained(missing)
-        for client in self.clients:
-            due = self._due(client, ends)
-            reached = [place for place, end in due.items() if client.positions.get(place, -1) >= end]
-            if reached:
-                client.drained(reached)
+            missing = self._missing(ends)
+        for worker in self.workers:
+            for member in worker.members:
+                due = self._due(member, ends)
+                reached = [place for place, end in due.items() if member.positions.get(place, -1) >= end]
+                worker.drained(member, reached=reached, missing=missing.get(member.name, ""))
 
-    def _due(self, client: ReaderClient, ends: Mapping[str, Mapping[tuple[str, int], int]]) -> dict[tuple[str, int], int]:
-        topics = client.context.topics
-        return {place: end for place, end in ends.get(client.cluster, {}).items() if place[0] in topics}
+    def _due(self, member: Member, ends: Ends) -> dict[tuple[str, int], int]:
+        return {place: end for place, end in ends.get(member.cluster, {}).items() if place[0] in self.topics}
 
-    def _missing(self, ends: Mapping[str, Mapping[tuple[str, int], int]]) -> dict[ReaderClient, str]:
+    def _missing(self, ends: Ends) -> dict[str, str]:
         """Per reader, what it or its group has not reached."""
-        missing: dict[ReaderClient, str] = {}
-        for client in self.clients:
-            peers = [c for c in self.clients if c.cluster == client.cluster] if client.group else [client]
+        missing: dict[str, str] = {}
+        for member in self.members:
+            peers = [m for m in self.members if m.cluster == member.cluster] if self._group else [member]
+            positions = [peer.positions for peer in peers]
             short = [
                 f"{topic}-{partition} at {at} of {end}"
-                for (topic, partition), end in self._due(client, ends).items()
-                if (at := max(peer.positions.get((topic, partition), -1) for peer in peers)) < end
+                for (topic, partition), end in self._due(member, ends).items()
+                if (at := max(mine.get((topic, partition), -1) for mine in positions)) < end
             ]
             if short:
-                missing[client] = ", ".join(short)
+                missing[member.name] = ", ".join(short)
         return missing
+
+
+class _Nowhere:
+    """Where a client writes that is made only to see whether its options are right."""
+
+    def __init__(self) -> None:
+        self._opened: list[Appender[Operation] | Appender[Poll]] = []
+
+    def operations(self, client: str) -> Appender[Operation]:
+        appender: Appender[Operation] = Appender(Path(os.devnull))
+        self._opened.append(appender)
+        return appender
+
+    def polls(self, reader: str) -> Appender[Poll]:
+        appender: Appender[Poll] = Appender(Path(os.devnull))
+        self._opened.append(appender)
+        return appender
+
+    def event(self, kind: str, subject: str, /, **data: object) -> None: ...
+
+    def close(self) -> None:
+        for appender in self._opened:
+            appender.close()
+
+
+def make(
+    spec: WorkloadSpec, *, addresses: Addresses, topics: Mapping[str, int], writer: RunWriter, seed: int, names: Names
+) -> Crew:
+    """A workload that is not started yet.
+
+    `addresses` is the Deployment (only bootstrap servers are taken from it); `topics` is topic -> partitions of all homes,
+    of which those named `<home>.*` are used; `names` is one object for the whole run. Raises InputError.
+    """
+    clusters = {name: cluster.bootstrap for name, cluster in addresses.clusters.items()}
+    links = {name: link.bootstrap for name, link in addresses.links.items()}
+    nowhere, numbers = _Nowhere(), writer.logs / "clients" / "numbers"
+    try:
+        shared = context(spec, clusters=clusters, links=links, topics=topics, writer=nowhere, seed=seed, numbers=Numbers(numbers))
+        cluster = first_cluster(shared)
+        pattern = KINDS[spec.kind].client(shared, "", cluster)
+    finally:
+        nowhere.close()
+    hosted = [Hosted(name=names.next(spec.kind), cluster=cluster) for _ in range(spec.clients)]
+    workers = [
+        Worker(
+            names.next("clients"),
+            Host(
+                spec=spec,
+                topics=topics,
+                seed=seed,
+                clusters=clusters,
+                links=links,
+                root=str(writer.root),
+                numbers=str(numbers),
+                clients=tuple(hosted[first : first + PER_PROCESS]),
+            ),
+            writer,
+        )
+        for first in range(0, len(hosted), PER_PROCESS)
+    ]
+    if isinstance(pattern, ReaderClient):
+        return Readers(spec, workers, shared.topics, pattern)
+    return Producers(spec, workers, shared.topics)

@@ -130,7 +130,7 @@ class Incarnation:
         compression: str,
         largest: int = 0,
     ) -> None:
-        self.process = client.context.processes.next()
+        self.process = client.context.numbers.next()
         self.cluster = client.cluster
         self.transactional_id = transactional_id
         self.identity = (-1, -1)

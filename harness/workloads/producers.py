@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from confluent_kafka import KafkaException
 
 from harness.model.clock import now
+from harness.model.protocols import Moment
 from harness.workloads import endings
 from harness.workloads.client import Client
 from harness.workloads.context import Context
 from harness.workloads.incarnation import Incarnation, InFlight, describe
+from harness.workloads.protocol import ClientState
 from harness.workloads.values import KEYS, LARGEST, Values
 
 COMMON: Final = frozenset(
@@ -78,6 +81,18 @@ class Producing(Client):
         """Whether a transaction that has written something is not ended, as far as this client knows."""
         flight = self.flight
         return self.transactional and flight is not None and not flight.returned and flight.acked > 0
+
+    def in_flight_at(self, moment: Moment) -> int | None:
+        flight = self.flight
+        if flight is None or flight.returned:
+            return None
+        committing = flight.ending == "commit" and flight.ended_at > 0
+        there = {"any": True, "transaction": self.open_transaction and not flight.ended_at, "commit": committing}[moment]
+        return flight.number if there else None
+
+    def state(self) -> ClientState:
+        committing = self.in_flight_at("commit") is not None
+        return msgspec.structs.replace(super().state(), open=self.open_transaction, committing=committing)
 
     def plan(self) -> Sequence[tuple[str, int, int]]:
         """(topic, partition, how many records) of the next operation, drawn from the seed."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from harness.model.clock import now
@@ -18,6 +19,7 @@ from harness.workloads.client import SLICE, Client
 from harness.workloads.context import Context
 from harness.workloads.fetches import Place, fetched, place_of
 from harness.workloads.incarnation import describe
+from harness.workloads.protocol import ClientState
 
 OPTIONS: Final = frozenset({"via", "cluster", "isolation", "assign", "group", "follow", "commit_every", "batch"})
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
@@ -95,7 +97,7 @@ class ReaderClient(Client):
             self._commit(consumer)
 
     def _join(self) -> Consumer:
-        self._process = self.context.processes.next()
+        self._process = self.context.numbers.next()
         self.positions, self._committed, self._committing = {}, {}, False
         self._out_of_range.clear()
         consumer = self._consumer = Consumer(self._config())
@@ -241,6 +243,10 @@ class ReaderClient(Client):
             self._write(self._committed_at, "commit", _at(done))
         if failed is not None:
             self._error(self._committed_at, f"commit of group offsets: {failed.name()}: {failed.str()}")
+
+    def state(self) -> ClientState:
+        positions = tuple((topic, partition, at) for (topic, partition), at in list(self.positions.items()))
+        return msgspec.structs.replace(super().state(), positions=positions)
 
     def drained(self, places: Sequence[Place]) -> None:
         """Writes that these partitions were read to the ends that were asked for."""

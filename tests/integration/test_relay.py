@@ -18,8 +18,9 @@ from harness.model.topology import ClusterSpec, Topology
 from harness.model.wait import until
 from harness.rundir import FORMAT, Run, RunReader, RunWriter, inventory, write_whole
 from harness.runtimes.process import deploy
-from harness.workloads import Processes, make, topics
+from harness.workloads import topics
 from harness.workloads.clients import WorkloadClients
+from harness.workloads.crew import Names, make
 from spark_verify import tables
 from spark_verify.assemble import views
 from spark_verify.checks import REGISTRY
@@ -65,8 +66,8 @@ def recorded(folder: Path) -> None:
         assert set(there) == {"A.orders", "A.relayed"}
         for made in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in there]).values():
             made.result(60)
-        processes = Processes()
-        crews = [make(spec, addresses=deployment, topics=there, writer=writer, seed=7, processes=processes) for spec in WORKLOADS]
+        names = Names()
+        crews = [make(spec, addresses=deployment, topics=there, writer=writer, seed=7, names=names) for spec in WORKLOADS]
         clients = WorkloadClients(crews, writer)
         relays = crews[1]
 

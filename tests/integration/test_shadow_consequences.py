@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import threading
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +30,8 @@ from harness.model.wait import until
 from harness.recording import run as recording
 from harness.report.progress import Progress
 from harness.rundir import RunReader
-from harness.workloads import incarnation
+from harness.workloads import incarnation, process, worker
+from harness.workloads.protocol import Channel, Command
 from spark_verify.judge import Judgement
 from spark_verify.verify import verify
 from tests.shadows import drained
@@ -133,7 +136,30 @@ def older(tmp_path_factory, spark):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recording, "make_mirror", make)
         patch.setattr(incarnation, "Producer", taken_over)
+        patch.setattr(worker, "spawn", in_thread)
         return judged((OLDER,), tmp_path_factory.mktemp("consequences-older"), spark)[OLDER.name]
+
+
+class InThread:
+    """What stands for a process of clients where they have to be in this one."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.pid = 0
+        self._thread = threading.Thread(target=process.serve, args=(Channel(end, Command),), daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def poll(self) -> int | None:
+        return None if self.alive else 0
+
+    def kill(self) -> None: ...
+
+
+def in_thread(name: str, end: socket.socket, *, folder: Path, log: Path) -> InThread:
+    return InThread(end.dup())
 
 
 class Standby:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,8 @@ from harness.model.topology import ClusterSpec, LinkSpec, Topology
 from harness.model.wait import until
 from harness.rundir import FORMAT, Run, RunReader, RunWriter
 from harness.runtimes.process import ProcessDeployment, deploy
-from harness.workloads import Crew, Processes, make
 from harness.workloads.clients import WorkloadClients
+from harness.workloads.crew import Crew, Names, make
 
 pytestmark = pytest.mark.integration
 
@@ -52,7 +51,7 @@ class Rig:
         )
         self.writer = RunWriter(folder / "run", run)
         self.deployment: ProcessDeployment = deploy(topology, folder=folder / "clusters", recorder=self.writer)
-        self.processes = Processes()
+        self.names = Names()
         self.clients = WorkloadClients([], self.writer)
         for cluster in self.deployment.clusters.values():
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
@@ -65,7 +64,7 @@ class Rig:
             topics={TOPIC: PARTITIONS, "B.other": 1},
             writer=self.writer,
             seed=7,
-            processes=self.processes,
+            names=self.names,
         )
 
     def start(self, *workloads: Crew) -> WorkloadClients:
@@ -86,8 +85,8 @@ class Rig:
     def finish(self) -> RunReader:
         self.clients.stop()
         assert self.clients.crashes == []
-        names = [c.name for w in self.clients.workloads for c in w.clients]
-        assert not [t.name for t in threading.enumerate() if t.name in names]
+        assert self.clients.deaths() == []
+        assert not [worker.name for w in self.clients.workloads for worker in w.workers if worker.alive]
         self.writer.close("finished")
         reader = RunReader(self.writer.root)
         assert reader.damage() == []
@@ -361,8 +360,9 @@ def test_refused_records_fail_for_certain_and_a_reset_is_written(rig: Rig) -> No
         rig.workload("readers", group="g"),
     )
     polls = rig.writer.root / "polls" / "readers-1.jsonl"
-    until(lambda: b"reset to earliest" in polls.read_bytes(), within=60, what="the reader's reset")
     rows = [rig.writer.root / "operations" / f"{name}-1.jsonl" for name in ("transactional", "idempotent")]
+    until(lambda: all(file.exists() for file in (polls, *rows)), within=60, what="the clients' processes to write")
+    until(lambda: b"reset to earliest" in polls.read_bytes(), within=60, what="the reader's reset")
     until(lambda: all(row.read_bytes().count(b'"fail"') >= 3 for row in rows), within=60, what="operations to fail")
     clients.stop_producers()
     everything = rig.log("A")

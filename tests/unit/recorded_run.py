@@ -13,6 +13,19 @@ from harness.rundir import Run, RunWriter
 START = 1_790_000_000_000_000_000
 SECOND = 1_000_000_000
 TOPIC = "A.orders"
+DIED = {
+    "process": "clients-1",
+    "time": START + 3 * SECOND,
+    "by": "itself",
+    "clients": ["transactional-1", "transactional-2"],
+    "clusters": ["A"],
+    "status": -6,
+    "signal": "SIGABRT",
+    "in_flight": [{"client": "transactional-2", "operation": 7, "kind": "transaction", "ending": "commit"}],
+    "last_words": ['Assertion "BUG: Invalid transaction state transition attempted" failed'],
+    "again": True,
+}
+"""A process of clients that died, as the document has it."""
 
 
 def scenario() -> Scenario:

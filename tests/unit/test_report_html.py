@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_run import Recorded, document, run
+from recorded_run import DIED, Recorded, document, run
 
 from harness.model.errors import InputError
 from harness.report import html
@@ -240,3 +240,13 @@ def test_a_fault_that_never_ended_and_one_that_did_not_bite(tmp_path: Path) -> N
     assert "not measured" in shown.text
     assert "pause $x$ & <b> A/1" in shown.text
     assert "(did not bite)" in shown.text
+
+
+def test_clients_that_died_have_a_table_of_their_own(tmp_path: Path) -> None:
+    folder = Recorded(tmp_path / "run", seconds=1.0).write().close()
+    text = Page(html.page(folder, document(folder) | {"clients_died": [DIED]})).text
+    assert "Clients that died" in text
+    assert "transactional-1, transactional-2 clients-1 A, 2026-09-21 14:13:23 UTC SIGABRT" in text
+    assert "transaction 7 (commit) of transactional-2" in text
+    assert 'Assertion "BUG: Invalid transaction state' in text
+    assert "Clients that died" not in Page(html.page(folder, document(folder))).text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree.ElementTree import Element, parse
 
-from recorded_run import document
+from recorded_run import DIED, document
 
 from harness.report import junit
 
@@ -76,3 +76,9 @@ def test_a_check_that_was_not_due_is_skipped(tmp_path: Path) -> None:
     skipped = root.find(".//testcase[@name='pid-uniqueness']/skipped")
     assert skipped is not None
     assert skipped.get("message") == "nothing to examine"
+
+
+def test_clients_that_died_are_properties(tmp_path: Path) -> None:
+    root = written(tmp_path, document(tmp_path) | {"clients_died": [DIED]})
+    died = [p.get("value") for p in root.iter("property") if p.get("name") == "client-died"]
+    assert died == ["transactional-1, transactional-2 (clients-1, SIGABRT)"]

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from recorded_run import Recorded, document
+from recorded_run import DIED, Recorded, document
 
 from harness.model.errors import InputError
 from harness.report import document as documents
@@ -168,3 +168,14 @@ def test_what_was_not_due_says_so(folder: Path) -> None:
     assert isinstance(checks, list)
     checks[2] |= {"verdict": "not due"}
     assert re.search(r"pid-uniqueness +not due", shown(told, folder))
+
+
+def test_clients_that_died_are_named_with_what_they_had_in_flight(folder: Path) -> None:
+    by_fault = DIED | {"process": "clients-4", "by": "kill", "clients": ["readers-1"], "signal": "SIGKILL", "in_flight": []}
+    text = " ".join(shown(document(folder) | {"clients_died": [DIED, by_fault]}, folder).split())
+    assert (
+        "died: transactional-1, transactional-2 (clients-1, SIGABRT), in flight: transaction 7 (commit) of transactional-2"
+        in text
+    )
+    assert "died: readers-1 (clients-4, by fault kill, SIGKILL), in flight: nothing; started again" in text
+    assert "died:" not in shown(document(folder), folder)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,10 +14,13 @@ from harness.model.errors import InputError
 from harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from harness.model.topology import ClusterSpec, Topology
 from harness.rundir import FORMAT, Run, RunWriter
-from harness.workloads import KINDS, Crew, Processes, make
-from harness.workloads.client import Tally
+from harness.workloads import KINDS, context, first_cluster
+from harness.workloads.client import Client, Tally
 from harness.workloads.clients import WorkloadClients
-from harness.workloads.crew import WorkloadProgress
+from harness.workloads.crew import Crew, Names, WorkloadProgress, make
+from harness.workloads.numbers import Numbers
+from harness.workloads.producers import Producing
+from harness.workloads.transactional import TransactionalClient
 
 
 @dataclass(frozen=True)
@@ -44,22 +46,45 @@ def writer(tmp_path: Path) -> Iterator[RunWriter]:
     writer.close("finished")
 
 
-def made(writer: RunWriter, kind: str, processes: Processes | None = None, **options: Option) -> Crew:
+TOPICS = {"A.t": 3, "AB.t": 1, "B.t": 2}
+
+
+def made(writer: RunWriter, kind: str, names: Names | None = None, **options: Option) -> Crew:
     return make(
-        WorkloadSpec(kind=kind, home="A", clients=2, options=options),
+        WorkloadSpec(kind=kind, home="A", clients=4, options=options),
         addresses=Nowhere(clusters={"A": Somewhere(), "B": Somewhere()}, links={"*->A": Somewhere("127.0.0.1:2")}),
-        topics={"A.t": 3, "AB.t": 1, "B.t": 2},
+        topics=TOPICS,
         writer=writer,
         seed=5,
-        processes=processes or Processes(),
+        names=names or Names(),
     )
+
+
+def hosted(writer: RunWriter, kind: str, name: str = "one", **options: Option) -> Client:
+    """A client as its process makes it."""
+    shared = context(
+        WorkloadSpec(kind=kind, home="A", options=options),
+        clusters={"A": "127.0.0.1:1", "B": "127.0.0.1:1"},
+        links={"*->A": "127.0.0.1:2"},
+        topics=TOPICS,
+        writer=writer,
+        seed=5,
+        numbers=Numbers(writer.root / "numbers"),
+    )
+    return KINDS[kind].client(shared, name, first_cluster(shared))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_named_clients_for_its_home_only(writer: RunWriter, kind: str) -> None:
-    crew = made(writer, kind)
-    assert [client.name for client in crew.clients] == [f"{kind}-1", f"{kind}-2"]
-    assert {topic for client in crew.clients for topic in client.context.topics} == {"A.t"}
+    names = Names()
+    crew, another = made(writer, kind, names), made(writer, kind, names)
+    assert [[member.name for member in worker.members] for worker in crew.workers] == [
+        [f"{kind}-1", f"{kind}-2", f"{kind}-3"],
+        [f"{kind}-4"],
+    ]
+    assert [worker.name for worker in (*crew.workers, *another.workers)] == [f"clients-{n}" for n in range(1, 5)]
+    assert another.members[0].name == f"{kind}-5"
+    assert set(crew.topics) == {"A.t"}
     assert crew.progress() == WorkloadProgress()
 
 
@@ -91,32 +116,32 @@ def test_a_home_without_topics_and_no_clients_are_wrong(writer: RunWriter) -> No
         (WorkloadSpec(kind="idempotent", home="A", clients=0), "cannot have 0 clients"),
     ):
         with pytest.raises(InputError, match=words):
-            make(spec, addresses=addresses, topics={"A.t": 1}, writer=writer, seed=1, processes=Processes())
+            make(spec, addresses=addresses, topics={"A.t": 1}, writer=writer, seed=1, names=Names())
 
 
 def test_proxied_clients_use_the_path_of_ordinary_clients(writer: RunWriter) -> None:
-    assert made(writer, "idempotent").clients[0].context.bootstrap("A") == "127.0.0.1:1"
-    assert made(writer, "idempotent", via="proxy").clients[0].context.bootstrap("A") == "127.0.0.1:2"
+    assert hosted(writer, "idempotent").context.bootstrap("A") == "127.0.0.1:1"
+    assert hosted(writer, "idempotent", via="proxy").context.bootstrap("A") == "127.0.0.1:2"
 
 
 def test_plans_come_from_the_seed_and_spread_every_record(writer: RunWriter) -> None:
-    plans = [[made(writer, "transactional", records=7, partitions=3).clients[1].plan() for _ in range(5)] for _ in range(2)]
-    assert plans[0] == plans[1]
+    plans = [drawn(writer, name) for name in ("one", "one", "two")]
+    assert plans[0] == plans[1] != plans[2]
     for plan in plans[0]:
         assert sum(count for _, _, count in plan) == 7
         assert len({partition for _, partition, _ in plan}) == len(plan) == 3
 
 
 def test_producers_take_a_topic_that_has_grown_in_once_their_own_metadata_have_it(writer: RunWriter) -> None:
-    crew = made(writer, "idempotent", records=4, partitions=4)
-    client, known = crew.clients[0], {"A.t": 3}
+    client, known = hosted(writer, "idempotent", records=4, partitions=4), {"A.t": 3}
+    assert isinstance(client, Producing)
     client.incarnation = SimpleNamespace(partitions=known.__getitem__)
 
     def used() -> set[int]:
         return {partition for _ in range(20) for _, partition, _ in client.plan()}
 
-    crew.grown("A.t", 5)
-    crew.grown("B.t", 9)
+    client.grown("A.t", 5)
+    client.grown("B.t", 9)
     assert used() == {0, 1, 2}
     known["A.t"] = 4
     assert used() == {0, 1, 2, 3}
@@ -125,16 +150,10 @@ def test_producers_take_a_topic_that_has_grown_in_once_their_own_metadata_have_i
     assert set(client.context.topics) == {"A.t"}
 
 
-def test_numbers_are_unique_over_threads() -> None:
-    processes = Processes()
-    numbers: list[int] = []
-    threads = [threading.Thread(target=lambda: numbers.extend(processes.next() for _ in range(500))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(numbers) == list(range(1, 2001))
-    assert [processes.client("a"), processes.client("b"), processes.client("a")] == ["a-1", "b-1", "a-2"]
+def drawn(writer: RunWriter, name: str) -> list[Sequence[tuple[str, int, int]]]:
+    client = hosted(writer, "transactional", name, records=7, partitions=3)
+    assert isinstance(client, TransactionalClient)
+    return [client.plan() for _ in range(5)]
 
 
 def test_a_tally_counts_operations_that_returned_after_a_time() -> None:
@@ -162,7 +181,8 @@ def test_clients_of_a_cluster_that_never_answers_stop_at_once(writer: RunWriter,
     clients.stop()
     assert (now() - started) / 1e9 < 10
     assert clients.crashes == []
-    assert not [t.name for t in threading.enumerate() if t.name.startswith(kind)]
+    assert clients.deaths() == []
+    assert not [worker.name for crew in clients.workloads for worker in crew.workers if worker.alive]
 
 
 def test_workloads_that_were_never_started_can_be_stopped(writer: RunWriter) -> None:

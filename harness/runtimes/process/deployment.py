@@ -6,11 +6,8 @@ will listen on.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from harness.machine import children
 from harness.model.protocols import Recorder
@@ -22,8 +19,6 @@ from harness.runtimes.kraft.service import KafkaService
 from harness.runtimes.process.cluster import ProcessCluster, process_service
 from harness.runtimes.process.installation import install
 from harness.runtimes.toxiproxy.link import ToxiproxyLink
-
-_ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 class ChildSidecar:
@@ -41,9 +36,8 @@ class ChildSidecar:
         return address
 
     def spawn(self) -> children.Child:
-        path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
-        command = [sys.executable, "-m", self._module, str(self._folder)]
-        return children.spawn(command, name=self._name, folder=self._folder, output=self._log, environment={"PYTHONPATH": path})
+        command, environment = children.module(self._module, str(self._folder))
+        return children.spawn(command, name=self._name, folder=self._folder, output=self._log, environment=environment)
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> ProcessDeployment:

@@ -1,0 +1,54 @@
+"""A client as the harness sees it: where it was sent, what it said last, and what those before it of its name got done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from harness.workloads.protocol import ClientState, Counts, Hosted
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """One client of a process. It keeps its name when it is started again; `before` is what its dead incarnations had said."""
+
+    name: str
+    cluster: str
+    paused: bool = False
+    commanded: int = 0
+    """The number of the last question before the last command: an older answer says nothing about obedience."""
+    answered: int = 0
+    state: ClientState = field(default_factory=lambda: ClientState(name="", cluster=""))
+    before: Counts = field(default_factory=Counts)
+
+    @property
+    def hosted(self) -> Hosted:
+        """How it begins when it is started now."""
+        return Hosted(name=self.name, cluster=self.cluster, paused=self.paused)
+
+    @property
+    def counts(self) -> Counts:
+        return self.before + self.state.counts
+
+    @property
+    def obeyed(self) -> bool:
+        """Whether what it said last is newer than what it was commanded last."""
+        return self.answered > self.commanded
+
+    @property
+    def moved(self) -> bool:
+        return self.obeyed and (self.state.moved or not self.state.alive)
+
+    @property
+    def settled(self) -> bool:
+        return self.obeyed and self.state.settled
+
+    @property
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Where a reader is."""
+        return {(topic, partition): at for topic, partition, at in self.state.positions}
+
+    def died(self, answered: int) -> None:
+        """Its process is gone: it holds nothing any more, and another of its name may begin as it was commanded."""
+        self.before += self.state.counts
+        self.state = ClientState(name=self.name, cluster=self.cluster, alive=False)
+        self.answered = answered

@@ -1,0 +1,174 @@
+"""Some clients of one workload in a process of their own: `python -m harness.workloads.process HANDLE`.
+
+librdkafka can end a process by an assertion of its own; here it ends a few clients, and the harness starts them again. Each
+client is a thread, and writes its own file of the run directory: what it wrote before its death is there. The process ends with
+the harness: by the kernel (harness.machine.children), and when the other end of its socket is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.model.errors import DeadlineExceeded
+from harness.model.wait import until
+from harness.rundir import ClientWriter
+from harness.workloads import KINDS, context
+from harness.workloads.client import Client
+from harness.workloads.numbers import Numbers
+from harness.workloads.protocol import (
+    Ask,
+    Channel,
+    Command,
+    Drained,
+    Fall,
+    Falling,
+    Grown,
+    Happened,
+    Host,
+    Move,
+    Pause,
+    Report,
+    Start,
+    State,
+    Stop,
+)
+from harness.workloads.readers import ReaderClient
+
+LOOK_EVERY: Final = 0.02
+FALLS_WITHIN: Final = 600.0
+ORPHANED: Final = 3
+"""Exit status of a process whose harness has gone."""
+
+
+class Process:
+    """The clients of one process, and what the harness has it do."""
+
+    def __init__(self, channel: Channel[Report, Command], host: Host) -> None:
+        self._channel = channel
+        self._writer = ClientWriter(Path(host.root), self._happened)
+        shared = context(
+            host.spec,
+            clusters=host.clusters,
+            links=host.links,
+            topics=host.topics,
+            writer=self._writer,
+            seed=host.seed,
+            numbers=Numbers(Path(host.numbers)),
+        )
+        kind = KINDS[host.spec.kind]
+        self._paused = {client.name for client in host.clients if client.paused}
+        self.clients: Sequence[Client] = [kind.client(shared, each.name, each.cluster) for each in host.clients]
+        self._fall = Fall(cluster="")
+        self.stopping = False
+
+    def _happened(self, kind: str, subject: str, data: dict[str, object]) -> None:
+        self._channel.send(Happened(kind=kind, subject=subject, data=data))
+
+    def obey(self, command: Command) -> None:
+        """Does what the harness says; nothing here waits."""
+        match command:
+            case Ask():
+                self._channel.send(self.state(command))
+            case Drained():
+                self._drained(command)
+            case Fall():
+                self._fall = command
+                if command.cluster:
+                    threading.Thread(target=self._fall_at, args=(command,), name="fall", daemon=True).start()
+            case _:
+                self.stopping = self.stopping or isinstance(command, Stop)
+                for client in self.clients:
+                    self._steer(client, command)
+
+    def _steer(self, client: Client, command: Command) -> None:
+        match command:
+            case Start():
+                client.start(paused=client.name in self._paused)
+            case Pause(clients=names) if client.name in names:
+                client.pause()
+            case Move(clients=names) if client.name in names:
+                client.move(command.destination, drained=command.drained)
+            case Grown():
+                client.grown(command.topic, command.partitions)
+            case Stop():
+                client.stop()
+
+    def state(self, ask: Ask) -> State:
+        """What the harness asked for."""
+        reason = self._writer.breakage.reason
+        return State(
+            number=ask.number,
+            clients=tuple(client.state() for client in self.clients),
+            acknowledged_since=sum(client.tally.acknowledged_since(ask.since, ask.cluster) for client in self.clients),
+            broken="" if reason is None else str(reason),
+        )
+
+    def _drained(self, command: Drained) -> None:
+        for client in self.clients:
+            if isinstance(client, ReaderClient) and client.name == command.client:
+                if command.missing:
+                    client.not_drained(command.missing)
+                if command.reached:
+                    client.drained(command.reached)
+
+    def _fall_at(self, command: Fall) -> None:
+        """Kills this process at the moment that was asked for; says so first, and looks again before it does."""
+
+        def falls() -> bool:
+            for client in self.clients:
+                number = client.in_flight_at(command.moment) if client.cluster == command.cluster else None
+                if number is not None and self._fall is command:
+                    self._channel.send(Falling(client=client.name, operation=number, moment=command.moment))
+                    if client.in_flight_at(command.moment) == number:
+                        os.kill(os.getpid(), signal.SIGKILL)
+            return self._fall is not command
+
+        with contextlib.suppress(DeadlineExceeded):
+            until(falls, within=FALLS_WITHIN, every=0.0005, what=f"{command.moment} to be in flight")
+
+    @property
+    def over(self) -> bool:
+        """Whether it was asked to stop, and every client has."""
+        return self.stopping and not any(client.state().alive for client in self.clients)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def serve(channel: Channel[Report, Command]) -> int:
+    """Hosts clients until the harness stops them, or is gone; the exit status."""
+    process: Process | None = None
+    try:
+        while process is None or not process.over:
+            command = channel.receive(LOOK_EVERY if process is not None and process.stopping else None)
+            if isinstance(command, Host):
+                process = Process(channel, command)
+            elif command is not None and process is not None:
+                process.obey(command)
+        channel.send(process.state(Ask(number=0)))
+        process.close()
+    except EOFError:
+        return ORPHANED
+    finally:
+        channel.close()
+    return 0
+
+
+def main() -> None:
+    channel: Channel[Report, Command] = Channel(socket.socket(fileno=int(sys.argv[1])), Command)
+    status = serve(channel)
+    sys.stderr.flush()
+    # Not sys.exit: librdkafka's threads may still be at work, and all that matters is written.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""What the harness and a process of clients say to each other: messages over a pair of sockets, each a length and JSON.
+
+The harness commands and asks; the process answers each `Ask` with one `State`, and says what happened as it happens. Messages
+of one direction arrive in order, so that an answer is newer than every command before its question. The end of the stream is
+the other side's death, or its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+from collections.abc import Mapping
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from harness.model.protocols import Moment
+from harness.model.scenario import WorkloadSpec
+
+_LENGTH: Final = struct.Struct("!I")
+_CHUNK: Final = 1 << 16
+
+
+class Hosted(msgspec.Struct, frozen=True, kw_only=True):
+    """One client of a process: where it begins, and whether it waits there until it is moved."""
+
+    name: str
+    cluster: str
+    paused: bool = False
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The first message: which clients, of what, towards where. `clusters` and `links` are name -> bootstrap servers."""
+
+    spec: WorkloadSpec
+    topics: Mapping[str, int]
+    seed: int
+    clusters: Mapping[str, str]
+    links: Mapping[str, str]
+    root: str
+    numbers: str
+    clients: tuple[Hosted, ...]
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """Begin to work."""
+
+
+class Pause(msgspec.Struct, frozen=True, tag=True):
+    """Begin no new operation."""
+
+    clients: tuple[str, ...]
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Go on at another cluster."""
+
+    clients: tuple[str, ...]
+    destination: str
+    drained: bool
+
+
+class Grown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A topic has so many partitions now."""
+
+    topic: str
+    partitions: int
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """Stop every client, say a last `State`, and end."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Answer with a `State` of this number. `cluster` and `since` are for its `acknowledged_since`."""
+
+    number: int
+    cluster: str = ""
+    since: int = 0
+
+
+class Drained(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Write that a reader got to the ends of these partitions, and what it did not reach (empty: nothing)."""
+
+    client: str
+    reached: tuple[tuple[str, int], ...]
+    missing: str
+
+
+class Fall(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Kill yourself (SIGKILL) at this moment of a client at `cluster`. An empty cluster takes an earlier one back."""
+
+    cluster: str
+    moment: Moment = "any"
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client got done. `acknowledged` is by cluster."""
+
+    acknowledged: Mapping[str, int] = {}
+    aborted: int = 0
+    commits: int = 0
+    aborts: int = 0
+    errors: int = 0
+    read: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        every = {*self.acknowledged, *other.acknowledged}
+        return Counts(
+            acknowledged={name: self.acknowledged.get(name, 0) + other.acknowledged.get(name, 0) for name in every},
+            aborted=self.aborted + other.aborted,
+            commits=self.commits + other.commits,
+            aborts=self.aborts + other.aborts,
+            errors=self.errors + other.errors,
+            read=self.read + other.read,
+        )
+
+
+class ClientState(msgspec.Struct, frozen=True, kw_only=True):
+    """One client: where it is, whether it has obeyed, what it has in flight, and how far a reader got."""
+
+    name: str
+    cluster: str
+    moved: bool = True
+    settled: bool = True
+    alive: bool = True
+    crash: str = ""
+    open: bool = False
+    committing: bool = False
+    counts: Counts = Counts()
+    positions: tuple[tuple[str, int, int], ...] = ()
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The answer to `Ask`. `broken` is why nothing can be written any more, empty while it can."""
+
+    number: int
+    clients: tuple[ClientState, ...]
+    acknowledged_since: int = 0
+    broken: str = ""
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """An event for the run's record."""
+
+    kind: str
+    subject: str
+    data: Mapping[str, object]
+
+
+class Falling(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The last words of a process that obeys `Fall`: which client has what in flight."""
+
+    client: str
+    operation: int
+    moment: Moment
+
+
+Command = Host | Start | Pause | Move | Grown | Stop | Ask | Drained | Fall
+Report = State | Happened | Falling
+Sent = TypeVar("Sent")
+Received = TypeVar("Received")
+
+
+class Channel(Generic[Sent, Received]):
+    """One end. Any thread may send, one receives."""
+
+    def __init__(self, end: socket.socket, received: object) -> None:
+        """`received` is the type of what the other side sends."""
+        self._socket = end
+        self._encoder = msgspec.json.Encoder()
+        self._decoder: msgspec.json.Decoder[Received] = msgspec.json.Decoder(received)
+        self._lock = threading.Lock()
+        self._buffer = bytearray()
+        self._incoming = select.poll()
+        self._incoming.register(end, select.POLLIN)
+
+    def send(self, message: Sent) -> bool:
+        """Whether it could be sent: the other side may have gone."""
+        body = self._encoder.encode(message)
+        try:
+            with self._lock:
+                self._socket.sendall(_LENGTH.pack(len(body)) + body)
+        except OSError:
+            return False
+        return True
+
+    def receive(self, within: float | None = None) -> Received | None:
+        """The next message; None when none came within so many seconds. Raises EOFError when the other side has gone."""
+        while (message := self._next()) is None:
+            try:
+                # Not the socket's own timeout: that would be the senders' too.
+                if not self._incoming.poll(None if within is None else within * 1000):
+                    return None
+                more = self._socket.recv(_CHUNK)
+            except OSError as error:
+                raise EOFError from error
+            if not more:
+                raise EOFError
+            self._buffer += more
+        return message
+
+    def _next(self) -> Received | None:
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
+        if len(self._buffer) < end:
+            return None
+        message = self._decoder.decode(self._buffer[_LENGTH.size : end])
+        del self._buffer[:end]
+        return message
+
+    def close(self) -> None:
+        with self._lock, contextlib.suppress(OSError):
+            self._socket.close()

@@ -1,0 +1,312 @@
+"""A process of clients as the harness has it: started, commanded, asked, and when it dies by itself, started again.
+
+A death is an event (`client-died`) and ends nothing. The clients begin anew where they were, or were on their way to: a producer
+takes its transactional id again, which fences the dead one and aborts what it left open; a reader begins as any new one does.
+A process that dies again and again, without anything done in between, is given up, and the run says so when it ends.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import socket
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from harness.machine import children
+from harness.model.clock import now
+from harness.model.errors import DeadlineExceeded, EnvironmentFailure, LinkflapError
+from harness.model.wait import until
+from harness.rundir import RunWriter
+from harness.workloads.death import ITSELF, Death, examined
+from harness.workloads.members import Member
+from harness.workloads.protocol import (
+    Ask,
+    Channel,
+    Command,
+    Drained,
+    Fall,
+    Falling,
+    Grown,
+    Happened,
+    Host,
+    Move,
+    Pause,
+    Report,
+    Start,
+    State,
+    Stop,
+)
+
+ANSWERS_WITHIN: Final = 2.0
+ENDS_WITHIN: Final = 10.0
+DEATHS_IN_A_ROW: Final = 5
+"""So many deaths of one process, nothing done in between, and it is not started again."""
+_MOST_QUESTIONS: Final = 8
+_PROGRAM: Final = "harness.workloads.process"
+
+
+class Running(Protocol):
+    """A process that was started (harness.machine.children.Child)."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def alive(self) -> bool: ...
+    def poll(self) -> int | None: ...
+    def kill(self) -> None: ...
+
+
+def spawn(name: str, end: socket.socket, *, folder: Path, log: Path) -> Running:
+    """Starts a process of clients, whose end of the channel is `end`. Raises SetupError."""
+    command, environment = children.module(_PROGRAM, str(end.fileno()))
+    return children.spawn(command, name=name, folder=folder, output=log, environment=environment, handles=[end.fileno()])
+
+
+class Worker:
+    """One process of clients and its successors. Safe from several threads."""
+
+    def __init__(self, name: str, host: Host, writer: RunWriter) -> None:
+        """Starts nothing yet. `host` has the clients as they begin."""
+        self.name = name
+        self.members = [Member(name=each.name, cluster=each.cluster, paused=each.paused) for each in host.clients]
+        self.deaths: list[Death] = []
+        self.given_up = ""
+        self._host, self._writer = host, writer
+        self._log = writer.logs / "clients" / f"{name}.log"
+        self._lock = threading.Lock()
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        self._asked = 0
+        self._waiting: dict[int, queue.SimpleQueue[State | None]] = {}
+        self._started = self._ending = self._gone = False
+        self._order: Fall | None = None
+        self._killer = ""
+        self._falling: Falling | None = None
+        self._in_vain = 0
+        self._never_returned: set[int] = set()
+        self._first_began = self._began = 0
+        self._channel: Channel[Command, Report] | None = None
+        self._child: Running | None = None
+        self._thread = threading.Thread(target=self._watch, name=f"process {name}", daemon=True)
+
+    # --- what it is commanded and asked
+
+    def prepare(self) -> None:
+        """Starts the process, whose clients wait for `start`. Raises SetupError."""
+        with self._lock:
+            if self._child is not None or self._ending:
+                return
+            self._first_began = self._began = now()
+            self._channel, self._child = self._spawn()
+            self._thread.start()
+
+    def start(self) -> None:
+        """Has the clients begin to work."""
+        self.prepare()
+        with self._lock:
+            self._started = True
+            self._send(Start())
+
+    def _send(self, command: Command) -> bool:
+        return self._channel is not None and self._channel.send(command)
+
+    def pause(self, members: Sequence[Member]) -> None:
+        """Begins no new operation; see `Member.settled`."""
+        with self._lock:
+            for member in members:
+                member.paused, member.commanded = True, self._asked
+            self._send(Pause(tuple(member.name for member in members)))
+
+    def move(self, members: Sequence[Member], destination: str, *, drained: bool) -> None:
+        """Goes on at another cluster; see `Member.moved`."""
+        with self._lock:
+            for member in members:
+                member.cluster, member.paused, member.commanded = destination, False, self._asked
+            names = tuple(member.name for member in members)
+            self._send(Move(clients=names, destination=destination, drained=drained))
+
+    def grown(self, topic: str, partitions: int) -> None:
+        """Lets the clients, and those that take their place, know that a topic has so many partitions now."""
+        with self._lock:
+            self._host = msgspec.structs.replace(self._host, topics={**self._host.topics, topic: partitions})
+            self._send(Grown(topic=topic, partitions=partitions))
+
+    def drained(self, member: Member, *, reached: Sequence[tuple[str, int]], missing: str) -> None:
+        """Has a reader write how far it got."""
+        with self._lock:
+            self._send(Drained(client=member.name, reached=tuple(reached), missing=missing))
+
+    def stop(self) -> None:
+        """Asks every client to stop; see `join`."""
+        with self._lock:
+            self._ending = True
+            self._send(Stop())
+
+    def join(self, within: float) -> None:
+        """Returns when the process has ended; kills it and raises DeadlineExceeded when it does not in time."""
+        try:
+            until(lambda: not self._thread.is_alive(), within=within, what=f"clients {self.clients} to stop")
+        except DeadlineExceeded:
+            if self._child is not None:
+                self._child.kill()
+            until(lambda: not self._thread.is_alive(), within=ENDS_WITHIN, what=f"killed clients {self.clients} to be gone")
+            raise
+
+    def fall(self, order: Fall | None, *, by: str = "") -> None:
+        """Has the process, or one that takes its place, killed (SIGKILL) as `order` says, `by` a fault; None takes it back."""
+        with self._lock:
+            self._order, self._killer = order, by
+            self._send(order or Fall(cluster=""))
+
+    def look(self, *, cluster: str = "", since: int = 0) -> int:
+        """Has the process say how its clients are, into `members`; returns what they acknowledged on a cluster since a time.
+
+        What it does not say in time, or never because it is gone, stays as it was said last. Of processes that died, what was
+        acknowledged counts where all of it was since that time.
+        """
+        with self._lock:
+            if len(self._waiting) >= _MOST_QUESTIONS:
+                return 0
+            self._asked += 1
+            number = self._asked
+            answer = self._waiting[number] = queue.SimpleQueue[State | None]()
+            if not self._send(Ask(number=number, cluster=cluster, since=since)):
+                del self._waiting[number]
+                answer.put(None)
+                for member in self.members:
+                    member.answered = number  # nobody is there who could disobey; who comes next begins as commanded
+        try:
+            state = answer.get(timeout=ANSWERS_WITHIN)
+        except queue.Empty:
+            state = None  # the question stays: who does not answer is not asked again and again
+        before = sum(member.before.acknowledged.get(cluster, 0) for member in self.members) if since <= self._first_began else 0
+        return before + (state.acknowledged_since if state is not None else 0)
+
+    @property
+    def clients(self) -> str:
+        """The names of its clients, for a sentence."""
+        return ", ".join(member.name for member in self.members)
+
+    @property
+    def pid(self) -> int:
+        """Of its process now, or of the last; 0 before the first."""
+        return 0 if self._child is None else self._child.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process of it runs."""
+        return self._child is not None and self._child.alive
+
+    # --- its life
+
+    def _spawn(self) -> tuple[Channel[Command, Report], Running]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            child = spawn(f"clients {self.clients}", theirs, folder=self._writer.root, log=self._log)
+        channel: Channel[Command, Report] = Channel(ours, Report)
+        channel.send(msgspec.structs.replace(self._host, clients=tuple(member.hosted for member in self.members)))
+        return channel, child
+
+    def _watch(self) -> None:
+        """The thread of this process and its successors: hears what they say, and follows each death."""
+        while self._channel is not None and self._child is not None:
+            self._hear(self._channel)
+            self._over(self._channel, self._child)
+            if self._gone or not self._start_again():
+                return
+
+    def _hear(self, channel: Channel[Command, Report]) -> None:
+        """Takes what the process says, until it has gone."""
+        while True:
+            try:
+                report = channel.receive()
+            except EOFError:
+                return
+            match report:
+                case State():
+                    self._answered(report)
+                case Happened():
+                    self._writer.event(report.kind, report.subject, **report.data)
+                case Falling():
+                    self._falling = report
+
+    def _answered(self, state: State) -> None:
+        if state.broken and self._writer.breakage.reason is None:
+            self._writer.breakage.reason = EnvironmentFailure(state.broken)
+        with self._lock:
+            by_name = {client.name: client for client in state.clients}
+            for member in self.members:
+                member.state = by_name.get(member.name, member.state)
+                member.answered = max(member.answered, state.number)
+            waiting = self._waiting.pop(state.number, None)
+        if waiting is not None:
+            waiting.put(state)
+
+    def _over(self, channel: Channel[Command, Report], child: Running) -> None:
+        """Notes the end of a process; when nobody asked for it, as a death."""
+        try:
+            until(lambda: not child.alive, within=ENDS_WITHIN, what=f"clients {self.clients} to end")
+        except DeadlineExceeded:
+            child.kill()
+        status = child.poll() or 0
+        with self._lock:
+            channel.close()
+            for answer in self._waiting.values():
+                answer.put(None)
+            self._waiting.clear()
+            expected = self._ending and status == 0
+            death = None if expected else self._examined(child.pid, status)
+            self._asked += 1
+            for member in self.members:
+                member.died(self._asked)
+            self._gone = self._ending or self._in_vain >= DEATHS_IN_A_ROW
+        if death is not None:
+            self._report(death)
+
+    def _examined(self, pid: int, status: int) -> Death:
+        killed = status == -signal.SIGKILL and self._falling is not None
+        death = examined(
+            self.name,
+            self.members,
+            root=self._writer.root,
+            log=self._log,
+            pid=pid,
+            status=status,
+            by=self._killer if killed else ITSELF,
+            falling=self._falling,
+            began=self._began,
+            known=self._never_returned,
+        )
+        self._in_vain = self._in_vain + 1 if death.idle else 0
+        self._falling = None
+        if killed:
+            self._order, self._killer = None, ""
+        return death
+
+    def _report(self, death: Death) -> None:
+        self._writer.event("client-died", self.name, **death.data(again=not self._gone))
+        if self._gone and not self._ending:
+            self.given_up = f"{death.sentence}, {self._in_vain} times in a row; see {self._log}"
+        self.deaths.append(death)
+
+    def _start_again(self) -> bool:
+        """Whether clients could be started again."""
+        with self._lock:
+            if self._ending:
+                return False
+            self._began = now()
+            try:
+                self._channel, self._child = self._spawn()
+            except LinkflapError as error:
+                self._gone, self.given_up = True, f"clients {self.clients} could not be started again: {error}"
+                return False
+            if self._started:
+                self._channel.send(Start())
+            if self._order is not None:
+                self._channel.send(self._order)
+        self._writer.event("client-restarted", self.name, pid=self.pid, clients=[m.name for m in self.members])
+        return True
