@@ -29,6 +29,8 @@ from spark_verify.checks import REGISTRY
 from spark_verify.checks.lives import compacted
 from spark_verify.checks.logs import NOWHERE, read
 from spark_verify.checks.replica_agreement import missing
+from spark_verify.checks.transaction_ends import LEFT_OPEN
+from spark_verify.checks.transaction_headers import NOT_TRANSACTIONAL
 from spark_verify.evidence import Shown
 from spark_verify.plan import Captured, Key, RunPlan
 from spark_verify.rows import batch_rows
@@ -37,7 +39,7 @@ from spark_verify.view import PartitionView, Replica
 
 MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies} | {
     "open-transaction": "A transaction has no marker, so the last stable offset stays at its first offset; open until the newest "
-    "record of these logs.",
+    "record of these logs. Where the log is still mirrored or written to, the marker may be to come.",
     "producer-id-shared": "A producer id was used by two producers in one epoch, or its state was lost in between.",
 }
 CHECKS: Final = ("replica-agreement", "leader-epochs", "sequence-continuity", "marker-pairing")
@@ -93,10 +95,14 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
     newest = 0
     for place, same in sorted(by_place.items()):
         newest = max(newest, _partition(cluster, place, same, report, uses, open_ones))
+    known = {(case.kind, case.topic, case.partition, case.offset) for case in report.cases}
     for case, began in open_ones:
+        if (LEFT_OPEN, case.topic, case.partition, case.offset) in known:
+            continue
         age = {"open_seconds": round((newest - began) / 1000, 1)}
         report.cases.append(_with(case, age))
-    report.cases += _both_kinds(uses)
+    # A batch that lacks the transactional bit is no other producer's.
+    report.cases += [c for c in _both_kinds(uses) if (NOT_TRANSACTIONAL, c.topic, c.partition, c.offset) not in known]
 
 
 def _partition(

@@ -33,7 +33,8 @@ class Batches:
     """Batch headers of one replica in file order, one element each. `length` is bytes of the whole batch on disk.
 
     `last_offset` and `last_sequence` are inclusive; sequences wrap at 2^31. -1 for producer fields of plain batches.
-    `crc_ok` is the recomputed CRC-32C against the stored one; `count` the header's record count.
+    `crc_ok` is the recomputed CRC-32C against the stored one; `count` the header's record count. `coordinator_epoch` is what a
+    COMMIT or ABORT marker says of the coordinator that wrote it, -1 of any other batch.
     """
 
     base_offset: Ints
@@ -49,6 +50,7 @@ class Batches:
     last_sequence: Ints
     transactional: Bools
     control: Ints
+    coordinator_epoch: Ints
 
     def __len__(self) -> int:
         return len(self.base_offset)

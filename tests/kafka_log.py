@@ -144,10 +144,11 @@ def batch(
 
 
 def marker(
-    offset: int, kind: int, *, pid: int, epoch: int, leader_epoch: int = 0, version: int = 0, timestamp: int = 1_700_000_000_000
-) -> bytes:
+    offset: int, kind: int, *, pid: int, epoch: int, leader_epoch: int = 0, version: int = 0, timestamp: int = 1_700_000_000_000,
+    coordinator: int = 0,
+) -> bytes:  # fmt: skip
     """A control batch that ends a transaction: kind COMMIT or ABORT (EndTxnMarker: version i16, coordinator epoch i32)."""
-    plain = Plain(key=struct.pack(">hh", version, kind), value=struct.pack(">hi", 0, 0), timestamp=timestamp)
+    plain = Plain(key=struct.pack(">hh", version, kind), value=struct.pack(">hi", 0, coordinator), timestamp=timestamp)
     return batch(offset, [plain], pid=pid, epoch=epoch, transactional=True, control=True, leader_epoch=leader_epoch)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from harness.log import layout
 from harness.log.codecs import NONE
-from harness.log.reference import control_type
+from harness.log.reference import control_type, coordinator_epoch
 from harness.log.segments import WINDOW, Damage, Segment, map_segments, walk
 
 Ints = NDArray[np.int64]
@@ -28,13 +28,18 @@ _MARKER_BYTES: Final = np.array([0, 0, 8, 0, 0, 0], np.uint8)
 """Timestamp delta 0, offset delta 0, key length 4 (zigzag), version 0, and the high byte of the type."""
 _USUAL_KEY: Final = 5
 """Where a control record's key begins behind the header when its length, deltas and key length are one byte each."""
+_USUAL_VALUE: Final = 9
+"""Where the length of its value is then, if the key has 4 bytes; a coordinator epoch is at 3 to 6 behind that."""
+_MARKER_VALUE: Final = 12
+"""The length 6, as a zigzag varint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headers:
     """One element per batch. `length` is bytes of the whole batch; `last_offset` and `last_sequence` are inclusive.
 
-    Sequences wrap at 2^31, -1 where there is no producer. `control` is layout.DATA, ABORT, COMMIT, EMPTIED or OTHER_CONTROL.
+    Sequences wrap at 2^31, -1 where there is no producer. `control` is layout.DATA, ABORT, COMMIT, EMPTIED or
+    OTHER_CONTROL; `coordinator_epoch` is what a marker says of the coordinator that wrote it, -1 of any other batch.
     Timestamps are milliseconds. `segment` is an index into Log.segments, `position` the batch's first byte in it.
     """
 
@@ -51,6 +56,7 @@ class Headers:
     last_sequence: Ints
     transactional: Bools
     control: Ints
+    coordinator_epoch: Ints
     attributes: Ints
     codec: Ints
     log_append_time: Bools
@@ -161,6 +167,7 @@ def _columns(rows: NDArray[np.void], sums: Ints, segment: Ints, position: Ints) 
         last_sequence=np.where(base_sequence < 0, np.int64(-1), (base_sequence + delta) & 0x7FFFFFFF),
         transactional=(attributes & layout.TRANSACTIONAL) != 0,
         control=np.select([~control, column("count") == 0], [layout.DATA, layout.EMPTIED], layout.OTHER_CONTROL).astype(np.int64),
+        coordinator_epoch=np.full(len(rows), -1, np.int64),
         attributes=attributes,
         codec=attributes & layout.CODEC_MASK,
         log_append_time=(attributes & layout.LOG_APPEND_TIME) != 0,
@@ -232,10 +239,13 @@ def _read_control_types(segments: Sequence[Segment], headers: Headers) -> list[D
 
 def _read_window(segment: Segment, headers: Headers, mine: Ints) -> list[Damage]:
     damage: list[Damage] = []
-    usual = mine[(headers.codec[mine] == NONE) & (headers.length[mine] >= layout.HEADER_SIZE + _USUAL_KEY + 4)]
-    head = segment.data[headers.position[usual, None] + layout.HEADER_SIZE + np.arange(_USUAL_KEY + 4)]
+    usual = mine[(headers.codec[mine] == NONE) & (headers.length[mine] >= layout.HEADER_SIZE + _USUAL_VALUE + 7)]
+    head = segment.data[headers.position[usual, None] + layout.HEADER_SIZE + np.arange(_USUAL_VALUE + 7)]
     plain = (head[:, 0] < 0x80) & (head[:, 2:8] == _MARKER_BYTES).all(axis=1) & (head[:, 8] <= layout.COMMIT)
+    plain &= head[:, _USUAL_VALUE] == _MARKER_VALUE
     headers.control[usual[plain]] = head[plain, 8]
+    epochs = np.ascontiguousarray(head[plain, _USUAL_VALUE + 3 :]).view(">i4")[:, 0]
+    headers.coordinator_epoch[usual[plain]] = epochs
     for i in np.setdiff1d(mine, usual[plain]):
         damage.extend(_read_control_type(segment, headers, int(i)))
     segment.let_go(int(headers.position[mine[0]]), int(headers.position[mine[-1]]) + WINDOW)
@@ -247,6 +257,8 @@ def _read_control_type(segment: Segment, headers: Headers, i: int) -> list[Damag
     records = segment.data[position + layout.HEADER_SIZE : position + int(headers.length[i])].tobytes()
     kind, reason = control_type(int(headers.codec[i]), records)
     headers.control[i] = kind
+    if kind in (layout.ABORT, layout.COMMIT):
+        headers.coordinator_epoch[i] = coordinator_epoch(int(headers.codec[i]), records)
     if not reason:
         return []
     detail = f"offset {headers.base_offset[i]}: {reason}"

@@ -237,12 +237,7 @@ def control_type(codec: int, body: bytes) -> tuple[int, str]:
     KIP-98: the key is version i16 | type i16, version 0; later versions may add fields behind.
     """
     try:
-        cursor = _Cursor(inflate(codec, body))
-        cursor.varint()
-        cursor.take(1)
-        cursor.varint(bits=64)
-        cursor.varint()
-        key = cursor.nullable()
+        key, _ = _control_record(codec, body)
     except (Malformed, CannotInflate) as error:
         return layout.OTHER_CONTROL, f"a control record that cannot be read: {error}"
     if key is None or len(key) < 4:
@@ -253,3 +248,28 @@ def control_type(codec: int, body: bytes) -> tuple[int, str]:
     if kind not in layout.KNOWN_CONTROL_TYPES:
         return layout.OTHER_CONTROL, f"a control record of unknown type {kind}"
     return (kind if kind in (layout.ABORT, layout.COMMIT) else layout.OTHER_CONTROL), ""
+
+
+def coordinator_epoch(codec: int, body: bytes) -> int:
+    """The epoch of the coordinator that wrote a marker; -1 where it cannot be read, or has none.
+
+    KIP-98, EndTxnMarker: the value is version i16 | coordinator epoch i32; later versions may add fields behind.
+    """
+    try:
+        _, value = _control_record(codec, body)
+    except (Malformed, CannotInflate):
+        return -1
+    if value is None or len(value) < 6:
+        return -1
+    return int(struct.unpack_from(">hi", value)[1])
+
+
+def _control_record(codec: int, body: bytes) -> tuple[bytes | None, bytes | None]:
+    """Key and value of the first record of a batch."""
+    cursor = _Cursor(inflate(codec, body))
+    cursor.varint()
+    cursor.take(1)
+    cursor.varint(bits=64)
+    cursor.varint()
+    key = cursor.nullable()
+    return key, None if cursor.at_end() else cursor.nullable()

@@ -1,10 +1,10 @@
 """byte-equality: a mirror that keeps offsets has, in every mirrored era, the source's batches byte for byte (KIP-1279).
 
 Compared as (base offset, last offset, length, CRC) of every batch; the leader epoch, outside the CRC, may differ. A mirror that
-declares another mapping of producer ids has other CRCs: then record count, producer epoch, sequence, kind of batch, and the id
-that the mapping gives stand for it, on every hop by itself. What only the source has, below the destination's end, is a hole, and
-what only the destination has, a stranger; the source's tail is lag. What a mirror says that it appended when the run ended, with
-no failover, is its own. Mirrors that move offsets are not judged by this check.
+declares another mapping of producer ids has other CRCs: then record count, producer epoch, sequence, kind of batch, its
+coordinator's epoch, and the id that the mapping gives stand for it, on every hop by itself. What only the source has, below the
+destination's end, is a hole, and what only the destination has, a stranger; the source's tail is lag. What a mirror says that it
+appended when the run ended, with no failover, is its own. Mirrors that move offsets are not judged by this check.
 Of copied logs whose promotion's mark may have been deleted with their beginning, that is said (`harness.capture.unmarked`).
 Where either side has compacted its log a difference is no violation: each packs anew what it has left, and of a recorded run
 record-equality compares that.
@@ -30,7 +30,9 @@ from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promo
 _CHANGED: Final = 5
 """Records per batch of which it is told what differs."""
 _BYTES: Final = ("last_offset", "length", "crc")
-_TRANSFORMED: Final = ("last_offset", "length", "count", "producer_epoch", "base_sequence", "control")
+_TRANSFORMED: Final = (
+    "last_offset", "length", "count", "producer_epoch", "base_sequence", "transactional", "control", "coordinator_epoch",
+)  # fmt: skip
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -1,7 +1,9 @@
 """What the bytes of one log say: which batches were committed, which transactions there were, where a payload is.
 
 Kafka's rule (KIP-98): a transactional batch belongs to the first control record of its producer id that follows it in the
-partition, and is committed or aborted with it; while there is none, it is open.
+partition, and is committed or aborted with it; while there is none, it is open. A reset of the producer state (KIP-1279) ends no
+transaction, and no marker behind it can: the leader knows the id from then on as another one. So a control record belongs to what
+follows the last reset before it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_verify.view import ABORT, COMMIT, DATA, Batches, Bools, Ints, PartitionView, Replica
+from spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
 
 PLAIN, COMMITTED, ABORTED, OPEN, CONTROL = range(5)
 States = NDArray[np.int8]
@@ -98,11 +100,12 @@ def _pair(batches: Batches, *, untracked: bool) -> tuple[Ints, Ints, Ints]:
     is_data = batches.transactional & (batches.control == DATA)
     tracked = batches.producer_id != -1 if untracked else batches.producer_id >= 0
     taking_part = np.flatnonzero((is_marker | is_data) & tracked & batches.crc_ok)
-    order = taking_part[np.argsort(batches.producer_id[taking_part], kind="stable")]
+    section = np.cumsum((batches.control == OTHER_CONTROL) & batches.crc_ok)
+    order = taking_part[np.lexsort((section[taking_part], batches.producer_id[taking_part]))]
     marker_at, first_at = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     if not len(order):
         return order, marker_at, first_at
-    pid, marks = batches.producer_id[order], is_marker[order]
+    pid, marks = _numbered(batches.producer_id[order], section[order]), is_marker[order]
     place = np.arange(len(order))
     following = np.minimum.accumulate(np.where(marks, place, len(order))[::-1])[::-1]
     inside = following < len(order)
@@ -113,6 +116,14 @@ def _pair(batches: Batches, *, untracked: bool) -> tuple[Ints, Ints, Ints]:
     data = order[~marks]
     marker_at[order[marks]] = -1
     return np.sort(data), marker_at, first_at
+
+
+def _numbered(*columns: Ints) -> Ints:
+    """Numbers that are equal where the values of all columns are, of columns in which equal ones are neighbours."""
+    changes = np.zeros(len(columns[0]), np.bool_)
+    for column in columns:
+        changes[1:] |= column[1:] != column[:-1]
+    return np.cumsum(changes)
 
 
 def _transactions(batches: Batches, data: Ints, first_at: Ints, marker_at: Ints) -> Transactions:

@@ -6,6 +6,10 @@ may follow: its producer was fenced by then. One transaction has one epoch and i
 epoch or of another operation without a marker in between means that a marker is missing; where a mirror writes with producer ids
 of its own, its transactions hold many operations, so there only epochs count. Markers without data are normal: a partition is
 added to a transaction before its first record is sent.
+
+Where a mirror ended, what it left open is open for ever once its reset of the producer state is there (KIP-1279), and what is
+committed on one cluster is committed on all that have it. Of copied logs without such a reset nobody knows whether the marker of
+what was open at a promotion is still to come.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.lives import examined, judged, owners_of
 from spark_verify.checks.logs import NOWHERE, Log, followed
+from spark_verify.checks.transaction_ends import LEFT_OPEN, SPLIT, left_open, splits
+from spark_verify.checks.transaction_headers import COORDINATOR, NOT_TRANSACTIONAL, coordinators, not_transactional
 from spark_verify.eras import Life
 from spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, PartitionView
 
@@ -25,9 +31,17 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Pairs transactions and markers of every cluster's log."""
 
     def judge(life: Life, log: Log) -> Sequence[Finding]:
-        return [*examined(life, log.transactions.first), *_epochs(log), *_overrun(view, life, log), *_stale(life, log)]
+        return [
+            *examined(life, log.transactions.first),
+            *_epochs(log),
+            *_overrun(view, life, log),
+            *_stale(life, log),
+            *left_open(view, life, log),
+            *not_transactional(life, log),
+            *coordinators(view, life, log),
+        ]
 
-    return list(judged(view, judge))
+    return [*judged(view, judge), *splits(view)]
 
 
 def _epochs(log: Log) -> Sequence[Finding]:
@@ -114,8 +128,9 @@ def _stale(life: Life, log: Log) -> Sequence[Finding]:
 
 CHECK = Check(
     name="marker-pairing",
-    guarantee="Every transaction ends in one marker of its epoch or a later one, and nothing of a lower epoch follows a marker.",
-    source="KIP-98; KIP-890 (transactions v2); KIP-1228",
+    guarantee="Every transaction ends in one marker of its epoch or a later one, the same on every cluster that has it, and "
+    "nothing of a lower epoch follows a marker.",
+    source="KIP-98; KIP-890 (transactions v2); KIP-1228; KIP-1279 (open transactions at a stop)",
     inputs=frozenset({"batches", "records", "promotions"}),
     anomalies=(
         AnomalyKind(
@@ -134,6 +149,31 @@ CHECK = Check(
             name="stale-data",
             meaning="Data follows a marker of a higher epoch: a fenced producer wrote.",
             smallest="producer 7's COMMIT has epoch 1, then it wrote 2 in epoch 0: at the offset of 2.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=LEFT_OPEN,
+            meaning="A transaction has no marker, and behind it is a reset of the producer state: nobody can end it, and readers "
+            "of committed records get no further; the offset is that of the transaction's first data.",
+            smallest="producer 7 wrote 1 on A; B has 1 and a reset, and no marker: at the offset of 1 on B.",
+        ),
+        AnomalyKind(
+            name=SPLIT,
+            meaning="A transaction has one outcome where it was written and another one where it was mirrored to; the offset is "
+            "that of the marker on the mirror's destination. After a forced failover of a recorded run a mirror's guarantee may "
+            "allow that what it had without its marker was aborted.",
+            smallest="producer 7 wrote 1 on A, which has COMMIT for it; B has 1 and ABORT: at the offset of ABORT on B.",
+        ),
+        AnomalyKind(
+            name=NOT_TRANSACTIONAL,
+            meaning="A batch of a transactional producer is not transactional: every reader gets it, whatever its marker is. "
+            "Of an id without a marker: a batch of the kind, transactional or not, that it has fewer of.",
+            smallest="producer 7 wrote 1, not transactional, and has COMMIT: at the offset of 1.",
+        ),
+        AnomalyKind(
+            name=COORDINATOR,
+            meaning="A marker is of an older transaction coordinator than an earlier marker of the same producer id.",
+            smallest="producer 7's first COMMIT has coordinator epoch 4, its second one 3: at the second one.",
             despite_torn=True,
         ),
     ),

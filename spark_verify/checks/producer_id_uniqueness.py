@@ -3,7 +3,8 @@
 Within a cluster: two producer incarnations may share an id only one after the other, each with higher epochs, which is how a
 transactional id fences its predecessor; two transactional ids never share one. Within a partition: an id that the cluster
 itself handed out is not one that the mirror wrote there, unless the partition's producer state was reset in between. Then the
-broker takes new batches for repeated ones, acknowledges them, and appends nothing; or it refuses them as out of order.
+broker takes new batches for repeated ones, acknowledges them, and appends nothing; or it refuses them as out of order. Behind a
+reset an id may come again; one that goes on where the mirrored one ended was taken for it all the same.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from harness.model.payload import PROCESS_SHIFT
 from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding, Found
 from spark_verify.checks.lives import examined, judged, native, owners_of, sends_of
 from spark_verify.checks.logs import Log
+from spark_verify.checks.producer_sessions import NEW, beginnings, sessions
 from spark_verify.eras import Life
 from spark_verify.sends import Sends
 from spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
@@ -40,13 +42,14 @@ def _in_bytes(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     ours = np.flatnonzero(records.uid >= 0)
     process[records.batch[ours][::-1]] = records.uid[ours][::-1] >> PROCESS_SHIFT
     taken = _twice(life, replica, with_id, process)
+    taken += _adopted(view, life, replica, with_id, process, {int(str(f.evidence["producer_id"])) for f in taken})
     findings: list[Finding] = [*examined(life, batches.base_offset[with_id]), *taken]
     if here.any() or any(e.origin == "native" for e in life.eras):
         findings += _refused(view, life, replica, with_id & ~here, {int(str(f.evidence["producer_id"])) for f in taken})
     return [*findings, *_clues(life.cluster, replica, np.flatnonzero(here & (process >= 0)), process)]
 
 
-def _twice(life: Life, replica: Replica, with_id: Bools, process: Ints) -> Sequence[Found]:
+def _twice(life: Life, replica: Replica, with_id: Bools, process: Ints) -> list[Found]:
     """Batches with an id that another cluster's producer wrote with after the last reset before them; one finding per id.
 
     Both may have been mirrored: then two clusters upstream handed it out (KIP-1279, chains).
@@ -60,16 +63,39 @@ def _twice(life: Life, replica: Replica, with_id: Bools, process: Ints) -> Seque
     same = (pid[1:] == pid[:-1]) & (resets[order][1:] == resets[order][:-1])
     found: dict[int, Found] = {}
     for i in np.flatnonzero(same & (whose[1:] != whose[:-1])).tolist():
-        before, index = int(order[i]), int(order[i + 1])
-        evidence = {
-            "producer_id": int(pid[i]),
-            "producer_epoch": int(batches.producer_epoch[index]),
-            "mirrored_offset": int(batches.base_offset[before]),
-            "handed_out_by": [names[int(whose[i])], names[int(whose[i + 1])]],
-            "processes": [int(process[before]), int(process[index])],
-        }
-        offset = int(batches.base_offset[index])
-        found.setdefault(int(pid[i]), Found(kind=KIND, cluster=life.cluster, offset=offset, evidence=evidence))
+        by = [names[int(whose[i])], names[int(whose[i + 1])]]
+        found.setdefault(int(pid[i]), _taken(life, replica, process, (int(order[i]), int(order[i + 1])), by))
+    return list(found.values())
+
+
+def _taken(life: Life, replica: Replica, process: Ints, rows: tuple[int, int], by: Sequence[str]) -> Found:
+    """An id that two clusters handed out: the batch of the one before, and that of the other one."""
+    batches, (before, index) = replica.batches, rows
+    evidence = {
+        "producer_id": int(batches.producer_id[index]),
+        "producer_epoch": int(batches.producer_epoch[index]),
+        "mirrored_offset": int(batches.base_offset[before]),
+        "handed_out_by": by,
+        "processes": [int(process[before]), int(process[index])],
+    }
+    return Found(kind=KIND, cluster=life.cluster, offset=int(batches.base_offset[index]), evidence=evidence)
+
+
+def _adopted(
+    view: PartitionView, life: Life, replica: Replica, with_id: Bools, process: Ints, known: set[int]
+) -> Sequence[Found]:
+    """Ids that go on behind a reset where another cluster's producer ended, and did not begin there; one finding per id."""
+    batches, found = replica.batches, dict[int, Found]()
+    every = sessions(life, replica, np.flatnonzero(with_id & batches.crc_ok & (batches.base_sequence >= 0)))
+    first = batches.base_sequence[every.row]
+    chosen = (every.adopted >= 0) & (first != 0) & ~(every.follows | every.owned | every.deleted)
+    chosen &= beginnings(view, life, replica, every, chosen) == NEW
+    for i in np.flatnonzero(chosen).tolist():
+        rows = int(every.adopted[i]), int(every.row[i])
+        pid = int(batches.producer_id[rows[1]])
+        if pid not in known:
+            by = [life.era(int(batches.base_offset[row])).owner for row in rows]
+            found.setdefault(pid, _taken(life, replica, process, rows, by))
     return list(found.values())
 
 
@@ -216,7 +242,8 @@ CHECK = Check(
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning="A producer id is used by two producers at once, or natively although the mirror had written with it.",
+            meaning="A producer id is used by two producers at once, or natively although the mirror had written with it; behind "
+            "a reset of the producer state: natively, from where the mirrored one ended.",
             smallest="B has native batches of processes 1 and 2, both with producer id 7 and epoch 0: at the later process's.",
         ),
     ),

@@ -2,10 +2,17 @@
 
 Per (producer id, epoch) in file order: the first batch begins at 0, every next one where the last ended plus one, modulo 2^31;
 epochs of an id never go down, and a batch with an id has a sequence. Brokers check this on append; bytes that break it were
-appended without asking, changed, or lost. A
-log whose start was deleted may begin anywhere, and so may one after a reset of the partition's producer state (KIP-1279). Of logs
-that linkflap did not record nobody knows whether they were compacted: there, and in logs that surely were, a break where offsets
-are missing is not judged.
+appended without asking, changed, or lost. A log whose start was deleted may begin anywhere.
+
+Behind a reset of the partition's producer state (KIP-1279) an id begins at 0 as well: what begins above was acknowledged from 0
+on and not appended. Only a session of the same cluster that had the id and epoch in an earlier era goes on, at or above where it
+ended; what lies between was cut off when the cluster was taken back. If all of its earlier records were cut off, and nobody
+captured them, it cannot be known: that is unknown, unless it goes on exactly where another cluster's producer of that id and
+epoch ended. And a batch that is there twice, with one id, epoch and sequence and the same bytes, is a repeat, whatever lies
+between.
+
+Of logs that linkflap did not record nobody knows whether they were compacted: there, and in logs that surely were, a break where
+offsets are missing is not judged.
 """
 
 from __future__ import annotations
@@ -15,12 +22,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import examined, judged, owners_of
+from spark_verify.checks.lives import examined, judged
 from spark_verify.checks.logs import Log
+from spark_verify.checks.producer_sessions import NEW, UNKNOWN, WRAP, Sessions, beginnings, sessions
 from spark_verify.eras import Life
-from spark_verify.view import DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
-
-WRAP = 2**31
+from spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -32,7 +38,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         every = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok)
         known = view.recorded and not view.compacted.get(life.cluster)
         chosen = every[batches.base_sequence[every] >= 0]
-        found = _judge(life, log.replica, chosen, whole=known) if len(chosen) else []
+        found = _judge(view, life, log.replica, chosen, whole=known) if len(chosen) else []
         return [*examined(life, batches.base_offset[every]), *_none(log.replica, every), *found]
 
     return list(judged(view, judge))
@@ -56,59 +62,79 @@ def _none(replica: Replica, every: Ints) -> Sequence[Found]:
     ]
 
 
-def _judge(life: Life, replica: Replica, chosen: Ints, *, whole: bool) -> Sequence[Finding]:
-    batches = replica.batches
-    resets = np.cumsum(batches.control == OTHER_CONTROL)
-    # Two clusters may hand out one id: each has a sequence of its own (that they did is producer-id-uniqueness' to tell).
-    whose = resets * len(life.eras) + owners_of(life, batches.base_offset)
-    order = chosen[np.lexsort((chosen, batches.producer_id[chosen], whose[chosen]))]
-    era = whose[order]
-    pid, epoch = batches.producer_id[order], batches.producer_epoch[order]
+def _judge(view: PartitionView, life: Life, replica: Replica, chosen: Ints, *, whole: bool) -> Sequence[Finding]:
+    batches, every = replica.batches, sessions(life, replica, chosen)
+    order, epoch = every.row, batches.producer_epoch[every.row]
     first, last = batches.base_sequence[order], batches.last_sequence[order]
-    follows = np.concatenate(([False], (pid[1:] == pid[:-1]) & (era[1:] == era[:-1])))
-    before = np.concatenate(([-1], epoch[:-1]))
-    same = follows & (epoch == before)
+    before = np.where(every.follows | every.goes_on, np.concatenate(([-1], epoch[:-1])), -1)
+    same = (every.follows & (epoch == before)) | every.goes_on
     expected = np.where(same, (np.concatenate(([0], last[:-1])) + 1) % WRAP, 0)
-    # An id's first batch in a log that lost its beginning may be anywhere in its sequence.
-    anywhere = ~follows & ((replica.log_start > 0) | (resets[order] > 0))
-    wrong = (first != expected) & ~anywhere & ~(follows & (epoch < before))
-    explained = np.zeros(len(order), np.bool_) if whole else wrong & _missing(replica, order, follows)
-    wrong &= ~explained
+    back = every.follows & (epoch < before)
     behind = (expected - first) % WRAP
+    repeats = behind < WRAP // 2
+    # Of a session that goes on behind a reset what lies between was cut off.
+    wrong = (first != expected) & ~back & ~(every.goes_on & ~repeats)
+    wrong &= same | every.follows | ~(every.deleted | every.owned)
+    missing = np.zeros(len(order), np.bool_) if whole else wrong & _missing(replica, every)
+    began = beginnings(view, life, replica, every, wrong & ~missing & ~same)
+    wrong &= ~missing & (began == NEW)
+    again = _same_bytes(replica, order) & ~(wrong & same & repeats)
     kinds = (
-        ("epoch-regression", follows & (epoch < before)),
-        ("sequence-start", wrong & ~same),
-        ("sequence-repeat", wrong & same & (behind < WRAP // 2)),
-        ("sequence-gap", wrong & same & (behind >= WRAP // 2)),
+        ("epoch-regression", back),
+        ("sequence-start", wrong & ~same & ~again),
+        ("sequence-repeat", (wrong & same & repeats) | again),
+        ("sequence-gap", wrong & same & ~repeats & ~again),
     )
-    reason = f"{int(explained.sum())} sequences of {replica.cluster} break where offsets are missing: compaction, or loss"
+    reasons = (
+        (int(missing.sum()), f"sequences of {replica.cluster} break where offsets are missing: compaction, or loss"),
+        (
+            int((began == UNKNOWN).sum()),
+            f"sequences of {replica.cluster} begin above 0 behind a reset of the producer state: "
+            "what came before was cut off with its log, or acknowledged and never appended",
+        ),
+    )
     return [
-        *([Unjudged(reason=reason)] if explained.any() else ()),
-        *_breaks(replica, batches, kinds, order, expected, before),
+        *(Unjudged(reason=f"{count} {reason}") for count, reason in reasons if count),
+        *_breaks(replica, kinds, every, expected, before),
     ]
 
 
-def _missing(replica: Replica, order: Ints, follows: Bools) -> Bools:
-    """Per batch, whether offsets are missing since the one before of its producer id, or, before its first, since the start."""
-    b = replica.batches
+def _same_bytes(replica: Replica, order: Ints) -> Bools:
+    """Per batch, whether an earlier one has its id, epoch, sequence, length and CRC: what was written once is there twice."""
+    b, again = replica.batches, np.zeros(len(order), np.bool_)
+    keys = [column[order] for column in (b.crc, b.length, b.base_sequence, b.producer_epoch, b.producer_id)]
+    by_key = np.lexsort((order, *keys))
+    same = np.ones(max(len(order) - 1, 0), np.bool_)
+    for key in keys:
+        same &= key[by_key][1:] == key[by_key][:-1]
+    again[by_key[1:][same]] = True
+    return again
+
+
+def _missing(replica: Replica, every: Sessions) -> Bools:
+    """Per batch, whether offsets are missing since the one before of its producer id; before its first, since the last reset."""
+    b, order = replica.batches, every.row
     start = np.concatenate(([replica.log_start], b.last_offset[:-1] + 1))
     holes = np.cumsum((b.base_offset > start) | (b.count != b.last_offset - b.base_offset + 1))
-    earlier = np.where(follows, np.concatenate(([0], holes[order][:-1])), 0)
+    resets = np.flatnonzero(b.control == OTHER_CONTROL)
+    since = np.concatenate(([0], holes[resets]))[every.section]
+    earlier = np.where(every.follows, np.concatenate(([0], holes[order][:-1])), since)
     return np.asarray(holes[order] > earlier)
 
 
 def _breaks(
-    replica: Replica, batches: Batches, kinds: Sequence[tuple[str, Bools]], order: Ints, expected: Ints, before: Ints
+    replica: Replica, kinds: Sequence[tuple[str, Bools]], every: Sessions, expected: Ints, before: Ints
 ) -> Sequence[Finding]:
     return [
-        _found(replica, batches, kind, int(order[i]), int(expected[i]), int(before[i]))
+        _found(replica, kind, every, i, int(expected[i]), int(before[i]))
         for kind, mask in kinds
         for i in np.flatnonzero(mask).tolist()
     ]
 
 
-def _found(replica: Replica, batches: Batches, kind: str, row: int, expected: int, epoch_before: int) -> Found:
-    evidence = {
+def _found(replica: Replica, kind: str, every: Sessions, i: int, expected: int, epoch_before: int) -> Found:
+    batches, row = replica.batches, int(every.row[i])
+    evidence: dict[str, object] = {
         "producer_id": int(batches.producer_id[row]),
         "producer_epoch": int(batches.producer_epoch[row]),
         "epoch_before": epoch_before,
@@ -116,6 +142,8 @@ def _found(replica: Replica, batches: Batches, kind: str, row: int, expected: in
         "expected": expected,
         "records": int(batches.count[row]),
     }
+    if every.adopted[i] >= 0:
+        evidence["goes_on_from"] = int(batches.base_offset[every.adopted[i]])
     return Found(kind=kind, cluster=replica.cluster, offset=int(batches.base_offset[row]), evidence=evidence)
 
 
@@ -132,13 +160,14 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="sequence-repeat",
-            meaning="A batch begins at a sequence that is there already.",
+            meaning="A batch begins at a sequence that is there already, or is there twice.",
             smallest="producer 7 wrote sequences 0-1 and 0-1 again: at the second batch.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="sequence-start",
-            meaning="A producer id or a new epoch does not begin at 0.",
+            meaning="A producer id or a new epoch does not begin at 0; behind a reset of the producer state: one that this "
+            "cluster did not have before.",
             smallest="producer 7's first batch has sequence 3: at that batch.",
         ),
         AnomalyKind(

@@ -69,9 +69,11 @@ class Log:
         self.cleaned = self.stable
         self.entries = compacted(self.entries, self.cleaned, rng)
 
-    def mark(self, ends: int, *, pid: int, epoch: int, timestamp: int) -> Entry:
-        """Appends the marker that ends a transaction."""
-        return self.append(Entry(offset=0, pid=pid, epoch=epoch, transactional=True, ends=ends, timestamp=timestamp))
+    def mark(self, ends: int, *, pid: int, epoch: int, timestamp: int, coordinator: int | None = None) -> Entry:
+        """Appends the marker that ends a transaction, of the cluster's coordinator unless another one is given."""
+        by = self.cluster.coordinator if coordinator is None else coordinator
+        marker = Entry(offset=0, pid=pid, epoch=epoch, transactional=True, ends=ends, timestamp=timestamp, coordinator=by)
+        return self.append(marker)
 
     def reset(self) -> Entry:
         """Appends KIP-1279's MIRROR_PID_RESET."""
@@ -100,7 +102,7 @@ def cleaned_again(entries: list[Entry], below: int, horizon: int, rng: Random) -
 
 @dataclass(slots=True)
 class Cluster:
-    """A cluster: its logs by topic and partition, its transaction coordinator, the producer ids it hands out."""
+    """A cluster: its logs by topic and partition, its transaction coordinators and their epoch, the producer ids it hands out."""
 
     name: str
     brokers: int
@@ -109,6 +111,7 @@ class Cluster:
     transactional: dict[str, list[int]] = field(default_factory=dict)
     alive: bool = True
     stopped: bool = False
+    coordinator: int = 0
 
     def new_pid(self) -> int:
         self.next_pid += 1
@@ -119,3 +122,5 @@ class Cluster:
         log = self.logs[spot]
         log.epoch += 1
         log.leader = leader
+        # A broker that steps down coordinates no more.
+        self.coordinator += 1

@@ -46,6 +46,6 @@ def _aborted(log: Log, ms: int) -> list[tuple[int, str]]:
     """ABORT markers for what is open, in the order in which it began."""
     appended = []
     for pid, mine in sorted(log.open.items(), key=lambda item: item[1][0].offset):
-        marker = log.mark(ABORT, pid=pid, epoch=mine[-1].epoch, timestamp=ms)
+        marker = log.mark(ABORT, pid=pid, epoch=mine[-1].epoch, timestamp=ms, coordinator=0)
         appended.append((marker.offset, f"ABORT of producer {pid}, epoch {mine[-1].epoch}"))
     return appended

@@ -49,6 +49,7 @@ class Entry:
 
     `span` is how many offsets it takes: more than it has records where some were compacted away. `crc_flip` makes its CRC wrong.
     `horizon` is the time that a cleaner wrote into a marker.
+    `coordinator` is the epoch of the coordinator that wrote a marker.
     """
 
     offset: int
@@ -65,6 +66,7 @@ class Entry:
     timestamp: int = 0
     crc_flip: int = 0
     horizon: int | None = None
+    coordinator: int = 0
 
     @property
     def end(self) -> int:
@@ -93,6 +95,7 @@ class Entry:
                 self.appended,
                 self.timestamp,
                 self.horizon,
+                self.coordinator,
             )
         )
         struct.pack_into(">q", out, 0, self.offset)
@@ -116,11 +119,12 @@ def _encoded(
     appended: int | None,
     timestamp: int,
     horizon: int | None,
+    coordinator: int,
 ) -> bytes:
     if ends == RESET:
         return mirror_pid_reset(0)
     if ends is not None:
-        control = Plain(key=struct.pack(">hh", 0, ends), value=struct.pack(">hi", 0, 0), timestamp=timestamp)
+        control = Plain(key=struct.pack(">hh", 0, ends), value=struct.pack(">hi", 0, coordinator), timestamp=timestamp)
         return batch(0, [control], pid=pid, epoch=epoch, transactional=True, control=True, horizon=horizon)
     return batch(
         0,

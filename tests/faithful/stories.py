@@ -98,10 +98,10 @@ def _finished(world: World) -> Made:
             capture(world, END, cluster)
     made.operations, made.polls, made.marks, made.groups = notes.operations, notes.polls, notes.marks, notes.groups
     made.events, made.ended = notes.events, world.clock.tick()
-    return _without_history(made) if world.spec.shape == "copied" else made
+    return without_history(made) if world.spec.shape == "copied" else made
 
 
-def _without_history(made: Made) -> Made:
+def without_history(made: Made) -> Made:
     """What is left of a run when somebody has only copied its logs, and knows what was promoted where."""
     made.operations, made.polls, made.marks, made.groups = [], [], [], []
     made.events = [e for e in made.events if e.kind in ("promotion", "captured")]

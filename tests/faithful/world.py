@@ -50,7 +50,7 @@ def world_of(told: Spec) -> World:
     spots = [(TOPIC, p) for p in range(told.partitions)]
     everywhere = [*spots, *((OUTPUTS, p) for p in range(told.partitions) if told.relay)]
     clusters = {
-        name: Cluster(name=name, brokers=told.brokers, next_pid=1000 * number if apart else 0)
+        name: Cluster(name=name, brokers=told.brokers, next_pid=1000 * number if apart else 0, coordinator=5 - 2 * number)
         for number, name in enumerate(names)
     }
     for cluster in clusters.values():

@@ -20,7 +20,7 @@ _PROVEN = """
     replica-missing corrupt-batch log-disorder leader-epoch-regression epoch-reuse epoch-behind standby-write circular-mirror
     refused-write refused-read
     no-sequence truncation-too-deep tail-not-cut marker-unannounced promotion-mismatch promotion-unaccounted epoch-mismatch
-    epoch-not-kept
+    epoch-not-kept coordinator-epoch-regression
 """
 DESPITE_TORN = frozenset(_PROVEN.split())
 """What is there proves it, whatever is missing."""

@@ -22,7 +22,7 @@ def change_header(made: World) -> bool:
     if place is None:
         return False
     batch, random = place[0][place[1]], made.random
-    field = random.choice(["pid", "pepoch", "seq", "crc", "epoch", "length", "txn"])
+    field = random.choice(["pid", "pepoch", "seq", "crc", "epoch", "length", "txn", "coordinator"])
     values: dict[str, Any] = {
         "pid": random.choice([1, 2, 3, 1001, 900, -1, -5]),
         "pepoch": batch["pepoch"] + random.choice([1, -1]),
@@ -31,6 +31,7 @@ def change_header(made: World) -> bool:
         "epoch": batch["epoch"] + random.choice([1, -1, 10]),
         "length": batch["length"] + 1,
         "txn": not batch["txn"],
+        "coordinator": batch["coordinator"] + random.choice([1, -1]) if batch["coordinator"] >= 0 else -1,
     }
     batch[field] = values[field]
     return True

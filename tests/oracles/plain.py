@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any
 
@@ -154,7 +155,7 @@ def pair(log: PlainLog, *, untracked: bool = False) -> None:
         batch.inside = batch.data and batch.transactional and tracked and batch.crc_ok
         batch.marker = None
         if batch.inside:
-            after = log.batches[place + 1 :]
+            after = list(takewhile(lambda b: not (b.reset and b.crc_ok), log.batches[place + 1 :]))
             batch.marker = next((b for b in after if b.ends and b.producer_id == batch.producer_id), None)
     for record in log.records:
         record.state = _state(record.batch)
@@ -189,12 +190,15 @@ class Transaction:
 
 
 def transactions(log: PlainLog) -> list[Transaction]:
-    """In order of their first batch, as `pair` has paired them."""
+    """In order of their first batch, as `pair` has paired them. No reset of the producer state lies in one."""
     found: list[Transaction] = []
+    since = 0
     for batch in log.batches:
+        if batch.reset and batch.crc_ok:
+            since = len(found)
         if not batch.inside:
             continue
-        mine = next((t for t in found if t.pid == batch.producer_id and t.marker is batch.marker), None)
+        mine = next((t for t in found[since:] if t.pid == batch.producer_id and t.marker is batch.marker), None)
         if mine is None:
             mine = Transaction(pid=batch.producer_id, batches=[], marker=batch.marker)
             found.append(mine)

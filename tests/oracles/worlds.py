@@ -79,6 +79,7 @@ class World:
         self.windows: list[Row] = []
         self.budgets = (random.choice([None, 0, 3]), random.choice([None, 0.5, 5.0]))
         self.epochs = dict.fromkeys(self.clusters, 0)
+        self.coordinators = {cluster: 3 - number for number, cluster in enumerate(self.clusters)}
         self.producers: dict[str, list[Row]] = {c: [] for c in self.clusters}
         self.readers: list[Row] = []
         self.processes = 0
@@ -102,6 +103,7 @@ class World:
         base = self.end(cluster, partition)
         row = {"base": base, "crc": self.crc, "crc_ok": True, "epoch": self.epochs[cluster], "written": self.time // 1_000_000}
         row |= {"pid": -1, "pepoch": -1, "seq": -1, "txn": False, "control": DATA, "records": [], "length": 70} | batch
+        row.setdefault("coordinator", self.coordinators[cluster] if row["control"] in (COMMIT, ABORT) else -1)
         row["size"] = len(row["records"]) if row["control"] == DATA else 1
         self.logs[cluster, partition].append(row)
         return base
@@ -158,7 +160,7 @@ def replica(
     names = {
         "base_offset": "base", "last_offset": "last", "length": "length", "count": "count", "crc": "crc", "crc_ok": "crc_ok",
         "leader_epoch": "epoch", "producer_id": "pid", "producer_epoch": "pepoch", "base_sequence": "seq",
-        "last_sequence": "lastseq", "transactional": "txn", "control": "control",
+        "last_sequence": "lastseq", "transactional": "txn", "control": "control", "coordinator_epoch": "coordinator",
     }  # fmt: skip
     records = [
         {"offset": b["base"] + r.get("at", i), "batch": n, "timestamp": b["written"], **r}

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from harness.cli.commands import linkflap
 from tests.copied_logs import BAD, KIP_1279, sound
-from tests.kafka_log import COMMIT, batch, batches_in, changed, marker, ours, record, rewrite, segment
+from tests.kafka_log import COMMIT, batch, batches_in, changed, marker, mirror_pid_reset, ours, record, rewrite, segment
 
 
 def look(*folders, code):
@@ -43,6 +43,17 @@ FAULTS = {
     "epoch-regression": ([batch(0, ONE, pid=1, epoch=4, seq=0), batch(1, ONE, pid=1, epoch=3, seq=0)], 1),
     "leader-epoch-regression": ([batch(0, ONE, leader_epoch=3), batch(1, ONE, leader_epoch=2)], 1),
     "producer-id-shared": ([batch(0, TWO, pid=1, epoch=0, seq=0), batch(2, ONE, pid=1, epoch=0, seq=0)], 2),
+    "transaction-left-open": (
+        [batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), batch(1, TWO), mirror_pid_reset(3), batch(4, ONE)],
+        0,
+    ),
+    "not-transactional": (
+        [
+            batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), batch(1, ONE, pid=1, epoch=0, seq=1),
+            marker(2, COMMIT, pid=1, epoch=0),
+        ],
+        1,
+    ),
     "open-transaction": ([batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), batch(1, TWO)], 0),
     "marker-epoch": ([batch(0, ONE, pid=1, epoch=2, seq=0, transactional=True), marker(1, COMMIT, pid=1, epoch=1)], 1),
     "stale-data": (
@@ -53,6 +64,38 @@ FAULTS = {
         2,
     ),
 }  # fmt: skip
+
+
+def test_a_sequence_that_goes_on_behind_a_reset_is_found_and_one_that_begins_anew_is_not(tmp_path):
+    """A's producer ended at sequence 0, B's of the same id goes on at 1: its first record was acknowledged and not appended."""
+    mirrored, reset = batch(0, ONE, pid=1, epoch=0, seq=0), mirror_pid_reset(1)
+    segment(tmp_path / "bad-0", [mirrored, reset, batch(2, ONE, pid=1, epoch=0, seq=1)])
+    segment(tmp_path / "good-0", [mirrored, reset, batch(2, TWO, pid=1, epoch=0, seq=0)])
+    document = look(tmp_path, code=1)
+    assert found(document) == [("sequence-start", "bad", 0, 2)]
+    assert document["cases"][0]["evidence"]["goes_on_from"] == 0
+
+
+def test_a_mirrored_batch_that_is_there_again_is_found_behind_a_reset(tmp_path):
+    own = batch(2, TWO, pid=1, epoch=0, seq=0)
+    segment(
+        tmp_path / "bad-0", [batch(0, ONE, pid=1, epoch=0, seq=0), mirror_pid_reset(1), own, batch(4, ONE, pid=1, epoch=0, seq=0)]
+    )
+    assert ("sequence-repeat", "bad", 0, 4) in found(look(tmp_path, code=1))
+
+
+def test_a_marker_of_a_coordinator_that_was_fenced_is_found(tmp_path):
+    data = [batch(0, ONE, pid=1, epoch=0, seq=0, transactional=True), marker(1, COMMIT, pid=1, epoch=0, coordinator=4)]
+    data += [batch(2, ONE, pid=1, epoch=0, seq=1, transactional=True), marker(3, COMMIT, pid=1, epoch=0, coordinator=3)]
+    segment(tmp_path / "bad-0", data)
+    document = look(tmp_path, code=1)
+    assert found(document) == [("coordinator-epoch-regression", "bad", 0, 3)]
+    assert document["cases"][0]["evidence"] == {"producer_id": 1, "coordinator_epoch": 3, "fenced_by": 4}
+
+
+def test_sessions_that_outlive_a_failback_are_none(tmp_path):
+    """A's own ones go on at sequences 2 and 5 behind B's reset and A's."""
+    assert look(KIP_1279 / "5-a-stopped" / "A", code=0)["cases"] == []
 
 
 @pytest.mark.parametrize("kind", FAULTS)

@@ -9,6 +9,7 @@ import pytest
 from harness.model.verdict import Verdict
 from spark_verify.plan import plan
 from tests.copied_logs import KIP_1279, asked, judged
+from tests.kafka_log import changed
 
 BOTH = ("A->B", "B->A")
 
@@ -62,16 +63,29 @@ def test_the_stop_made_b_its_own_where_the_abort_and_the_reset_are(tmp_path):
 
 def test_diverged_logs_are_the_same_up_to_the_promotion(tmp_path):
     judgement = at("3-diverged", tmp_path / "run", "A->B")
-    assert judgement.verdict is Verdict.VALID
+    assert verdicts(judgement)["byte-equality"] is Verdict.VALID
     assert eras(judgement, "A") == [("native", "A", 0, None, 10)]
     assert eras(judgement, "B") == [("mirrored", "A", 0, 21, 8), ("native", "B", 21, None, 5)]
+
+
+def test_a_transaction_that_a_committed_after_b_had_aborted_it_has_two_outcomes(tmp_path):
+    """The client was told that it is committed. That A was given up by force, which may excuse it, nobody wrote down."""
+    judgement = at("3-diverged", tmp_path / "run", "A->B")
+    assert judgement.verdict is Verdict.INVALID
+    assert [(a.check, a.kind, a.cluster, a.partition, a.offset) for a in judgement.anomalies] == [
+        ("marker-pairing", "outcome-split", "B", 0, 21),
+        ("marker-pairing", "outcome-split", "B", 1, 8),
+    ]
+    first = judgement.anomalies[0].evidence
+    assert (first["first_offset"], first["source_marker"], first["outcomes"]) == (16, 21, ["COMMIT", "ABORT"])
 
 
 def test_diverged_logs_are_no_mirror_of_each_other_in_the_other_direction(tmp_path):
     judgement = at("3-diverged", tmp_path / "run", "B->A")
     assert judgement.verdict is Verdict.INVALID
     found = {(a.kind, a.partition, a.offset) for a in judgement.anomalies}
-    assert found == {("byte-divergence", 0, 21), ("byte-divergence", 0, 22), ("byte-divergence", 1, 8)}
+    divergences = {("byte-divergence", 0, 21), ("byte-divergence", 0, 22), ("byte-divergence", 1, 8)}
+    assert found == {*divergences, ("outcome-split", 0, 21), ("outcome-split", 1, 8)}
 
 
 def test_diverged_logs_are_invalid_where_nobody_was_promoted(tmp_path):
@@ -99,6 +113,51 @@ def test_after_the_second_stop_a_is_its_own_again_and_old_sessions_go_on(tmp_pat
     assert promotions(judgement) == {("tx", 0): [("B", 21), ("A", 29)], ("tx", 1): [("B", 8), ("A", 10)]}
     assert eras(judgement, "A") == [("native", "A", 0, 21, 8), ("mirrored", "B", 21, 29, 6), ("native", "A", 29, None, 5)]
     assert verdicts(judgement)["sequence-continuity"] is Verdict.VALID  # 31 begins at sequence 2, 33 at 5: after a reset
+
+
+def changed_log(tmp_path, moment, cluster, change, partition=0):
+    """Logs of a moment in which the batches of one partition of one cluster are changed; where each log is."""
+    from tests.kafka_log import batches_in, rewrite
+
+    shutil.copytree(KIP_1279 / moment, tmp_path / "logs")
+    path = tmp_path / "logs" / cluster / f"tx-{partition}" / "00000000000000000000.log"
+    rewrite(path, change([data for _, data in batches_in(path)]))
+    return {n: tmp_path / "logs" / n for n in "AB"}
+
+
+def found_in(judgement):
+    return [(a.check, a.kind, a.cluster, a.partition, a.offset) for a in judgement.anomalies]
+
+
+def test_an_id_of_a_that_goes_on_behind_the_reset_of_b_was_acknowledged_before(tmp_path):
+    """A's producer 0 ended at sequence 4, so B's of that id began at 0; had it gone on at 5, its first records were lost."""
+    logs = changed_log(tmp_path, "3-diverged", "B", lambda log: [*log[:10], changed(log[10], seq=5), *log[11:]])
+    judgement = judged(tmp_path / "run", asked(logs, "A->B"))
+    assert judgement.verdict is Verdict.INVALID
+    assert [found for found in found_in(judgement) if found[1] != "outcome-split"] == [
+        ("producer-id-uniqueness", "producer-id-collision", "B", 0, 23),
+        ("sequence-continuity", "sequence-start", "B", 0, 23),
+    ]
+
+
+def test_a_transaction_that_the_stop_of_the_mirror_left_open_is_open_for_ever(tmp_path):
+    """B's reset is where its ABORT was. Before the stop the same transaction is open, and may be."""
+    logs = changed_log(tmp_path, "2-after-stop", "B", lambda log: [*log[:8], changed(log[9], base_offset=21)])
+    judgement = judged(tmp_path / "run", asked(logs, "A->B"))
+    assert found_in(judgement) == [("marker-pairing", "transaction-left-open", "B", 0, 16)]
+    assert judgement.anomalies[0].evidence["reset_offset"] == 21
+
+
+def test_a_batch_of_a_that_came_again_behind_what_b_wrote_is_a_repeat(tmp_path):
+    logs = changed_log(tmp_path, "3-diverged", "B", lambda log: [*log, changed(log[2], base_offset=28, leader_epoch=13)])
+    judgement = judged(tmp_path / "run", asked(logs, "A->B"))
+    assert ("sequence-continuity", "sequence-repeat", "B", 0, 28) in found_in(judgement)
+
+
+def test_committed_data_without_the_transactional_bit_is_named(tmp_path):
+    logs = changed_log(tmp_path, "3-diverged", "B", lambda log: [*log[:11], changed(log[11], attributes=0), *log[12:]])
+    judgement = judged(tmp_path / "run", asked(logs, "A->B"))
+    assert ("marker-pairing", "not-transactional", "B", 0, 26) in found_in(judgement)
 
 
 @pytest.mark.parametrize(

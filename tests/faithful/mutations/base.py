@@ -63,6 +63,7 @@ class Mutation:
 
 
 WHY: Mapping[str, str] = {
+    "duplicate": "a payload is there twice",
     "aborted-read": "a reader had got it before its marker said ABORT",
     "byte-equality": "the two ends have other bytes at one offset where only one of them was changed",
     "commit-aborted": "a commit or an abort that was acknowledged ends with the marker that is now there, or with none",
@@ -141,7 +142,9 @@ ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": True, "lag": True}
 CUT = {**FORCED, "options": {**_KEPT, "open_transactions": "truncate-stable"}, "overlap": False}
 OVERLAPPING_CUT = {**CUT, "overlap": True}
 PLANNED_ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": False}
+RESET = {**FORCED, "options": {**_KEPT, "producer_ids": "reset", "open_transactions": "abort"}}
 COPIED = {**_SHADOW, "shape": "copied"}
+COPIED_RESET = {**RESET, "shape": "copied", "forced": False}
 CHAIN = {**_SHADOW, "shape": "chain", "forced": False}
 V1, V2 = {"version": 1}, {"version": 2}
 

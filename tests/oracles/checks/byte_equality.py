@@ -11,7 +11,7 @@ from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 BYTES = ("last_offset", "length", "crc")
-MAPPED = ("last_offset", "length", "count", "producer_epoch", "base_sequence", "control")
+MAPPED = ("last_offset", "length", "count", "producer_epoch", "base_sequence", "transactional", "control", "coordinator_epoch")
 LARGEST = 2**63 - 1
 
 

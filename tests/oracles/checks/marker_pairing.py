@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.plain import Place, Plain, PlainLog, transactions
+from tests.oracles.plain import Place, Plain, PlainLog, pair, transactions
+from tests.oracles.sections import resets_before
 from tests.oracles.story import PlainLife, Story, kept
 
 EACH: frozenset[str] = frozenset()
@@ -18,9 +19,80 @@ def reference(views: Sequence[Plain]) -> list[Place]:
         for life in story.every():
             log = story.log(life)
             if log is not None:
-                places = [*_epochs(log), *_went_on(plain, life, log), *_stale(life, log)]
+                places = [*_epochs(log), *_went_on(plain, life, log), *_stale(life, log), *_left_open(log)]
+                places += [*_not_transactional(life, log), *_coordinators(plain, life, log)]
                 found += [plain.place(kind, life.cluster, offset) for kind, offset in places if kept(life, offset)]
+        found += _split(plain, story) if plain.keeps else []
     return found
+
+
+def _left_open(log: PlainLog) -> list[tuple[str, int]]:
+    resets = [b.row for b in log.batches if b.reset and b.crc_ok]
+    unended = [t for t in transactions(log) if t.marker is None]
+    return [("transaction-left-open", t.first) for t in unended if any(t.batches[-1].row < row for row in resets)]
+
+
+def _producers(life: PlainLife, log: PlainLog) -> list[list[Any]]:
+    """Sound data and markers of each owner's id, between two resets each."""
+    found: dict[tuple[int, str, int], list[Any]] = {}
+    for batch in log.batches:
+        if batch.crc_ok and not batch.reset and batch.producer_id != -1:
+            key = batch.producer_id, life.owner(batch.base_offset), resets_before(log, batch)
+            found.setdefault(key, []).append(batch)
+    return list(found.values())
+
+
+def _not_transactional(life: PlainLife, log: PlainLog) -> list[tuple[str, int]]:
+    found = []
+    for mine in _producers(life, log):
+        plain_ones = [b for b in mine if b.data and not b.transactional]
+        others = [b for b in mine if b.data and b.transactional]
+        fewer = min(plain_ones, others, key=len)
+        wrong = plain_ones if any(b.ends for b in mine) else fewer
+        found += [("not-transactional", b.base_offset) for b in wrong]
+    return found
+
+
+def _coordinators(plain: Plain, life: PlainLife, log: PlainLog) -> list[tuple[str, int]]:
+    found = []
+    for mine in _producers(life, log):
+        ends = [b for b in mine if b.ends]
+        for place, marker in enumerate(ends):
+            before = ends[:place]
+            unknown = not plain.view.recorded and len(life.eras()) == 1
+            of_a_mirror = unknown and marker is mine[-1] and marker.control == 0
+            if of_a_mirror and before and marker.leader_epoch > before[-1].leader_epoch:
+                continue
+            if 0 <= marker.coordinator_epoch < max([b.coordinator_epoch for b in before], default=-1):
+                found.append(("coordinator-epoch-regression", marker.base_offset))
+    return found
+
+
+def _split(plain: Plain, story: Story) -> list[Place]:
+    found = []
+    for crossing in story.crossings:
+        mine = story.lives.get(crossing.destination, [])
+        theirs, ours = story.source_log(crossing), story.log(mine[-1]) if mine else None
+        if theirs is None or ours is None:
+            continue
+        for log in (theirs, ours):
+            pair(log, untracked=True)
+        for one in transactions(ours):
+            other = next((t for t in transactions(theirs) if t.first == one.first), None)
+            if other is None or None in (one.marker, other.marker) or not crossing.start <= one.first < crossing.end:
+                continue
+            alike = _mapped(plain.options.get("producer_ids"), other.pid, one.pid) and min(one.epochs) == min(other.epochs)
+            if alike and one.marker.control != other.marker.control:
+                found.append(plain.place("outcome-split", crossing.destination, one.marker.base_offset))
+        for log in (theirs, ours):
+            pair(log)
+    return found
+
+
+def _mapped(how: Any, source: int, destination: int) -> bool:
+    if how == "region":
+        return destination < -1 and destination % 2**31 == source % 2**31
+    return bool(destination == {"negate": -(source + 2), "complement": 2**63 - 2 - source}.get(str(how), source))
 
 
 def _epochs(log: PlainLog) -> list[tuple[str, int]]:

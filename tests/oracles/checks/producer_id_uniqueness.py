@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from tests.oracles import sections
 from tests.oracles.plain import Place, Plain, PlainLog, incarnation
 from tests.oracles.story import PlainLife, Story, kept
 
@@ -36,6 +37,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             log = story.log(life)
             if log is not None:
                 twice = _twice(life, log)
+                twice |= {pid: offset for pid, offset in _adopted(plain, story, life, log).items() if pid not in twice}
                 refused = _refused(story, life, log, set(twice))
                 # A torn log may have lost the reset between two; what two processes wrote is there.
                 offsets = [] if plain.torn else [*twice.values(), *refused.values()]
@@ -57,6 +59,23 @@ def _twice(life: PlainLife, log: PlainLog) -> dict[int, int]:
             if last is not None and life.owner(last.base_offset) != life.owner(batch.base_offset):
                 found.setdefault(batch.producer_id, batch.base_offset)
             before[batch.producer_id] = batch
+    return found
+
+
+def _adopted(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> dict[int, int]:
+    """Ids that go on behind a reset where another cluster's producer ended: where they do."""
+    found: dict[int, int] = {}
+    every = sections.tracked(log)
+    for batch in every:
+        if batch.base_sequence == 0 or sections.adopted(life, log, batch) is None:
+            continue
+        owned = sections.known_before(life, log, batch) or sections.maybe_before(life, log, batch)
+        here = [b for b in every if b.row < batch.row and b.producer_id == batch.producer_id]
+        here = [b for b in here if life.owner(b.base_offset) == life.owner(batch.base_offset)]
+        here = [b for b in here if sections.resets_before(log, b) == sections.resets_before(log, batch)]
+        begun = bool(owned or here) or sections.deleted(life, log, batch)
+        if not begun and sections.beginning(plain, story, life, log, batch) == "new":
+            found.setdefault(batch.producer_id, batch.base_offset)
     return found
 
 

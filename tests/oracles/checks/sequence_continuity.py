@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tests.oracles import sections
 from tests.oracles.plain import Place, Plain, PlainLog
-from tests.oracles.story import Story, kept
+from tests.oracles.story import PlainLife, Story, kept
 
 EACH: frozenset[str] = frozenset()
 WRAP = 2**31
@@ -18,46 +19,71 @@ def reference(views: Sequence[Plain]) -> list[Place]:
         story = Story(plain)
         for life in story.every():
             log = story.log(life)
-            last: dict[tuple[int, str, int], Any] = {}
-            resets = 0
-            known = plain.view.recorded and not plain.compacted.get(life.cluster)
             for batch in log.batches if log else ():
-                resets += batch.reset
-                if not (batch.data and batch.producer_id >= 0 and batch.crc_ok):
-                    continue
-                if batch.base_sequence < 0:
-                    if kept(life, batch.base_offset):
-                        found.append(plain.place("no-sequence", life.cluster, batch.base_offset))
-                    continue
-                key = (batch.producer_id, life.owner(batch.base_offset), resets)
-                kind = _kind(last.get(key), batch, anywhere=log.log_start > 0 or resets > 0)
-                if not known and kind.startswith("sequence") and _missing(log, last.get(key), batch):
-                    # Compaction, or loss.
-                    kind = ""
-                last[key] = batch
-                if kind and kept(life, batch.base_offset):
+                for kind in _kinds(plain, story, life, log, batch) if kept(life, batch.base_offset) else ():
                     found.append(plain.place(kind, life.cluster, batch.base_offset))
     return found
 
 
-def _missing(log: PlainLog, before: Any, batch: Any) -> bool:
-    """Whether offsets are missing between two batches, or before the first, that one included."""
-    end = log.log_start
-    for each in log.batches[: batch.row + 1]:
-        hole = each.base_offset > end or each.count != each.last_offset - each.base_offset + 1
-        if hole and (before is None or each.row > before.row):
-            return True
-        end = each.last_offset + 1
-    return False
+def _kinds(plain: Plain, story: Story, life: PlainLife, log: PlainLog, batch: Any) -> set[str]:
+    if not (batch.data and batch.producer_id >= 0 and batch.crc_ok):
+        return set()
+    if batch.base_sequence < 0:
+        return {"no-sequence"}
+    earlier = [b for b in sections.tracked(log) if b.row < batch.row]
+    kind = _broken(plain, story, life, log, batch, earlier)
+    if any(_same_bytes(b, batch) for b in earlier):
+        return {"sequence-repeat", "epoch-regression"} & {kind, "sequence-repeat"}
+    return {kind} - {""}
 
 
-def _kind(before: Any, batch: Any, *, anywhere: bool) -> str:
-    if before is None or batch.producer_epoch > before.producer_epoch:
-        began = batch.base_sequence == 0 or (before is None and anywhere)
-        return "" if began else "sequence-start"
+def _same_bytes(one: Any, other: Any) -> bool:
+    names = ("producer_id", "producer_epoch", "base_sequence", "length", "crc")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+def _broken(plain: Plain, story: Story, life: PlainLife, log: PlainLog, batch: Any, earlier: list[Any]) -> str:
+    mine = [b for b in earlier if b.producer_id == batch.producer_id]
+    mine = [b for b in mine if life.owner(b.base_offset) == life.owner(batch.base_offset)]
+    here = [b for b in mine if sections.resets_before(log, b) == sections.resets_before(log, batch)]
+    kind = _in_turn(here[-1], batch) if here else _first(life, log, batch, mine)
+    known = plain.view.recorded and not plain.compacted.get(life.cluster)
+    if not known and kind.startswith("sequence") and _missing(log, here[-1] if here else None, batch):
+        # Compaction, or loss.
+        return ""
+    if kind == "sequence-start" and sections.beginning(plain, story, life, log, batch) != "new":
+        return ""
+    return kind
+
+
+def _in_turn(before: Any, batch: Any) -> str:
+    """Behind another batch of its owner, with no reset in between."""
+    if batch.producer_epoch > before.producer_epoch:
+        return "" if batch.base_sequence == 0 else "sequence-start"
     if batch.producer_epoch < before.producer_epoch:
         return "epoch-regression"
     expected = (before.last_sequence + 1) % WRAP
     if batch.base_sequence == expected:
         return ""
     return "sequence-repeat" if (expected - batch.base_sequence) % WRAP < WRAP // 2 else "sequence-gap"
+
+
+def _first(life: PlainLife, log: PlainLog, batch: Any, mine: list[Any]) -> str:
+    """The first of its owner in the log, or behind a reset."""
+    last = mine[-1] if mine else None
+    if last is not None and last.producer_epoch == batch.producer_epoch and sections.known_before(life, log, batch):
+        return "sequence-repeat" if _in_turn(last, batch) == "sequence-repeat" else ""
+    owned = sections.known_before(life, log, batch) or sections.maybe_before(life, log, batch)
+    begins = batch.base_sequence == 0 or owned or sections.deleted(life, log, batch)
+    return "" if begins else "sequence-start"
+
+
+def _missing(log: PlainLog, before: Any, batch: Any) -> bool:
+    """Whether offsets are missing between two batches, or before the first since the last reset, that one included."""
+    end, since = log.log_start, max([b.row for b in log.batches[: batch.row] if b.reset], default=-1)
+    for each in log.batches[: batch.row + 1]:
+        hole = each.base_offset > end or each.count != each.last_offset - each.base_offset + 1
+        if hole and each.row > (since if before is None else before.row):
+            return True
+        end = each.last_offset + 1
+    return False

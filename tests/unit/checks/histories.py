@@ -45,7 +45,7 @@ SECOND = 1_000_000_000
 ENDED = 1000 * SECOND
 """When every history ends, unless it says otherwise."""
 INTEGERS = ("base_offset", "last_offset", "length", "count", "crc", "leader_epoch", "producer_id", "producer_epoch")
-SEQUENCES = ("base_sequence", "last_sequence", "control")
+SEQUENCES = ("base_sequence", "last_sequence", "control", "coordinator_epoch")
 
 
 def uid(process: int, n: int) -> int:
@@ -110,7 +110,7 @@ class Log:
                 "base_offset": base, "last_offset": base + count - 1, "length": 61 + 10 * count, "count": count,
                 "crc": 1000 + base, "crc_ok": True, "leader_epoch": 0, "producer_id": pid, "producer_epoch": epoch,
                 "base_sequence": first, "last_sequence": last, "transactional": transactional, "control": control,
-                "written": written // 1_000_000,
+                "coordinator_epoch": 0 if control in (ABORT, COMMIT) else -1, "written": written // 1_000_000,
             }
             | header
         )  # fmt: skip

@@ -1,7 +1,9 @@
 """marker-pairing: the smallest histories."""
 
+from dataclasses import replace
+
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, view
+from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, unjudged, view
 
 NAME = "marker-pairing"
 ACCEPTED = {
@@ -36,14 +38,64 @@ ACCEPTED = {
         view([Log("A").txn(1, pid=7, epoch=1).marker("reset", pid=-1, epoch=-1).txn(2, pid=7)]),
         {"A/native": 2},
     ),
+    "open where it is still mirrored": (
+        view([Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None)], mirror_kind="shadow"),
+        {"A/native": 1, "B/mirrored": 1},
+    ),
+    "aborted by the mirror that ended": (
+        view(
+            [
+                Log("A").txn(1, pid=7, end=None),
+                Log("B").txn(1, pid=7, end="abort").marker("reset", pid=-1).txn(2, pid=7, end=None),
+            ],
+            mirror_kind="shadow",
+            promotions=[promoted(1)],
+        ),
+        {"A/native": 1, "B/mirrored": 1, "B/native": 1},
+    ),
+    "aborted on both": (
+        view([Log("A").txn(1, pid=7, end="abort"), Log("B").txn(1, pid=7, end="abort", marker_epoch=1)], mirror_kind="shadow"),
+        {"A/native": 1, "B/mirrored": 1},
+    ),
+    "coordinators in turn": (
+        view([Log("A").txn(1, pid=7, end=None).marker("commit", pid=7, coordinator_epoch=4).txn(2, pid=8)]),
+        {"A/native": 2},
+    ),
+    "coordinators of two clusters": (
+        view(
+            [
+                Log("A").txn(1, pid=7, end=None),
+                Log("B").txn(1, pid=7, end=None).marker("abort", pid=7).txn(2, pid=7, end=None),
+            ],
+            mirror_kind="shadow",
+            promotions=[promoted(1)],
+        ),
+        {"A/native": 1, "B/mirrored": 1, "B/native": 1},
+    ),
     "ids that clash over a promotion": (
         view([Log("A"), Log("B").txn(1, pid=7, end=None).txn(2, pid=7)], mirror_kind="shadow", promotions=[promoted(1)]),
         {"B/mirrored": 1},
     ),
 }
+
+
+def pair(a, b, **rest):
+    return view([a, b], **({"mirror_kind": "exact", "promotions": [promoted(1)]} | rest))
+
+
+LEFT = pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1))
+SPLIT = pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"))
 REJECTS = {
     "marker-epoch": Rejected(view=view([Log("A").txn(1, pid=7, epoch=2, marker_epoch=1)]), cluster="A", offset=1),
     "marker-missing": Rejected(view=view([Log("A").txn(9, pid=7).txn(1, pid=7, end=None).txn(2, pid=7)]), cluster="A", offset=2),
+    "transaction-left-open": Rejected(view=LEFT, cluster="B", offset=0),
+    "outcome-split": Rejected(view=SPLIT, cluster="B", offset=1),
+    "not-transactional": Rejected(view=view([Log("A").data(1, pid=7).marker("commit", pid=7)]), cluster="A", offset=0),
+    "coordinator-epoch-regression": Rejected(
+        view=view([Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, coordinator_epoch=4).txn(2, pid=7)]),
+        cluster="A",
+        offset=3,
+    ),
     "stale-data": Rejected(view=view([Log("A").txn(1, pid=7, marker_epoch=1).txn(2, pid=7, end=None)]), cluster="A", offset=2),
 }
 
@@ -93,3 +145,77 @@ def test_a_batch_that_rotted_may_have_been_another_producers():
     whole = Log("A").txn(1, pid=7, epoch=1, end=None).data(2, pid=7, epoch=9, transactional=True).marker("commit", pid=7, epoch=1)
     found = {kind for kind, *_ in places(NAME, view([whole.data(3, pid=7, epoch=0)]))}
     assert found >= {"marker-epoch", "stale-data"}
+
+
+def test_what_is_left_open_is_seen_in_the_log_of_one_cluster_too():
+    seen = view([Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1)], topology="B->C", topic="B.t")
+    assert places(NAME, seen) == [("transaction-left-open", "B", 0)]
+
+
+def test_a_marker_behind_the_reset_ends_nothing_before_it():
+    """B hands the id out again: its own producer's transaction is committed, and A's is open for ever."""
+    b = Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1).data(2, pid=7, sequence=0, transactional=True)
+    seen = pair(Log("A").txn(1, pid=7, end=None), b.marker("commit", pid=7))
+    assert places(NAME, seen) == [("transaction-left-open", "B", 0)]
+    assert findings(NAME, seen)[0].evidence == {
+        "producer_id": 7, "producer_epoch": 0, "last_offset": 0, "reset_offset": 1, "log_end": 4,
+    }  # fmt: skip
+
+
+def test_of_copied_logs_without_a_reset_nobody_knows_whether_the_marker_is_to_come():
+    seen = replace(pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).data(2)), recorded=False)
+    assert places(NAME, seen) == []
+    assert unjudged(NAME, seen) == ["1 transactions were open where B was promoted, and have no marker: it may be on its way"]
+
+
+def test_a_split_outcome_names_both_markers():
+    assert findings(NAME, SPLIT)[0].evidence == {
+        "producer_id": 7, "producer_epoch": 0, "first_offset": 0, "source": "A", "source_marker": 1,
+        "outcomes": ["COMMIT", "ABORT"], "failover": "forced", "records": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seen", "failover"),
+    [
+        (replace(SPLIT, recorded=False), None),
+        (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[promoted(1, kind="planned")]), "planned"),
+        (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[promoted(2)]), None),
+        (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[]), None),
+        (pair(Log("A").txn(1, pid=7, end="abort"), Log("B").txn(1, pid=7)), None),
+    ],
+    ids=["copied", "planned", "mirrored marker", "nobody promoted", "committed there"],
+)
+def test_only_what_a_forced_failover_found_open_may_be_allowed(seen, failover):
+    assert places(NAME, seen) == [("outcome-split", "B", 1)]
+    assert findings(NAME, seen)[0].evidence.get("failover") == failover
+
+
+@pytest.mark.parametrize(
+    "other", [Log("B").txn(2, pid=8, end="abort"), Log("B").txn(1, pid=7, epoch=1, end="abort"), Log("B").data(0).txn(1, pid=7)]
+)
+def test_another_transaction_may_have_another_outcome(other):
+    assert places(NAME, pair(Log("A").txn(1, pid=7), other)) == []
+
+
+def test_ids_that_a_mirror_maps_are_of_one_transaction():
+    seen = pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=2**63 - 9, end="abort"), mirror={"producer_ids": "complement"})
+    assert places(NAME, seen) == [("outcome-split", "B", 1)]
+
+
+def test_without_a_marker_the_kind_that_an_id_has_less_of_is_wrong():
+    mixed = Log("A").data(1, pid=7, transactional=True).data(2, pid=7, transactional=True, operation=1).data(3, pid=7)
+    assert places(NAME, view([mixed])) == [("not-transactional", "A", 2)]
+    mixed = Log("A").data(1, pid=7, transactional=True).data(2, pid=7).data(3, pid=7)
+    assert places(NAME, view([mixed])) == [("not-transactional", "A", 0)]
+
+
+def test_a_mirrors_abort_is_of_no_coordinator_where_nobody_knows_who_was_promoted():
+    def log(**header):
+        log = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, coordinator_epoch=4)
+        return log.data(2, pid=7, transactional=True).marker("abort", pid=7, **header)
+
+    raised = view([log(leader_epoch=9)])
+    assert places(NAME, raised) == [("coordinator-epoch-regression", "A", 3)]
+    assert places(NAME, replace(raised, recorded=False)) == []
+    assert places(NAME, replace(view([log()]), recorded=False)) == [("coordinator-epoch-regression", "A", 3)]

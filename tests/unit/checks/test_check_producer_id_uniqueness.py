@@ -1,7 +1,7 @@
 """producer-id-uniqueness: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, commit, places, promoted, send, uid, view
+from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, places, promoted, send, uid, view
 
 NAME = "producer-id-uniqueness"
 P1, P2, P3 = (lambda n, p=p: uid(p, n) for p in (1, 2, 3))
@@ -13,7 +13,7 @@ ACCEPTED = {
         {"A/native": 1, "B/native": 1},
     ),
     "reset in between": (
-        view([Log("B").data(P1(1), pid=7).marker("reset", pid=-1).data(P2(1), pid=7)], promotions=[promoted(1)]),
+        view([Log("B").data(P1(1), pid=7).marker("reset", pid=-1).data(P2(1), pid=7, sequence=0)], promotions=[promoted(1)]),
         {"B/mirrored": 1, "B/native": 1},
     ),
     "epochs in turn as told": (
@@ -92,3 +92,21 @@ def test_a_mirrored_id_that_was_handed_out_again_to_somebody_who_was_turned_away
     sends = [send(P2(1), acked=acked, cluster="B", outcome="info", producer_id=7, producer_epoch=0, process=2)]
     seen = view([b], promotions=[promoted(1)], sends=sends)
     assert places(NAME, seen) == ([] if found is None else [("producer-id-collision", "B", found)])
+
+
+def behind_a_reset(**second):
+    log = Log("B").data(P1(1), pid=7).marker("reset", pid=-1).data(P2(1), **second)
+    return view([Log("A").data(P1(1), pid=7), log], mirror_kind="exact", promotions=[promoted(1)])
+
+
+def test_an_id_that_goes_on_behind_a_reset_where_the_mirrored_one_ended():
+    seen = behind_a_reset(pid=7, sequence=1)
+    assert places(NAME, seen) == [("producer-id-collision", "B", 2)]
+    assert findings(NAME, seen)[0].evidence == {
+        "producer_id": 7, "producer_epoch": 0, "mirrored_offset": 0, "handed_out_by": ["A", "B"], "processes": [1, 2],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("second", [{"pid": 7, "sequence": 2}, {"pid": 7, "epoch": 1, "sequence": 1}, {"pid": 8, "sequence": 1}])
+def test_an_id_that_begins_elsewhere_behind_a_reset_is_another_one(second):
+    assert places(NAME, behind_a_reset(**second)) == []

@@ -1,7 +1,10 @@
 """sequence-continuity: the smallest histories."""
 
+from dataclasses import replace
+
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, view
+from histories import Log, Rejected, assert_accepted, assert_rejected, places, promoted, unjudged, view
+from round_trip import AWAY, BACK, home_again
 
 NAME = "sequence-continuity"
 ACCEPTED = {
@@ -12,7 +15,10 @@ ACCEPTED = {
         {"A/native": 2},
     ),
     "a deleted start": (view([Log("A", start=5).data(1, pid=7, sequence=9)]), {"A/native": 1}),
-    "after a reset": (view([Log("A").marker("reset", pid=-1).data(1, pid=7, sequence=9)]), {"A/native": 1}),
+    "from 0 behind a reset": (
+        view([Log("A").data(1, pid=7).marker("reset", pid=-1).data(2, pid=7, sequence=0)]),
+        {"A/native": 2},
+    ),
     "plain": (view([Log("A").data(1).data(2)]), {}),
 }
 REJECTS = {
@@ -38,3 +44,87 @@ def test_rejects(kind):
 def test_a_new_epoch_that_does_not_begin_at_zero():
     seen = view([Log("A").data(1, pid=7).data(2, pid=7, epoch=1, sequence=4)])
     assert_rejected(NAME, "sequence-start", Rejected(view=seen, cluster="A", offset=1))
+
+
+def follower(*, first=1, pid=7, epoch=0, crc=55):
+    """B has one record of A's producer 7, a reset, and one record of its own producer."""
+    return Log("B").data(1, pid=7).marker("reset", pid=-1).data(2, pid=pid, epoch=epoch, sequence=first, crc=crc)
+
+
+def alone(log):
+    """The log of one cluster, of which nobody knows who was promoted."""
+    return view([log], topology=f"{log.cluster}->Z", topic=f"{log.cluster}.t")
+
+
+def promoted_b(b, **rest):
+    return view([Log("A").data(1, pid=7), b], mirror_kind="exact", promotions=[promoted(1)], **rest)
+
+
+@pytest.mark.parametrize(
+    ("first", "pid", "epoch"), [(1, 7, 0), (3, 7, 0), (1, 8, 0), (1, 7, 1)], ids=["goes on", "further", "other id", "other epoch"]
+)
+def test_behind_a_reset_an_id_begins_at_zero(first, pid, epoch):
+    seen = promoted_b(follower(first=first, pid=pid, epoch=epoch))
+    for each in (seen, replace(seen, recorded=False)):
+        assert_rejected(NAME, "sequence-start", Rejected(view=each, cluster="B", offset=2))
+
+
+def test_behind_a_reset_an_id_may_come_again_from_zero():
+    assert places(NAME, promoted_b(follower(first=0))) == []
+
+
+def test_the_log_of_one_cluster_alone_shows_it_too():
+    assert places(NAME, alone(follower())) == [("sequence-start", "B", 2)]
+
+
+def test_a_batch_that_was_mirrored_is_there_again_behind_the_reset():
+    b = Log("B").data(1, pid=7).marker("reset", pid=-1).data(2, pid=7, sequence=0, crc=77).data(1, pid=7, sequence=0, crc=1000)
+    for each in (promoted_b(b), alone(b)):
+        assert ("sequence-repeat", "B", 3) in places(NAME, each)
+
+
+def test_a_deleted_beginning_excuses_only_what_it_may_have_held():
+    b = Log("B", start=1).data(1, pid=7).marker("reset", pid=-1).data(2, pid=8, sequence=4)
+    assert places(NAME, replace(promoted_b(b), promotions=[promoted(2)])) == [("sequence-start", "B", 3)]
+    assert places(NAME, alone(b)) == []
+
+
+def home(*, first, pid=7, epoch=0):
+    """A has two records of its own, what B wrote (producer 7 too), and then one of its own; between them are resets."""
+    a = Log("A").data(1, pid=7).data(2, pid=7).marker("reset", pid=-1)
+    a.data(4, pid=7, sequence=0, crc=44).marker("reset", pid=-1)
+    return a.data(6, pid=pid, epoch=epoch, sequence=first, crc=66)
+
+
+def trip(a, **rest):
+    b = Log("B").data(1, pid=7).data(2, pid=7).marker("reset", pid=-1).data(4, pid=7, sequence=0, crc=44)
+    return view([a, b], mirror_kind="exact", promotions=[AWAY, home_again()], windows=[BACK], **rest)
+
+
+@pytest.mark.parametrize("first", [2, 5], ids=["goes on", "its tail was cut off"])
+def test_a_session_that_outlives_a_failback_goes_on(first):
+    assert places(NAME, trip(home(first=first))) == []
+    assert places(NAME, alone(home(first=first))) == []
+
+
+def test_a_session_that_outlives_a_failback_repeats_nothing():
+    assert places(NAME, trip(home(first=1))) == [("sequence-repeat", "A", 5)]
+
+
+def test_a_session_whose_beginning_was_cut_off_is_known_by_what_was_captured_and_unknown_without():
+    seen = trip(home(first=3, pid=8))
+    tail = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=8).taken("1-away", at=510)
+    other = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=9).taken("1-away", at=510)
+    assert places(NAME, replace(seen, earlier=[tail.replica()])) == []
+    assert places(NAME, replace(seen, earlier=[other.replica()])) == [("sequence-start", "A", 5)]
+    assert places(NAME, seen) == []
+    assert unjudged(NAME, seen) == [
+        "1 sequences of A begin above 0 behind a reset of the producer state: "
+        "what came before was cut off with its log, or acknowledged and never appended"
+    ]
+
+
+def test_a_session_of_another_cluster_that_goes_on_is_no_tail():
+    a = Log("A").data(1, pid=9).data(2, pid=9).marker("reset", pid=-1).data(4, pid=7, sequence=0, crc=44).marker("reset", pid=-1)
+    seen = trip(a.data(6, pid=7, sequence=1, crc=66))
+    assert places(NAME, seen) == [("sequence-start", "A", 5)]

@@ -1,0 +1,193 @@
+"""What goes wrong where a mirror ends: sessions behind a reset of the producer state, transactions left open or ended twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from tests.faithful.entries import COMMIT, Entry
+from tests.faithful.made import Made
+from tests.faithful.mutations.base import (
+    COPIED_RESET,
+    FORCED,
+    RESET,
+    V1,
+    NoPlace,
+    data,
+    kept_out,
+    mutation,
+    promotion,
+    put,
+    states,
+)
+from tests.faithful.mutations.ids import COLLISION
+from tests.faithful.stories import without_history
+
+LEFT_OPEN, SPLIT = "marker-pairing/transaction-left-open", "marker-pairing/outcome-split"
+
+
+def _adopted(made: Made, further: int = 0) -> None:
+    """An idempotent producer of B's own in partition 0 goes on from where a mirrored one of A's ended."""
+    theirs = [e for e in data(made, "B", native=False, state="plain") if e.pid >= 0]
+    if not theirs:
+        raise NoPlace("nothing of an idempotent producer was mirrored")
+    last = theirs[-1]
+    mine = [e for e in data(made, "B", native=True, state="plain") if e.pid >= 0]
+    if not mine:
+        raise NoPlace("no idempotent producer of B's own wrote")
+    old, ahead = mine[0].pid, last.sequence + last.span + further
+    used = {e.pid for e in data(made, "B", native=True)} - {old}
+    if last.pid in used:
+        raise NoPlace("B hands out that id to another one")
+    here = {e.offset for e in mine if e.pid == old}
+    for partition in range(made.scenario.partitions):
+        own = here if partition == 0 else set()
+        start = promotion(made, "B", partition)
+        made.change(
+            "B",
+            partition,
+            lambda log, own=own, start=start: [
+                replace(e, pid=last.pid, epoch=last.epoch, sequence=e.sequence + (ahead if e.offset in own else 0))
+                if e.pid == old and e.offset >= start
+                else e
+                for e in log
+            ],
+        )
+    made.operations = [
+        replace(o, producer_id=last.pid) if (o.producer_id, o.cluster) == (old, "B") else o for o in made.operations
+    ]
+
+
+@mutation(RESET, must=f"sequence-continuity/sequence-start {COLLISION}")
+def went_on_behind_the_reset(made: Made, rng: Random) -> None:
+    """Behind B's reset an id goes on where the mirrored one ended: its first records were acknowledged and not appended."""
+    _adopted(made)
+
+
+@mutation(COPIED_RESET, must=f"sequence-continuity/sequence-start {COLLISION}", may="sequence-continuity")
+def went_on_behind_the_reset_in_copied_logs(made: Made, rng: Random) -> None:
+    """The same in logs of which nobody wrote down what clients did."""
+    _adopted(made)
+
+
+@mutation(RESET, must="sequence-continuity/sequence-start")
+def began_late_behind_the_reset(made: Made, rng: Random) -> None:
+    """Behind B's reset an id that was mirrored begins above where it ended."""
+    _adopted(made, further=3)
+
+
+def _mirrored_again(made: Made) -> Entry:
+    """The last mirrored batch of an idempotent producer is there once more, at B's end."""
+    mirrored = [e for e in data(made, "B", native=False, state="plain") if e.pid >= 0]
+    if not mirrored:
+        raise NoPlace("nothing of an idempotent producer was mirrored")
+    end = made.log("B")[-1]
+    again = replace(mirrored[-1], offset=end.end, leader_epoch=end.leader_epoch)
+    made.change("B", 0, lambda log: [*log, again])
+    return again
+
+
+_TWICE = "duplicate inconsistent-offset lost-write unseen send-order last-stable-offset/lso-mismatch standby-isolation ghost-ack"
+
+
+@mutation(RESET, must="sequence-continuity/sequence-repeat", may=f"{_TWICE} {COLLISION} sequence-continuity")
+def mirrored_again_behind_the_reset(made: Made, rng: Random) -> None:
+    """A batch that had been mirrored is there once more, behind what B wrote, under the same id and sequence."""
+    _mirrored_again(made)
+
+
+@mutation(COPIED_RESET, must="sequence-continuity/sequence-repeat", may=f"{COLLISION} duplicate sequence-continuity")
+def mirrored_again_in_copied_logs(made: Made, rng: Random) -> None:
+    """The same in logs of which nobody wrote down what clients did."""
+    _mirrored_again(made)
+
+
+@mutation(FORCED, must=f"sequence-continuity/sequence-repeat {COLLISION}", may=f"{_TWICE} sequence-continuity")
+def mirrored_again_without_a_reset(made: Made, rng: Random) -> None:
+    """A batch that had been mirrored is there once more, behind what B wrote; the mirror keeps ids apart and resets nothing."""
+    _mirrored_again(made)
+
+
+def _left_open(made: Made) -> None:
+    """The marker of what was open at the failover is not there; what followed is where it was."""
+    told = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
+    rows = [row for row in told if row["partition"] == 0]  # type: ignore[attr-defined]
+    offset = rows[0]["appended"][0][0]
+    made.change("B", 0, kept_out(next(e for e in made.log("B") if e.offset == offset)))
+
+
+@mutation(
+    {**RESET, "open_at_death": True},
+    must=f"{LEFT_OPEN} last-stable-offset/hanging-transaction truncation-accounting/marker-not-appended",
+    may="last-stable-offset/lso-mismatch",
+)
+def left_open_at_the_reset(made: Made, rng: Random) -> None:
+    """A transaction that was open at the failover has no marker, and B's reset is behind it."""
+    _left_open(made)
+
+
+@mutation({**RESET, "open_at_death": True}, must=LEFT_OPEN)
+def left_open_in_copied_logs(made: Made, rng: Random) -> None:
+    """The same in logs of which nobody wrote down what clients did."""
+    _left_open(made)
+    without_history(made)
+
+
+def _committed_late(made: Made) -> None:
+    """A commits what B's mirror has aborted."""
+    for partition in range(made.scenario.partitions):
+        log = made.log("A", partition)
+        opened = [o for o, state in states(log).state.items() if state == "open"]
+        if not opened:
+            continue
+        first = next(e for e in log if e.offset == opened[0])
+        marker = replace(
+            first, offset=log[-1].end, records=(), span=1, sequence=-1, ends=COMMIT, codec="none", appended=None,
+            leader_epoch=log[-1].leader_epoch, coordinator=9,
+        )  # fmt: skip
+        made.change("A", partition, lambda all_, marker=marker: [*all_, marker])
+
+
+@mutation({**FORCED, **V1, "open_at_death": True}, must=SPLIT, may="torn-transaction/torn-by-failover", verdict="valid")
+def committed_where_it_was_given_up(made: Made, rng: Random) -> None:
+    """A transaction was open at a forced failover: B's mirror aborted it, and A, as it died, committed it."""
+    _committed_late(made)
+
+
+@mutation({**RESET, **V1, "open_at_death": True}, must=SPLIT)
+def two_outcomes_in_copied_logs(made: Made, rng: Random) -> None:
+    """The same in logs of which nobody knows that the failover was forced."""
+    _committed_late(made)
+    without_history(made)
+
+
+@mutation(
+    FORCED,
+    must="marker-pairing/not-transactional",
+    may="last-stable-offset/lso-mismatch uncommitted-read",
+)
+def committed_data_without_the_bit(made: Made, rng: Random) -> None:
+    """A committed batch of B's own is not transactional."""
+    made.change("B", 0, put(data(made, "B", native=True, state="committed")[0], transactional=False))
+
+
+@mutation(
+    FORCED,
+    must="marker-pairing/not-transactional",
+    may="aborted-read commit-aborted lost-write last-stable-offset/lso-mismatch read-committed-visibility torn-transaction "
+    "uncommitted-read poll-continuity unseen",
+)
+def aborted_data_without_the_bit(made: Made, rng: Random) -> None:
+    """An aborted batch of B's own is not transactional, so that every reader gets it."""
+    made.change("B", 0, put(data(made, "B", native=True, state="aborted")[0], transactional=False))
+
+
+@mutation(FORCED, must="marker-pairing/coordinator-epoch-regression")
+def marker_of_a_fenced_coordinator(made: Made, rng: Random) -> None:
+    """A marker of B's own is of a coordinator that the one before it had fenced."""
+    markers = [e for e in made.log("B") if e.offset >= promotion(made) and e.ends is not None and e.pid >= 0]
+    own = {e.pid for e in data(made, "B", native=True)}
+    later = [e for n, e in enumerate(markers) if e.pid in own and e.pid in {b.pid for b in markers[:n]}]
+    if not later:
+        raise NoPlace("no producer of B's own has two markers")
+    made.change("B", 0, put(later[-1], coordinator=later[-1].coordinator - 1))
