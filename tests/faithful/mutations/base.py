@@ -64,6 +64,7 @@ class Mutation:
 
 WHY: Mapping[str, str] = {
     "duplicate": "a payload is there twice",
+    "provenance": "a batch of another cluster's client lies where its own clients write",
     "aborted-read": "a reader had got it before its marker said ABORT",
     "byte-equality": "the two ends have other bytes at one offset where only one of them was changed",
     "commit-aborted": "a commit or an abort that was acknowledged ends with the marker that is now there, or with none",

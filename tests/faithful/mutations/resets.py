@@ -40,7 +40,7 @@ def _adopted(made: Made, further: int = 0) -> None:
     if last.pid in used:
         raise NoPlace("B hands out that id to another one")
     here = {e.offset for e in mine if e.pid == old}
-    for partition in range(made.scenario.partitions):
+    for partition in range(made.scenario.topics.partitions):
         own = here if partition == 0 else set()
         start = promotion(made, "B", partition)
         made.change(
@@ -87,7 +87,7 @@ def _mirrored_again(made: Made) -> Entry:
     return again
 
 
-_TWICE = "duplicate inconsistent-offset lost-write unseen send-order last-stable-offset/lso-mismatch standby-isolation ghost-ack"
+_TWICE = "duplicate inconsistent-offset lost-write unseen send-order last-stable-offset/lso-mismatch standby-isolation provenance ghost-ack"
 
 
 @mutation(RESET, must="sequence-continuity/sequence-repeat", may=f"{_TWICE} {COLLISION} sequence-continuity")
@@ -135,7 +135,7 @@ def left_open_in_copied_logs(made: Made, rng: Random) -> None:
 
 def _committed_late(made: Made) -> None:
     """A commits what B's mirror has aborted."""
-    for partition in range(made.scenario.partitions):
+    for partition in range(made.scenario.topics.partitions):
         log = made.log("A", partition)
         opened = [o for o, state in states(log).state.items() if state == "open"]
         if not opened:

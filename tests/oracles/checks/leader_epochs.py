@@ -44,10 +44,12 @@ def _falls(log: PlainLog) -> list[int]:
 def _reuse(logs: Sequence[PlainLog], cleaned: int) -> list[int]:
     """Below where a cleaner was, what it keeps of a batch stands for its bytes."""
     held: dict[tuple[int, int], set[Any]] = {}
+    written: dict[tuple[int, int], set[Any]] = {}
     for batch in (b for log in logs for b in log.batches if b.crc_ok):
-        names = ("crc", "length") if batch.base_offset >= cleaned else KEPT
-        held.setdefault((batch.leader_epoch, batch.base_offset), set()).add(tuple(getattr(batch, name) for name in names))
-    return [base for (_, base), bytes_ in held.items() if len(bytes_) > 1]
+        key, bytes_ = (batch.leader_epoch, batch.base_offset), (batch.crc, batch.length)
+        written.setdefault(key, set()).add(bytes_)
+        held.setdefault(key, set()).add(bytes_ if key[1] >= cleaned else tuple(getattr(batch, name) for name in KEPT))
+    return [key[1] for key, each in held.items() if len(each) > 1 and len(written[key]) > 1]
 
 
 def _not_kept(plain: Plain, compared: Compared) -> list[int]:

@@ -108,7 +108,7 @@ def test_an_id_that_its_own_cluster_goes_on_with_is_none():
 
 def test_a_reset_parts_two_producers_of_one_id():
     a, b = [ids(Log(name), 7, 2001).marker("reset", pid=-1, epoch=-1) for name in "AB"]
-    seen = trip(logs=[a.data(uid(3, 6), pid=2001), b], promotions=[AWAY, home_again(5)], earlier=[], sends=[])
+    seen = trip(logs=[a.data(uid(3, 6), pid=2001, sequence=0), b], promotions=[AWAY, home_again(5)], earlier=[], sends=[])
     assert places(NAME, seen) == []
 
 
