@@ -87,7 +87,10 @@ def _mirrored_again(made: Made) -> Entry:
     return again
 
 
-_TWICE = "duplicate inconsistent-offset lost-write unseen send-order last-stable-offset/lso-mismatch standby-isolation provenance ghost-ack"
+_TWICE = (
+    "duplicate inconsistent-offset lost-write unseen send-order last-stable-offset/lso-mismatch standby-isolation provenance "
+    "ghost-ack"
+)
 
 
 @mutation(RESET, must="sequence-continuity/sequence-repeat", may=f"{_TWICE} {COLLISION} sequence-continuity")
