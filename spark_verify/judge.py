@@ -25,7 +25,9 @@ from spark_verify.explained import eras_of
 from spark_verify.mirror_parts import CARRIES_GROUPS, FailedPart, failed_parts
 from spark_verify.plan import RunPlan, plan
 from spark_verify.promised import rests_on_a_capture
-from spark_verify.recording import copied, in_short, run_checks
+from spark_verify.reader_histories import Silent, asks_readers, silent
+from spark_verify.reader_histories import reasons as silence
+from spark_verify.recording import Done, copied, done_in, in_short, run_checks
 
 if TYPE_CHECKING:
     from spark_verify.tables import FindingRow
@@ -69,6 +71,9 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         by_check[row.check].append(row)
     damage = [Damage(path=str(r.data.get("path")), reason=str(r.data.get("reason"))) for r in by_check[""]]
     damage = list(dict.fromkeys([*planned.damage, *damage]))
+    done = done_in(reader) if reader.run.recorded else Done()
+    quiet = silent(reader.run.scenario, events, done.readers, planned.replicas) if asks_readers(reader.run) else ()
+    damage = list(dict.fromkeys([*damage, *(each.damage for each in quiet if each.missing)]))
     anomalies: list[Anomaly] = []
     results: list[CheckResult] = []
     for check in checks:
@@ -76,11 +81,12 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
             results.append(_without_history(check))
             continue
         found = [_anomaly(row, planned) for row in by_check[check.name] if row.finding == "found"]
-        result = _result(check, by_check[check.name], found, planned, reader.run, events, damage)
+        result = _result(check, by_check[check.name], found, planned, reader.run, events, damage, quiet)
         results.append(_without_followers(result) if reader.run.leaders_only and check.of_replicas else result)
         anomalies += found
     if reader.run.recorded:
-        results += run_checks(reader, events, planned.windows, damage, planned.ended)
+        unfinished = [each.reason for each in quiet if not each.missing]
+        results += run_checks(reader, events, planned.windows, damage, planned.ended, done, unfinished)
     else:
         results += copied(reader, planned.replicas, damage)
     failovers = _failovers(by_check["failover"])
@@ -153,6 +159,7 @@ def _result(
     run: Run,
     events: Sequence[Event],
     damage: Sequence[Damage],
+    quiet: Sequence[Silent] = (),
 ) -> CheckResult:
     examined: Counter[tuple[str, str]] = Counter()
     for row in rows:
@@ -167,6 +174,7 @@ def _result(
     reasons = [
         *unfounded,
         *_unjudged(rows),
+        *(silence(check.name, check.inputs, quiet) if due or examined else ()),
         *_nothing_seen(check, examined, due, failed, recorded=run.recorded),
         *_not_carried(check, due, failed),
         *_stalls(check, events),
@@ -271,7 +279,7 @@ def _nothing_seen(
         if examined.get((cluster, origin)):
             continue
         if origin == "checkpoints":
-            yield f"no committed offset of a group was ever sampled on {cluster}, so what was synced from there is unknown"
+            yield f"no committed offset of a group was ever sampled on {cluster}, so how far groups were there is unknown"
         else:
             why = [str(part) for part in failed if origin == "mirrored" and part.link.endswith(f"->{cluster}")]
             yield "; ".join([f"no {origin} {check.unit} of {cluster} were there to examine", *why])

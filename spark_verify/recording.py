@@ -1,7 +1,9 @@
 """The two checks of the run itself: whether its record can be trusted, and whether its faults really bit.
 
 recording    the run directory is whole, the run finished, and did at least what its scenario asks for: transactions committed and
-             aborted, records read, and something read after each fault. Less makes every other verdict worthless: unknown.
+             aborted, records read, and something read after each fault. Less makes every other verdict worthless: unknown. So is
+             that of checks that look at readers where one of them left no row, or did not read to the end
+             (`spark_verify.reader_histories`).
 fault-bite   every scheduled fault started, and what was measured on the faulted path within its window shows that it bit;
              every fault that says it heals did. A fault without effect proves nothing: unknown.
 Neither is ever invalid: a run that did nothing has not violated anything.
@@ -10,7 +12,7 @@ Neither is ever invalid: a run that did nothing has not violated anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from harness.model.history import Event, Operation, Poll
@@ -19,6 +21,7 @@ from harness.model.verdict import CheckResult, Verdict
 from harness.rundir import Damage, Run, RunReader
 from spark_verify.mirror_parts import failed_parts
 from spark_verify.plan import Captured
+from spark_verify.reader_histories import Histories
 from spark_verify.view import Window
 
 NAMES: Final = ("recording", "fault-bite")
@@ -33,17 +36,28 @@ LAST_TIME: Final = 2**63
 """Nanoseconds, in the year 2262."""
 
 
-def run_checks(
-    reader: RunReader, events: Sequence[Event], windows: Sequence[Window], damage: Sequence[Damage], ended: int
-) -> tuple[CheckResult, CheckResult]:
-    """The results of both checks."""
+def done_in(reader: RunReader) -> Done:
+    """What a run did, by all of its rows."""
     done = Done()
     for operation in reader.each(Operation, []):
         done.operation(operation)
     for poll in reader.each(Poll, []):
         done.poll(poll)
+    return done
+
+
+def run_checks(
+    reader: RunReader,
+    events: Sequence[Event],
+    windows: Sequence[Window],
+    damage: Sequence[Damage],
+    ended: int,
+    done: Done,
+    unfinished: Sequence[str] = (),
+) -> tuple[CheckResult, CheckResult]:
+    """The results of both checks; `unfinished` says which readers did not read to the end."""
     return (
-        recording(reader, done, windows, damage, ended),
+        recording(reader, done, windows, damage, ended, unfinished),
         fault_bite([f.id for f in reader.run.scenario.schedule], events),
     )
 
@@ -77,27 +91,38 @@ class Done:
     aborted: int = 0
     reads: int = 0
     last_read: int = 0
+    readers: Histories = field(default_factory=Histories)
 
     def operation(self, row: Operation) -> None:
         """Counts a row of an operation."""
         ended = row.phase == "return" and row.outcome == "ok"
         self.rows += 1
+        self.readers.operation(row)
         self.committed += ended and row.ending == "commit"
         self.aborted += ended and row.ending == "abort"
 
     def poll(self, row: Poll) -> None:
         """Counts what a poll returned."""
+        self.readers.poll(row)
         if row.kind == "poll" and (read := sum(count for fetched in row.fetched for _, _, count in fetched.runs)):
             self.reads += read
             self.last_read = max(self.last_read, row.returned)
 
 
-def recording(reader: RunReader, done: Done, windows: Sequence[Window], damage: Sequence[Damage], ended: int) -> CheckResult:
-    """Whether the record is whole and says enough."""
+def recording(
+    reader: RunReader,
+    done: Done,
+    windows: Sequence[Window],
+    damage: Sequence[Damage],
+    ended: int,
+    unfinished: Sequence[str] = (),
+) -> CheckResult:
+    """Whether the record is complete and says enough."""
     counts = {"committed": done.committed, "aborted": done.aborted, "reads": done.reads}
     reasons = [
         *_status(reader),
         *(f"{d.path}: {d.reason}" for d in sorted(damage, key=_distance) if d.path not in OPTIONAL),
+        *unfinished,
         *_too_little(counts, reader.run.scenario.minimums, done.rows),
         *_unread(done.last_read, windows, ended),
         *_behind(reader.events()[0]),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harness.model.guarantee import Guarantee
@@ -40,6 +41,15 @@ class WorkloadSpec:
     home: str
     clients: int = 1
     options: Mapping[str, Option] = field(default_factory=dict)
+
+
+def clients(workloads: Sequence[WorkloadSpec]) -> Iterator[tuple[str, WorkloadSpec]]:
+    """The name of every client of a run, and its workload: numbered by kind from 1, in the order of the workloads."""
+    numbers: Counter[str] = Counter()
+    for workload in workloads:
+        for _ in range(workload.clients):
+            numbers[workload.kind] += 1
+            yield f"{workload.kind}-{numbers[workload.kind]}", workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,9 +108,8 @@ def _perform(
     scenario: Scenario, deployment: Deployment, writer: RunWriter, stack: ExitStack, progress: Progress, exits: list[str]
 ) -> None:
     topics = make_topics(scenario, deployment)
-    groups = sorted({str(w.options["group"]) for w in scenario.workloads if "group" in w.options})
     bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
-    sampler = watermarks.WatermarkSampler(bootstraps, topics, writer, groups=groups)
+    sampler = watermarks.WatermarkSampler(bootstraps, topics, writer, groups=workloads.groups(scenario.workloads))
     names = Names()
     clients = WorkloadClients(
         [

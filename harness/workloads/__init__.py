@@ -77,6 +77,13 @@ def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
     return homes | {topic_name(spec.home, relay.OUTPUT): spec.home for spec in specs if spec.kind == "relay"}
 
 
+def groups(specs: Sequence[WorkloadSpec]) -> list[str]:
+    """The consumer groups of these workloads, whose committed offsets are to be sampled."""
+    named = {readers.group_of(spec) for spec in specs if spec.kind == "readers"}
+    named |= {str(spec.options.get("group", relay.GROUP)) for spec in specs if spec.kind == "relay"}
+    return sorted(named - {""})
+
+
 def _used(spec: WorkloadSpec, kind: Kind, topic: str) -> bool:
     """Whether a workload has to do with a topic of its home: what relays write, nobody else does."""
     return spec.kind == "relay" or kind.reads or topic != topic_name(spec.home, relay.OUTPUT)

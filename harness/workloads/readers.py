@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from harness.model.clock import now
 from harness.model.history import Fetched, Isolation, Poll, PollKind
+from harness.model.scenario import WorkloadSpec
 from harness.workloads.client import SLICE, Client
 from harness.workloads.context import Context
 from harness.workloads.fetches import Place, fetched, place_of
@@ -26,6 +27,14 @@ ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 ASK: Final = 5.0
 LOOK_EVERY: Final = int(0.5e9)
 SAME_ERROR_EVERY: Final = int(1e9)
+
+
+def group_of(spec: WorkloadSpec) -> str:
+    """The consumer group of a workload's readers, empty for those with fixed partitions."""
+    if spec.options.get("assign", False) is True:
+        return ""
+    isolation = spec.options.get("isolation", ISOLATIONS[0])
+    return str(spec.options.get("group", f"linkflap.{spec.home}.{isolation}"))
 
 
 def reader_cluster(context: Context) -> str:
@@ -41,9 +50,8 @@ class ReaderClient(Client):
         self.isolation: Isolation = (
             "read_committed" if context.choice("isolation", ISOLATIONS) == ISOLATIONS[0] else "read_uncommitted"
         )
-        self.group = (
-            "" if context.flag("assign", False) else context.text("group", f"linkflap.{context.spec.home}.{self.isolation}")
-        )
+        assigned, named = context.flag("assign", False), context.text("group", "")
+        self.group = "" if assigned else named or group_of(context.spec)
         self.follows = context.flag("follow", bool(self.group))
         self.positions: dict[Place, int] = {}
         self._commit_every = int(context.number("commit_every", 1.0, low=0.05) * 1e9)

@@ -4,7 +4,8 @@ A relay (consume, transform, produce, offsets in the transaction) says of every 
 cluster, each input between where the group began there and how far it got has exactly one committed output. How far it got say
 the transactions that were committed there, by their own word or by the bytes, and the group's sampled offsets. A sampled offset
 is below no transaction that the same producer has followed by another: the next cannot begin before the markers of the one
-before it are written, also those of the offsets (KIP-98, CONCURRENT_TRANSACTIONS).
+before it are written, also those of the offsets (KIP-98, CONCURRENT_TRANSACTIONS). Without one sample of the group there is
+nothing to hold what the relays say of their own offsets against: that is unknown.
 
 Over a failover no mirror promises as much, because outputs, inputs and group offsets cross the link each on its own. By payload
 id: an input made into an output on the destination that the source's output had reached already was repeated, and one that the
@@ -16,14 +17,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from harness.model.scenario import Scenario
-from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding, Found, Unjudged
+from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
 from spark_verify.checks.lives import every, examined, log_of, reads_in, sends_of
 from spark_verify.checks.logs import OPEN, Log, among, locate, runs
+from spark_verify.checks.sampled import never_sampled
 from spark_verify.eras import Life
 from spark_verify.sends import Sends
 from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion
@@ -83,9 +85,13 @@ def _inputs(view: PartitionView, life: Life, log: Log, group: str) -> Iterator[F
     offsets, uids = records.offset[log.visible], records.uid[log.visible]
     passed = max((r.position for r in mine if r.kind == "commit"), default=start)
     yield from examined(life, offsets[(offsets >= start) & (offsets < passed)])
+    if reason := never_sampled(view, life.cluster, group, until=life.ended):
+        yield Unjudged(reason=reason)
     promotion = _promotion(view, life)
     samples = [(g.time, g.offset) for g in view.groups if (g.group, g.cluster) == (group, life.cluster) and g.time >= since]
     times, sampled = np.array(samples, np.int64).reshape(-1, 2).T
+    if len(samples):
+        yield Examined(cluster=life.cluster, origin="checkpoints", count=len(samples))
     place = (group, view.topic, view.partition)
     data = {
         "start": start, "floor": log.replica.log_start, "compacted": view.compacted.get(life.cluster, 0),
@@ -270,8 +276,13 @@ def _found(key: Key, kind: str, offset: int, **evidence: object) -> Found:
     return Found(kind=kind, cluster=key[3], offset=offset, evidence={"group": key[0], **evidence})
 
 
-def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin]]:
-    return {(workload.home, "native") for workload in scenario.workloads if workload.kind == RELAY}
+def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin | Literal["checkpoints"]]]:
+    """Inputs where relays begin; and samples of their group there, and wherever they go on."""
+    relays = {workload.home for workload in scenario.workloads if workload.kind == RELAY}
+    due: set[tuple[str, Origin | Literal["checkpoints"]]] = {(home, "native") for home in relays}
+    for promotion in sorted(promotions, key=lambda p: p.time):
+        relays |= {promotion.cluster} if promotion.source in relays else set()
+    return due | {(cluster, "checkpoints") for cluster in relays}
 
 
 CHECK = Check(
@@ -315,6 +326,6 @@ CHECK = Check(
     combine=combine,
     unit="inputs",
     due_at=_due,
-    when="native ones where relays begin",
+    when="native ones where relays begin, and samples of their group there and wherever they go on",
     complete=frozenset({"sends", "reads", "groups", "promotions"}),
 )

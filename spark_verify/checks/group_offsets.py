@@ -21,9 +21,10 @@ from typing import Final, Literal
 import numpy as np
 
 from harness.model.scenario import Scenario
-from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found
+from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
 from spark_verify.checks.logs import Log, among, distinct, locate
 from spark_verify.checks.mirroring import Hop, hops
+from spark_verify.checks.sampled import never_sampled
 from spark_verify.eras import FOREVER
 from spark_verify.view import Ints, Origin, PartitionView, Promotion, Read, Watermarks
 
@@ -44,6 +45,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         promotion, then = compared.crossing.promotion, during(view, compared)
         for group in sorted({r.group for r in then.reads if r.group} - _settled(then, promotion)):
             findings += _sampled(then, promotion, group)
+            if reason := never_sampled(then, promotion.source, group, until=promotion.fault_time):
+                findings.append(Unjudged(reason=reason))
             findings += _judge(then, promotion, group, compared.source, compared.destination, _polls(view, group))
             findings += _checkpoints(then, promotion, group, compared.destination, _polls(view, group))
     return findings
@@ -180,12 +183,13 @@ def _checkpoint(kind: str, promotion: Promotion, offset: int, evidence: Mapping[
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, Origin | Literal["checkpoints"]]]:
     """Where failovers of clusters that a group reads on lead to, and samples of the group where they come from.
 
-    Readers are in a group unless they have `assign`.
+    Readers are in a group unless they have `assign`; relays always are, and follow.
     """
     if scenario.mirror.guarantee.group_offsets == "none":
         return set()
     groups = [w for w in scenario.workloads if w.kind == "readers" and not w.options.get("assign")]
     read = {str(w.options.get("cluster", w.home)) for w in groups if w.options.get("follow", True)}
+    read |= {w.home for w in scenario.workloads if w.kind == "relay"}
     due: set[tuple[str, Origin | Literal["checkpoints"]]] = set()
     for promotion in sorted(promotions, key=lambda p: p.time):
         if promotion.source in read:

@@ -16,6 +16,7 @@ from histories import (
     ints,
     poll,
     promoted,
+    samples,
     unjudged,
     view,
 )
@@ -130,7 +131,7 @@ ACCEPTED = {
     ),
     "sampled while the next is open": (
         view([BOTH], sends=TOLD, reads=READ, groups=[sampled(0, seconds=25), sampled(2, seconds=35)]),
-        {"A/native": 4},
+        {"A/native": 4, "A/checkpoints": 2},
     ),
 }
 REJECTS = {
@@ -243,8 +244,22 @@ def test_it_is_due_where_relays_begin_and_nowhere_else():
     )  # fmt: skip
     due = REGISTRY[NAME].due_at
     assert due is not None
-    assert due(scenario, ()) == {("A", "native")}
+    assert due(scenario, ()) == {("A", "native"), ("A", "checkpoints")}
+    assert due(scenario, [promoted(4)]) == {("A", "native"), ("A", "checkpoints"), ("B", "checkpoints")}
+    assert due(scenario, [promoted(4, source="B", cluster="C")]) == {("A", "native"), ("A", "checkpoints")}
     assert due(replace(scenario, workloads=scenario.workloads[:1]), ()) == set()
+
+
+def test_a_group_that_committed_and_was_never_sampled_is_unknown():
+    def told(*groups, seconds=20):
+        marks = {"A": samples(*[(4, 4)] * seconds)}
+        return unjudged(NAME, view([BOTH], sends=TOLD, reads=READ, groups=groups, watermarks=marks))
+
+    committed_at = max(r.returned for r in READ if r.kind == "commit") // SECOND
+    reason = "no committed offset of group g was ever sampled on A, so how far it was there is unknown"
+    assert told(seconds=committed_at + 10) == [reason]
+    assert told(seconds=1) == [], "nobody had the time to ask"
+    assert told(sampled(2, seconds=35), seconds=committed_at + 10) == []
 
 
 def test_of_an_input_that_a_mirror_wrote_twice_only_the_copy_that_was_used_again_counts():

@@ -1,7 +1,22 @@
 """group-offsets: the smallest histories."""
 
+from dataclasses import replace
+
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, examined, findings, poll, promoted, samples, view
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    assert_accepted,
+    assert_rejected,
+    examined,
+    findings,
+    poll,
+    promoted,
+    samples,
+    unjudged,
+    view,
+)
 
 from harness.guarantees import declared
 from harness.model.history import GroupOffset
@@ -104,6 +119,15 @@ def test_it_is_due_where_a_group_follows_a_failover():
     assert due(readers()) == followed, "readers are in a group unless they are assigned"
     assert due(readers(assign=True)) == due(readers(follow=False)) == due(readers(cluster="B")) == set()
     assert due(readers(group="g"), groups="") == set()
+    assert due(WorkloadSpec(kind="relay", home="A")) == followed, "relays are in a group, and follow"
+
+
+def test_one_groups_samples_say_nothing_of_another():
+    """Both committed on A, where bounds were sampled long after that; offsets were sampled of g alone."""
+    reads = [replace(r, group=group, reader=group) for group in "gh" for r in moved(1, (1, 2))]
+    on_source = GroupOffset(time=100 * SECOND, cluster="A", group="g", topic="A.t", partition=0, offset=1)
+    seen = view(LOGS, promotions=FAILED_OVER, reads=reads, groups=[on_source], watermarks={"A": samples(*[(3, 3)] * 400)})
+    assert unjudged(NAME, seen) == ["no committed offset of group h was ever sampled on A, so how far it was there is unknown"]
 
 
 @pytest.mark.parametrize(("told", "bound"), [((), 200), ((150,), 100)])
