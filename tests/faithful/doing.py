@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.faithful.clients import Producer, fence
 from tests.faithful.entries import ABORT, COMMIT
-from tests.faithful.links import sync_groups
+from tests.faithful.links import sample_groups, sync_groups
 from tests.faithful.relays import GROUP as RELAYS
 from tests.faithful.spec import GROUP
 from tests.faithful.world import World
@@ -90,10 +90,15 @@ def sample(world: World) -> None:
 
 
 def sync(world: World) -> None:
+    mirrored = set()
     for link in world.links:
         if link.source.alive:
+            mirrored |= {link.source.name, link.destination.name}
             sync_groups(link, world.notes, world.clock, GROUP)
             sync_groups(link, world.notes, world.clock, RELAYS)
+    for cluster in world.clusters.values():
+        if cluster.alive and cluster.name not in mirrored:
+            sample_groups(cluster, world.notes, world.clock, (GROUP, RELAYS))
 
 
 def _pass_on(world: World) -> None:

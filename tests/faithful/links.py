@@ -177,6 +177,15 @@ def sync_groups(link: Link, notes: Notes, clock: Clock, group: str) -> None:
         ]
 
 
+def sample_groups(cluster: Cluster, notes: Notes, clock: Clock, groups: Sequence[str]) -> None:
+    """What groups have committed on a cluster, as a sampler sees it, where no mirror commits for them."""
+    notes.groups += [
+        GroupOffset(time=clock.now, cluster=cluster.name, group=group, topic=spot[0], partition=spot[1], offset=offset)
+        for group in groups
+        for spot, offset in committed(notes, cluster.name, group).items()
+    ]
+
+
 def committed(notes: Notes, cluster: str, group: str) -> dict[Spot, int]:
     """The group's offsets on a cluster, as it committed them itself."""
     found: dict[Spot, int] = {}

@@ -66,6 +66,8 @@ class Made:
     groups: list[GroupOffset] = field(default_factory=list)
     recorded: bool = True
     homes: dict[str, str] = field(default_factory=dict)
+    readers: dict[str, str] = field(default_factory=dict)
+    """What a reader is called here -> what it is called in the run directory: clients are numbered by their kind."""
 
     def places(self, cluster: str, partition: int | None = None, *, moment: str = "", topic: str = "") -> list[Place]:
         """Captured replicas of a cluster, the leader's first; of its last capture, unless a moment is named."""
@@ -135,7 +137,7 @@ class Made:
         if not self.recorded:
             return
         yield "operations/clients.jsonl", self.operations
-        yield "polls/readers.jsonl", self.polls
+        yield "polls/readers.jsonl", [replace(poll, reader=self.readers.get(poll.reader, poll.reader)) for poll in self.polls]
         yield "watermarks/sampled.jsonl", self.marks
         yield "groups/sampled.jsonl", self.groups
 

@@ -59,7 +59,9 @@ def world_of(told: Spec) -> World:
         for spot in everywhere:
             cluster.logs[spot] = Log(cluster, start=base, base=base, epoch=rng.randint(0, 3) if told.mirror == "mm2" else 0)
     pairs = list(pairwise(names))
-    made = Made(scenario=_scenario(told, names, pairs), started=clock.now, ended=0)
+    readers = _readers(clock, notes, names)
+    called = {reader.name: f"readers-{number}" for number, reader in enumerate(readers, start=1)}
+    made = Made(scenario=_scenario(told, names, pairs), started=clock.now, ended=0, readers=called)
     return World(
         spec=told,
         rng=rng,
@@ -73,7 +75,7 @@ def world_of(told: Spec) -> World:
         owner=clusters["A"],
         links=[link_of(told, clusters[a], clusters[b], clock) for a, b in pairs],
         producers=_producers(told, clock, notes),
-        readers=_readers(clock, notes, names),
+        readers=readers,
         samplers={name: Sampler(cluster, clock, notes) for name, cluster in clusters.items()},
     )
 
@@ -101,11 +103,22 @@ def _producers(told: Spec, clock: Clock, notes: Notes) -> list[Producer]:
 
 
 def _readers(clock: Clock, notes: Notes, names: str) -> list[Reader]:
-    alone = [(f"{name}-{isolation}", f"read_{isolation}") for name in names for isolation in ("committed", "uncommitted")]
+    alone = [(f"{name}-{isolation}", f"read_{isolation}") for name, isolation in _alone(names)]
     return [
         Reader("follower", "read_committed", clock, notes, group=GROUP),
-        *(Reader(name, isolation, clock, notes) for name, isolation in alone if name != "A-committed"),
+        *(Reader(name, isolation, clock, notes) for name, isolation in alone),
     ]
+
+
+def _alone(names: str) -> list[tuple[str, str]]:
+    """Clusters and isolations of readers with fixed partitions; who reads committed on A is the group."""
+    return [(name, isolation) for name in names for isolation in ("committed", "uncommitted")][1:]
+
+
+def _specs_of_readers(names: str) -> list[WorkloadSpec]:
+    """The workload of each reader, in their order."""
+    fixed = [{"cluster": name, "isolation": f"read_{isolation}", "assign": True} for name, isolation in _alone(names)]
+    return [WorkloadSpec(kind="readers", home="A", options=options) for options in ({"group": GROUP}, *fixed)]
 
 
 def _relay(told: Spec, clock: Clock, notes: Notes) -> Relay | None:
@@ -118,7 +131,7 @@ def _relay(told: Spec, clock: Clock, notes: Notes) -> Relay | None:
 def _scenario(told: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
     clients = {"transactional": 2, "idempotent": 1} | ({"relay": 1} if told.relay else {})
     workloads = [WorkloadSpec(kind=kind, home="A", clients=count) for kind, count in clients.items()]
-    readers = [WorkloadSpec(kind="readers", home="A", options={"group": GROUP})]
+    readers = _specs_of_readers(names)
     return Scenario(
         name="faithful",
         about="made up",

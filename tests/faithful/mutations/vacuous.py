@@ -22,6 +22,52 @@ def no_polls(made: Made, rng: Random) -> None:
     made.polls = []
 
 
+@mutation(PAIR, unknown="recording aborted-read poll-continuity lost-write", verdict="unknown")
+def no_history_of_a_reader(made: Made, rng: Random) -> None:
+    """Of one reader, whom run.json names, there is no row."""
+    made.polls = [p for p in made.polls if p.reader != "B-uncommitted"]
+
+
+@mutation(PAIR, unknown="recording aborted-read unseen", verdict="unknown")
+def no_history_of_the_only_committed_reader(made: Made, rng: Random) -> None:
+    """Of the one reader that reads committed on B, whom run.json names, there is no row."""
+    made.polls = [p for p in made.polls if p.reader != "B-committed"]
+
+
+@mutation(FORCED, unknown="recording aborted-read poll-continuity read-committed-visibility", verdict="unknown")
+def reader_hangs(made: Made, rng: Random) -> None:
+    """A reader's history ends in the middle: it does not say that it is drained, and others read to the end."""
+    mine = [p for p in made.polls if p.reader == "B-committed"]
+    kept = mine[: len(mine) // 2]
+    made.polls = [p for p in made.polls if p.reader != "B-committed" or any(p is each for each in kept)]
+
+
+@mutation(FORCED, unknown="recording aborted-read group-offsets", verdict="unknown")
+def group_hangs(made: Made, rng: Random) -> None:
+    """The group's member left A with the other clients, and no row says what it did on B."""
+    made.polls = [p for p in made.polls if (p.reader, p.cluster) != ("follower", "B")]
+
+
+@mutation({**PAIR, "relay": True}, unknown="recording exactly-once", verdict="unknown")
+def no_history_of_a_relay(made: Made, rng: Random) -> None:
+    """Of a relay, which run.json names, there is no poll."""
+    made.polls = [p for p in made.polls if p.reader != "relay-1"]
+
+
+@mutation({**PAIR, "relay": True}, unknown="exactly-once", verdict="unknown")
+def relays_never_sampled(made: Made, rng: Random) -> None:
+    """Nobody sampled the offsets of the relays' group, though it committed them with every transaction."""
+    made.groups = [g for g in made.groups if g.group != "relays"]
+
+
+@mutation(FORCED, verdict="valid")
+def reader_of_a_dead_cluster_hangs(made: Made, rng: Random) -> None:
+    """A was given up by force, and its reader ends in the middle, before that: nobody had to read it to the end."""
+    mine = [p for p in made.polls if p.reader == "A-uncommitted"]
+    kept = mine[: len(mine) // 2]
+    made.polls = [p for p in made.polls if p.reader != "A-uncommitted" or any(p is each for each in kept)]
+
+
 @mutation(PAIR, unknown="last-stable-offset", verdict="unknown")
 def no_samples(made: Made, rng: Random) -> None:
     """Nobody sampled any bounds."""
