@@ -1,4 +1,4 @@
-"""What a shadow cannot do: one sentence that names the thing and the mend, the process gone, and B as it was."""
+"""What a shadow cannot do: one sentence that names the thing and how to fix it, the process gone, and B as it was."""
 
 from __future__ import annotations
 
@@ -173,4 +173,4 @@ def test_a_source_that_does_not_answer(pair, mirror):
             sentence = told(mirror, SetupError)
     finally:
         link.restore()
-    assert f"the source of A->B does not answer at {link.bootstrap}; start it, or mend the link" in sentence
+    assert f"the source of A->B does not answer at {link.bootstrap}; start it, or repair the link" in sentence

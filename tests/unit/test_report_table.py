@@ -135,7 +135,7 @@ def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
     assert "A native, truncated not due 3- nothing 0" in lines
     assert "A from B invalid 3- records 5 2" in lines
     assert "C from B, written on A valid 0- records 5 0 +1 allowed" in lines
-    assert lines.index("A native, cut off not due 3- nothing 0") < lines.index("A from B invalid 3- records 5 2")
+    assert lines.index("A native, truncated not due 3- nothing 0") < lines.index("A from B invalid 3- records 5 2")
 
 
 def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path) -> None:

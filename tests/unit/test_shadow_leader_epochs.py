@@ -40,7 +40,7 @@ def test_an_epoch_that_is_not_known_is_answered_with_the_one_below():
 
 def test_a_cut_forgets_epochs_that_begin_after_it():
     lineage = Lineage([(0, 0), (3, 10), (5, 20)])
-    lineage.cut(10)
+    lineage.truncate(10)
     assert lineage.entries == [(0, 0)]
     lineage.begin(6, 10)
     assert lineage.diverges(3, 12, 12) == (0, 10)

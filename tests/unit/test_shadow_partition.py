@@ -77,7 +77,7 @@ def test_a_cut_leaves_what_ends_below_it(partition, end):
     partition.heard(1, 10, 0)
     partition.advance()
     partition.served = 10
-    partition.cut(end)
+    partition.truncate(end)
     assert (partition.end, partition.high_watermark, partition.served, partition.position) == (end, end, end, end)
     assert read(partition, 0, 1 << 20) == (b"".join(map(one, range(end))), end)
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from harness.mirrors.shadow.failover import producer_id_advance
-from harness.mirrors.shadow.failover.producer_id_advance import AHEAD, Jump
+from harness.mirrors.shadow.failover.producer_id_advance import AHEAD, ProducerIdAdvance
 from harness.mirrors.shadow.journal import Journal
 from harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from harness.mirrors.shadow.log.producer_ids import MARGIN
@@ -70,7 +70,7 @@ def mirrored(tmp_path) -> MirroredLog:
 
 def kept(mirrored: MirroredLog, ids: Ids, until: int) -> None:
     """Mirrors until all live brokers give out ids from there on."""
-    made = Jump(mirrored, ids, ids)
+    made = ProducerIdAdvance(mirrored, ids, ids)
 
     async def play() -> None:
         keeping = asyncio.create_task(made.keep())
@@ -85,7 +85,7 @@ def kept(mirrored: MirroredLog, ids: Ids, until: int) -> None:
 def finished(mirrored: MirroredLog, ids: Ids) -> float:
     """Seconds that a failover takes for it."""
     began = time.monotonic()
-    asyncio.run(Jump(mirrored, ids, ids).finish())
+    asyncio.run(ProducerIdAdvance(mirrored, ids, ids).finish())
     return time.monotonic() - began
 
 
@@ -130,7 +130,7 @@ def test_a_broker_that_cannot_be_drained_holds_no_failover_up_and_is_told(mirror
     mirrored.journal.notes.top_producer = 5000
     assert finished(mirrored, ids) < 30, "side by side, each as long as one answer"
     assert mirrored.journal.notes.undrained == {2: 0, 3: 0}
-    assert mirrored.journal.notes.told()["undrained"] == {"2": 0, "3": 0}
+    assert mirrored.journal.notes.summary()["undrained"] == {"2": 0, "3": 0}
     assert ids.draw(1) >= 5000 + MARGIN
 
 
@@ -142,7 +142,7 @@ def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(mirrored):
     finished(mirrored, ids)
     assert mirrored.journal.notes.undrained == {3: 0}
     ids.still.clear()
-    asyncio.run(Jump(mirrored, ids, ids).again())
+    asyncio.run(ProducerIdAdvance(mirrored, ids, ids).again())
     assert mirrored.journal.notes.undrained == {}
     assert ids.draw(3) >= 7 + MARGIN
 

@@ -1,63 +1,63 @@
-"""Whom a shadow reads from, and when the words of replicas under another shadow mean that a log was cut."""
+"""Which replica a shadow reads from, and when the answers of replicas under another shadow mean that a log was truncated."""
 
 from __future__ import annotations
 
 import pytest
 
 from harness.mirrors.shadow.destination.client import Led, Picture, Topic
-from harness.mirrors.shadow.source.replica_choice import Readers, Word, cut
+from harness.mirrors.shadow.source.replica_choice import Divergence, Readers, truncation_point
 
-PLACE = ("A.records", 0)
+PARTITION = ("A.records", 0)
 BROKERS = {1: "one:1", 2: "two:2", 3: "three:3", 1000: "shadow:0"}
 
 
 def picture(leader: int, *, live=(1, 2, 3), replicas=(1000, 1, 2, 3)) -> Picture:
     led = Led(leader=leader, epoch=7, replicas=replicas, in_sync=(1000,))
     brokers = {broker: BROKERS[broker] for broker in (*live, 1000)}
-    return Picture(brokers=brokers, topics={PLACE[0]: Topic(id=None, partitions={0: led})})
+    return Picture(brokers=brokers, topics={PARTITION[0]: Topic(id=None, partitions={0: led})})
 
 
 def test_a_real_leader_is_asked_in_its_epoch_and_a_shadow_never():
     readers = Readers()
     readers.look(picture(2), {})
-    assert (readers.get(PLACE).address, readers.get(PLACE).epoch) == ("two:2", 7)
+    assert (readers.get(PARTITION).address, readers.get(PARTITION).epoch) == ("two:2", 7)
     for leader in (1000, -1):
         readers.look(picture(leader), {})
-        assert readers.get(PLACE).address in readers.get(PLACE).replicas == ("one:1", "two:2", "three:3")
-        assert not readers.get(PLACE).led
+        assert readers.get(PARTITION).address in readers.get(PARTITION).replicas == ("one:1", "two:2", "three:3")
+        assert not readers.get(PARTITION).led
     readers.look(picture(2, live=(1, 3)), {})
-    assert readers.get(PLACE) is None
+    assert readers.get(PARTITION) is None
     readers.look(picture(1000, live=()), {})
-    assert readers.get(PLACE) is None
+    assert readers.get(PARTITION) is None
 
 
 def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead():
     readers = Readers()
     asked = []
     for position in (5, 6, 6, 6, 7):
-        readers.look(picture(1000), {PLACE: position})
-        asked.append(readers.get(PLACE).address)
+        readers.look(picture(1000), {PARTITION: position})
+        asked.append(readers.get(PARTITION).address)
     assert asked == ["one:1", "one:1", "two:2", "three:3", "three:3"]
-    readers.turn(PLACE, "two:2")
-    readers.look(picture(1000, live=(1, 3)), {PLACE: 8})
-    assert (readers.get(PLACE).address, readers.get(PLACE).whole) == ("one:1", False)
-    readers.look(picture(1), {PLACE: 9})
-    readers.turn(PLACE, "three:3")  # the answer of a replica that came when there was a leader again
-    assert readers.get(PLACE).address == "one:1"
-    readers.leave(PLACE)
+    readers.turn(PARTITION, "two:2")
+    readers.look(picture(1000, live=(1, 3)), {PARTITION: 8})
+    assert (readers.get(PARTITION).address, readers.get(PARTITION).whole) == ("one:1", False)
+    readers.look(picture(1), {PARTITION: 9})
+    readers.turn(PARTITION, "three:3")  # the answer of a replica that came when there was a leader again
+    assert readers.get(PARTITION).address == "one:1"
+    readers.leave(PARTITION)
     assert readers.addresses() == set()
 
 
 @pytest.mark.parametrize(
     ("words", "whole", "end"),
     [
-        ([Word(end=50), Word(end=75)], True, 75),  # all of them end there: it was cut
-        ([Word(end=50), Word(end=75)], False, -1),  # a dead one may have more
-        ([Word(end=50), Word(end=75, epoch=8)], False, 75),  # written again in a later epoch
-        ([Word(end=50, epoch=7), Word(end=40, epoch=8)], True, 40),
-        ([Word(end=-1), Word(end=50)], True, -1),
+        ([Divergence(end=50), Divergence(end=75)], True, 75),  # all of them end there: it was cut
+        ([Divergence(end=50), Divergence(end=75)], False, -1),  # a dead one may have more
+        ([Divergence(end=50), Divergence(end=75, epoch=8)], False, 75),  # written again in a later epoch
+        ([Divergence(end=50, epoch=7), Divergence(end=40, epoch=8)], True, 40),
+        ([Divergence(end=-1), Divergence(end=50)], True, -1),
         ([], True, -1),
     ],
 )
 def test_replicas_that_end_earlier_are_behind_unless_that_is_all_or_a_later_epoch_has_begun(words, whole, end):
-    assert cut(words, whole=whole) == end
+    assert truncation_point(words, whole=whole) == end

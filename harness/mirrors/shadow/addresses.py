@@ -19,10 +19,10 @@ def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:
             continue
         resource = ConfigResource(ConfigResource.Type.BROKER, str(number))
         try:
-            told = admin.describe_configs([resource], request_timeout=20)[resource].result()
+            described = admin.describe_configs([resource], request_timeout=20)[resource].result()
         except KafkaException as error:
             raise SetupError(f"broker {cluster.name}/{number} did not tell its settings ({error.args[0].str()})") from error
-        found[number] = {name: entry.value for name, entry in told.items() if entry.value is not None}
+        found[number] = {name: entry.value for name, entry in described.items() if entry.value is not None}
     if not found:
         raise SetupError(f"no broker of cluster {cluster.name} runs; start one before its mirror")
     return found

@@ -1,8 +1,8 @@
-"""Stops a shadow exactly at a step, so that a test can kill, stall or cut it off there. Off unless asked for.
+"""Failpoints: stops a shadow exactly at a step, so that a test can kill, stall or isolate it there. Off unless asked for.
 
 The environment variable LINKFLAP_SHADOW_PAUSE_AT names the step. A shadow that reaches it for the first time says so in its
-status (`control.Status.step`) and goes on when it is told to ({"do": "go-on"}); all that goes on beside the step, heartbeats and
-followers' fetches among it, does so. Each step comes after what is written down for it and before the next thing is done.
+status (`control.Status.step`) and goes on at the command {"do": "go-on"}; everything beside the step continues, heartbeats and
+followers' fetches among it. Each step comes after its journal entry and before the next action.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Step = Literal[
     "joined",  # what is taken over has the shadow among its replicas
     "claimed",  # the shadow is in its ISRs, beside real brokers
     "elected",  # the shadow leads it, real brokers are in its ISRs still
-    "alone",  # the shadow alone is in its ISRs, nothing is cut
-    "cut",  # what is cut is written down, followers are told
+    "alone",  # the shadow alone is in its ISRs, nothing is truncated
+    "cut",  # where logs are truncated is recorded, and sent to followers
     "truncated",  # all live replicas end there
     "noted",  # a topic is written down, nothing is made
     "created",  # a topic is made, on the shadow alone
@@ -58,7 +58,7 @@ class Steps:
                 f"{PAUSE_AT} is {pause_at!r}, no step of a shadow; it must be one of {', '.join(STEPS)}, or not be set"
             )
         self._pause_at = pause_at
-        self._told = asyncio.Event()
+        self._resumed = asyncio.Event()
         self.at = ""
 
     @classmethod
@@ -67,13 +67,13 @@ class Steps:
         return cls(environment.get(PAUSE_AT, ""))
 
     async def reach(self, step: Step) -> None:
-        """Returns at once unless this is where to stop. Whoever comes there stops; told once, nobody stops any more."""
-        if step == self._pause_at and not self._told.is_set():
+        """Returns at once unless this is where to stop. Whoever comes there stops; after one resume nobody stops any more."""
+        if step == self._pause_at and not self._resumed.is_set():
             if not self.at:
                 log.info("stands at %s", step)
             self.at = step
-            await self._told.wait()
+            await self._resumed.wait()
             self.at = ""
 
     def go_on(self) -> None:
-        self._told.set()
+        self._resumed.set()

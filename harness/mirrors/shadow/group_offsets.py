@@ -19,6 +19,7 @@ from typing import Final
 
 from harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from harness.mirrors.shadow.log.partition import Partition
+from harness.model.topology import TopicPartition
 from harness.wire import messages
 from harness.wire.connection import AnyOf, Connection, Unanswered
 from harness.wire.messages import Error
@@ -28,8 +29,7 @@ SYNC_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 50.0
 """How long a mirror back waits for active groups: a client's session, 45 s where nothing else is set, and some."""
 _IDLE: Final = ("Empty", "Dead", "")
-Place = tuple[str, int]
-Committed = dict[Place, int]
+Committed = dict[TopicPartition, int]
 
 
 class Coordinators:
@@ -55,26 +55,26 @@ class Coordinators:
 
     async def _coordinator(self, group: str) -> Connection:
         body = messages.request("find_coordinator", 4).FindCoordinatorRequest(key_type=0, coordinator_keys=(group,))
-        told = (await self._nodes.call("find_coordinator", 4, body, within=3)).coordinators[0]
-        if told.error_code != Error.none:
-            raise Unanswered(f"group {group} has no coordinator: {told.error_code.name}")
-        return self._node(f"{told.host}:{told.port}")
+        result = (await self._nodes.call("find_coordinator", 4, body, within=3)).coordinators[0]
+        if result.error_code != Error.none:
+            raise Unanswered(f"group {group} has no coordinator: {result.error_code.name}")
+        return self._node(f"{result.host}:{result.port}")
 
     async def committed(self, group: str) -> Committed:
         """All offsets of a group."""
         m = messages.request("offset_fetch", 8)
         body = m.OffsetFetchRequest(groups=(m.OffsetFetchRequestGroup(group_id=group, topics=None),), require_stable=False)
-        (told,) = (await (await self._coordinator(group)).call("offset_fetch", 8, body, within=3)).groups
-        if told.error_code != Error.none:
-            raise Unanswered(f"the offsets of group {group} were not told: {told.error_code.name}")
+        (result,) = (await (await self._coordinator(group)).call("offset_fetch", 8, body, within=3)).groups
+        if result.error_code != Error.none:
+            raise Unanswered(f"the offsets of group {group} are unknown: {result.error_code.name}")
         return {
             (str(t.name), int(p.partition_index)): int(p.committed_offset)
-            for t in told.topics
+            for t in result.topics
             for p in t.partitions
             if p.error_code == Error.none and p.committed_offset >= 0
         }
 
-    async def commit(self, group: str, offsets: Mapping[Place, int]) -> Committed:
+    async def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> Committed:
         """As a consumer that is no member, which is refused when the group has become active. Returns what was taken."""
         m = messages.request("offset_commit", 8)
         topics = tuple(
@@ -90,11 +90,11 @@ class Coordinators:
         )
         body = m.OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=topics)
         answer = await (await self._coordinator(group)).call("offset_commit", 8, body, within=3)
-        told = {(str(t.name), int(p.partition_index)): p.error_code for t in answer.topics for p in t.partitions}
-        refused = {error.name for error in told.values() if error != Error.none}
+        result = {(str(t.name), int(p.partition_index)): p.error_code for t in answer.topics for p in t.partitions}
+        refused = {error.name for error in result.values() if error != Error.none}
         if refused:
             log.info("group %s: commit refused: %s", group, ", ".join(sorted(refused)))
-        return {place: offset for place, offset in offsets.items() if told.get(place) == Error.none}
+        return {tp: offset for tp, offset in offsets.items() if result.get(tp) == Error.none}
 
     def close(self) -> None:
         self._nodes.close()
@@ -150,10 +150,10 @@ class GroupOffsets:
                 continue
             state, offsets = here.get(group, ""), self._offsets(await self._there.committed(group))
             known = known and None not in offsets.values()
-            told = {place: offset for place, offset in offsets.items() if offset is not None}
+            committed = {tp: offset for tp, offset in offsets.items() if offset is not None}
             if state in _IDLE:
-                known = await self._sync(group, told) and known
-            elif told.items() - (await self._here.committed(group)).items():
+                known = await self._sync(group, committed) and known
+            elif committed.items() - (await self._here.committed(group)).items():
                 unsynced[group] = state
         self._note(unsynced)
         self.synced = known and not unsynced
@@ -164,13 +164,10 @@ class GroupOffsets:
             log.warning("group %s is not synced: it is %s on the destination", group, unsynced[group])
         notes.unsynced = dict(unsynced)  # a failover saves it with its first step
 
-    def _offsets(self, committed: Committed) -> dict[Place, int | None]:
+    def _offsets(self, committed: Committed) -> dict[TopicPartition, int | None]:
         """What is to be committed for mirrored partitions; None where it is not known yet how far the destination has them."""
-        ends = {place: reached(partition) for place in committed if (partition := self._log.partitions.get(place)) is not None}
-        return {
-            place: None if end is None else clamped(committed[place], self._log.partitions[place], end)
-            for place, end in ends.items()
-        }
+        ends = {tp: reached(partition) for tp in committed if (partition := self._log.partitions.get(tp)) is not None}
+        return {tp: None if end is None else clamped(committed[tp], self._log.partitions[tp], end) for tp, end in ends.items()}
 
     async def _idle(self) -> dict[str, str]:
         live = [address for broker, address in self._log.config.brokers.items() if broker in self._log.brokers]
@@ -179,7 +176,7 @@ class GroupOffsets:
     async def _sync(self, group: str, offsets: Committed) -> bool:
         """Whether all of it is committed now."""
         known = self._last.setdefault(group, {})
-        news = {place: offset for place, offset in offsets.items() if known.get(place) != offset}
+        news = {tp: offset for tp, offset in offsets.items() if known.get(tp) != offset}
         if news:
             known |= await self._here.commit(group, news)
         return offsets.items() <= known.items()
@@ -192,9 +189,9 @@ class GroupOffsets:
             if state in _IDLE and self._wanted.fullmatch(group):
                 committed = await self._here.committed(group)
                 beyond = {
-                    place: partition.end
-                    for place, offset in committed.items()
-                    if (partition := self._log.partitions.get(place)) is not None and offset > partition.end >= 0
+                    tp: partition.end
+                    for tp, offset in committed.items()
+                    if (partition := self._log.partitions.get(tp)) is not None and offset > partition.end >= 0
                 }
                 if beyond:
                     log.info("group %s: commits beyond the end are taken back: %s", group, beyond)

@@ -39,8 +39,8 @@ class TopicNote:
 class PartitionNote:
     """Leader epochs (epoch, first offset) of the mirrored log and of the source's, and what a failover did to it.
 
-    Of a partition that was taken over: `home` is the real brokers that had it (empty: the mirror made it), `cut` is where its log
-    is cut, `cut_from` where that log ended (-1 until it is cut).
+    Of a partition that was taken over: `home` is the real brokers that had it (empty: the mirror made it), `cut` is the offset
+    to which its log is truncated, `cut_from` where that log ended (-1 until it is truncated).
     """
 
     epochs: list[tuple[int, int]] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Notes:
     unsynced: dict[str, str] = field(default_factory=dict)
     """Groups whose offsets on the destination are not the source's, because they are active there, and their states."""
 
-    def told(self) -> dict[str, object]:
+    def summary(self) -> dict[str, object]:
         """What a run's record keeps of it: partitions, each topic's ids, and brokers that may give out mirrored producer ids."""
         return {
             "partitions": [

@@ -1,6 +1,6 @@
 """How far a mirror is behind: what its source has, asked directly and not over the link, against what the destination has.
 
-Leaders are asked. In a chain whose shadows are hidden the source's own topics have no leader that clients are told of: there
+Leaders are asked. In a chain whose shadows are hidden the source's own topics have no leader that clients see: there
 each live replica is asked how far its log goes, and the longest is what the source has.
 """
 
@@ -30,7 +30,7 @@ def source_ends(
 ) -> dict[Partition, int]:
     """Where the partitions of these homes' topics end that are to be mirrored; `within` is for each of at most three questions.
 
-    Raises KafkaException or Unanswered when it cannot be told.
+    Raises KafkaException or Unanswered when it is unknown.
     """
     topics = data_topics(admin, homes, within=within)
     stable = options.bound == "lso"
@@ -43,29 +43,29 @@ def source_ends(
     return ends | (replica_ends(source, followed, stable=stable, within=within) if followed else {})
 
 
-def replica_ends(cluster: Cluster, places: Sequence[Partition], *, stable: bool, within: float) -> dict[Partition, int]:
+def replica_ends(cluster: Cluster, tps: Sequence[Partition], *, stable: bool, within: float) -> dict[Partition, int]:
     """Where the longest live replica of each partition ends. Raises Unanswered where that is not known of one of them.
 
-    `stable`: the last stable offset instead, as far as that replica knows it. A replica that has not been told the high watermark
+    `stable`: the last stable offset instead, as far as that replica knows it. A replica that does not know the high watermark yet
     of what it has cannot tell more than that nothing before is open: then it is the end, so that nobody takes it for the last.
     """
     running = [broker.client_address for broker in cluster.brokers.values() if broker.state == "running"]
-    return asyncio.run(_replica_ends(running, places, stable=stable, within=within))
+    return asyncio.run(_replica_ends(running, tps, stable=stable, within=within))
 
 
 async def _replica_ends(
-    addresses: Sequence[str], places: Sequence[Partition], *, stable: bool, within: float
+    addresses: Sequence[str], tps: Sequence[Partition], *, stable: bool, within: float
 ) -> dict[Partition, int]:
     nodes, brokers = AnyOf(addresses), {address: Connection(address) for address in addresses}
     try:
         async with asyncio.timeout(within):
-            found = await picture(nodes, {topic for topic, _ in places})
-            ends = {address: await _ends(connection, places) for address, connection in brokers.items()}
-            longest = {p: max(addresses, key=lambda a, p=p: ends[a].get(p, -1)) for p in places}  # type: ignore[misc]
-            told = {p: ends[longest[p]].get(p, -1) for p in places}
-            if min(told.values(), default=0) < 0:
-                raise Unanswered(f"no live replica of {min(told, key=lambda p: told[p])} said how far it goes")
-            return await _stable(found, brokers, longest, told) if stable else told
+            found = await picture(nodes, {topic for topic, _ in tps})
+            ends = {address: await _ends(connection, tps) for address, connection in brokers.items()}
+            longest = {p: max(addresses, key=lambda a, p=p: ends[a].get(p, -1)) for p in tps}  # type: ignore[misc]
+            furthest = {p: ends[longest[p]].get(p, -1) for p in tps}
+            if min(furthest.values(), default=0) < 0:
+                raise Unanswered(f"no live replica of {min(furthest, key=lambda p: furthest[p])} said how far it goes")
+            return await _stable(found, brokers, longest, furthest) if stable else furthest
     except TimeoutError as error:
         raise Unanswered(f"{', '.join(addresses)} did not all answer in {within:g} s") from error
     finally:
@@ -74,11 +74,11 @@ async def _replica_ends(
             connection.close()
 
 
-async def _ends(connection: Connection, places: Iterable[Partition]) -> dict[Partition, int]:
+async def _ends(connection: Connection, tps: Iterable[Partition]) -> dict[Partition, int]:
     """Log ends of those partitions that a broker has a replica of."""
     m = messages.request("list_offsets", 7)
     by_topic: dict[str, list[int]] = {}
-    for topic, number in places:
+    for topic, number in tps:
         by_topic.setdefault(topic, []).append(number)
     topics = tuple(
         m.ListOffsetsTopic(
@@ -103,8 +103,8 @@ async def _stable(
     ids = {name: topic.id for name, topic in found.topics.items()}
     stable = dict(ends)
     for address, connection in brokers.items():
-        asked = {place: ends[place] for place, at in longest.items() if at == address}
-        for place, (mark, last_stable) in (await follower_bounds(connection, ids, asked) if asked else {}).items():
-            if last_stable < mark or mark >= ends[place]:
-                stable[place] = last_stable
+        asked = {tp: ends[tp] for tp, at in longest.items() if at == address}
+        for tp, (mark, last_stable) in (await follower_bounds(connection, ids, asked) if asked else {}).items():
+            if last_stable < mark or mark >= ends[tp]:
+                stable[tp] = last_stable
     return stable

@@ -61,7 +61,7 @@ class ShadowMirror:
         self._reverses = reverses
         self._generation: int = 0 if reverses is None else reverses._generation + 1
         self._homes: tuple[str, ...] = deployment.topology.homes_over(link) if reverses is None else reverses._homes
-        self._cuts_told: set[Partition] = set()
+        self._truncations_recorded: set[Partition] = set()
         self._given_up: set[str] = set()
         self._settings: dict[str, dict[int, dict[str, str]]] = {} if reverses is None else reverses._settings
         self._there = AdminClient(quiet(self._source.bootstrap))
@@ -143,11 +143,11 @@ class ShadowMirror:
         self._child = self._sidecar.spawn()
 
     def _config(self) -> settings.Config:
-        told = self._settings_of(self._destination)
-        any_broker = next(iter(told.values()))
+        configs = self._settings_of(self._destination)
+        any_broker = next(iter(configs.values()))
         followers = any_broker["inter.broker.listener.name"]
         real: dict[str, dict[int, str]] = {}
-        for broker, values in told.items():
+        for broker, values in configs.items():
             for listener, address in listeners(values["advertised.listeners"]).items():
                 real.setdefault(listener, {})[broker] = address
         joined = list(real) if self._options.clients == "visible" else [followers]
@@ -173,7 +173,7 @@ class ShadowMirror:
             control_port=self._port,
             options=self._options,
             host=sidecar.address,
-            told={name: sidecar.advertised_host(next(iter(real[name].values()))) for name in joined},
+            advertised_hosts={name: sidecar.advertised_host(next(iter(real[name].values()))) for name in joined},
             takes_over={} if self._reverses is None else self._reverses._left(),
             source_notes=str(settings.folder_at(self._source)),
         )
@@ -216,13 +216,13 @@ class ShadowMirror:
         }
 
     def _tell_cuts(self) -> None:
-        """Writes down, once each, where a takeover has cut the destination's logs."""
+        """Records, once each, where a takeover has truncated the destination's logs."""
         if not self._generation:
             return
         for topic, partitions in self.notes().partitions.items():
             for number, note in sorted(partitions.items()):
-                if note.cut_from >= 0 and (topic, number) not in self._cuts_told:
-                    self._cuts_told.add((topic, number))
+                if note.cut_from >= 0 and (topic, number) not in self._truncations_recorded:
+                    self._truncations_recorded.add((topic, number))
                     where = {"cluster": self._destination.name, "topic": topic, "partition": number}
                     self._recorder.event("truncation", self.link.name, **where, offset=note.cut, end=note.cut_from)
 
@@ -304,7 +304,7 @@ class ShadowMirror:
             self._fail_over()
         notes = self.notes()
         self._tell_given_up({name: topic.given_up for name, topic in notes.topics.items() if topic.given_up})
-        self._recorder.event("mirror-stopped", self.link.name, drained=drained, **notes.told())
+        self._recorder.event("mirror-stopped", self.link.name, drained=drained, **notes.summary())
 
     def _fail_over(self) -> None:
         self._spawn()
@@ -372,7 +372,7 @@ class ShadowMirror:
             return None
         self._tell_given_up(status.given_up)
         have = {(p.topic, p.partition): p.replicated for p in status.partitions if p.topic not in status.given_up}
-        return sum(max(0, end - max(0, have.get(place, 0))) for place, end in ends.items())
+        return sum(max(0, end - max(0, have.get(tp, 0))) for tp, end in ends.items())
 
 
 def _remove_topic(admin: AdminClient, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What a scenario may say of the shadow mirror, and what its process is told. Pure: no sockets, no processes."""
+"""The options of the shadow mirror, and the configuration of its process. Pure: no sockets, no processes."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ class TakenTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All that the process of one shadow is told. Addresses are host:port.
+    """The configuration of the process of one shadow. Addresses are host:port.
 
     `source` is the link's way in. `listeners` are the destination's listeners that the shadow joins, name -> its port there;
     `followers` is the one that brokers fetch over. `real` is listener -> real broker -> its address there. `takes_over` are
     topics that the destination has already, because they were mirrored from there. `behind` is the port that a listener really
     has where a proxy stands before it. `host` is where the shadow listens and is registered: an address that brokers reach.
-    `told` is, by listener, the host that its clients are told.
+    `advertised_hosts` is, by listener, the host that it advertises to clients.
     `source_notes` is the folder in which shadows that lead topics at the source keep their own folders (a chain), or empty.
     """
 
@@ -128,7 +128,7 @@ class Config:
     takes_over: Mapping[str, TakenTopic] = field(default_factory=dict)
     behind: Mapping[str, int] = field(default_factory=dict)
     host: str = "127.0.0.1"
-    told: Mapping[str, str] = field(default_factory=dict)
+    advertised_hosts: Mapping[str, str] = field(default_factory=dict)
     source_notes: str = ""
 
     @property

@@ -1,4 +1,4 @@
-"""One shadow, whole: joins the destination, follows the source's topics, and mirrors until it is told to fail over."""
+"""One shadow: joins the destination, follows the source's topics, and mirrors until the command to fail over."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.mirrors.shadow.destination.client import Destination
-from harness.mirrors.shadow.destination.evict_unmirrored import Strays
+from harness.mirrors.shadow.destination.evict_unmirrored import Evictions
 from harness.mirrors.shadow.destination.leader import Leader
 from harness.mirrors.shadow.destination.listeners import Listeners
 from harness.mirrors.shadow.destination.membership import Membership
 from harness.mirrors.shadow.destination.topics import Topics
 from harness.mirrors.shadow.failback.takeover import Takeover
 from harness.mirrors.shadow.failover.failover import Failover
-from harness.mirrors.shadow.failover.producer_id_advance import Jump
+from harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
 from harness.mirrors.shadow.group_offsets import GroupOffsets
 from harness.mirrors.shadow.journal import Journal
 from harness.mirrors.shadow.log.mirrored_log import MirroredLog
@@ -46,8 +46,8 @@ class Shadow:
         self.membership = Membership(config, self.journal)
         self.topics = Topics(self.log, self.destination, self.membership)
         self.groups = GroupOffsets(self.log)
-        self._jump = Jump(self.log, self.destination, self.membership)
-        self._strays = Strays(self.log, self.destination, self.membership)
+        self._jump = ProducerIdAdvance(self.log, self.destination, self.membership)
+        self._strays = Evictions(self.log, self.destination, self.membership)
         self.takeover = Takeover(self.log, self.source, self.destination, self.topics, self.membership, self.groups)
         leader = Leader(self.log, self.source.read_behind)
         self.failover = Failover(self.log, self.source, self.destination, self.topics, self.membership, leader, self.groups)
@@ -138,7 +138,7 @@ class Shadow:
                 if not self.source.brokers and not self.journal.notes.topics and time.monotonic() > deadline:
                     config = self.log.config
                     raise EnvironmentFailure(
-                        f"the source of {config.link} does not answer at {', '.join(config.source)}; start it, or mend the link"
+                        f"the source of {config.link} does not answer at {', '.join(config.source)}; start it, or repair the link"
                     ) from error
             await asyncio.sleep(FOLLOW_SECONDS if self.log.partitions else LOOK_SECONDS)
 
@@ -158,11 +158,11 @@ class Shadow:
 
     def _learn(self) -> None:
         """Finds where logs end that this process has not served: where the longest live follower is."""
-        for place, partition in self.log.partitions.items():
+        for tp, partition in self.log.partitions.items():
             if partition.leader_epoch < 0 or partition.position >= 0:
-                self._led_since.pop(place, None)
+                self._led_since.pop(tp, None)
                 continue
-            since = self._led_since.setdefault(place, time.monotonic())
+            since = self._led_since.setdefault(tp, time.monotonic())
             live = partition.live()
             everyone = self.log.brokers & set(self.topics.replicas(partition.number, partition.topic))
             if live and (live.keys() >= everyone or time.monotonic() > since + LEARN_SECONDS):

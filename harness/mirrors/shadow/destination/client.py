@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from harness.model.errors import EnvironmentFailure
+from harness.model.topology import TopicPartition
 from harness.wire import messages
 from harness.wire.connection import AnyOf, Connection, Unanswered
 from harness.wire.messages import Error, Message
@@ -20,7 +21,6 @@ _SET, _DELETE = 0, 1
 _PREFERRED: Final = 0
 DEBUGGING: Final = -2
 """A replica id that makes a follower answer ListOffsets itself (ListOffsetsRequest.DEBUGGING_REPLICA_ID), without isolation."""
-Place = tuple[str, int]
 
 
 class Refused(EnvironmentFailure):
@@ -106,8 +106,8 @@ class Destination:
         """What the active controller answers. Raises Unanswered while there is none."""
         for _ in range(3 * len(self._controllers.addresses)):
             answer = await self._controllers.call(api, version, body, within=_CONTROLLER_SECONDS)
-            told = answer if hasattr(answer, "error_code") else answer.responses[0]
-            if told.error_code != Error.not_controller:
+            result = answer if hasattr(answer, "error_code") else answer.responses[0]
+            if result.error_code != Error.not_controller:
                 return answer
             self._controllers.turn()
             await asyncio.sleep(0.1)
@@ -147,7 +147,7 @@ class Destination:
         answer = await self._nodes.call("create_partitions", 3, body, within=15)
         _check(answer.results[0], f"partitions of {name} could not be made")
 
-    async def reassign(self, wanted: Mapping[Place, Sequence[int]]) -> None:
+    async def reassign(self, wanted: Mapping[TopicPartition, Sequence[int]]) -> None:
         """Asks for these replicas; returns when the controller has taken it down. Raises EnvironmentFailure when it refuses."""
         m = messages.request("alter_partition_reassignments", 0)
         by_topic: dict[str, list[Message]] = {}
@@ -161,11 +161,11 @@ class Destination:
             for partition in topic.partitions:
                 _check(partition, f"{topic.name}-{partition.partition_index} could not be reassigned")
 
-    async def elect_preferred(self, places: Iterable[Place]) -> None:
+    async def elect_preferred(self, tps: Iterable[TopicPartition]) -> None:
         """Has the first replicas of partitions elected (KIP-460). What is not elected yet is seen in the next picture."""
         m = messages.request("elect_leaders", 2)
         by_topic: dict[str, list[int]] = {}
-        for topic, number in places:
+        for topic, number in tps:
             by_topic.setdefault(topic, []).append(number)
         rows = tuple(m.TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items())
         body = m.ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=rows, timeout=_TIMEOUT)
@@ -195,23 +195,23 @@ class Destination:
         answer = await self._nodes.call("unregister_broker", 0, body, within=15)
         _check(answer, f"broker {broker} could not be unregistered")
 
-    async def stable(self, address: str, ends: Mapping[Place, int]) -> dict[Place, int]:
+    async def stable(self, address: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Last stable offsets as the follower at `address` has worked them out, of the logs that end there.
 
-        Without those it refused, and those whose high watermark it has not been told yet: a marker behind it ends nothing so far.
+        Without those it refused, and those whose high watermark it does not know yet: a marker behind it ends nothing so far.
         """
         ids = {name: topic.id for name, topic in (await self.picture({topic for topic, _ in ends})).topics.items()}
-        told = await follower_bounds(self._broker(address), ids, ends)
-        return {place: stable for place, (mark, stable) in told.items() if mark >= ends[place]}
+        result = await follower_bounds(self._broker(address), ids, ends)
+        return {tp: stable for tp, (mark, stable) in result.items() if mark >= ends[tp]}
 
-    async def producers(self, address: str, place: Place) -> list[Message]:
+    async def producers(self, address: str, tp: TopicPartition) -> list[Message]:
         """Producer states of a partition as the broker at `address` has them, follower or not (KIP-664)."""
         m = messages.request("describe_producers", 0)
-        topic = m.TopicRequest(name=place[0], partition_indexes=(place[1],))
+        topic = m.TopicRequest(name=tp[0], partition_indexes=(tp[1],))
         answer = await self._broker(address).call("describe_producers", 0, m.DescribeProducersRequest(topics=(topic,)))
-        told = answer.topics[0].partitions[0]
-        _check(told, f"the producers of {place[0]}-{place[1]} could not be told")
-        return list(told.active_producers)
+        result = answer.topics[0].partitions[0]
+        _check(result, f"the producers of {tp[0]}-{tp[1]} could not be listed")
+        return list(result.active_producers)
 
     async def draw_producer_id(self, address: str, *, within: float = 10.0) -> int:
         """Makes a broker hand out one producer id, to nobody; -1 while it waits for a new block."""
@@ -232,8 +232,8 @@ class Destination:
 
 
 async def follower_bounds(
-    connection: Connection, ids: Mapping[str, Message], ends: Mapping[Place, int]
-) -> dict[Place, tuple[int, int]]:
+    connection: Connection, ids: Mapping[str, Message], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[int, int]]:
     """High watermark and last stable offset as one follower has them; `ends` are about its log ends.
 
     Asked by a consumer's fetch (KIP-392): ListOffsets of a debugging replica takes no isolation and gives the log end.

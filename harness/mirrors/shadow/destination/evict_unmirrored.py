@@ -19,12 +19,12 @@ from harness.mirrors.shadow.log.leader_epochs import Lineage
 from harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from harness.mirrors.shadow.log.partition import Partition
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from harness.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
-Place = tuple[str, int]
 
 
-class Strays:
+class Evictions:
     """Partitions of the destination that have a replica on this shadow and are none of its own."""
 
     def __init__(self, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
@@ -36,17 +36,17 @@ class Strays:
         found = self._found(here)
         if not found:
             return
-        wanted = {place: self._homes(place[1], led) for place, led in found.items()}
+        wanted = {tp: self._homes(tp[1], led) for tp, led in found.items()}
         log.info("not mirrored, and not the shadow's: %s", ", ".join(f"{topic}-{number}" for topic, number in found))
         await self._destination.reassign(wanted)
         mine = {
-            _stand_in(place, led): [self._me, *wanted[place]]
-            for place, led in found.items()
-            if led.leader == self._me and set(wanted[place]) <= self._log.brokers
+            _stand_in(tp, led): [self._me, *wanted[tp]]
+            for tp, led in found.items()
+            if led.leader == self._me and set(wanted[tp]) <= self._log.brokers
         }
         await isr.change(self._membership, here, mine)
 
-    def _found(self, here: Picture) -> dict[Place, Led]:
+    def _found(self, here: Picture) -> dict[TopicPartition, Led]:
         ours = self._log.journal.notes.topics
         return {
             (name, number): led
@@ -69,9 +69,7 @@ class Strays:
         return [*kept, *turned][: len(led.replicas)]
 
 
-def _stand_in(place: Place, led: Led) -> Partition:
+def _stand_in(tp: TopicPartition, led: Led) -> Partition:
     """A partition that is not served, so that its ISR can be changed."""
     note = PartitionNote()
-    return Partition(
-        topic=place[0], number=place[1], note=note, epochs=Lineage(), source_epochs=Lineage(), leader_epoch=led.epoch
-    )
+    return Partition(topic=tp[0], number=tp[1], note=note, epochs=Lineage(), source_epochs=Lineage(), leader_epoch=led.epoch)

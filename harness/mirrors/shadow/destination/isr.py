@@ -26,11 +26,11 @@ async def change(membership: Membership, here: Picture, wanted: Mapping[Partitio
     for _ in range(_MOST_GUESSES):
         if not guesses:
             return
-        places = {(p.topic, p.number): p for p in guesses}
-        known = {place: (here.topics[place[0]].id, p.leader_epoch, guesses[p]) for place, p in places.items()}
-        answers = await membership.alter({place: wanted[p] for place, p in places.items()}, known)
-        for place, answer in answers.items():
-            partition = places[place]
+        tps = {(p.topic, p.number): p for p in guesses}
+        known = {tp: (here.topics[tp[0]].id, p.leader_epoch, guesses[p]) for tp, p in tps.items()}
+        answers = await membership.alter({tp: wanted[p] for tp, p in tps.items()}, known)
+        for tp, answer in answers.items():
+            partition = tps[tp]
             following = _next(answer, guesses[partition], *bounds[partition])
             if following is None:
                 _settle(partition, answer, guesses.pop(partition))

@@ -104,14 +104,14 @@ class Leader:
         follower = partition.followers[broker]
         split = partition.epochs.diverges(int(asked.last_fetched_epoch), offset, partition.end)
         if split is not None:
-            log.info("%s: broker %d at offset %d is told that epoch %d ends at %d", partition.name, broker, offset, *split)
+            log.info("%s: broker %d at offset %d gets that epoch %d ends at %d", partition.name, broker, offset, *split)
             diverging = m.EpochEndOffset(epoch=split[0], end_offset=split[1])
             return _row(m, asked, partition, diverging_epoch=diverging), True
         if offset > partition.end:
             return _refused(m, asked, Error.offset_out_of_range), True
         records = await self._records(partition, offset, min(int(asked.partition_max_bytes), room), first=room > 0)
-        news = bool(records) or partition.high_watermark > follower.told
-        follower.told = partition.high_watermark  # what is news is answered at once, so it is told
+        news = bool(records) or partition.high_watermark > follower.high_watermark_sent
+        follower.high_watermark_sent = partition.high_watermark  # what is news is answered at once, so it is sent
         return _row(m, asked, partition, records=records), news
 
     def _refusal(self, partition: Partition | None, asked: Message) -> Message:
@@ -192,7 +192,7 @@ def _refused(m: Message, asked: Message, error: Message) -> Message:
     )
 
 
-def _row(m: Message, asked: Message, partition: Partition, **told: Message) -> Message:
+def _row(m: Message, asked: Message, partition: Partition, **fields: Message) -> Message:
     """One partition of an answer. A log start above the high watermark would fail the follower's partition."""
     mark = partition.high_watermark
     return m.PartitionData(
@@ -201,5 +201,5 @@ def _row(m: Message, asked: Message, partition: Partition, **told: Message) -> M
         high_watermark=mark,
         log_start_offset=min(partition.start, mark),
         aborted_transactions=None,
-        **{"records": b"", **told},
+        **{"records": b"", **fields},
     )

@@ -84,7 +84,7 @@ class Listeners:
                     return
                 await stream.write(answer)
         except (OSError, EOFError, Unanswered):
-            pass  # the peer went away, or the broker that should have answered in our place
+            pass  # the peer went away, or the broker that should have answered instead
         except Malformed as error:
             log.warning("a connection to %s ends: %s", listener, error)
         finally:
@@ -108,10 +108,10 @@ class Listeners:
         return Pieces((messages.LENGTH.pack(len(answer)), answer))
 
     def _any(self, listener: str) -> str:
-        """A real broker that lives, on this listener."""
+        """A live real broker, on this listener."""
         live = [address for broker, address in self._real[listener].items() if broker in self._log.brokers]
         if not live:
-            raise Unanswered(f"no broker lives behind {listener}")
+            raise Unanswered(f"no live broker is behind {listener}")
         return live[0]
 
     @staticmethod
@@ -149,9 +149,9 @@ class Listeners:
         """What a leader would give a consumer for the end: the follower's last stable offset, or its high watermark."""
         connection = relay.setdefault(address, Connection(address))
         ids = {name: topic_id for topic_id, name in self._log.names.items() if name == partition.topic}
-        place = partition.topic, partition.number
-        told = (await follower_bounds(connection, ids, {place: offset})).get(place)
-        return None if told is None else told[1 if committed else 0]
+        tp = partition.topic, partition.number
+        known = (await follower_bounds(connection, ids, {tp: offset})).get(tp)
+        return None if known is None else known[1 if committed else 0]
 
     async def _client_offsets(
         self, version: int, correlation: int, frame: memoryview, listener: str, relay: dict[str, Connection]

@@ -18,6 +18,7 @@ from typing import Final
 from harness.mirrors.shadow.journal import Journal
 from harness.mirrors.shadow.settings import Config
 from harness.model.errors import EnvironmentFailure, InputError
+from harness.model.topology import TopicPartition
 from harness.wire import messages
 from harness.wire.connection import AnyOf, Unanswered
 from harness.wire.messages import Error, Message
@@ -33,7 +34,6 @@ _COMES_TRUE: Final = (Error.duplicate_broker_registration, Error.not_controller)
 _GONE: Final = (Error.stale_broker_epoch, Error.broker_id_not_registered)
 _METADATA_SEEN: Final = 1 << 60
 """Brokers say how far they have read the metadata log; a shadow does not read it, and must not hold others up."""
-Place = tuple[str, int]
 
 
 class Membership:
@@ -76,12 +76,12 @@ class Membership:
     async def _register(self) -> Message | None:
         """The controller's answer, or None when there was none."""
         try:
-            told = await self._ask(self._controllers, "api_versions", 4, self._features_request())
-            if told.error_code == Error.none:
-                self._beats_in = min(2, max(api.max_version for api in told.api_keys if api.api_key == _HEARTBEAT))
-                body = self._registration(told.supported_features)
+            answer = await self._ask(self._controllers, "api_versions", 4, self._features_request())
+            if answer.error_code == Error.none:
+                self._beats_in = min(2, max(api.max_version for api in answer.api_keys if api.api_key == _HEARTBEAT))
+                body = self._registration(answer.supported_features)
                 return await self._ask(self._controllers, "broker_registration", 4, body, within=10)
-            return told
+            return answer
         except Unanswered as error:
             log.warning("no registration: %s", error)
             return None
@@ -113,7 +113,9 @@ class Membership:
             cluster_id=self._config.cluster_id,
             incarnation_id=uuid.UUID(self._journal.notes.incarnation_id),
             listeners=tuple(
-                m.Listener(name=name, host=self._config.told.get(name, self._config.host), port=port, security_protocol=0)
+                m.Listener(
+                    name=name, host=self._config.advertised_hosts.get(name, self._config.host), port=port, security_protocol=0
+                )
                 for name, port in self._config.listeners.items()
             ),
             features=tuple(
@@ -206,9 +208,9 @@ class Membership:
             self._want_fence = False
 
     async def alter(
-        self, wanted: Mapping[Place, Sequence[int]], known: Mapping[Place, tuple[Message, int, int]]
-    ) -> dict[Place, Message]:
-        """Asks for ISRs (place -> brokers), given place -> (topic id, leader epoch, partition epoch). Returns the answers."""
+        self, wanted: Mapping[TopicPartition, Sequence[int]], known: Mapping[TopicPartition, tuple[Message, int, int]]
+    ) -> dict[TopicPartition, Message]:
+        """Asks for ISRs (partition -> brokers); `known`: partition -> (topic id, leader epoch, partition epoch). The answers."""
         m = messages.request("alter_partition", 3)
         by_topic: dict[str, list[int]] = {}
         for topic, number in wanted:
@@ -232,7 +234,7 @@ class Membership:
         answer = await self._ask(self._controllers, "alter_partition", 3, body, within=10)
         if answer.error_code != Error.none:
             raise Unanswered(f"the controller refused to alter partitions: {answer.error_code.name}")
-        names = {known[place][0]: place[0] for place in wanted}
+        names = {known[tp][0]: tp[0] for tp in wanted}
         return {(names[t.topic_id], p.partition_index): p for t in answer.topics for p in t.partitions}
 
     async def producer_block(self) -> tuple[int, int]:

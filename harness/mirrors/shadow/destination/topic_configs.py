@@ -51,7 +51,7 @@ class TopicConfigs:
         self._asked = 0.0
 
     async def at_home(self, nodes: AnyOf, names: Collection[str]) -> dict[str, Configs]:
-        """What topics of the source have at home, of those whose configs are told. Raises Unanswered."""
+        """What topics of the source have at home, of those whose configs can be read. Raises Unanswered."""
         leading = list(shadows_into(Path(self._log.config.source_notes))) if self._log.config.source_notes else []
         found = await topic_configs(nodes, names)
         return {name: handed_on(name, configs, leading) for name, configs in found.items()}
@@ -106,8 +106,8 @@ class TopicConfigs:
     async def _known(self) -> frozenset[str]:
         """The names of all topic configs that the destination has; none while it has no topic to tell them of."""
         here = await self._destination.picture()
-        told = await _described(self._destination.nodes, list(here.topics)[:1])
-        return frozenset(row.name for topic in told for row in topic.configs)
+        described = await _described(self._destination.nodes, list(here.topics)[:1])
+        return frozenset(row.name for topic in described for row in topic.configs)
 
     async def restore(self, replicas: Mapping[str, int]) -> None:
         """Gives topics, each with so many replicas, what they have at home. Raises Unanswered, EnvironmentFailure."""
@@ -145,20 +145,22 @@ def handed_on(name: str, configs: Configs, leading: Iterable[Notes]) -> Configs:
 async def topic_configs(nodes: AnyOf, names: Collection[str]) -> dict[str, Configs]:
     """The configs that were set on the topics themselves. Raises Unanswered."""
     return {
-        str(told.resource_name): {
+        str(described.resource_name): {
             row.name: row.value
-            for row in told.configs
+            for row in described.configs
             if row.config_source == _DYNAMIC_TOPIC_CONFIG and row.value is not None and row.name not in _OF_BROKERS
         }
-        for told in await _described(nodes, names)
+        for described in await _described(nodes, names)
     }
 
 
 async def _described(nodes: AnyOf, names: Collection[str]) -> list[Message]:
-    """What is told of the configs of topics, without those that are not there. Raises Unanswered."""
+    """The described configs of topics, without those that do not exist. Raises Unanswered."""
     if not names:
         return []
     m = messages.request("describe_configs", 4)
     asked = tuple(m.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None) for name in names)
     body = m.DescribeConfigsRequest(resources=asked, include_synonyms=False, include_documentation=False)
-    return [told for told in (await nodes.call("describe_configs", 4, body)).results if told.error_code == Error.none]
+    return [
+        described for described in (await nodes.call("describe_configs", 4, body)).results if described.error_code == Error.none
+    ]

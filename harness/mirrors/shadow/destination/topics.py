@@ -5,7 +5,7 @@ pending, because nobody adds them to the ISR, until a failover does: so no real 
 
 A partition that is added to such a topic must have as many replicas as the others (ReplicationControlManager), so real brokers
 are in its ISR until the shadow takes them out: should the shadow be away from these milliseconds on until its session ends, an
-empty partition is writable. It is told, and not mirrored.
+empty partition is writable. It is reported, and not mirrored.
 
 A topic that somebody deletes on the destination, or makes again there, is given up: what was mirrored of it is gone, and what is
 there is not the mirror's to write. So is one whose name another has on the destination already (until that one is removed), and
@@ -149,7 +149,7 @@ class Topics:
             if refusal.code not in _LASTING:
                 raise
             log.error("%s", refusal)
-            self._give_up(name, f"{refusal}; mend that, and start another mirror to have it copied")
+            self._give_up(name, f"{refusal}; fix that, and start another mirror to have it copied")
             return
         note.destination_id = made
         for number in range(count):  # a failover waits for them, should it come before `look` does
@@ -166,7 +166,7 @@ class Topics:
         self._give_up(name, reason)
 
     def _go_on(self, name: str, note: TopicNote) -> None:
-        """A topic that is there again with its id was never deleted: a broker that had stood still told of the past."""
+        """A topic that is there again with its id was never deleted: a broker that had stood still gave old metadata."""
         if note.given_up == _deleted(name):
             for partition in self._log.partitions.values():
                 if partition.sealed == note.given_up:
@@ -181,7 +181,7 @@ class Topics:
             self._log.journal.save()
 
     async def look(self) -> Picture:
-        """Takes in the destination's metadata: who lives, what the shadow leads, and in which epoch."""
+        """Takes in the destination's metadata: which brokers are live, what the shadow leads, and in which epoch."""
         here = await self._destination.picture()
         self._log.brokers = frozenset(here.brokers.keys() & self._log.config.brokers.keys())
         alone: list[Partition] = []

@@ -12,13 +12,13 @@ from datetime import timedelta
 from typing import Final
 
 from harness.mirrors.shadow.log.leader_epochs import NONE, Entry, Lineage
+from harness.model.topology import TopicPartition
 from harness.wire import messages
 from harness.wire.connection import Connection, Unanswered
 from harness.wire.messages import Error, Message
 
 _WAIT: Final = timedelta(milliseconds=20)
 _LATEST: Final = -1
-Place = tuple[str, int]
 
 
 class Leaders:
@@ -35,28 +35,28 @@ class Leaders:
             connection.close()
 
 
-async def epochs_of(leader: Connection, latest: Mapping[Place, int]) -> dict[Place, tuple[Lineage, int]]:
+async def epochs_of(leader: Connection, latest: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[Lineage, int]]:
     """The leader epochs of partitions and where each ends, given the epochs that they are in now.
 
-    OffsetForLeaderEpoch tells one epoch's end at a time; it is asked downwards, for all partitions at once. Raises Unanswered.
+    OffsetForLeaderEpoch gives one epoch's end at a time; it is asked downwards, for all partitions at once. Raises Unanswered.
     """
-    ends: dict[Place, list[Entry]] = {place: [] for place in latest}
+    ends: dict[TopicPartition, list[Entry]] = {tp: [] for tp in latest}
     asked = dict(latest)
     while asked:
-        told = await _epoch_ends(leader, asked)
-        asked = {place: below for place, entry in told.items() if (below := _note(ends[place], entry, asked[place])) >= 0}
-    return {place: _lineage(found) for place, found in ends.items()}
+        answers = await _epoch_ends(leader, asked)
+        asked = {tp: below for tp, entry in answers.items() if (below := _note(ends[tp], entry, asked[tp])) >= 0}
+    return {tp: _lineage(found) for tp, found in ends.items()}
 
 
-def _note(ends: list[Entry], told: Entry, asked: int) -> int:
+def _note(ends: list[Entry], entry: Entry, asked: int) -> int:
     """Takes down (epoch, where it ends); the epoch to ask next, or NONE when all are known."""
-    epoch, end = told
+    epoch, end = entry
     if epoch == NONE:
         # Above all that the leader has (it has written nothing in its newest epoch), or below.
         return NONE if ends else asked - 1
     if len(ends) > 1 and end >= ends[-1][1]:
         return NONE  # no such epoch: answered with the beginning of the first (the newest alone can be empty)
-    ends.append(told)
+    ends.append(entry)
     return epoch - 1 if end > 0 else NONE
 
 
@@ -70,7 +70,7 @@ def _lineage(ends: list[Entry]) -> tuple[Lineage, int]:
     return lineage, start
 
 
-async def _epoch_ends(leader: Connection, asked: Mapping[Place, int]) -> dict[Place, Entry]:
+async def _epoch_ends(leader: Connection, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Entry]:
     m = messages.request("offset_for_leader_epoch", 4)
     topics = tuple(
         m.OffsetForLeaderTopic(
@@ -83,20 +83,22 @@ async def _epoch_ends(leader: Connection, asked: Mapping[Place, int]) -> dict[Pl
         for topic, numbers in _by_topic(asked).items()
     )
     answer = await leader.call("offset_for_leader_epoch", 4, m.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics))
-    found: dict[Place, Entry] = {}
+    found: dict[TopicPartition, Entry] = {}
     for topic in answer.topics:
         for row in topic.partitions:
-            _check(row, f"{leader.address} did not tell the leader epochs of {topic.topic}-{row.partition}")
+            _check(row, f"{leader.address} did not give the leader epochs of {topic.topic}-{row.partition}")
             found[str(topic.topic), int(row.partition)] = int(row.leader_epoch), int(row.end_offset)
     return found
 
 
-async def claim(leader: Connection, ids: Mapping[str, Message], places: Iterable[Place], *, broker: int, epoch: int) -> None:
+async def claim(
+    leader: Connection, ids: Mapping[str, Message], tps: Iterable[TopicPartition], *, broker: int, epoch: int
+) -> None:
     """Fetches once, as follower `broker` of that broker epoch, at the ends of these logs.
 
     A refusal (the leader has not heard of its new replica yet) is seen by what does not come of it. Raises Unanswered.
     """
-    ends = await _log_ends(leader, places, broker)
+    ends = await _log_ends(leader, tps, broker)
     m = messages.request("fetch", 17)
     topics = tuple(
         m.FetchTopic(
@@ -122,14 +124,14 @@ async def claim(leader: Connection, ids: Mapping[str, Message], places: Iterable
     await leader.call("fetch", 17, body)
 
 
-async def _log_ends(leader: Connection, places: Iterable[Place], broker: int) -> dict[Place, int]:
-    """Log end offsets as a replica is told them, of the partitions that this broker leads."""
+async def _log_ends(leader: Connection, tps: Iterable[TopicPartition], broker: int) -> dict[TopicPartition, int]:
+    """Log end offsets as a replica gets them, of the partitions that this broker leads."""
     m = messages.request("list_offsets", 7)
     topics = tuple(
         m.ListOffsetsTopic(
             name=topic, partitions=tuple(m.ListOffsetsPartition(partition_index=n, timestamp=_LATEST) for n in numbers)
         )
-        for topic, numbers in _by_topic(places).items()
+        for topic, numbers in _by_topic(tps).items()
     )
     answer = await leader.call("list_offsets", 7, m.ListOffsetsRequest(replica_id=broker, isolation_level=0, topics=topics))
     return {
@@ -140,9 +142,9 @@ async def _log_ends(leader: Connection, places: Iterable[Place], broker: int) ->
     }
 
 
-def _by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+def _by_topic(tps: Iterable[TopicPartition]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
-    for topic, number in places:
+    for topic, number in tps:
         found.setdefault(topic, []).append(number)
     return found
 

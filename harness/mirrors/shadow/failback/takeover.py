@@ -1,13 +1,13 @@
 """Failback, the destination's side: topics that are there already, because they were mirrored from there, become this mirror's.
 
-    plan       ids, leader epochs and failback points are asked and written down; nothing is touched, so wrong input costs nothing
+    plan       ids, leader epochs and failback points are asked and recorded; nothing is changed, so wrong input costs nothing
     claim      the shadow is added to the replicas, fetches at the log's end as a follower does, and so enters the ISR
     lead       the preferred leader is elected: that is the shadow. It narrows the ISR to itself at once
-    cut        replicas that have more than the failback point are told so by `diverging_epoch` (KIP-595), and truncate
+    truncate   replicas that have more than the failback point see that by `diverging_epoch` (KIP-595), and truncate
 
 The window: from the claim until the ISR is narrowed, real brokers are in the ISR. When the shadow dies in it, one of them leads
-again, with the log that it had: nothing has been cut by then, since followers are answered only once the ISR is the shadow's
-alone. The takeover is then done again from its plan. After the window nobody but the shadow can lead, as with topics it makes.
+again, with the log that it had: nothing has been truncated by then, since followers get answers only once the shadow is alone in
+the ISR. The takeover is then done again from its plan. After the window nobody but the shadow can lead, as with topics it makes.
 
 The transaction coordinator of such a cluster may still owe markers to transactions that were open when clients left. It sends
 them to the leader; a shadow hangs up on it, so it tries again until a real broker leads, after the failover. It then writes an
@@ -35,19 +35,19 @@ from harness.mirrors.shadow.log.partition import Partition
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID, TakenPartition, TakenTopic
 from harness.mirrors.shadow.source.fetch import Source
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
+from harness.model.topology import TopicPartition
 from harness.wire.connection import Unanswered
 
 log = logging.getLogger(__name__)
 STEP_SECONDS: Final = 120.0
 GROUPS_SECONDS: Final = 5.0
 _LOOK: Final = 0.05
-Place = tuple[str, int]
-Logs = dict[Place, tuple[Lineage, int]]
+Logs = dict[TopicPartition, tuple[Lineage, int]]
 Step = Callable[[Picture], Awaitable[list[str]]]
 
 
 class Takeover:
-    """Of all topics that a reversed mirror was told of. `plan` is called before the shadow has joined, `run` afterwards."""
+    """Of all topics that a reversed mirror takes over. `plan` is called before the shadow has joined, `run` afterwards."""
 
     def __init__(
         self,
@@ -86,16 +86,16 @@ class Takeover:
         wanted = {name: topic for name, topic in self._wanted.items() if name in here.topics}
         for name, topic in wanted.items():
             self._check(name, topic, there, here)
-        places = [(name, number) for name in wanted for number in here.topics[name].partitions]
-        sources = await self._logs(there, places)
-        ours = await self._logs(here, places)
+        tps = [(name, number) for name in wanted for number in here.topics[name].partitions]
+        sources = await self._logs(there, tps)
+        ours = await self._logs(here, tps)
         configs = await topic_configs(self._destination.nodes, list(wanted))
         found = {
             name: TopicNote(source_id=topic.source_id, destination_id=topic.destination_id, configs=configs.get(name, {}))
             for name, topic in wanted.items()
         }
-        for place in places:
-            self._plan_partition(place, here.topics[place[0]].partitions[place[1]], ours[place], sources[place][0])
+        for tp in tps:
+            self._plan_partition(tp, here.topics[tp[0]].partitions[tp[1]], ours[tp], sources[tp][0])
         self._log.journal.notes.topics |= found
         self._log.journal.save()
         await self._log.steps.reach("planned")
@@ -120,10 +120,10 @@ class Takeover:
                 f"add partitions at the source until it has {mine} too"
             )
 
-    async def _logs(self, found: Picture, places: list[Place]) -> Logs:
+    async def _logs(self, found: Picture, tps: list[TopicPartition]) -> Logs:
         """Leader epochs and log ends of partitions on one side. Raises EnvironmentFailure where none but a shadow leads."""
-        by_leader: dict[int, dict[Place, int]] = {}
-        for topic, number in places:
+        by_leader: dict[int, dict[TopicPartition, int]] = {}
+        for topic, number in tps:
             led = found.topics[topic].partitions[number]
             if not 0 <= led.leader < FIRST_BROKER_ID or led.leader not in found.brokers:
                 raise EnvironmentFailure(
@@ -135,50 +135,50 @@ class Takeover:
             logs |= await epochs_of(self._leaders.at(found.brokers[leader]), latest)
         return logs
 
-    def _plan_partition(self, place: Place, led: Led, ours: tuple[Lineage, int], theirs: Lineage) -> None:
-        """Writes down where a partition is cut, and the leader epochs below that on both sides."""
-        left = self._wanted[place[0]].partitions.get(place[1], TakenPartition(end=0, epochs=()))
-        cut = failback_point(f"{place[0]}-{place[1]}", left, *ours, rule=self._log.config.options.failback_point)
-        note = self._log.journal.partition(*place)
+    def _plan_partition(self, tp: TopicPartition, led: Led, ours: tuple[Lineage, int], theirs: Lineage) -> None:
+        """Records where a partition is truncated, and the leader epochs below that on both sides."""
+        left = self._wanted[tp[0]].partitions.get(tp[1], TakenPartition(end=0, epochs=()))
+        point = failback_point(f"{tp[0]}-{tp[1]}", left, *ours, rule=self._log.config.options.failback_point)
+        note = self._log.journal.partition(*tp)
         for lineage in (ours[0], theirs):
-            lineage.cut(cut)
+            lineage.truncate(point)
         note.epochs, note.source_epochs = ours[0].entries, theirs.entries
-        note.home, note.cut = [broker for broker in led.replicas if broker < FIRST_BROKER_ID], cut
-        log.info("%s-%d ends at %d here and is to be cut at %d", *place, ours[1], cut)
+        note.home, note.cut = [broker for broker in led.replicas if broker < FIRST_BROKER_ID], point
+        log.info("%s-%d ends at %d here and is to be truncated at %d", *tp, ours[1], point)
 
     async def run(self) -> None:
-        """Returns when every partition is led and cut. Raises DeadlineExceeded; what was done is gone on from the next time."""
+        """Returns when every partition is led and truncated. Raises DeadlineExceeded; the next call continues."""
         for topic, number in self._places():
             self._log.add(topic, number).taking = True
         await self._repeat(self._lead, "led by the shadow alone")
         await self._log.steps.reach("alone")
-        await self._repeat(self._cut, "cut")
+        await self._repeat(self._truncate, "truncated")
         await self._log.steps.reach("cut")
         await self._repeat(self._truncated, "truncated by all live replicas")
         await self._log.steps.reach("truncated")
         try:
             async with asyncio.timeout(GROUPS_SECONDS):
-                await self._groups.clamp()  # a group that had read what is cut would skip what comes in its place
+                await self._groups.clamp()  # a group that had read what is truncated would skip what replaces it
         except (TimeoutError, Unanswered) as error:
             log.warning("group offsets: %s", error or "no answer in time")
         for partition in self._partitions():
             partition.taking = False
             partition.position = partition.served = partition.note.cut
             if self._log.config.options.leader_epochs == "keep":
-                partition.epochs.cut(partition.note.cut)  # epochs from there on are the source's
+                partition.epochs.truncate(partition.note.cut)  # epochs from there on are the source's
             self._log.lead(partition, partition.leader_epoch)
         self._log.journal.notes.phase = "mirroring"
         self._log.journal.save()
         log.info("taken over")
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[TopicPartition]:
         """What is taken over, without topics that are not there any more (`Topics.look`)."""
         notes = self._log.journal.notes
         taken = ((name, n) for name in notes.topics for n, note in notes.partitions.get(name, {}).items() if note.home)
-        return (place for place in taken if place not in self._log.lost)
+        return (tp for tp in taken if tp not in self._log.lost)
 
     def _partitions(self) -> list[Partition]:
-        return [self._log.partitions[place] for place in self._places()]
+        return [self._log.partitions[tp] for tp in self._places()]
 
     async def _repeat(self, step: Step, what: str) -> None:
         deadline = time.monotonic() + STEP_SECONDS
@@ -197,33 +197,33 @@ class Takeover:
         """One round of claims and elections; `look` narrows the ISRs. What is not led by the shadow alone yet."""
         if missing := sorted({name for name, _ in self._places()} - here.topics.keys()):
             raise EnvironmentFailure(f"topic {missing[0]} is not in the destination's metadata")
-        left = {place: here.topics[place[0]].partitions[place[1]] for place in self._places()}
-        left = {place: led for place, led in left.items() if (led.leader, led.in_sync) != (self._me, (self._me,))}
-        await self._join([place for place, led in left.items() if not led.replicas or led.replicas[0] != self._me])
-        by_leader: dict[int, list[Place]] = {}
-        for place, led in left.items():
+        left = {tp: here.topics[tp[0]].partitions[tp[1]] for tp in self._places()}
+        left = {tp: led for tp, led in left.items() if (led.leader, led.in_sync) != (self._me, (self._me,))}
+        await self._join([tp for tp, led in left.items() if not led.replicas or led.replicas[0] != self._me])
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for tp, led in left.items():
             if 0 <= led.leader < FIRST_BROKER_ID and led.leader in here.brokers and self._me in led.replicas:
-                by_leader.setdefault(led.leader, []).append(place)
+                by_leader.setdefault(led.leader, []).append(tp)
         ids = {name: topic.id for name, topic in here.topics.items()}
-        for leader, places in by_leader.items():
-            await claim(self._leaders.at(here.brokers[leader]), ids, places, broker=self._me, epoch=self._membership.epoch)
-        claimed = [place for place, led in left.items() if self._me in led.in_sync and led.leader != self._me]
+        for leader, tps in by_leader.items():
+            await claim(self._leaders.at(here.brokers[leader]), ids, tps, broker=self._me, epoch=self._membership.epoch)
+        claimed = [tp for tp, led in left.items() if self._me in led.in_sync and led.leader != self._me]
         if claimed:
             await self._log.steps.reach("claimed")
             await self._destination.elect_preferred(claimed)
         return [f"{topic}-{number}" for topic, number in left]
 
-    async def _join(self, places: list[Place]) -> None:
+    async def _join(self, tps: list[TopicPartition]) -> None:
         """Adds the shadow to the replicas, as the preferred leader. Idempotent."""
-        if not places:
+        if not tps:
             return
-        for name in dict.fromkeys(name for name, _ in places):
+        for name in dict.fromkeys(name for name, _ in tps):
             await self._destination.configure(name, dict(WHILE_MIRRORED))
         notes = self._log.journal.notes.partitions
-        await self._destination.reassign({(name, n): [self._me, *notes[name][n].home] for name, n in places})
+        await self._destination.reassign({(name, n): [self._me, *notes[name][n].home] for name, n in tps})
         await self._log.steps.reach("joined")
 
-    async def _cut(self, _: Picture) -> list[str]:
+    async def _truncate(self, _: Picture) -> list[str]:
         """Cuts the logs whose replicas have all said where they are. Nothing has been served by then."""
         left: list[str] = []
         for partition in self._partitions():
@@ -234,25 +234,25 @@ class Takeover:
                 continue
             if note.cut_from < 0:
                 note.cut_from = max(note.cut, *(follower.offset for follower in live.values()))
-                log.info("%s is cut at %d, from %d", partition.name, note.cut, note.cut_from)
-            partition.cut(note.cut)
+                log.info("%s is truncated at %d, from %d", partition.name, note.cut, note.cut_from)
+            partition.truncate(note.cut)
             partition.epochs.begin(partition.leader_epoch, note.cut)
         self._log.remember(self._partitions())
         self._log.ring()
         return left
 
     async def _truncated(self, here: Picture) -> list[str]:
-        """Which partitions have live replicas that are behind the cut still, or that are dead where that matters.
+        """Which partitions have live replicas that are behind the truncation still, or that are dead where that matters.
 
-        With leader epochs kept, those of the destination's cut tail and of the source's suffix are not told apart by number: a
-        replica that comes back later could keep its tail. So all must be there.
+        With leader epochs kept, the destination's truncated tail and the source's suffix can have the same epochs: a replica that
+        comes back later could keep its tail. So all must be there.
         """
         everyone = self._log.config.options.leader_epochs == "keep"
         left: list[str] = []
         for partition in self._partitions():
             note, live = partition.note, partition.live()
             if partition.leader_epoch > partition.epochs.latest:  # the shadow was away
-                await self._cut(here)
+                await self._truncate(here)
             needed = set(note.home) if everyone else self._log.brokers & set(note.home)
             if not needed or not live.keys() >= needed or any(live[broker].offset > note.cut for broker in needed):
                 left.append(partition.name)
@@ -274,7 +274,7 @@ def failback_point(name: str, left: TakenPartition, ours: Lineage, end: int, *, 
     Raises InputError for the refusal.
     """
     mirrored = Lineage(left.epochs)
-    mirrored.cut(left.end)
+    mirrored.truncate(left.end)
     common = parting(ours, end, mirrored, left.end) if mirrored.entries else min(left.end, end)
     if rule == "epoch":
         return common

@@ -24,7 +24,7 @@ from harness.mirrors.shadow.destination.membership import Membership
 from harness.mirrors.shadow.destination.topics import Topics
 from harness.mirrors.shadow.failover import markers, open_transactions
 from harness.mirrors.shadow.failover.handover import Handover
-from harness.mirrors.shadow.failover.producer_id_advance import Jump
+from harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
 from harness.mirrors.shadow.group_offsets import GroupOffsets
 from harness.mirrors.shadow.journal import Phase
 from harness.mirrors.shadow.log.mirrored_log import MirroredLog
@@ -85,7 +85,7 @@ class Failover:
                 await asyncio.sleep(_LOOK)
         await self._handover.run(self.live)
         await markers.write(self._log, self._destination)
-        await Jump(self._log, self._destination, self._membership).again()
+        await ProducerIdAdvance(self._log, self._destination, self._membership).again()
         self._enter("handed-over")
         await self._log.steps.reach("handed-over")
         await self._membership.leave(within=5)
@@ -213,7 +213,7 @@ class Failover:
             self._log.lead(partition, partition.leader_epoch)
         if end != partition.end:
             log.info("%s settles at offset %d", partition.name, end)
-            partition.cut(end)
+            partition.truncate(end)
             partition.position = end
         # The others read it from the longest as consumers do, so up to the high watermark.
         partition.high_watermark = end

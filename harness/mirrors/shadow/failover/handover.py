@@ -90,7 +90,7 @@ class Handover:
         """A process that came back for the hand-over serves the log as it was promoted, and nothing else."""
         promoted = partition.note.promoted
         if partition.end != promoted:
-            partition.cut(promoted)
+            partition.truncate(promoted)
             partition.position = partition.served = partition.limit = promoted
             self._log.lead(partition, partition.leader_epoch)
             self._log.ring()

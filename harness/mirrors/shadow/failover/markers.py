@@ -1,7 +1,7 @@
 """Ends transactions as a coordinator would: WriteTxnMarkers (KIP-98) to the brokers that lead after the hand-over.
 
-What is to be ended is written down before the hand-over, because from then on clients of the destination may begin transactions
-of their own. The answer does not tell where a marker is: that is read from the log, as is, after a kill, what is there already.
+What is to be ended is recorded before the hand-over, because from then on clients of the destination may begin transactions
+of their own. The answer does not contain a marker's offset: it is read from the log; so is, after a kill, what was written.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Final
 
 from harness.mirrors.shadow.destination.client import Destination, Picture
 from harness.mirrors.shadow.log.batches import ABORT, controls, end_of
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog, Place
+from harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from harness.mirrors.shadow.log.partition import Partition
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID
 from harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from harness.model.topology import TopicPartition
 from harness.wire import messages
 from harness.wire.connection import Connection, Unanswered
 from harness.wire.messages import Error, Message
@@ -37,7 +38,7 @@ async def write(mirrored: MirroredLog, destination: Destination) -> None:
     Can be repeated after a kill. Raises DeadlineExceeded.
     """
     deadline = time.monotonic() + WITHIN_SECONDS
-    told: dict[str, Connection] = {}
+    leaders: dict[str, Connection] = {}
     try:
         while waiting := [p for p in mirrored.partitions.values() if not _done(p)]:
             if time.monotonic() > deadline:
@@ -46,12 +47,12 @@ async def write(mirrored: MirroredLog, destination: Destination) -> None:
                     f"transactions of {names} could not be aborted; see the logs of the brokers that lead them"
                 )
             try:
-                await _try(mirrored, destination, waiting, told)
+                await _try(mirrored, destination, waiting, leaders)
             except (Unanswered, EnvironmentFailure) as error:
                 log.warning("transaction markers: %s", error)
             await asyncio.sleep(_LOOK)
     finally:
-        for connection in told.values():
+        for connection in leaders.values():
             connection.close()
 
 
@@ -60,7 +61,7 @@ def _done(partition: Partition) -> bool:
     return all(what(producer, epoch) in appended for producer, epoch, _, _ in partition.note.open)
 
 
-async def _try(mirrored: MirroredLog, destination: Destination, waiting: list[Partition], told: dict[str, Connection]) -> None:
+async def _try(mirrored: MirroredLog, destination: Destination, waiting: list[Partition], leaders: dict[str, Connection]) -> None:
     here = await destination.picture({p.topic for p in waiting})
     for partition in waiting:
         topic = here.topics.get(partition.topic)
@@ -70,7 +71,7 @@ async def _try(mirrored: MirroredLog, destination: Destination, waiting: list[Pa
         if not 0 <= leader < FIRST_BROKER_ID:
             continue
         address = mirrored.config.brokers[leader]
-        connection = told.setdefault(address, Connection(address))
+        connection = leaders.setdefault(address, Connection(address))
         still = {
             (int(state.producer_id), int(state.current_txn_start_offset))
             for state in await destination.producers(address, (partition.topic, partition.number))
@@ -86,10 +87,10 @@ async def _try(mirrored: MirroredLog, destination: Destination, waiting: list[Pa
                 log.info("%s: %s at offset %d, by WriteTxnMarkers", partition.name, what, offset)
 
 
-async def _abort(connection: Connection, place: Place, transactions: Iterable[Open]) -> None:
+async def _abort(connection: Connection, tp: TopicPartition, transactions: Iterable[Open]) -> None:
     """Asks the leader for the markers. Raises EnvironmentFailure when it refuses one."""
     m = messages.request("write_txn_markers", 1)
-    topic = m.WritableTxnMarkerTopic(name=place[0], partition_indexes=(place[1],))
+    topic = m.WritableTxnMarkerTopic(name=tp[0], partition_indexes=(tp[1],))
     body = m.WriteTxnMarkersRequest(
         markers=tuple(
             m.WritableTxnMarker(
@@ -111,7 +112,7 @@ async def _abort(connection: Connection, place: Place, transactions: Iterable[Op
         if row.error_code != Error.none
     ]
     if refused:
-        raise EnvironmentFailure(f"{connection.address} did not abort on {place[0]}-{place[1]}: {', '.join(refused)}")
+        raise EnvironmentFailure(f"{connection.address} did not abort on {tp[0]}-{tp[1]}: {', '.join(refused)}")
 
 
 async def _found(connection: Connection, here: Picture, partition: Partition) -> list[tuple[int, str]]:
@@ -146,6 +147,6 @@ async def _read(connection: Connection, topic_id: Message, partition: Partition,
         forgotten_topics_data=(),
     )
     answer = await connection.call("fetch", 17, body)
-    told = answer.responses[0].partitions[0]
-    data = bytes(told.records or b"") if told.error_code == Error.none else b""
+    fetched = answer.responses[0].partitions[0]
+    data = bytes(fetched.records or b"") if fetched.error_code == Error.none else b""
     return data if end_of(data) > offset else b""

@@ -2,9 +2,9 @@
 
     abort            an ABORT marker per open transaction is appended, in a new leader epoch (KIP-1279, code of July 2026)
     write-txn-markers  the same markers, but of the brokers that lead after the hand-over (WriteTxnMarkers, KIP-98; `markers`)
-    truncate-once    the log is cut at its last stable offset (February to May 2026). Cutting can take the marker of one away
+    truncate-once    the log is truncated at its last stable offset (February to May 2026). That can remove the marker of one
                      that had begun before: it is open again, and hangs for ever
-    truncate-stable  cut again until nothing is open
+    truncate-stable  truncated again until nothing is open
 
 What is open is asked from a replica, whose state the promoted broker will have: a mirror that made ids negative finds nothing.
 """
@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from harness.mirrors.shadow.destination.client import Destination
 from harness.mirrors.shadow.destination.membership import Membership
 from harness.mirrors.shadow.failover import markers
-from harness.mirrors.shadow.failover.producer_id_advance import Jump
+from harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
 from harness.mirrors.shadow.log.batches import Stamped, abort_marker, reset_marker
 from harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from harness.mirrors.shadow.log.partition import Partition
@@ -44,7 +44,7 @@ async def end(failover: Settling, mirrored: MirroredLog, destination: Destinatio
     if mirrored.config.options.producer_ids == "reset":
         await _append_resets(failover, mirrored, membership)
     if mirrored.config.options.producer_ids == "jump":
-        await Jump(mirrored, destination, membership).finish()
+        await ProducerIdAdvance(mirrored, destination, membership).finish()
 
 
 async def abort(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
@@ -87,9 +87,9 @@ async def note_open(failover: Settling, mirrored: MirroredLog, destination: Dest
 async def _open(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[Partition, list[markers.Open]]:
     """Per partition its open transactions, in the order they began."""
     found: dict[Partition, list[markers.Open]] = {}
-    for place, partition in list(mirrored.partitions.items()):
+    for tp, partition in list(mirrored.partitions.items()):
         address = mirrored.config.brokers[_somebody(failover, partition)]
-        states = await destination.producers(address, place)
+        states = await destination.producers(address, tp)
         opened = sorted((s for s in states if s.current_txn_start_offset >= 0), key=lambda s: int(s.current_txn_start_offset))
         found[partition] = [
             (int(s.producer_id), int(s.producer_epoch), max(0, int(s.coordinator_epoch)), int(s.current_txn_start_offset))
@@ -101,9 +101,9 @@ async def _open(failover: Settling, mirrored: MirroredLog, destination: Destinat
 async def truncate_once(failover: Settling, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
     """Cuts every partition at its last stable offset, once, also when a kill came between."""
     stable = await _stable(failover, mirrored, destination)
-    for place, partition in mirrored.partitions.items():
+    for tp, partition in mirrored.partitions.items():
         if not partition.note.truncated or partition.note.truncated[-1][0] != partition.note.mirrored:
-            partition.note.truncated.append((partition.note.mirrored, stable[place]))
+            partition.note.truncated.append((partition.note.mirrored, stable[tp]))
     mirrored.journal.save()
     for partition in mirrored.partitions.values():
         _cut(partition, min(partition.end, partition.note.truncated[-1][1]))
@@ -114,7 +114,7 @@ async def truncate_stable(failover: Settling, mirrored: MirroredLog, destination
     """Cuts at the last stable offset until that is the end."""
     while True:
         stable = await _stable(failover, mirrored, destination)
-        open_ = {partition: stable[place] for place, partition in mirrored.partitions.items() if stable[place] < partition.end}
+        open_ = {partition: stable[tp] for tp, partition in mirrored.partitions.items() if stable[tp] < partition.end}
         if not open_:
             return
         for partition, offset in open_.items():
@@ -126,8 +126,8 @@ async def truncate_stable(failover: Settling, mirrored: MirroredLog, destination
 
 async def _stable(failover: Settling, mirrored: MirroredLog, destination: Destination) -> dict[tuple[str, int], int]:
     by_broker: dict[int, dict[tuple[str, int], int]] = {}
-    for place, partition in mirrored.partitions.items():
-        by_broker.setdefault(_somebody(failover, partition), {})[place] = partition.end
+    for tp, partition in mirrored.partitions.items():
+        by_broker.setdefault(_somebody(failover, partition), {})[tp] = partition.end
     found: dict[tuple[str, int], int] = {}
     for broker, ends in by_broker.items():
         found |= await destination.stable(mirrored.config.brokers[broker], ends)
@@ -142,16 +142,16 @@ def _somebody(failover: Settling, partition: Partition) -> int:
     """A live broker that has it. Raises EnvironmentFailure when all are dead."""
     live = failover.live(partition)
     if not live:
-        raise EnvironmentFailure(f"no broker that has {partition.name} lives; start one of them")
+        raise EnvironmentFailure(f"no broker that has {partition.name} is running; start one of them")
     return min(live)
 
 
 def _cut(partition: Partition, offset: int) -> None:
     """Ends the log there; followers truncate at their next fetch, and the log is settled when they have."""
     if offset < partition.end:
-        log.info("%s is cut at offset %d, from %d", partition.name, offset, partition.end)
+        log.info("%s is truncated at offset %d, from %d", partition.name, offset, partition.end)
         partition.limit = offset
-        partition.cut(offset)
+        partition.truncate(offset)
         partition.epochs.begin(partition.leader_epoch, offset)
 
 
@@ -176,7 +176,7 @@ async def _new_epoch(failover: Settling, mirrored: MirroredLog, membership: Memb
         if not mirrored.has(partition):
             continue
         if partition.leader_epoch <= epoch:
-            raise EnvironmentFailure(f"{partition.name} is in leader epoch {epoch} still; its markers could not be told apart")
+            raise EnvironmentFailure(f"{partition.name} is in leader epoch {epoch} still; its markers could not be distinguished")
         partition.epochs.begin(partition.leader_epoch, partition.end)
 
 

@@ -4,8 +4,8 @@ Any broker hands out ids to idempotent producers (InitProducerId), of a block th
 perhaps of one more that it has fetched ahead. So the controller's allocation is moved first, and then each broker is asked for
 ids until it is past: what it hands out afterwards is higher for ever, also when it is started anew. That is done while
 mirroring, with room to spare, and done again before the room is used up: a failover has nothing left to ask, unless a broker did
-not answer all the while. Such a one holds no failover up. It is told (`Notes.undrained`), because it is a danger as soon as it
-answers clients again; when it is started anew instead it loses its block, and is none.
+not answer all the while. Such a broker does not delay the failover. It is reported (`Notes.undrained`), because it is a danger
+as soon as it answers clients again; if it is restarted instead, it loses its block, and is none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOOK_SECONDS: Final = 0.5
 _AGAIN_SECONDS: Final = 0.01
 
 
-class Jump:
+class ProducerIdAdvance:
     """The ids of one destination. What was reached is in the journal: brokers are not asked again for that."""
 
     def __init__(self, mirrored: MirroredLog, destination: Destination, membership: Membership) -> None:
@@ -49,7 +49,7 @@ class Jump:
         return self._notes.top_producer + MARGIN if self._notes.top_producer >= 0 else 0
 
     async def keep(self) -> None:
-        """Keeps live brokers ahead until it is cancelled. A broker that comes to life is one that was not asked yet."""
+        """Keeps live brokers ahead until it is cancelled. A broker that starts is one that was not asked yet."""
         while True:
             if self.chosen and (behind := self.behind(self.needed + AHEAD // 2) & self._log.brokers):
                 try:

@@ -35,12 +35,12 @@ class Lineage:
         """Offsets from `start` on are `epoch`'s; False when that was known. An older or equal epoch changes nothing."""
         if epoch <= self.latest:
             return False
-        self.cut(start)
+        self.truncate(start)
         self._epochs.append(epoch)
         self._starts.append(start)
         return True
 
-    def cut(self, end: int) -> None:
+    def truncate(self, end: int) -> None:
         """Forgets the epochs that begin at or after `end`."""
         while self._starts and self._starts[-1] >= end:
             self._epochs.pop()
@@ -48,27 +48,27 @@ class Lineage:
 
     def at(self, offset: int) -> int:
         """The epoch that wrote `offset`, or NONE when it is before all that is known."""
-        place = bisect_right(self._starts, offset) - 1
-        return self._epochs[place] if place >= 0 else NONE
+        index = bisect_right(self._starts, offset) - 1
+        return self._epochs[index] if index >= 0 else NONE
 
     def floor(self, epoch: int) -> int:
         """The largest known epoch that is not above `epoch`, or NONE."""
-        place = bisect_right(self._epochs, epoch) - 1
-        return self._epochs[place] if place >= 0 else NONE
+        index = bisect_right(self._epochs, epoch) - 1
+        return self._epochs[index] if index >= 0 else NONE
 
     def end_of(self, epoch: int, log_end: int) -> Entry:
         """The largest epoch that is not above `epoch`, and where it ends (KIP-101); (NONE, NONE) if there is none."""
-        place = bisect_right(self._epochs, epoch) - 1
+        index = bisect_right(self._epochs, epoch) - 1
         if not self._epochs or epoch > self._epochs[-1]:
             return NONE, NONE
-        end = self._starts[place + 1] if place + 1 < len(self._starts) else log_end
-        return (self._epochs[place] if place >= 0 else epoch), end
+        end = self._starts[index + 1] if index + 1 < len(self._starts) else log_end
+        return (self._epochs[index] if index >= 0 else epoch), end
 
     def diverges(self, epoch: int, offset: int, log_end: int) -> Entry | None:
         """What a leader tells a follower whose last fetched batch has `epoch` and that asks for `offset`: None when it agrees."""
         if epoch < 0:
             return None
-        if epoch > self.latest:  # of a log that was cut since: everything after what is left of it
+        if epoch > self.latest:  # of a log that was truncated since: everything after what is left of it
             return (epoch if self.latest == NONE else self.latest), log_end
         known, end = self.end_of(epoch, log_end)
         return (known, end) if known < epoch or end < offset else None

@@ -15,6 +15,7 @@ from harness.mirrors.shadow.log.batches import Stamped, stamp
 from harness.mirrors.shadow.log.leader_epochs import Lineage
 from harness.mirrors.shadow.log.partition import Partition
 from harness.mirrors.shadow.settings import Config
+from harness.model.topology import TopicPartition
 from harness.wire.messages import Message
 
 WINDOW_BYTES: Final = 4 << 20
@@ -22,7 +23,6 @@ WINDOW_BYTES: Final = 4 << 20
 BUDGET_BYTES: Final = 48 << 20
 """What all partitions together may hold."""
 _NEVER: Final = (1 << 63) - 1
-Place = tuple[str, int]
 
 
 class Bell:
@@ -37,14 +37,14 @@ class Bell:
 
 
 class MirroredLog:
-    """Partitions by place, and by topic id on either side."""
+    """Partitions by name, and by topic id on either side."""
 
     def __init__(self, config: Config, journal: Journal) -> None:
         self.config, self.journal = config, journal
         self.steps = Steps.of(os.environ)
-        self.partitions: dict[Place, Partition] = {}
-        self.lost: set[Place] = set()
-        """Partitions that real brokers lead though nothing was handed over; they are in no other place here."""
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.lost: set[TopicPartition] = set()
+        """Partitions that real brokers lead though nothing was handed over; they are nowhere else here."""
         self.names: dict[Message, str] = {}
         """Topic id on the destination -> name."""
         self.source_names: dict[Message, str] = {}
@@ -78,30 +78,30 @@ class MirroredLog:
         A frame stays whole while any of it is in a window: when all the budget is used, what is left of frames that are
         hardly in use is moved out of them.
         """
-        stretches = [stretch for partition in self.partitions.values() for stretch in partition.window]
-        if (size := _memory(stretches)) < BUDGET_BYTES:
+        pieces = [piece for partition in self.partitions.values() for piece in partition.window]
+        if (size := _memory(pieces)) < BUDGET_BYTES:
             return size
         used = Counter[int]()
-        for stretch in stretches:
-            used[id(stretch.frame)] += len(stretch.data)
-        for stretch in stretches:
-            if used[id(stretch.frame)] * 2 < len(stretch.frame):
-                stretch.data = memoryview(bytearray(stretch.data))
-        return _memory(stretches)
+        for piece in pieces:
+            used[id(piece.frame)] += len(piece.data)
+        for piece in pieces:
+            if used[id(piece.frame)] * 2 < len(piece.frame):
+                piece.data = memoryview(bytearray(piece.data))
+        return _memory(pieces)
 
     def add(self, topic: str, number: int) -> Partition:
         """The partition, with what the journal knows of it."""
-        place = topic, number
-        if place not in self.partitions:
+        tp = topic, number
+        if tp not in self.partitions:
             note = self.journal.partition(topic, number)
-            self.partitions[place] = Partition(
+            self.partitions[tp] = Partition(
                 topic=topic,
                 number=number,
                 note=note,
                 epochs=Lineage(note.epochs),
                 source_epochs=Lineage(note.source_epochs),
             )
-        return self.partitions[place]
+        return self.partitions[tp]
 
     def stamped(self, partition: Partition, raw: memoryview, position: int) -> Stamped:
         """What the source answered to a fetch at `position`, as it is on the destination. Takes down new epochs first.
@@ -147,5 +147,5 @@ class MirroredLog:
         self.remember([partition])
 
 
-def _memory(stretches: Iterable[Stamped]) -> int:
-    return sum({id(stretch.frame): len(stretch.frame) for stretch in stretches}.values())
+def _memory(pieces: Iterable[Stamped]) -> int:
+    return sum({id(piece.frame): len(piece.frame) for piece in pieces}.values())

@@ -1,7 +1,7 @@
 """One mirrored partition as the shadow leads it: a bounded window of a log whose whole is the source's.
 
 The log's bytes are the source's, stamped; so it ends where the source ends (`end`), whatever of it is in the window. What is
-not in it is read again. Nothing is served before `end` is known: a follower that has more would be cut down to it.
+not in it is read again. Nothing is served before `end` is known: a follower that has more would be truncated to it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Follower:
     offset: int
     leader_epoch: int
     asked: float
-    told: int = -1
+    high_watermark_sent: int = -1
     last_epoch: int = -1
 
 
@@ -135,7 +135,7 @@ class Partition:
         if follower is None:
             follower = self.followers[broker] = Follower(offset=offset, leader_epoch=leader_epoch, asked=0)
         if follower.leader_epoch != leader_epoch:
-            follower.told = -1
+            follower.high_watermark_sent = -1
         follower.offset, follower.leader_epoch, follower.asked = offset, leader_epoch, time.monotonic()
         follower.last_epoch = last_epoch
         return follower
@@ -151,12 +151,12 @@ class Partition:
         self.high_watermark = reached
         return True
 
-    def cut(self, end: int) -> None:
+    def truncate(self, end: int) -> None:
         """Ends the log at `end`: followers that have more truncate at their next fetch."""
         self.end = end
         self.high_watermark = min(self.high_watermark, end)
         self.served = min(self.served, end)
-        self.epochs.cut(end)
+        self.epochs.truncate(end)
         while self.window and self.window[-1].end > end:
             last = self.window.pop()
             self.held -= len(last.data)

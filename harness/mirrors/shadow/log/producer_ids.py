@@ -32,10 +32,10 @@ def complement(producer_id: int) -> int:
 
 def region(cluster_id: str) -> Callable[[int], int]:
     """The mapping for ids of that cluster."""
-    place = zlib.crc32(cluster_id.encode()) << 31
+    region = zlib.crc32(cluster_id.encode()) << 31
 
     def mapped(producer_id: int) -> int:
-        return place + (producer_id & 0x7FFFFFFF) - (1 << 63)
+        return region + (producer_id & 0x7FFFFFFF) - (1 << 63)
 
     return mapped
 

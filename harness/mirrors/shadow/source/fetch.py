@@ -1,7 +1,7 @@
 """Reads the source over the link as a consumer does: one long poll per broker for all its partitions, with bounded memory.
 
 Fetch v17 (KIP-516 topic ids: a topic that was made again is another topic; KIP-320 and KIP-595: the last fetched epoch makes the
-broker say where the log was cut). Followers of the destination that are behind the window are read for one by one.
+broker say where the log was truncated). Followers of the destination that are behind the window are read for one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.mirrors.shadow.destination.client import DEBUGGING, Picture, pictur
 from harness.mirrors.shadow.log.mirrored_log import BUDGET_BYTES, WINDOW_BYTES, MirroredLog
 from harness.mirrors.shadow.log.partition import Partition
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID
-from harness.mirrors.shadow.source.replica_choice import Readers, Reading, Word, cut
+from harness.mirrors.shadow.source.replica_choice import Divergence, Readers, Reading, truncation_point
 from harness.wire import messages
 from harness.wire.bulk import Buffer
 from harness.wire.connection import AnyOf, Connection, Unanswered
@@ -60,7 +60,7 @@ class Source:
     async def picture(self) -> Picture:
         """The source's metadata. Raises Unanswered."""
         found = await picture(self.nodes)
-        self._readers.look(found, {place: p.position for place, p in self._log.partitions.items()})
+        self._readers.look(found, {tp: p.position for tp, p in self._log.partitions.items()})
         self.brokers.clear()
         self.brokers.update({broker: address for broker, address in found.brokers.items() if broker < FIRST_BROKER_ID})
         self._log.source_names = {topic.id: name for name, topic in found.topics.items() if self._log.config.mirrors(name)}
@@ -119,7 +119,7 @@ class Source:
         answer = await self._fetch(connection, asked, wait=wait, most=_RESPONSE_BYTES)
         news = False
         for partition, data in answer:
-            if partition.position == asked[partition.topic][partition.number]:  # else it was cut or moved meanwhile
+            if partition.position == asked[partition.topic][partition.number]:  # otherwise it was truncated or moved meanwhile
                 before = partition.start, partition.position, partition.end
                 await self._take(partition, data, connection)
                 news |= before != (partition.start, partition.position, partition.end)
@@ -152,11 +152,11 @@ class Source:
                         last_fetched_epoch=self._log.partitions[name, number].source_epochs.at(position - 1),
                         partition_max_bytes=_PARTITION_BYTES,
                     )
-                    for number, position in places.items()
+                    for number, position in tps.items()
                     if (name, number) in self._log.partitions
                 ),
             )
-            for name, places in positions.items()
+            for name, tps in positions.items()
             if name in ids
         )
         body = m.FetchRequest(
@@ -223,25 +223,25 @@ class Source:
             self._readers.leave((partition.topic, partition.number))
 
     async def _weigh(self, partition: Partition, reading: Reading) -> None:
-        """A replica under a shadow has not what was read: another has it, or it was cut, or nobody can say yet."""
-        place, position = (partition.topic, partition.number), partition.position
-        words: list[Word] = []
+        """A replica under a shadow lacks what was read: another has it, or it was truncated, or that is not known yet."""
+        tp, position = (partition.topic, partition.number), partition.position
+        words: list[Divergence] = []
         for address in reading.replicas:
             try:
                 word = await self._word(partition, self._behind.setdefault(address, Connection(address)))
             except Unanswered:
                 word = None
             if word is not None and word.end < 0:
-                self._readers.turn(place, address)
+                self._readers.turn(tp, address)
                 return
             words += [word] if word is not None else []
-        end = cut(words, whole=reading.whole and len(words) == len(reading.replicas))
+        end = truncation_point(words, whole=reading.whole and len(words) == len(reading.replicas))
         if end >= 0 and partition.position == position:
             self._diverged(partition, end)
         else:
-            self._readers.leave(place)
+            self._readers.leave(tp)
 
-    async def _word(self, partition: Partition, connection: Connection) -> Word | None:
+    async def _word(self, partition: Partition, connection: Connection) -> Divergence | None:
         """What one replica says of the log that was read; None when it says nothing of use."""
         data = await self._look(partition, connection, partition.position)
         if data is None:
@@ -251,7 +251,7 @@ class Source:
         elif data.error_code != Error.none:
             return None
         elif data.diverging_epoch.end_offset < 0:
-            return Word(end=-1)
+            return Divergence(end=-1)
         else:
             end = int(data.diverging_epoch.end_offset)
         if end is None:
@@ -261,7 +261,7 @@ class Source:
         if there is None or there.error_code != Error.none or there.diverging_epoch.end_offset >= 0:
             return None
         epoch = _EPOCH_IN_BATCH.unpack_from(there.records)[0] if there.records else -1
-        return Word(end=end, epoch=epoch if epoch > partition.source_epochs.at(partition.position - 1) else -1)
+        return Divergence(end=end, epoch=epoch if epoch > partition.source_epochs.at(partition.position - 1) else -1)
 
     async def _look(self, partition: Partition, connection: Connection, offset: int) -> Message | None:
         answer = await self._fetch(connection, {partition.topic: {partition.number: offset}}, wait=_SHORT, most=1)
@@ -274,19 +274,19 @@ class Source:
         answer = await connection.call(
             "list_offsets", 7, m.ListOffsetsRequest(replica_id=DEBUGGING, isolation_level=0, topics=(topic,))
         )
-        told = answer.topics[0].partitions[0]
-        return int(told.offset) if told.error_code == Error.none else None
+        result = answer.topics[0].partitions[0]
+        return int(result.offset) if result.error_code == Error.none else None
 
     def _diverged(self, partition: Partition, end: int) -> None:
-        """The source's log was cut at `end` (an unclean election): so is ours, and what follows needs a new leader epoch."""
-        cut = min(end, partition.position)
-        log.warning("%s: the source was cut at offset %d, from %d", partition.name, cut, partition.position)
-        passed = max([partition.served, *(f.offset for f in partition.followers.values())]) > cut
-        partition.source_epochs.cut(cut)
-        partition.drop_window(cut)
-        partition.cut(cut)
+        """The source's log was truncated at `end` (an unclean election): so is ours, and the rest needs a new leader epoch."""
+        offset = min(end, partition.position)
+        log.warning("%s: the source was truncated at offset %d, from %d", partition.name, offset, partition.position)
+        passed = max([partition.served, *(f.offset for f in partition.followers.values())]) > offset
+        partition.source_epochs.truncate(offset)
+        partition.drop_window(offset)
+        partition.truncate(offset)
         if passed:
-            partition.note.truncated.append((partition.served, cut))
+            partition.note.truncated.append((partition.served, offset))
             partition.raise_to = partition.leader_epoch + 1
         self._log.remember([partition])
 

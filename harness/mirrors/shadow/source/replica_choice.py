@@ -1,7 +1,8 @@
-"""Whom the source's partitions are read from: their leader, or a real replica where another shadow leads (a chain).
+"""Which replica each partition of the source is read from: its leader, or a real replica where another shadow leads (a chain).
 
-A leader is believed: it is asked in its epoch (KIP-320), so that one that was deposed refuses. Replicas under a shadow are not
-all as far: one that was restarted has less than another had told, and that is no cut. Their words are weighed in `cut`.
+A leader is believed: it is asked in its epoch (KIP-320), so that one that was deposed refuses. Replicas under a shadow may lag
+behind each other: one that was restarted has less than another had returned, and that is no truncation. `truncation_point`
+decides from the answers of all.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ from dataclasses import dataclass
 
 from harness.mirrors.shadow.destination.client import Led, Picture
 from harness.mirrors.shadow.settings import FIRST_BROKER_ID
-
-Place = tuple[str, int]
+from harness.model.topology import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """How one partition is read: from `address`, which leads it in `epoch`, or is a replica under a shadow (-1).
 
-    `replicas` are the addresses of all real replicas that live, `whole` whether none of them is dead.
+    `replicas` are the addresses of all live real replicas, `whole` whether none of them is dead.
     """
 
     address: str
@@ -33,10 +33,10 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
-    """What one replica says of a log that was read up to an offset: where it parts from it, and the epoch of what it has there.
+class Divergence:
+    """What one replica answers of a log that was read up to an offset: where it diverges, and the epoch of what it has there.
 
-    `end` is -1 when it does not part; `epoch` is -1 when its log ends there.
+    `end` is -1 when it does not diverge; `epoch` is -1 when its log ends there.
     """
 
     end: int
@@ -47,34 +47,34 @@ class Readers:
     """Per partition, how it is read now."""
 
     def __init__(self) -> None:
-        self._readings: dict[Place, Reading] = {}
-        self._positions: dict[Place, int] = {}
+        self._readings: dict[TopicPartition, Reading] = {}
+        self._positions: dict[TopicPartition, int] = {}
 
-    def get(self, place: Place) -> Reading | None:
-        return self._readings.get(place)
+    def get(self, tp: TopicPartition) -> Reading | None:
+        return self._readings.get(tp)
 
     def addresses(self) -> set[str]:
         return {reading.address for reading in self._readings.values()}
 
-    def leave(self, place: Place) -> None:
+    def leave(self, tp: TopicPartition) -> None:
         """Does not read it any more until the next picture says from whom."""
-        self._readings.pop(place, None)
+        self._readings.pop(tp, None)
 
-    def turn(self, place: Place, address: str) -> None:
+    def turn(self, tp: TopicPartition, address: str) -> None:
         """Reads it from another replica."""
-        if (reading := self._readings.get(place)) is not None and not reading.led:
-            self._readings[place] = Reading(address=address, replicas=reading.replicas, whole=reading.whole)
+        if (reading := self._readings.get(tp)) is not None and not reading.led:
+            self._readings[tp] = Reading(address=address, replicas=reading.replicas, whole=reading.whole)
 
-    def look(self, found: Picture, positions: Mapping[Place, int]) -> None:
+    def look(self, found: Picture, positions: Mapping[TopicPartition, int]) -> None:
         """Takes in the source's metadata; `positions` is how far each partition was read."""
         known, self._readings = self._readings, {}
         for name, topic in found.topics.items():
             for number, led in topic.partitions.items():
-                place = name, number
-                stuck = positions.get(place, -1) == self._positions.get(place, -2)
-                reading = _reading(led, found.brokers, known.get(place), stuck=stuck)
+                tp = name, number
+                stuck = positions.get(tp, -1) == self._positions.get(tp, -2)
+                reading = _reading(led, found.brokers, known.get(tp), stuck=stuck)
                 if reading is not None:
-                    self._readings[place] = reading
+                    self._readings[tp] = reading
         self._positions = dict(positions)
 
 
@@ -85,16 +85,16 @@ def _reading(led: Led, brokers: Mapping[int, str], before: Reading | None, *, st
     live = tuple(brokers[broker] for broker in real if broker in brokers)
     if not live:
         return None
-    place = live.index(before.address) if before is not None and before.address in live else 0
+    index = live.index(before.address) if before is not None and before.address in live else 0
     # A replica that does not fetch any more looks as one that has nothing new: the others are asked in turn.
-    return Reading(address=live[(place + stuck) % len(live)], replicas=live, whole=len(live) == len(real))
+    return Reading(address=live[(index + stuck) % len(live)], replicas=live, whole=len(live) == len(real))
 
 
-def cut(words: Sequence[Word], *, whole: bool) -> int:
-    """Where a log under a shadow was cut, as far as its replicas' words decide that; -1: it was not, or it cannot be told yet.
+def truncation_point(words: Sequence[Divergence], *, whole: bool) -> int:
+    """Where a log under a shadow was truncated, as its replicas' answers show; -1: it was not, or that is unknown yet.
 
-    What a replica has in a later epoch was written after the cut. Replicas that just end earlier may be behind, unless that is
-    all of them.
+    What a replica has in a later epoch was written after the truncation. Replicas that just end earlier may be behind, unless all
+    of them do.
     """
     newest = max((word.epoch for word in words), default=-1)
     if newest >= 0:
