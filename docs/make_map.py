@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PLACES = {
+PACKAGES = {
     "harness/model": "Pure values and protocols, of the standard library and msgspec's ranges",
     "harness/log": "Kafka's log format",
     "harness": "Beside the packages of the harness",
@@ -57,10 +57,10 @@ def promise(path: Path) -> str:
 def render() -> str:
     """The whole page."""
     lines = ["# Where everything is", "", "Made by `python docs/make_map.py > docs/map.md` from what each module says of itself."]
-    for place, title in PLACES.items():
-        modules = sorted(p for p in (ROOT / place).glob("*.py") if promise(p))
+    for folder, title in PACKAGES.items():
+        modules = sorted(p for p in (ROOT / folder).glob("*.py") if promise(p))
         if modules:
-            lines += ["", f"## {title}: `{place}/`", ""]
+            lines += ["", f"## {title}: `{folder}/`", ""]
             lines += [f"- `{path.name}`: {promise(path)}" for path in modules]
     lines += ["", "## Beside the packages", "", f"- `linkflap_pytest.py`: {promise(ROOT / 'linkflap_pytest.py')}"]
     return "\n".join(lines) + "\n"

@@ -21,7 +21,7 @@ GroupOffsets = Literal["exact", "translated", "none"]
 """Committed offsets of groups on the destination: the source's, earlier ones of translated offsets (KIP-545), or not mirrored."""
 Appended = Literal["abort-markers", "producer-id-reset"]
 Rule = Literal["once-per-fault", "within-bound", "forced-failover", "below-truncation"]
-"""How an allowed anomaly is told from a violation (`spark_verify.allowed`)."""
+"""How an allowed anomaly is distinguished from a violation (`spark_verify.allowed`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

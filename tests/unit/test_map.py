@@ -1,4 +1,4 @@
-"""docs/map.md says where everything is, and is true."""
+"""docs/map.md says where everything is, and docs/design.md in which layers; both are true."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import runpy
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+LAYERS = runpy.run_path(str(ROOT / "docs" / "make_layers.py"))
 MAKE = runpy.run_path(str(ROOT / "docs" / "make_map.py"))
 
 
@@ -19,7 +20,7 @@ def test_every_package_is_on_the_map():
         for top in ("harness", "chaos", "topologies", "spark_verify")
         for init in (ROOT / top).rglob("__init__.py")
     }
-    assert packages <= set(MAKE["PLACES"])
+    assert packages <= set(MAKE["PACKAGES"])
 
 
 def test_every_module_says_what_it_promises():
@@ -30,3 +31,8 @@ def test_every_module_says_what_it_promises():
         if not MAKE["promise"](path) and path.read_text().strip()
     ]
     assert silent == []
+
+
+def test_the_layers_of_the_design_are_those_that_are_checked():
+    page = (ROOT / "docs" / "design.md").read_text()
+    assert page == LAYERS["render"](page), "run: python docs/make_layers.py"

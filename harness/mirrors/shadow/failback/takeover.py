@@ -148,7 +148,7 @@ class Takeover:
 
     async def run(self) -> None:
         """Returns when every partition is led and truncated. Raises DeadlineExceeded; the next call continues."""
-        for topic, number in self._places():
+        for topic, number in self._taken_over():
             self._log.add(topic, number).taking = True
         await self._repeat(self._lead, "led by the shadow alone")
         await self._log.steps.reach("alone")
@@ -171,14 +171,14 @@ class Takeover:
         self._log.journal.save()
         log.info("taken over")
 
-    def _places(self) -> Iterator[TopicPartition]:
+    def _taken_over(self) -> Iterator[TopicPartition]:
         """What is taken over, without topics that are not there any more (`Topics.look`)."""
         notes = self._log.journal.notes
         taken = ((name, n) for name in notes.topics for n, note in notes.partitions.get(name, {}).items() if note.home)
         return (tp for tp in taken if tp not in self._log.lost)
 
     def _partitions(self) -> list[Partition]:
-        return [self._log.partitions[tp] for tp in self._places()]
+        return [self._log.partitions[tp] for tp in self._taken_over()]
 
     async def _repeat(self, step: Step, what: str) -> None:
         deadline = time.monotonic() + STEP_SECONDS
@@ -195,9 +195,9 @@ class Takeover:
 
     async def _lead(self, here: Picture) -> list[str]:
         """One round of claims and elections; `look` narrows the ISRs. What is not led by the shadow alone yet."""
-        if missing := sorted({name for name, _ in self._places()} - here.topics.keys()):
+        if missing := sorted({name for name, _ in self._taken_over()} - here.topics.keys()):
             raise EnvironmentFailure(f"topic {missing[0]} is not in the destination's metadata")
-        left = {tp: here.topics[tp[0]].partitions[tp[1]] for tp in self._places()}
+        left = {tp: here.topics[tp[0]].partitions[tp[1]] for tp in self._taken_over()}
         left = {tp: led for tp, led in left.items() if (led.leader, led.in_sync) != (self._me, (self._me,))}
         await self._join([tp for tp, led in left.items() if not led.replicas or led.replicas[0] != self._me])
         by_leader: dict[int, list[TopicPartition]] = {}

@@ -106,7 +106,7 @@ async def truncate_once(failover: Settling, mirrored: MirroredLog, destination: 
             partition.note.truncated.append((partition.note.mirrored, stable[tp]))
     mirrored.journal.save()
     for partition in mirrored.partitions.values():
-        _cut(partition, min(partition.end, partition.note.truncated[-1][1]))
+        _truncate(partition, min(partition.end, partition.note.truncated[-1][1]))
     await failover.settled()
 
 
@@ -119,7 +119,7 @@ async def truncate_stable(failover: Settling, mirrored: MirroredLog, destination
             return
         for partition, offset in open_.items():
             partition.note.truncated.append((partition.end, offset))
-            _cut(partition, offset)
+            _truncate(partition, offset)
         mirrored.journal.save()
         await failover.settled()
 
@@ -146,7 +146,7 @@ def _somebody(failover: Settling, partition: Partition) -> int:
     return min(live)
 
 
-def _cut(partition: Partition, offset: int) -> None:
+def _truncate(partition: Partition, offset: int) -> None:
     """Ends the log there; followers truncate at their next fetch, and the log is settled when they have."""
     if offset < partition.end:
         log.info("%s is truncated at offset %d, from %d", partition.name, offset, partition.end)

@@ -1,0 +1,122 @@
+"""Private words stay out of names, files and texts: words whose meaning a Kafka engineer would have to look up.
+
+docs/design.md has the words to use. Exceptions are in vocabulary_exceptions.txt, by file or folder: each has to be needed, so
+that the list only shrinks.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("harness", "chaos", "topologies", "spark_verify", "benchmarks", "docs", "tests")
+TEXT = {
+    "told": r"told",
+    "mend": r"mend(?:s|ed|ing)?",
+    "life": r"life",
+    "crossing": r"crossings?",
+    "stretch": r"stretch(?:es)?",
+    "clue": r"clues?",
+}
+"""Banned wherever a person reads: names, comments, docstrings, messages, documents."""
+NAMES = TEXT | {"place": r"places?", "cut": r"cuts?"}
+"""Banned in names: they had several meanings. In a sentence they are plain English."""
+KEPT = re.compile(r"link_cut|linkcut", re.IGNORECASE)  # the fault
+
+
+MAYBE = re.compile("|".join(NAMES.values()), re.IGNORECASE)
+
+
+def parts(name: str) -> list[str]:
+    """The words of an identifier, a file's name or a text, in lower case."""
+    return re.findall(r"[a-z]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", KEPT.sub("", name)).lower())
+
+
+def found(text: str, banned: dict[str, str]) -> set[str]:
+    if not MAYBE.search(text):
+        return set()
+    words = set(parts(text))
+    return {name for name, pattern in banned.items() if any(re.fullmatch(pattern, word) for word in words)}
+
+
+def in_python(text: str) -> set[str]:
+    """The banned words of a module, in its names and in its texts."""
+    seen: set[str] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            seen |= found(token.string, NAMES)
+        else:
+            seen |= found(token.string, TEXT)
+    return seen
+
+
+@cache
+def used() -> dict[str, frozenset[str]]:
+    """By file, the banned words in it."""
+    files = [*ROOT.glob("*.md"), *ROOT.glob("*.py"), *(path for top in FOLDERS for path in (ROOT / top).rglob("*.*"))]
+    names = sorted(str(path.relative_to(ROOT)) for path in files if path.suffix in (".py", ".md"))
+    return {name: words for name in names if (words := frozenset(in_file(name)))}
+
+
+def in_file(name: str) -> Iterator[str]:
+    path = ROOT / name
+    if path == Path(__file__).resolve():
+        return
+    yield from found(path.stem, NAMES)
+    text = path.read_text()
+    yield from in_python(text) if path.suffix == ".py" else found(text, TEXT)
+
+
+def exceptions() -> dict[str, frozenset[str]]:
+    """By file or folder (with a slash at its end), the words that it may have."""
+    lines = (ROOT / "tests/unit/vocabulary_exceptions.txt").read_text().splitlines()
+    rows = (line.partition("#")[0].split() for line in lines)
+    return {row[0].removesuffix(":"): frozenset(row[1:]) for row in rows if row}
+
+
+def covers(exception: str, name: str) -> bool:
+    return name == exception or (exception.endswith("/") and name.startswith(exception))
+
+
+def test_no_private_word_outside_the_exceptions():
+    allowed = exceptions()
+    left = {
+        name: sorted(words - {word for where, some in allowed.items() if covers(where, name) for word in some})
+        for name, words in used().items()
+    }
+    assert {name: words for name, words in left.items() if words} == {}, "docs/design.md has the words to use"
+
+
+def test_every_exception_is_needed():
+    idle = {
+        (where, word)
+        for where, words in exceptions().items()
+        for word in words
+        if not any(word in those for name, those in used().items() if covers(where, name))
+    }
+    assert idle == set(), "remove them from tests/unit/vocabulary_exceptions.txt"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("def told(): ...", {"told"}),
+        ("self._was_told = 1", {"told"}),
+        ("class StretchOfLife: ...", {"stretch", "life"}),
+        ("x = 1  # mended", {"mend"}),
+        ('"""At one place, cut at an offset."""', set()),
+        ("by_place = {}", {"place"}),
+        ("link_cut = 'link-cut'", set()),
+        ("x.cut(1)", {"cut"}),
+        ("text.replace('a', 'b')", set()),
+    ],
+)
+def test_what_is_found(text, words):
+    assert in_python(text + "\n") == words
