@@ -40,6 +40,7 @@ PACKAGES = {
     "harness/report": "What a person sees",
     "chaos": "What is broken, and when",
     "chaos/faults": "The faults, one file each",
+    "chaos/scenario_file": "Scenarios that users write",
     "chaos/scenarios": "The named scenarios",
     "topologies": "Clusters and links, and their notation",
     "spark_verify": "The judging half",

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import secrets
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,9 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
 @click.option("--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload.")
 @click.option("--out", type=click.Path(path_type=Path), help=f"The run directory to make; by default a new one in {RUNS}/.")
 @click.option("--dry-run", is_flag=True, help="Print the topology and the schedule, start nothing.")
+@click.option(
+    "--save", "saved", type=click.Path(path_type=Path), metavar="FILE", help="With --dry-run: write the scenario to a new file."
+)
 @click.option("--no-verify", is_flag=True, help="Only record; judge later with linkflap verify.")
 @click.option("--keep", is_flag=True, help="Leave the brokers' data folders in the run directory's logs/.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -72,12 +76,14 @@ def run(
     duration: float | None,
     out: Path | None,
     dry_run: bool,
+    saved: Path | None,
     no_verify: bool,
     keep: bool,
     as_json: bool,
     junit: Path | None,
 ) -> int:
-    """Runs SCENARIO and judges what it left behind."""
+    """Runs SCENARIO, a built-in one or a file (my.toml), and judges what it left behind."""
+    from chaos import scenario_file
     from chaos.scenarios import Wish, scenario
     from harness.rundir import RunReader
     from topologies import parse
@@ -91,13 +97,19 @@ def run(
         mirror_options=mirror_options(options),
         duration=duration,
     )
-    chosen = scenario(scenario_name, wish)
+    if scenario_file.is_file(scenario_name):
+        _check_alone(topology=topology, mirror=mirror, set=options, duration=duration)
+        chosen = scenario_file.read(Path(scenario_name), seed=wish.seed, chosen=seed is not None)
+    else:
+        chosen = scenario(scenario_name, wish)
     runtime = runtime or usual_runtime(chosen.topology)
+    if saved is not None:
+        _save(chosen, runtime, saved, dry_run=dry_run)
     if dry_run:
         return _dry_run(chosen, runtime, as_json=as_json)
     folder = out or new_folder(chosen.name)
     check_output(folder, out, junit)
-    _record(chosen, runtime, folder, _again(wish, chosen, runtime, topology), warm=not no_verify, keep=keep)
+    _record(chosen, runtime, folder, _again(scenario_name, wish, chosen, runtime, topology), warm=not no_verify, keep=keep)
     if no_verify:
         click.echo(f"recorded in {folder}; judge it with: linkflap verify {folder}", err=True)
         if as_json:
@@ -126,9 +138,27 @@ def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     return 0
 
 
-def _again(wish: Wish, chosen: Scenario, runtime: str, topology: str | None) -> str:
+def _check_alone(**given: object) -> None:
+    """A file says all of its scenario: InputError for an option that would change it."""
+    for name, value in given.items():
+        if value:
+            raise InputError(f"--{name} changes a built-in scenario, and a file has its own; write it into the file")
+
+
+def _save(chosen: Scenario, runtime: str, path: Path, *, dry_run: bool) -> None:
+    from chaos.scenario_file import save
+    from harness.recording.run import check
+
+    if not dry_run:
+        raise InputError("--save writes a scenario instead of running it; add --dry-run, then run the file")
+    check(chosen, runtime)
+    save(chosen, path)
+    click.echo(f"written to {path}; run it with: linkflap run {path}", err=True)
+
+
+def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str | None) -> str:
     """The command that runs the same scenario again."""
-    words = ["linkflap", "run", chosen.name, "--runtime", runtime, "--seed", str(wish.seed)]
+    words = ["linkflap", "run", shlex.quote(name), "--runtime", runtime, "--seed", str(chosen.seed)]
     words += ["--topology", f"'{topology}'"] if topology else []
     words += ["--mirror", wish.mirror] if wish.mirror else []
     words += [f"--set {name}={value}" for name, value in wish.mirror_options.items()]

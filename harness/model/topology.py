@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from harness.model.errors import InputError
 
@@ -16,11 +17,15 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSpec:
-    """A cluster as asked for. `kafka` is a released version, a directory of jars or an unpacked distribution, or an image."""
+    """A cluster as asked for. `kafka` is a released version, a directory of jars or an unpacked distribution, or an image.
+
+    `config` are settings of its brokers, by Kafka's names, beside those that linkflap makes.
+    """
 
     name: str
     brokers: int = 1
     kafka: str = DEFAULT_KAFKA
+    config: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from harness.capture.logs import copy_segments
 from harness.machine import ledger
@@ -31,7 +32,7 @@ def on(request):
 def pair(on, tmp_path_factory):
     """Two single-broker clusters and a link."""
     events = Events()
-    asked = topology(ClusterSpec(name="A"), ClusterSpec(name="B"), links=("A->B",))
+    asked = topology(ClusterSpec(name="A", config={"message.max.bytes": "123456"}), ClusterSpec(name="B"), links=("A->B",))
     with runtime(on)(asked, folder=tmp_path_factory.mktemp("pair"), recorder=events) as deployment:
         yield deployment, events
 
@@ -54,6 +55,17 @@ def test_the_release_runs_with_the_features_it_defaults_to(pair):
     assert features["transaction.version"] == 2
     assert features["group.version"] == 1
     assert features["eligible.leader.replicas.version"] == 1
+
+
+def test_a_clusters_own_settings_are_its_brokers(pair):
+    deployment, _ = pair
+    found = {}
+    for name, cluster in deployment.clusters.items():
+        broker = ConfigResource(ConfigResource.Type.BROKER, "1")
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        (described,) = admin.describe_configs([broker]).values()
+        found[name] = described.result(30)["message.max.bytes"].value
+    assert found == {"A": "123456", "B": "1048588"}
 
 
 @pytest.mark.parametrize("link", ["A->B", "*->A"])

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from harness import workloads
 from harness.model.clock import now
 from harness.model.errors import InputError
 from harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
 from harness.model.topology import ClusterSpec, Topology
 from harness.rundir import FORMAT, Run, RunWriter
-from harness.workloads import KINDS, context, first_cluster
+from harness.workloads import KINDS, context, first_cluster, relay
 from harness.workloads.client import Client, Tally
 from harness.workloads.clients import WorkloadClients
 from harness.workloads.crew import Crew, Names, WorkloadProgress, make
@@ -187,3 +188,15 @@ def test_clients_of_a_cluster_that_never_answers_stop_at_once(writer: RunWriter,
 
 def test_workloads_that_were_never_started_can_be_stopped(writer: RunWriter) -> None:
     WorkloadClients([made(writer, "readers")], writer).stop()
+
+
+def test_every_group_is_known_whether_its_workload_names_it_or_not():
+    specs = [
+        WorkloadSpec(kind="readers", home="A"),
+        WorkloadSpec(kind="readers", home="A", options={"isolation": "read_uncommitted"}),
+        WorkloadSpec(kind="readers", home="A", options={"assign": True}),
+        WorkloadSpec(kind="readers", home="B", options={"group": "mine"}),
+        WorkloadSpec(kind="relay", home="A"),
+        WorkloadSpec(kind="transactional", home="A"),
+    ]
+    assert workloads.groups(specs) == ["linkflap.A.read_committed", "linkflap.A.read_uncommitted", relay.GROUP, "mine"]

@@ -28,6 +28,7 @@ class ContainerCluster(KraftCluster):
         network: DeploymentNetwork,
         *,
         folders: Mapping[Path, bool] | None = None,
+        settings: Mapping[str, str] | None = None,
         jvm_options: tuple[str, ...] = (),
     ) -> None:
         made: dict[int, Container] = {}
@@ -45,7 +46,7 @@ class ContainerCluster(KraftCluster):
             )
             return made[node].spawn
 
-        super().__init__(name, installation, ports, folder, spawner, jvm_options=jvm_options)
+        super().__init__(name, installation, ports, folder, spawner, settings=settings, jvm_options=jvm_options)
         for node, broker in self.brokers.items():
             broker.confines = made[node].confines
 

@@ -103,7 +103,7 @@ class DockerDeployment(KraftDeployment):
                 proxies[path][node] = (port, f"{address}:{number}")
             nodes[node] = BrokerPorts(listens=listens, advertised=advertised, host=address)
         installation = self._installations[spec.kafka]
-        cluster = ContainerCluster(spec.name, installation, nodes, self._folder / spec.name, self._network)
+        cluster = ContainerCluster(spec.name, installation, nodes, self._folder / spec.name, self._network, settings=spec.config)
         self._clusters[spec.name] = cluster
         for path, listener in paths.items():
             folder = self._folder / spec.name / listener.lower()

@@ -34,12 +34,13 @@ class KraftCluster:
         folder: Path,
         spawner: MakeSpawn,
         *,
+        settings: Mapping[str, str] | None = None,
         jvm_options: tuple[str, ...] = (),
     ) -> None:
         self._name = name
         self._id = storage.fresh_id()
         self._installation = installation
-        self._ports = ports
+        self._ports, self._settings = ports, settings or {}
         self._archive = jvm_options or tuple(jvm.use(installation.java, installation.archive_of(BROKER_MAIN)))
         self._brokers = {node: self._make(node, (folder / str(node)).absolute(), spawner) for node in ports}
         self._launched = 0.0
@@ -49,7 +50,7 @@ class KraftCluster:
         folder.mkdir(parents=True)
         storage.format_log_dir(self._installation.template, folder / "data", cluster_id=self._id, node=node)
         properties = folder / "server.properties"
-        properties.write_text(server_properties(node, self._ports, folder / "data", {}))
+        properties.write_text(server_properties(node, self._ports, folder / "data", self._settings))
         command = jvm.command(
             self._installation.kafka,
             self._installation.java,

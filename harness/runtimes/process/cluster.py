@@ -25,12 +25,13 @@ class ProcessCluster(KraftCluster):
         ports: Mapping[int, BrokerPorts],
         folder: Path,
         *,
+        settings: Mapping[str, str] | None = None,
         jvm_options: tuple[str, ...] = (),
     ) -> None:
         def spawner(node: int, data: Path, command: Sequence[str]) -> Spawn:
             return partial(children.spawn, command, name=f"broker {name}/{node}", folder=data, output=data / "output.log")
 
-        super().__init__(name, installation, ports, folder, spawner, jvm_options=jvm_options)
+        super().__init__(name, installation, ports, folder, spawner, settings=settings, jvm_options=jvm_options)
 
 
 def process_service(

@@ -1,0 +1,13 @@
+"""Scenario files (TOML): a scenario that a user wrote, or a built-in one written out. Reading one executes nothing.
+
+schema      the typed model, and the JSON Schema for editors that is made from it
+places      where in the file a value stands, for errors
+read        file -> Scenario
+write       Scenario -> file
+"""
+
+from chaos.scenario_file.read import is_file, read
+from chaos.scenario_file.schema import SCHEMA_VERSION, json_schema
+from chaos.scenario_file.write import render, save
+
+__all__ = ["SCHEMA_VERSION", "is_file", "json_schema", "read", "render", "save"]

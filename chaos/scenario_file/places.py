@@ -1,0 +1,60 @@
+"""Where in a TOML file a value stands. TOML parsers report lines of syntax errors only, and a wrong value has a line as well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Path = tuple[str | int, ...]
+"""Keys and indices from the top of the file down: ("fault", 1, "options", "latency")."""
+_HEADER = re.compile(r"^\s*(\[\[|\[)\s*(.+?)\s*\]{1,2}\s*(?:#.*)?$")
+_KEY = re.compile(r"""^\s*((?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)(?:\s*\.\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+))*)\s*=""")
+_PART = re.compile(r""""([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+)""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The lines of a file's tables and keys, from 1."""
+
+    lines: Sequence[tuple[Path, int]]
+
+    def line(self, path: Path) -> int:
+        """The line where a value begins; of one that is not there, or inside of another, that of the nearest table around it."""
+        for length in range(len(path), 0, -1):
+            begins = [line for known, line in self.lines if known[:length] == path[:length]]
+            if begins:
+                return begins[0]
+        return 1
+
+
+def places(text: str) -> Places:
+    """Of a file that can be parsed. Keys inside of inline tables and of values over several lines have the line of their key."""
+    found: list[tuple[Path, int]] = []
+    table: Path = ()
+    counts: dict[Path, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        header = _HEADER.match(line)
+        if header:
+            table = _table(_split(header[2]), counts, repeated=header[1] == "[[")
+            found.append((table, number))
+        elif key := _KEY.match(line):
+            found.append(((*table, *_split(key[1])), number))
+    return Places(lines=found)
+
+
+def _table(names: Sequence[str], counts: dict[Path, int], *, repeated: bool) -> Path:
+    """The path of a header: tables of an array are counted, and `[fault.options]` belongs to the last `[[fault]]`."""
+    path: Path = ()
+    for index, name in enumerate(names):
+        path = (*path, name)
+        last = index == len(names) - 1
+        if last and repeated:
+            counts[path] = counts.get(path, -1) + 1
+        if path in counts:
+            path = (*path, counts[path])
+    return path
+
+
+def _split(dotted: str) -> list[str]:
+    return [next(part for part in found.groups() if part is not None) for found in _PART.finditer(dotted)]

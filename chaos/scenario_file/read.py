@@ -1,0 +1,244 @@
+"""Reads a scenario file. Every error is one sentence: the file, the line, what is wrong, and what was expected there."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, NoReturn, TypeGuard, get_args
+
+import msgspec
+
+from chaos import schedule
+from chaos.faults import FAULTS
+from chaos.scenario_file import places
+from chaos.scenario_file.schema import SCHEMA_VERSION, ScenarioFile
+from chaos.triggers import TRIGGERS, parts
+from harness import mirrors
+from harness.model.errors import InputError
+from harness.model.scenario import Budgets, FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
+from harness.model.topology import Topology
+from harness.workloads import KINDS
+from spark_verify.checks import REGISTRY
+from topologies import parse
+
+LARGEST: Final = 1 << 20
+"""Bytes of a scenario file: far more than anybody writes."""
+_AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?$")
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
+_MISSING: Final = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
+_STEP: Final = re.compile(r"\.([A-Za-z0-9_-]+)|\[(\d+)\]|\[(\.\.\.)\]")
+_RESERVED: Final = re.compile(
+    r"(.*\.)?(node\.id|broker\.id|process\.roles|controller\.quorum\..*|listeners|advertised\..*|host\.name|port"
+    r"|inter\.broker\..*|controller\.listener\.names|listener\.security\.protocol\.map|listener\.name\..*"
+    r"|log\.dirs?|metadata\.log\.dir|.*\.dir|.*\.dirs|.*\.class|.*\.classes|.*class\.name|.*class\.names|.*\.class\.path"
+    r"|metric\.reporters|.*\.reporters|.*interceptor.*|config\.providers.*|plugin\.path|ssl\..*|sasl\..*|security\..*"
+    r"|zookeeper\..*|early\.start\.listeners|.*callback\.handler.*|.*\.location|.*\.file|.*\.path)"
+)
+"""Settings that linkflap makes itself, that load code, that name files, or that bind beyond loopback."""
+_NAME: Final = re.compile(r"[a-z][a-z0-9.-]*")
+
+
+def is_file(name: str) -> bool:
+    """Whether what a user gave as a scenario is a file and no built-in name: it ends in .toml, or is a path."""
+    return name.endswith(".toml") or "/" in name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    path: Path
+    where: places.Places
+
+    def fail(self, at: places.Path, sentence: str) -> NoReturn:
+        raise InputError(f"{self.path}, line {self.where.line(at)}: {sentence}")
+
+    def known(self, at: places.Path, what: str, name: str, known: Iterable[str]) -> None:
+        """Refuses a name that a registry does not have."""
+        names = sorted(known)
+        if name not in names:
+            self.fail(at, f"there is no {what} {name!r}{_nearest(name, names)}; there is {', '.join(names)}")
+
+
+def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
+    """The scenario of a file; `seed` where the file has none, or where it was `chosen`. Raises InputError."""
+    text = _text(path)
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not TOML: {error}; correct it there") from None
+    reader = _Reader(path=path, where=places.places(text))
+    if content.get("schema") != SCHEMA_VERSION:
+        given = content.get("schema")
+        says = f"schema is {given!r}" if given is not None else "schema is missing"
+        reader.fail(("schema",), f"{says}; this linkflap reads schema = {SCHEMA_VERSION}: write that as the file's first line")
+    try:
+        file = msgspec.convert(content, ScenarioFile)
+    except msgspec.ValidationError as error:
+        _explain(reader, content, error)
+    return _scenario(reader, file, seed if chosen or file.seed is None else file.seed)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST:
+            raise InputError(f"{path} is larger than {LARGEST >> 20} MiB, which no scenario is; name a scenario file")
+        return path.read_text()
+    except FileNotFoundError:
+        raise InputError(f"there is no scenario file {path}; linkflap run NAME --dry-run --save {path} writes one") from None
+    except OSError as error:
+        raise InputError(f"the scenario file {path} cannot be read ({error.strerror}); name one that can") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8") from None
+
+
+def _explain(reader: _Reader, content: Mapping[str, object], error: msgspec.ValidationError) -> NoReturn:
+    """msgspec's sentence with the line, and the nearest name where one is not known."""
+    found = _AT.match(str(error))
+    what, at = (found["what"], _path(found["path"] or "$", content)) if found else (str(error), ())
+    if unknown := _UNKNOWN.match(what):
+        names = _fields(at)
+        sentence = f"there is no {unknown['name']!r} here{_nearest(unknown['name'], names)}; there is {', '.join(names)}"
+        reader.fail((*at, unknown["name"]), sentence)
+    if missing := _MISSING.match(what):
+        reader.fail(at, f"{missing['name']!r} is missing; add {missing['name']} = …")
+    dotted = ".".join(map(str, at))
+    reader.fail(at, f"{dotted} is wrong: {what[:1].lower()}{what[1:]}")
+
+
+def _path(text: str, content: object) -> places.Path:
+    """msgspec's `$.fault[1].at` as keys and indices. A key of a mapping is `[...]` there: of several, the first is meant."""
+    path: list[str | int] = []
+    for name, index, some in _STEP.findall(text):
+        step: str | int = name or (int(index) if index else "")
+        if some and isinstance(content, dict):
+            step = next((key for key, value in content.items() if not isinstance(value, str | int | float | bool)), "")
+        path.append(step)
+        if isinstance(content, dict) and isinstance(step, str):
+            content = content.get(step)
+        elif isinstance(content, list) and isinstance(step, int):
+            content = content[step]
+    return tuple(path)
+
+
+def _fields(at: places.Path) -> list[str]:
+    """The names that the table at a place may have."""
+    table: type[msgspec.Struct] = ScenarioFile
+    for step in at:
+        inner = next((field.type for field in msgspec.structs.fields(table) if field.name == step), None)
+        table = next(filter(_is_table, (inner, *get_args(inner))), table)
+    return [field.name for field in msgspec.structs.fields(table)]
+
+
+def _is_table(kind: object) -> TypeGuard[type[msgspec.Struct]]:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _scenario(reader: _Reader, file: ScenarioFile, seed: int) -> Scenario:
+    topology = _topology(reader, file)
+    made = Scenario(
+        name=file.name,
+        about=file.about or f"{file.name}, from {reader.path.name}",
+        seed=seed,
+        topology=topology,
+        mirror=_mirror(reader, file),
+        workloads=tuple(_workloads(reader, file, topology)),
+        schedule=tuple(_schedule(reader, file, topology)),
+        checks=tuple(_checks(reader, file)),
+        minimums=Minimums(**msgspec.structs.asdict(file.minimums)),
+        budgets=Budgets(**msgspec.structs.asdict(file.budgets)),
+        topics=TopicSpec(
+            partitions=file.topics.partitions,
+            replicas=file.topics.replicas,
+            config=_config(reader, ("topics", "config"), file.topics.config),
+        ),
+        duration=file.duration,
+    )
+    _placed(reader, ("fault",), lambda: schedule.check(made.schedule, topology))
+    return made
+
+
+def _placed(reader: _Reader, at: places.Path, check: Callable[[], object]) -> None:
+    """Runs a check that does not know the file; its sentence gets the place."""
+    try:
+        check()
+    except InputError as error:
+        reader.fail(at, str(error))
+
+
+def _topology(reader: _Reader, file: ScenarioFile) -> Topology:
+    try:
+        topology = parse(file.topology)
+    except InputError as error:
+        reader.fail(("topology",), str(error))
+    for name, cluster in file.cluster.items():
+        reader.known(("cluster", name), "cluster", name, [c.name for c in topology.clusters])
+        for setting in cluster.config:
+            if _RESERVED.fullmatch(setting):
+                reader.fail(
+                    ("cluster", name, "config", setting),
+                    f"{setting} changes listeners, folders, loaded classes or credentials, which no scenario may; leave it out",
+                )
+    own = {name: _config(reader, ("cluster", name, "config"), cluster.config) for name, cluster in file.cluster.items()}
+    return replace(topology, clusters=tuple(replace(c, config=own.get(c.name, {})) for c in topology.clusters))
+
+
+def _config(reader: _Reader, at: places.Path, given: Mapping[str, Option]) -> dict[str, str]:
+    """Settings as Kafka's properties have them."""
+    for name, value in given.items():
+        if not _NAME.fullmatch(name):
+            reader.fail((*at, name), f"{name!r} is not the name of a Kafka setting; write it as in Kafka's documentation")
+        if isinstance(value, str) and not value.isprintable():
+            reader.fail((*at, name), f"{name} is {value!r}; a setting is text on one line")
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+
+
+def _mirror(reader: _Reader, file: ScenarioFile) -> MirrorSpec:
+    reader.known(("mirror", "kind"), "mirror", file.mirror.kind, mirrors.MIRRORS)
+    spec = MirrorSpec(kind=file.mirror.kind, options=file.mirror.options)
+    _placed(reader, ("mirror", "options") if file.mirror.options else ("mirror",), lambda: mirrors.check(spec))
+    return spec
+
+
+def _workloads(reader: _Reader, file: ScenarioFile, topology: Topology) -> Iterable[WorkloadSpec]:
+    if not file.workload:
+        reader.fail(("workload",), "there is no workload; add a [[workload]] with kind and home")
+    for index, table in enumerate(file.workload):
+        at = ("workload", index)
+        reader.known((*at, "kind"), "workload", table.kind, KINDS)
+        reader.known((*at, "home"), "cluster", table.home, [c.name for c in topology.clusters])
+        for name in table.options:
+            reader.known((*at, "options", name), f"option of {table.kind}", name, KINDS[table.kind].options)
+        yield WorkloadSpec(kind=table.kind, home=table.home, clients=table.clients, options=table.options)
+
+
+def _schedule(reader: _Reader, file: ScenarioFile, topology: Topology) -> Iterable[FaultSpec]:
+    ids = [table.id for table in file.fault]
+    for index, table in enumerate(file.fault):
+        at = ("fault", index)
+        reader.known((*at, "fault"), "fault", table.fault, FAULTS)
+        before, trigger = parts(table.when)
+        reader.known((*at, "when"), "trigger", trigger, TRIGGERS)
+        for name in before:
+            reader.known((*at, "when"), "fault with the id", name, ids)
+        if ids.index(table.id) != index:
+            reader.fail((*at, "id"), f"two faults have the id {table.id!r}; give each an id of its own")
+        reason = FAULTS[table.fault].applies_to(table.target, topology)
+        if reason:
+            reader.fail((*at, "target"), f"{table.fault} cannot be applied to {table.target!r}: {reason}")
+        for name in table.options:
+            reader.known((*at, "options", name), f"option of {table.fault}", name, FAULTS[table.fault].defaults)
+        yield FaultSpec(**msgspec.structs.asdict(table))
+
+
+def _checks(reader: _Reader, file: ScenarioFile) -> Iterable[str]:
+    for name in file.checks:
+        reader.known(("checks",), "check", name, REGISTRY)
+        yield name

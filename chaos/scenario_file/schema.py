@@ -1,0 +1,125 @@
+"""The typed model of a scenario file; `docs/scenario.schema.json` is made from it, so that editors complete and check.
+
+Every table refuses names that it does not know. What a name may be (a fault, a mirror, a workload, a check, a trigger) comes
+from the registries: a new one is in the schema from the day it exists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from chaos.faults import FAULTS
+from chaos.triggers import TRIGGERS
+from harness.mirrors import MIRRORS
+from harness.model.scenario import Option
+from harness.workloads import KINDS
+from topologies import TOPOLOGIES
+
+SCHEMA_VERSION: Final = 1
+Seconds = Annotated[float, Meta(ge=0, le=86_400)]
+Number = Annotated[int, Meta(ge=0, le=1 << 31)]
+Name = Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Any table of the file."""
+
+
+class ClusterTable(Table, frozen=True, kw_only=True):
+    """One cluster: settings of its brokers, by Kafka's names."""
+
+    config: dict[str, Option] = {}
+
+
+class MirrorTable(Table, frozen=True, kw_only=True):
+    """What replicates over every link."""
+
+    kind: Name = "shadow"
+    options: dict[str, Option] = {}
+
+
+class TopicsTable(Table, frozen=True, kw_only=True):
+    """How the workloads' topics are made: topic configs by Kafka's names."""
+
+    partitions: Annotated[int, Meta(ge=1, le=1000)] = 2
+    replicas: Annotated[int, Meta(ge=1, le=9)] = 3
+    config: dict[str, Option] = {}
+
+
+class WorkloadTable(Table, frozen=True, kw_only=True):
+    """Some clients with one purpose, whose topics are first written on the cluster `home`."""
+
+    kind: Name
+    home: Name
+    clients: Annotated[int, Meta(ge=1, le=1000)] = 1
+    options: dict[str, Option] = {}
+
+
+class FaultTable(Table, frozen=True, kw_only=True):
+    """One fault, `at` seconds after the workload began (or after the faults that `when` names), for `duration` seconds."""
+
+    id: Name
+    fault: Name
+    target: Name
+    at: Seconds = 0.0
+    duration: Seconds = 0.0
+    when: Name = "always"
+    options: dict[str, Option] = {}
+
+
+class MinimumsTable(Table, frozen=True, kw_only=True):
+    """What a run must have done for its verdict to mean anything."""
+
+    committed: Number = 1
+    aborted: Number = 1
+    reads: Number = 1
+    afterwards: Number = 2000
+
+
+class BudgetsTable(Table, frozen=True, kw_only=True):
+    """What a failover may cost at most; what is left out is measured and not judged."""
+
+    rpo_records: Number | None = None
+    rto_seconds: Seconds | None = None
+
+
+class ScenarioFile(Table, frozen=True, kw_only=True):
+    """A scenario for `linkflap run FILE.toml`."""
+
+    schema: int
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
+    topology: Annotated[str, Meta(min_length=1, max_length=1000)]
+    workload: list[WorkloadTable]
+    about: str = ""
+    seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
+    duration: Annotated[float, Meta(ge=1, le=86_400)] = 10.0
+    checks: list[Name] = []
+    mirror: MirrorTable = MirrorTable()
+    topics: TopicsTable = TopicsTable()
+    cluster: dict[Name, ClusterTable] = {}
+    fault: list[FaultTable] = []
+    minimums: MinimumsTable = MinimumsTable()
+    budgets: BudgetsTable = BudgetsTable()
+
+
+def json_schema() -> str:
+    """JSON Schema (2020-12) of a scenario file, with the names that the registries know."""
+    schema: dict[str, Any] = msgspec.json.schema(ScenarioFile)
+    tables = schema["$defs"]
+    _names(tables["FaultTable"], "fault", FAULTS)
+    _names(tables["WorkloadTable"], "kind", KINDS)
+    _names(tables["MirrorTable"], "kind", MIRRORS)
+    tables["FaultTable"]["properties"]["when"]["examples"] = [*TRIGGERS, "after:flap and open-transactions"]
+    tables["ScenarioFile"]["properties"]["topology"]["examples"] = ["A->B", "A:3->B", "A@3.9.2->B->C", "A<->B", *TOPOLOGIES]
+    tables["ScenarioFile"]["properties"]["schema"] = {"const": SCHEMA_VERSION}
+    whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "linkflap scenario file", **schema}
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def _names(table: dict[str, Any], field: str, known: Iterable[str]) -> None:
+    table["properties"][field] |= {"enum": sorted(known)}

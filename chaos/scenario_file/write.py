@@ -1,0 +1,77 @@
+"""Writes a scenario as a file that `read` reads back as the same scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from chaos.scenario_file.schema import (
+    SCHEMA_VERSION,
+    BudgetsTable,
+    ClusterTable,
+    FaultTable,
+    MinimumsTable,
+    MirrorTable,
+    ScenarioFile,
+    TopicsTable,
+    WorkloadTable,
+)
+from harness.model.errors import InputError
+from harness.model.scenario import Option, Scenario
+from topologies.arrows import arrows
+
+
+def render(scenario: Scenario) -> str:
+    """The file's text. What is a default is left out."""
+    file = ScenarioFile(
+        schema=SCHEMA_VERSION,
+        name=scenario.name,
+        topology=arrows(scenario.topology),
+        workload=[
+            WorkloadTable(kind=w.kind, home=w.home, clients=w.clients, options=dict(w.options)) for w in scenario.workloads
+        ],
+        about=scenario.about,
+        seed=scenario.seed,
+        duration=scenario.duration,
+        checks=list(scenario.checks),
+        mirror=MirrorTable(kind=scenario.mirror.kind, options=dict(scenario.mirror.options)),
+        topics=TopicsTable(
+            partitions=scenario.topics.partitions, replicas=scenario.topics.replicas, config=_config(scenario.topics.config)
+        ),
+        cluster={c.name: ClusterTable(config=_config(c.config)) for c in scenario.topology.clusters if c.config},
+        fault=[
+            FaultTable(
+                id=f.id, fault=f.fault, target=f.target, at=f.at, duration=f.duration, when=f.when, options=dict(f.options)
+            )
+            for f in scenario.schedule
+        ],
+        minimums=MinimumsTable(**_fields(scenario.minimums)),
+        budgets=BudgetsTable(**_fields(scenario.budgets)),
+    )
+    tables: dict[str, Any] = msgspec.to_builtins(file)
+    tables["mirror"] = {"kind": file.mirror.kind, **tables["mirror"]}
+    return tomli_w.dumps({name: value for name, value in tables.items() if value != {}})
+
+
+def save(scenario: Scenario, path: Path) -> None:
+    """Writes a new file. Raises InputError when there is one already, or it cannot be written."""
+    text = render(scenario)
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{path} exists, and --save overwrites nothing; name another file") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); name another file with --save") from None
+
+
+def _config(given: Mapping[str, str]) -> dict[str, Option]:
+    return dict(given)
+
+
+def _fields(values: object) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.to_builtins(values).items() if value is not None}

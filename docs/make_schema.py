@@ -1,0 +1,8 @@
+"""The JSON Schema of scenario files: `python docs/make_schema.py > docs/scenario.schema.json`."""
+
+import sys
+
+from chaos.scenario_file import json_schema
+
+if __name__ == "__main__":
+    sys.stdout.write(json_schema())

@@ -1,0 +1,226 @@
+"""Scenario files: what is written is read back as the same scenario, and every mistake is named with its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chaos.scenario_file import json_schema, read, render, save
+from chaos.scenarios import SCENARIOS, Wish, scenario
+from harness import mirrors, workloads
+from harness.cli.commands import linkflap
+from harness.model.errors import InputError
+from topologies import parse
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "scenario.schema.json"
+GOOD = """\
+schema = 1
+name = "mine"
+topology = "A:3->B"
+duration = 5.0
+
+[mirror]
+kind = "shadow"
+options = { producer_ids = "keep" }
+
+[topics]
+partitions = 3
+[topics.config]
+"cleanup.policy" = "compact"
+
+[cluster.A.config]
+"transaction.max.timeout.ms" = 30000
+"auto.create.topics.enable" = true
+
+[[workload]]
+kind = "transactional"
+home = "A"
+clients = 2
+[workload.options]
+rate = 5.0
+
+[[workload]]
+kind = "readers"
+home = "A"
+
+[[fault]]
+id = "slow"
+fault = "link-latency"
+target = "A->B"
+at = 1.0
+duration = 2.0
+[fault.options]
+latency = 100
+
+[[fault]]
+id = "failover"
+fault = "failover-forced"
+target = "A->B"
+when = "after:slow and open-transactions"
+
+[budgets]
+rpo_records = 100
+"""
+
+
+def made(tmp_path, text=GOOD):
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("seed", [1, 1279])
+def test_every_built_in_scenario_is_written_and_read_back_as_it_was(name, seed, tmp_path):
+    built = scenario(name, Wish(seed=seed))
+    save(built, tmp_path / "it.toml")
+    assert read(tmp_path / "it.toml", seed=0) == built
+
+
+def test_what_the_user_wished_is_in_the_file(tmp_path):
+    wish = Wish(seed=3, topology=parse("A:3->B->C"), mirror="mm2", mirror_options={"delivery": "exactly-once"}, duration=7.0)
+    built = scenario("baseline", wish)
+    save(built, tmp_path / "it.toml")
+    assert read(tmp_path / "it.toml", seed=0) == built
+
+
+def test_a_file_by_hand(tmp_path):
+    it = read(made(tmp_path), seed=42)
+    assert (it.seed, it.about, it.duration) == (42, "mine, from mine.toml", 5.0)
+    assert it.topology.cluster("A").config == {"transaction.max.timeout.ms": "30000", "auto.create.topics.enable": "true"}
+    assert it.topology.cluster("B").config == {}
+    assert it.topics.config == {"cleanup.policy": "compact"}
+    assert it.mirror.options == {"producer_ids": "keep"}
+    assert [(f.id, f.when, f.options) for f in it.schedule] == [
+        ("slow", "always", {"latency": 100}),
+        ("failover", "after:slow and open-transactions", {}),
+    ]
+    assert read(made(tmp_path, render(it)), seed=0) == it
+
+
+def test_the_seed_of_the_file_stands_unless_another_is_chosen(tmp_path):
+    path = made(tmp_path, GOOD.replace("duration = 5.0", "duration = 5.0\nseed = 9"))
+    assert read(path, seed=1).seed == 9
+    assert read(path, seed=1, chosen=True).seed == 1
+
+
+MISTAKES = [
+    ("schema = 1", "schema = 2", "schema is 2; this linkflap reads schema = 1"),
+    ('name = "mine"', 'name = "../mine"', "name is wrong: expected `str` matching regex"),
+    ("duration = 5.0", "duration = 0.5", "duration is wrong: expected `float` >= 1.0"),
+    ("duration = 5.0", "durations = 5.0", "there is no 'durations' here (did you mean 'duration'?)"),
+    ('topology = "A:3->B"', 'topology = "A:3->"', "topology 'A:3->', character 6"),
+    ('kind = "shadow"', 'kind = "shadows"', "no mirror 'shadows' (did you mean 'shadow'?); there is mm2"),
+    (
+        'options = { producer_ids = "keep" }',
+        'options = { producer_ids = "kept" }',
+        "option producer_ids of mirror shadow is 'kept'",
+    ),
+    ("partitions = 3", 'partitions = "3"', "topics.partitions is wrong: expected `int`, got `str`"),
+    ('"cleanup.policy" =', '"cleanup policy" =', "not the name of a Kafka setting"),
+    ("[cluster.A.config]", "[cluster.D.config]", "there is no cluster 'D'; there is A, B"),
+    ('"auto.create.topics.enable" = true', 'listeners = "PLAINTEXT://0.0.0.0:9092"', "listeners changes"),
+    ("clients = 2", "clients = 0", "workload.0.clients is wrong: expected `int` >= 1"),
+    ("rate = 5.0", "rates = 5.0", "no option of transactional 'rates' (did you mean 'rate'?)"),
+    ('home = "A"', 'home = "C"', "no cluster 'C'; there is A, B"),
+    ('fault = "link-latency"', 'fault = "link-latencies"', "(did you mean 'link-latency'?)"),
+    ("latency = 100", "latncy = 100", "no option of link-latency 'latncy' (did you mean 'latency'?)"),
+    ("latency = 100", "latency = []", "fault.0.options.latency is wrong"),
+    ("at = 1.0", "at = -1.0", "fault.0.at is wrong: expected `float` >= 0.0"),
+    ('when = "after:slow and', 'when = "after:slov and', "no fault with the id 'slov' (did you mean 'slow'?)"),
+    ('when = "after:slow and open-t', 'when = "after:slow and opening-t', "no trigger 'opening-transactions' (did you mean"),
+    ('id = "failover"', 'id = "slow" # again', "two faults have the id 'slow'"),
+    ('target = "A->B"', 'target = "A->C"', "link-latency cannot be applied to 'A->C'"),
+    ("rpo_records = 100", "rpo_record = 100", "there is no 'rpo_record' here (did you mean 'rpo_records'?)"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "says"), MISTAKES, ids=[after for _, after, _ in MISTAKES])
+def test_a_mistake_is_named_with_its_line(before, after, says, tmp_path):
+    assert before in GOOD
+    text = GOOD.replace(before, after, 1)
+    line = text[: text.index(after)].count("\n") + 1
+    with pytest.raises(InputError) as refused:
+        read(made(tmp_path, text), seed=1)
+    assert f"mine.toml, line {line}: " in str(refused.value)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "says"), [("schema = 1", "schema is missing"), ('name = "mine"', "'name' is missing; add name = ")]
+)
+def test_what_is_missing_is_named(left_out, says, tmp_path):
+    with pytest.raises(InputError) as refused:
+        read(made(tmp_path, GOOD.replace(left_out, "", 1)), seed=1)
+    assert f"mine.toml, line 1: {says}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["log.dirs", "advertised.listeners", "listener.name.client.ssl.keystore.location", "metric.reporters", "process.roles",
+     "authorizer.class.name", "remote.log.storage.manager.class.path", "sasl.jaas.config", "node.id", "config.providers"],
+)  # fmt: skip
+def test_settings_that_no_scenario_may_change(setting, tmp_path):
+    text = GOOD.replace('"auto.create.topics.enable" = true', f'"{setting}" = "x"')
+    with pytest.raises(InputError, match="which no scenario may; leave it out"):
+        read(made(tmp_path, text), seed=1)
+
+
+def test_what_is_no_scenario_file(tmp_path):
+    with pytest.raises(InputError, match=r"there is no scenario file .*gone\.toml; linkflap run NAME --dry-run --save"):
+        read(tmp_path / "gone.toml", seed=1)
+    with pytest.raises(InputError, match=r"mine\.toml is not TOML: .*line 1.*; correct it there"):
+        read(made(tmp_path, "schema = = 1"), seed=1)
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"is not UTF-8 \(byte 0\)"):
+        read(tmp_path / "bytes.toml", seed=1)
+    with pytest.raises(InputError, match="cannot be read"):
+        read(tmp_path, seed=1)
+    (tmp_path / "large.toml").write_bytes(b"#" * (2 << 20))
+    with pytest.raises(InputError, match="larger than 1 MiB"):
+        read(tmp_path / "large.toml", seed=1)
+
+
+def test_saving_overwrites_nothing(tmp_path):
+    built = scenario("baseline", Wish(seed=1))
+    path = made(tmp_path, "precious")
+    with pytest.raises(InputError, match="exists, and --save overwrites nothing"):
+        save(built, path)
+    assert path.read_text() == "precious"
+    with pytest.raises(InputError, match="cannot be written"):
+        save(built, tmp_path / "no" / "folder.toml")
+
+
+def test_the_published_schema_is_current_and_knows_what_the_registries_know():
+    assert SCHEMA.read_text() == json_schema(), "run: python docs/make_schema.py > docs/scenario.schema.json"
+    tables = json.loads(json_schema())["$defs"]
+    assert tables["WorkloadTable"]["properties"]["kind"]["enum"] == sorted(workloads.KINDS)
+    assert tables["MirrorTable"]["properties"]["kind"]["enum"] == sorted(mirrors.MIRRORS)
+
+
+def run(*arguments):
+    return linkflap.main(["run", *map(str, arguments)], standalone_mode=False)
+
+
+def test_the_command_reads_and_writes_files(tmp_path, capsys):
+    assert run("baseline", "--seed", 5, "--runtime", "process", "--dry-run", "--save", tmp_path / "it.toml") == 0
+    assert run(tmp_path / "it.toml", "--runtime", "process", "--dry-run", "--json") == 0
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert json.loads(last)["seed"] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--topology", "A->B"], "--topology changes a built-in scenario"),
+        (["--mirror", "mm2"], "--mirror changes"),
+        (["--set", "producer_ids=keep"], "--set changes"),
+        (["--duration", "5"], "--duration changes"),
+        (["--save", "x.toml"], "--save writes a scenario instead of running it; add --dry-run"),
+    ],
+)
+def test_options_that_a_file_does_not_take(arguments, says, tmp_path):
+    with pytest.raises(InputError, match=says):
+        run(made(tmp_path), "--runtime", "process", *arguments)
