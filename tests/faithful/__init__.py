@@ -7,6 +7,7 @@
     links       what the two kinds of mirrors do, failovers and failbacks
     clients     producers, with what they write down
     observers   readers and samplers, with what they write down
+    rebalances  what happens to readers while they read
     relays      a relay: consume, transform, produce
     spec        what a seed's story is about
     world       everything of a story while it goes on

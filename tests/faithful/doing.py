@@ -9,6 +9,7 @@ from typing import Final
 from tests.faithful.clients import Producer, fence
 from tests.faithful.entries import ABORT, COMMIT
 from tests.faithful.links import sample_groups, sync_groups
+from tests.faithful.rebalances import disturb
 from tests.faithful.relays import GROUP as RELAYS
 from tests.faithful.spec import GROUP
 from tests.faithful.world import World
@@ -30,6 +31,8 @@ def era(world: World) -> None:
     for _ in range(world.spec.steps):
         action = rng.choices((produce, mirror, poll, sample, sync, _pass_on, _restart, _elect), _WEIGHTS)[0]
         action(world)
+        if world.spec.moves and world.moves.random() < 0.15:
+            disturb(world)
 
 
 def operation(world: World, producer: Producer, ending: str) -> None:

@@ -23,12 +23,16 @@ class Reader:
     cluster: Cluster | None = None
     process: int = 0
     positions: dict[Spot, int] = field(default_factory=dict)
+    held: dict[Spot, int] = field(default_factory=dict)
+    """What its group has committed on this cluster, or where it began there."""
 
     def assign(self, cluster: Cluster, positions: Mapping[Spot, int]) -> None:
         """Begins to read a cluster from some positions."""
         if not self.process:
             self.notes.processes += 1
             self.process = self.notes.processes
+        if cluster is not self.cluster:
+            self.held = dict(positions)
         self.cluster, self.positions = cluster, dict(positions)
         self._write("assign", {spot: () for spot in positions})
 
@@ -69,6 +73,18 @@ class Reader:
     def commit(self, spots: Sequence[Spot] = ()) -> None:
         """Commits the group's offsets of some partitions, or of all."""
         self._write("commit", {spot: () for spot in spots or self.positions})
+        self.held.update({spot: self.positions[spot] for spot in spots or self.positions})
+
+    def revoke(self, spots: Sequence[Spot]) -> None:
+        """Says where it is in partitions that it does not have any more."""
+        self._write("revoke", {spot: () for spot in spots})
+        for spot in spots:
+            del self.positions[spot]
+
+    def take(self, spot: Spot, position: int) -> None:
+        """Has one partition more."""
+        self.positions[spot] = position
+        self._write("assign", {spot: ()})
 
     def drained(self) -> None:
         """Says that it has read to the end."""

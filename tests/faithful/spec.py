@@ -32,7 +32,7 @@ class Spec:
     not; `open_at_death`: one was open, of which something was mirrored; `open_at_end`: one is when the run ends. `relay`: there
     is one, which before a forced failover passes on what is not mirrored (`relay_torn`), or begins on the destination anew
     (`relay_anew`). `behind`: followers may lack the last batch. `overlap`: where the mirror cuts what is open, cutting a
-    transaction opens another.
+    transaction opens another. `moves`: readers are killed and come back, and partitions move between members of their group.
     """
 
     seed: int
@@ -59,6 +59,7 @@ class Spec:
     relay_torn: bool = False
     relay_anew: bool = False
     overlap: bool = False
+    moves: bool = False
 
 
 def spec(seed: int, **wanted: object) -> Spec:
@@ -85,6 +86,7 @@ def spec(seed: int, **wanted: object) -> Spec:
         relay=rng.random() < 0.4,
         behind=rng.random() < 0.5,
         open_at_end=rng.random() < 0.2,
+        moves=Random(f"moves {seed}").random() < 0.6,
     )
     told = replace(drawn, **wanted)  # type: ignore[arg-type]
     # To cut once is right only where that opens nothing else.

@@ -35,6 +35,8 @@ def _begin(world: World) -> None:
     for reader in world.readers:
         cluster = world.clusters["A" if reader.group else reader.name[0]]
         reader.assign(cluster, {spot: cluster.logs[spot].start for spot in world.everywhere})
+    if world.spare is not None:
+        world.spare.assign(world.owner, {})
     if world.relay is not None:
         world.relay.start(world.owner, {spot: world.owner.logs[spot].start for spot in world.spots})
 

@@ -34,6 +34,8 @@ class World:
     links: list[Link]
     producers: list[Producer]
     readers: list[Reader]
+    spare: Reader | None
+    moves: Random
     samplers: dict[str, Sampler]
     made: Made
     owner: Cluster
@@ -60,7 +62,9 @@ def world_of(told: Spec) -> World:
             cluster.logs[spot] = Log(cluster, start=base, base=base, epoch=rng.randint(0, 3) if told.mirror == "mm2" else 0)
     pairs = list(pairwise(names))
     readers = _readers(clock, notes, names)
-    called = {reader.name: f"readers-{number}" for number, reader in enumerate(readers, start=1)}
+    spare = Reader("spare", "read_committed", clock, notes, group=GROUP) if told.moves else None
+    everybody = [*readers[:1], *([spare] if spare else []), *readers[1:]]
+    called = {reader.name: f"readers-{number}" for number, reader in enumerate(everybody, start=1)}
     made = Made(scenario=_scenario(told, names, pairs), started=clock.now, ended=0, readers=called)
     return World(
         spec=told,
@@ -76,6 +80,8 @@ def world_of(told: Spec) -> World:
         links=[link_of(told, clusters[a], clusters[b], clock) for a, b in pairs],
         producers=_producers(told, clock, notes),
         readers=readers,
+        spare=spare,
+        moves=Random(f"moves of {told.seed}"),
         samplers={name: Sampler(cluster, clock, notes) for name, cluster in clusters.items()},
     )
 
@@ -115,10 +121,11 @@ def _alone(names: str) -> list[tuple[str, str]]:
     return [(name, isolation) for name in names for isolation in ("committed", "uncommitted")][1:]
 
 
-def _specs_of_readers(names: str) -> list[WorkloadSpec]:
-    """The workload of each reader, in their order."""
+def _specs_of_readers(names: str, *, members: int) -> list[WorkloadSpec]:
+    """The workload of each reader, and of the group's members, in their order."""
     fixed = [{"cluster": name, "isolation": f"read_{isolation}", "assign": True} for name, isolation in _alone(names)]
-    return [WorkloadSpec(kind="readers", home="A", options=options) for options in ({"group": GROUP}, *fixed)]
+    group = WorkloadSpec(kind="readers", home="A", clients=members, options={"group": GROUP})
+    return [group, *(WorkloadSpec(kind="readers", home="A", options=options) for options in fixed)]
 
 
 def _relay(told: Spec, clock: Clock, notes: Notes) -> Relay | None:
@@ -131,7 +138,7 @@ def _relay(told: Spec, clock: Clock, notes: Notes) -> Relay | None:
 def _scenario(told: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
     clients = {"transactional": 2, "idempotent": 1} | ({"relay": 1} if told.relay else {})
     workloads = [WorkloadSpec(kind=kind, home="A", clients=count) for kind, count in clients.items()]
-    readers = _specs_of_readers(names)
+    readers = _specs_of_readers(names, members=2 if told.moves else 1)
     return Scenario(
         name="faithful",
         about="made up",

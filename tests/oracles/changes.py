@@ -97,6 +97,60 @@ def _change_read(made: World) -> bool:
     return True
 
 
+def _change_position(made: World) -> bool:
+    """What a reader says of where it is."""
+    rows = [r for r in made.reads if r["kind"] != "commit" and (r["position"] >= 0 or r["kind"] == "assign")]
+    if not rows:
+        return False
+    row = random_row(made, rows)
+    row["position"] = max(-1, row["position"] + made.random.choice([1, 2, 40, -1, -2]))
+    return True
+
+
+def _lose_edge(made: World) -> bool:
+    """A reader never got the first, or the last, that it passed of a partition."""
+    rows = [r for r in made.reads if r["kind"] == "poll"]
+    if not rows:
+        return False
+    one, last = random_row(made, rows), made.random.random() < 0.5
+    mine = [r for r in rows if (r["reader"], r["cluster"], r["partition"]) == (one["reader"], one["cluster"], one["partition"])]
+    edge = mine[-1] if last else mine[0]
+    edge["uids"], edge["offsets"] = [], []
+    return True
+
+
+def _end_early(made: World) -> bool:
+    """A reader says that it is drained where it had been long before."""
+    rows = [r for r in made.reads if r["kind"] == "drained"]
+    if not rows:
+        return False
+    row = random_row(made, rows)
+    mine = [
+        r for r in made.reads if (r["reader"], r["partition"], r["cluster"]) == (row["reader"], row["partition"], row["cluster"])
+    ]
+    row["position"] = max(0, row["position"] - made.random.choice([1, 3, 9]))
+    for poll in mine:
+        kept = [pair for pair in zip(poll["offsets"], poll["uids"], strict=True) if pair[0] < row["position"]]
+        poll["offsets"], poll["uids"] = [pair[0] for pair in kept], [pair[1] for pair in kept]
+        poll["position"] = min(poll["position"], row["position"])
+    return True
+
+
+def _go_ahead(made: World) -> bool:
+    """The next member of a group begins beyond where that had been; its polls before are lost."""
+    rows = [r for r in made.reads if r["kind"] == "poll" and r["group"] and len(r["offsets"]) > 0]
+    if len(rows) < 2:
+        return False
+    one = random_row(made, rows)
+    assigned = {"kind": "assign", "uids": [], "offsets": [], "position": one["offsets"][0]}
+    assigned |= {"returned": one["time"] - 2, "time": one["time"] - 3}
+    made.reads.insert(made.reads.index(one), one | assigned)
+    before = [r for r in rows if r["partition"] == one["partition"] and r["returned"] < one["time"]]
+    for lost in before[1:]:
+        made.reads.remove(lost)
+    return bool(before)
+
+
 def _change_sample(made: World) -> bool:
     rows = [row for rows in made.marks.values() for row in rows]
     if not rows:
@@ -210,6 +264,8 @@ def _skip(made: World) -> bool:
 def _write_late(made: World) -> bool:
     """A client wrote to a cluster that was given up, after that, what was cut off later."""
     reversals = [w["start"] for w in made.windows if w["fault"] == "mirror-reverse"]
+    if not made.promotions:
+        return False
     tails = [s for s in made.sends if made.earlier and s["cluster"] == "A" and s["invoked"] < made.promotions[0]["fault_time"]]
     if not reversals or not tails:
         return False
@@ -232,5 +288,6 @@ CHANGES: list[Callable[[World], bool]] = [
     _change_send, _change_read, _change_read, _change_sample, _change_promotion, _change_journal, _change_truncation,
     _change_group, _move_group, _break_broker, logs.map_ids, logs.raise_marker, logs.overlap, logs.keep_tail, logs.tear,
     logs.compact, logs.copied, _group_behind, _tie_knot, _skip, _write_late, _change_group, _change_truncation,
-    _change_journal, logs.corrupt, logs.lose_inside,
+    _change_journal, logs.corrupt, logs.lose_inside, _change_position,
+    _change_position, _lose_edge, _end_early, _go_ahead,
 ]  # fmt: skip

@@ -303,7 +303,19 @@ def _read(made: World) -> None:
             _row(made, made.readers[-1], partition, "assign", [], position=0)
     reader = random.choice(made.readers)
     for partition in made.partitions:
+        if random.random() < 0.15:
+            _move(made, reader, partition)
         _poll(made, reader, partition, random.choice([1, 2, 5]))
+
+
+def _move(made: World, reader: Row, partition: int) -> None:
+    """A rebalance, or a reset: a member of a group goes on where that had committed, anybody else at the start."""
+    if made.random.random() < 0.7:
+        _row(made, reader, partition, "revoke", [], position=reader["at"].get(partition, -1))
+    here = (partition, "commit", reader["reader"], reader["cluster"])
+    mine = [r for r in made.reads if (r["partition"], r["kind"], r["reader"], r["cluster"]) == here]
+    reader["at"][partition] = mine[-1]["position"] if reader["group"] and mine else 0
+    _row(made, reader, partition, "assign", [], position=reader["at"][partition])
 
 
 def _poll(made: World, reader: Row, partition: int, most: int) -> None:

@@ -129,6 +129,7 @@ _CALM = {
     "relay": False,
     "behind": False,
     "open_at_end": False,
+    "moves": False,
 }
 _KEPT = {"producer_ids": "jump", "bound": "hw", "leader_epochs": "rewrite"}
 _SHADOW: dict[str, object] = {**_CALM, "mirror": "shadow", "options": _KEPT}
