@@ -64,9 +64,12 @@ class _Going:
             yield Passed(start=self.start, end=self.end, first=self.first, last=self.last, got=got)
 
 
-def passed(rows: Sequence[Read], truncations: Truncations) -> Iterator[Passed]:
-    """What one consumer passed; its rows are of one log generation, in the order of their return."""
-    going: _Going | None = None
+def passed(rows: Sequence[Read], truncations: Truncations, before: Sequence[Read] = ()) -> Iterator[Passed]:
+    """What one consumer passed; its rows are of one log generation, in the order of their return.
+
+    `before`: what it did since it was moved last, where that was before this generation, and below the truncation.
+    """
+    going = _stood(before, kept_until(rows[0], truncations) if rows else FOREVER)
     moved = -1
     for row in rows:
         limit = kept_until(row, truncations)
@@ -88,6 +91,29 @@ def passed(rows: Sequence[Read], truncations: Truncations) -> Iterator[Passed]:
             going = _went_on(going, row, limit, served=row.time <= moved)
     if going is not None:
         yield from going.passed()
+
+
+def _stood(before: Sequence[Read], limit: int) -> _Going | None:
+    """A consumer that nothing moved stands where it stood, in whatever generation."""
+    at = max((_position(row) for row in before), default=-1)
+    if at < 0:
+        return None
+    return _Going(first=before[-1], start=at, limit=limit)
+
+
+def stood_before(view: PartitionView, life: Life, rows: Sequence[Read]) -> Sequence[Read]:
+    """What one consumer did on its cluster before its first row of this generation, since it was moved last.
+
+    Empty where it had got beyond the truncation: what it lacks then is known from its polls (`skipped-by-cut`).
+    """
+    if not life.earlier or not rows:
+        return ()
+    mine = [r for r in view.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, life.cluster)]
+    mine = sorted((r for r in mine if r.returned < rows[0].returned), key=attrgetter("returned"))
+    since = max((at for at, row in enumerate(mine) if row.kind in ("assign", "revoke")), default=0)
+    stood = [row for row in mine[since:] if row.kind in ("assign", "poll", "drained")]
+    revoked = bool(mine) and mine[since].kind == "revoke"
+    return () if revoked or any(_position(row) > min(life.earlier) for row in stood) else stood
 
 
 def _went_on(going: _Going | None, row: Read, limit: int, *, served: bool) -> _Going | None:
@@ -191,7 +217,7 @@ def unheard(view: PartitionView, life: Life, log: Log, reads: Sequence[Read], sk
         if beyond is not None:
             said = {**_of(beyond), "position": _position(beyond), "log_end": end, "row": beyond.kind}
             yield Found(kind="position-beyond-end", cluster=life.cluster, offset=end, evidence=said)
-        for over in passed(rows, truncations):
+        for over in passed(rows, truncations, stood_before(view, life, rows)):
             gone = _not_skipped(unread(there, over, floor), rows, skips)
             said = {"began_at": over.start, "began_by": over.first.kind, "stood_at": over.end, "says": over.last.kind}
             yield from _missed("passed-unread", log, over.last, gone, **said)

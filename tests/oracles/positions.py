@@ -49,7 +49,7 @@ def positions(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Ite
     for who in sorted({(r.reader, r.process) for r in reads}):
         mine = [r for r in reads if (r.reader, r.process) == who]
         sure = [r for r in _seen(log, mine[0].isolation) if r.offset >= floor]
-        for span in spans(mine, cuts):
+        for span in spans(mine, cuts, _left_at(plain, life, mine)):
             got = span.got()
             yield from (("passed-unread", who[0], r.offset) for r in sure if span.passed(cuts, r.offset) and r.offset not in got)
         yield from _beyond(story.end(life), mine, cuts)
@@ -63,10 +63,24 @@ def _seen(log: PlainLog, isolation: str) -> list[Any]:
     return [r for r in log.records if r.visible or isolation != "read_committed"]
 
 
-def spans(rows: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> list[Span]:
+def _left_at(plain: Plain, life: PlainLife, rows: Sequence[Any]) -> int:
+    """Where nothing has moved a consumer from since before this log was cut, if that is below every cut; or -1."""
+    at, moved = -1, False
+    everything = [r for r in plain.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, life.cluster)]
+    for row in sorted(everything, key=lambda r: r.returned):
+        if row.returned >= rows[0].returned or not life.earlier:
+            break
+        if row.kind in ("assign", "revoke"):
+            at, moved = (row.position if row.kind == "assign" else -1), row.kind == "revoke"
+        elif row.kind in ("poll", "drained") and not moved:
+            at = max(at, stood(row))
+    return at if at <= min(life.earlier, default=-1) else -1
+
+
+def spans(rows: Sequence[Any], cuts: Sequence[tuple[int, int]], left_at: int) -> list[Span]:
     found: list[Span] = []
-    here: Span | None = None
-    moved, before = -1, NEVER
+    here = Span(left_at) if left_at >= 0 else None
+    moved, before = -1, limit(rows[0], cuts) if here is not None else NEVER
     for row in rows:
         if here is not None and limit(row, cuts) != before and here.reached() > before:
             here = None

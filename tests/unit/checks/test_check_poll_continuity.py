@@ -324,3 +324,17 @@ def test_a_commit_beyond_what_was_passed_loses_what_lies_between():
     ]
     (found,) = findings(NAME, view([A], reads=reads))
     assert (found.kind, found.offset, found.evidence["group_at"], found.evidence["began_at"]) == ("began-ahead", 1, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("then", "found"),
+    [
+        (poll((2, 4), (3, 5), at=650 * SECOND), [("passed-unread", "A", 1)]),
+        (poll((1, 2), (2, 4), at=650 * SECOND), []),
+        (assigned(2, at=650), []),
+    ],
+    ids=["skipped what is below the truncation", "went on where it stood", "was moved"],
+)
+def test_who_stood_below_a_truncation_goes_on_from_there(then, found):
+    """A reader had got offset 0 when A died; 1 is below the truncation, and there still."""
+    assert places(NAME, trip(reads=[assigned(0), poll((0, 1), at=400 * SECOND), then])) == found
