@@ -26,7 +26,7 @@ from spark_verify.view import Window
 
 NAMES: Final = ("recording", "fault-bite")
 GUARANTEES: Final[Mapping[str, str]] = {
-    "recording": "The run's record is whole, and the run did at least what its scenario asks for.",
+    "recording": "The run's record is complete, its readers read to the end, and it did at least what its scenario asks for.",
     "fault-bite": "Every scheduled fault was seen to have an effect within its window, and to be healed.",
 }
 OPTIONAL: Final = ("groupoffset",)

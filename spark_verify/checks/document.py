@@ -19,6 +19,11 @@ a part that it needs whole; else *unknown* when it could not look, crashed, or e
 *valid*. One for which nothing was due is *not due*, and counts neither way; a run in which nothing at all was due is unknown. The
 worst check is the run's verdict: valid < unknown < invalid. Neighbouring records make one anomaly; its evidence says
 how many `records`. In the examples digits are payloads, and offsets begin at 0.
+
+run.json names the readers and relays of a run. Where one of them left no row, every check that reads polls is unknown, because
+what that reader got is not known. Where a reader did not read to the end (a consumer that hangs looks like that), the checks that
+judge readers are unknown. A reader of a cluster that was dead when the run ended need not have read on. Where a group committed
+offsets and nobody sampled any, what is said of its offsets is unknown.
 """
 
 
