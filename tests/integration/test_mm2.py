@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from harness.mirrors import make_mirror, mm2
 from harness.mirrors.mm2_progress import Progress, reader
@@ -204,6 +204,52 @@ def commit_group(bootstrap: str, group: str, offsets) -> None:
 def group_offsets(admin: AdminClient, group: str) -> dict[tuple[str, int], int]:
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     return {(p.topic, p.partition): p.offset for p in asked[group].result(20).topic_partitions if p.offset >= 0}
+
+
+def states(events) -> dict[tuple[str, int], list[str]]:
+    """(connector, task) -> the states that were written down of it."""
+    found: dict[tuple[str, int], list[str]] = {}
+    for kind, _, data in events:
+        if kind == "mirror-state":
+            found.setdefault((data["connector"], data["task"]), []).append(data["state"])
+    return found
+
+
+def what_fails_is_written_down(deployment) -> None:
+    """A connector that cannot start (Java refuses its pattern), and a task that fails later (B refuses a record as too large)."""
+    with mirrored(deployment, groups="(?<a>x)(?<a>y)") as (mirror, writer, events):
+        writer.write(1)
+        drained(mirror)
+        assert states(events)["MirrorCheckpointConnector", -1][-1] == "FAILED"
+        assert states(events)["MirrorSourceConnector", 0][-1] == "RUNNING"
+        (trace,) = [data["trace"] for kind, _, data in events if kind == "mirror-state" and data["state"] == "FAILED"]
+        assert "PatternSyntaxException" in trace.splitlines()[0]
+        limit = [ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)]
+        admin = AdminClient(quiet(deployment.clusters["B"].bootstrap))
+        (done,) = admin.incremental_alter_configs([ConfigResource("TOPIC", TOPIC, incremental_configs=limit)]).values()
+        done.result(30)
+        large = Producer(quiet(deployment.clusters["A"].bootstrap))
+        large.produce(TOPIC, bytes(100_000), partition=0)
+        assert not large.flush(30)
+        until(
+            lambda: mirror.lag() and any(t >= 0 and told[-1] == "FAILED" for (_, t), told in states(events).items()),
+            within=60,
+            what="the task to fail and its state to be written down",
+            state=lambda: states(events),
+        )
+        assert any("RecordTooLargeException" in data.get("trace", "") for _, _, data in events)
+        mirror.stop()
+        assert events[-1][2] == {"drained": False}
+
+
+def test_a_connector_and_a_task_that_fail_are_written_down(linkflap_deployment):
+    what_fails_is_written_down(linkflap_deployment)
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(topology="A@3.9.2->B@3.9.2")
+def test_those_of_an_older_release_are_too(linkflap_deployment):
+    what_fails_is_written_down(linkflap_deployment)
 
 
 @pytest.mark.nightly

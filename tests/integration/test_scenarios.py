@@ -103,3 +103,26 @@ def test_a_failover_that_cuts_is_invalid(linkflap_run):
 def test_kept_ids_collide(linkflap_run):
     assert linkflap_run.verdict == "invalid"
     assert "producer-id-collision" in {a["kind"] for a in linkflap_run.document["anomalies"]}
+
+
+@pytest.mark.linkflap(scenario="partitions-added", seed=195)
+def test_partitions_that_are_added_are_judged_from_their_first_record_on(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+    assert {e["partition"] for e in linkflap_run.document["eras"] if e["cluster"] == "B"} == {0, 1, 2, 3}
+
+
+TOPICS = ["partitions-added", "retention", "log-append-time", "large-messages"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(f"{name} {mirror}", marks=pytest.mark.linkflap(scenario=name, mirror=mirror, seed=secrets.randbits(32)))
+        for name in TOPICS
+        for mirror in ("shadow", "mm2")
+    ],
+)
+def test_topics_of_every_kind_are_mirrored(linkflap_run, name):
+    assert linkflap_run.document["scenario"] == name.split()[0]
+    assert linkflap_run.verdict == "valid", linkflap_run.why
