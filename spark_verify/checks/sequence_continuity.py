@@ -11,8 +11,9 @@ captured them, it cannot be known: that is unknown, unless it goes on exactly wh
 epoch ended. And a batch that is there twice, with one id, epoch and sequence and the same bytes, is a repeat, whatever lies
 between.
 
-Of logs that linkflap did not record nobody knows whether they were compacted: there, and in logs that surely were, a break where
-offsets are missing is not judged.
+Of a recorded run a cleaner's checkpoint says how far a log is compacted: below it a sequence may lack as many records as offsets
+are missing there, and no more. Of logs that linkflap did not record nobody knows whether they were compacted: there a break where
+offsets are missing is unknown.
 """
 
 from __future__ import annotations
@@ -36,9 +37,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         batches = log.replica.batches
         # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is replica-agreement's to tell.
         every = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok)
-        known = view.recorded and not view.compacted.get(life.cluster)
         chosen = every[batches.base_sequence[every] >= 0]
-        found = _judge(view, life, log.replica, chosen, whole=known) if len(chosen) else []
+        found = _judge(view, life, log.replica, chosen) if len(chosen) else []
         return [*examined(life, batches.base_offset[every]), *_none(log.replica, every), *found]
 
     return list(judged(view, judge))
@@ -62,7 +62,7 @@ def _none(replica: Replica, every: Ints) -> Sequence[Found]:
     ]
 
 
-def _judge(view: PartitionView, life: Life, replica: Replica, chosen: Ints, *, whole: bool) -> Sequence[Finding]:
+def _judge(view: PartitionView, life: Life, replica: Replica, chosen: Ints) -> Sequence[Finding]:
     batches, every = replica.batches, sessions(life, replica, chosen)
     order, epoch = every.row, batches.producer_epoch[every.row]
     first, last = batches.base_sequence[order], batches.last_sequence[order]
@@ -75,7 +75,9 @@ def _judge(view: PartitionView, life: Life, replica: Replica, chosen: Ints, *, w
     # Of a session that goes on behind a reset what lies between was cut off.
     wrong = (first != expected) & ~back & ~(every.goes_on & ~repeats)
     wrong &= same | every.follows | ~(every.deleted | every.owned)
-    missing = np.zeros(len(order), np.bool_) if whole else wrong & _missing(replica, every)
+    if view.recorded:
+        wrong &= ~_cleaned(replica, every, (first - expected) % WRAP, view.compacted.get(life.cluster, 0))
+    missing = np.zeros(len(order), np.bool_) if view.recorded else wrong & _missing(replica, every)
     began = beginnings(view, life, replica, every, wrong & ~missing & ~same)
     wrong &= ~missing & (began == NEW)
     again = _same_bytes(replica, order) & ~(wrong & same & repeats)
@@ -113,13 +115,27 @@ def _same_bytes(replica: Replica, order: Ints) -> Bools:
 
 def _missing(replica: Replica, every: Sessions) -> Bools:
     """Per batch, whether offsets are missing since the one before of its producer id; before its first, since the last reset."""
-    b, order = replica.batches, every.row
-    start = np.concatenate(([replica.log_start], b.last_offset[:-1] + 1))
-    holes = np.cumsum((b.base_offset > start) | (b.count != b.last_offset - b.base_offset + 1))
-    resets = np.flatnonzero(b.control == OTHER_CONTROL)
-    since = np.concatenate(([0], holes[resets]))[every.section]
-    earlier = np.where(every.follows, np.concatenate(([0], holes[order][:-1])), since)
-    return np.asarray(holes[order] > earlier)
+    b = replica.batches
+    return _since_before(replica, every, (b.base_offset > _starts(replica)) | (b.count != b.last_offset - b.base_offset + 1)) > 0
+
+
+def _cleaned(replica: Replica, every: Sessions, lacking: Ints, compacted: int) -> Bools:
+    """Per batch, whether so many offsets are missing between batches since then, below what a cleaner has compacted."""
+    gone = np.maximum(np.minimum(replica.batches.base_offset, compacted) - _starts(replica), 0)
+    return np.asarray(_since_before(replica, every, gone) >= lacking)
+
+
+def _starts(replica: Replica) -> Ints:
+    """Per batch of the log, where the one before it ended."""
+    return np.concatenate(([replica.log_start], replica.batches.last_offset[:-1] + 1))
+
+
+def _since_before(replica: Replica, every: Sessions, counted: Ints | Bools) -> Ints:
+    """Per batch, what was counted of the log's batches up to it since the one before of its producer id, or the last reset."""
+    reached, resets = np.cumsum(counted), np.flatnonzero(replica.batches.control == OTHER_CONTROL)
+    since = np.concatenate(([0], reached[resets]))[every.section]
+    earlier = np.where(every.follows, np.concatenate(([0], reached[every.row][:-1])), since)
+    return np.asarray(reached[every.row] - earlier)
 
 
 def _breaks(

@@ -111,7 +111,7 @@ def test_partitions_that_are_added_are_judged_from_their_first_record_on(linkfla
     assert {e["partition"] for e in linkflap_run.document["eras"] if e["cluster"] == "B"} == {0, 1, 2, 3}
 
 
-TOPICS = ["partitions-added", "retention", "log-append-time", "large-messages"]
+TOPICS = ["partitions-added", "retention", "log-append-time", "large-messages", "compacted-topic"]
 
 
 @pytest.mark.nightly
@@ -126,3 +126,11 @@ TOPICS = ["partitions-added", "retention", "log-append-time", "large-messages"]
 def test_topics_of_every_kind_are_mirrored(linkflap_run, name):
     assert linkflap_run.document["scenario"] == name.split()[0]
     assert linkflap_run.verdict == "valid", linkflap_run.why
+
+
+@pytest.mark.nightly
+@pytest.mark.linkflap(scenario="compacted-topic", topology="A:3->B", seed=secrets.randbits(32))
+def test_replicas_that_compact_each_by_itself_are_at_most_unknown(linkflap_run):
+    open_ones = [c for c in linkflap_run.document["checks"] if c["verdict"] not in ("valid", "not due")]
+    assert {c["name"] for c in open_ones} <= {"replica-agreement"}, linkflap_run.why
+    assert all("batches differ between the brokers of A" in c["reason"] for c in open_ones)

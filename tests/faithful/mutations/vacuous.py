@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+from harness.model.history import Event
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import FORCED, PAIR, change_return, drop_events, event, mutation, states
+from tests.faithful.mutations.base import FORCED, MM2_FORCED, PAIR, change_return, drop_events, event, mutation, states
 
 
 @mutation(PAIR, unknown="recording lost-write", verdict="unknown")
@@ -78,6 +79,32 @@ def no_samples(made: Made, rng: Random) -> None:
 def no_group_offsets(made: Made, rng: Random) -> None:
     """Nobody sampled the group's offsets, though it failed over."""
     made.groups = []
+
+
+def _connector(made: Made, *states: tuple[int, str]) -> None:
+    """What Kafka Connect said, from the beginning on, of the connector (-1) that carries offsets of groups, or of its task."""
+    trace = "java.util.regex.PatternSyntaxException: Unclosed group\n\tat java.base/java.util.regex.Pattern.error"
+    told = [{"connector": "MirrorCheckpointConnector", "task": task, "state": state, "trace": trace} for task, state in states]
+    made.events[:0] = [Event(time=made.events[0].time, kind="mirror-state", subject="A->B", data=data) for data in told]
+
+
+@mutation(MM2_FORCED, unknown="group-offsets", verdict="unknown")
+def connector_of_groups_failed(made: Made, rng: Random) -> None:
+    """MirrorMaker's checkpoint connector did not start, and no offset of a group came to B."""
+    _connector(made, (-1, "FAILED"))
+    made.groups = [row for row in made.groups if row.cluster != "B"]
+
+
+@mutation(MM2_FORCED, unknown="group-offsets", verdict="unknown")
+def task_of_groups_failed(made: Made, rng: Random) -> None:
+    """The task of MirrorMaker's checkpoint connector failed after some offsets had come to B."""
+    _connector(made, (-1, "RUNNING"), (0, "RUNNING"), (0, "FAILED"))
+
+
+@mutation(MM2_FORCED, verdict="valid")
+def connector_of_groups_ran_again(made: Made, rng: Random) -> None:
+    """MirrorMaker's checkpoint connector failed, was started again by somebody, and stopped with its worker."""
+    _connector(made, (-1, "FAILED"), (-1, "RUNNING"), (0, "RUNNING"), (0, "UNASSIGNED"))
 
 
 @mutation(PAIR, unknown="recording byte-equality", verdict="unknown")

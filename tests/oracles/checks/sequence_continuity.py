@@ -47,9 +47,7 @@ def _broken(plain: Plain, story: Story, life: PlainLife, log: PlainLog, batch: A
     mine = [b for b in mine if life.owner(b.base_offset) == life.owner(batch.base_offset)]
     here = [b for b in mine if sections.resets_before(log, b) == sections.resets_before(log, batch)]
     kind = _in_turn(here[-1], batch) if here else _first(life, log, batch, mine)
-    known = plain.view.recorded and not plain.compacted.get(life.cluster)
-    if not known and kind.startswith("sequence") and _missing(log, here[-1] if here else None, batch):
-        # Compaction, or loss.
+    if kind.startswith("sequence") and _compacted(plain, life, log, here[-1] if here else None, batch):
         return ""
     if kind == "sequence-start" and sections.beginning(plain, story, life, log, batch) != "new":
         return ""
@@ -76,6 +74,19 @@ def _first(life: PlainLife, log: PlainLog, batch: Any, mine: list[Any]) -> str:
     owned = sections.known_before(life, log, batch) or sections.maybe_before(life, log, batch)
     begins = batch.base_sequence == 0 or owned or sections.deleted(life, log, batch)
     return "" if begins else "sequence-start"
+
+
+def _compacted(plain: Plain, life: PlainLife, log: PlainLog, before: Any, batch: Any) -> bool:
+    """Whether a cleaner may have taken what is missing before a batch; of copied logs, where anything is: compaction, or loss."""
+    if not plain.view.recorded:
+        return _missing(log, before, batch)
+    same = before is not None and before.producer_epoch == batch.producer_epoch
+    lacking = (batch.base_sequence - (before.last_sequence + 1 if same else 0)) % WRAP
+    below = range(plain.compacted.get(life.cluster, 0))
+    there = {o for b in log.batches for o in range(b.base_offset, b.last_offset + 1)}
+    resets = [b.last_offset + 1 for b in log.batches[: batch.row] if b.reset]
+    since = before.last_offset + 1 if before is not None else max(resets, default=log.log_start)
+    return len([o for o in below if since <= o < batch.base_offset and o not in there]) >= lacking
 
 
 def _missing(log: PlainLog, before: Any, batch: Any) -> bool:

@@ -154,14 +154,38 @@ def test_a_transaction_of_which_a_part_was_taken_is_not_torn():
     assert findings("torn-transaction", replace(one, compacted={})) != []
 
 
+THINNED = Log("A").data(1, pid=7).skip(1).data(3, pid=7, sequence=2)
+FOLLOWER = Log("A", broker=2, canonical=False, leader=False).skip(2).data(3, pid=7, sequence=2)
+
+
 def test_sequences_break_where_offsets_are_missing_and_replicas_differ():
-    a = Log("A").data(1, pid=7).skip(1).data(3, pid=7, sequence=2)
-    other = Log("A", broker=2, canonical=False, leader=False).skip(2).data(3, pid=7, sequence=2)
-    one = view([a, other], topology="A:3->B", compacted={"A": 2})
-    assert places("sequence-continuity", one) == []
-    assert unjudged("sequence-continuity", one) == ["1 sequences of A break where offsets are missing: compaction, or loss"]
-    assert places("replica-agreement", one) == []
-    assert places("replica-agreement", replace(one, compacted={})) != []
+    one = view([THINNED, FOLLOWER], topology="A:3->B", compacted={"A": 2})
+    for name in ("sequence-continuity", "replica-agreement"):
+        assert places(name, one) == []
+        assert places(name, replace(one, compacted={})) != []
+    assert unjudged("sequence-continuity", one) == []
+    assert unjudged("sequence-continuity", replace(one, recorded=False)) == [
+        "1 sequences of A break where offsets are missing: compaction, or loss"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("log", "compacted", "found"),
+    [
+        (THINNED, 2, []),
+        (THINNED, 1, [("sequence-gap", "A", 2)]),  # what is missing lies above
+        (
+            Log("A").data(1, pid=7).skip(1).data(3, pid=7, sequence=3),
+            2,
+            [("sequence-gap", "A", 2)],
+        ),  # more than there was room for
+        (Log("A").skip(1).data(3, pid=7, sequence=1), 1, []),
+        (Log("A").skip(1).data(3, pid=7, sequence=2), 1, [("sequence-start", "A", 1)]),
+        (Log("A").data(1, pid=7).skip(3).data(3, pid=7, sequence=0), 4, [("sequence-repeat", "A", 4)]),
+    ],
+)
+def test_below_a_checkpoint_a_sequence_lacks_what_offsets_are_missing_and_no_more(log, compacted, found):
+    assert places("sequence-continuity", view([log], compacted={"A": compacted})) == found
 
 
 def test_a_brokers_checkpoint_file_says_how_far_it_has_compacted(tmp_path):
