@@ -1,6 +1,8 @@
 """Kafka's log format, read from bytes: no sockets, no JVM.
 
     layout      the v2 record batch, field by field
+    walk        the batches of a buffer, by the standard library alone
+    header_rows headers as rows of a numpy structure
     segments    segment files, memory-mapped; and what can be wrong with bytes
     batches     batch headers of a whole log as numpy columns, CRC-32C recomputed
     records     data records as numpy columns (offset, uid, operation, digest, timestamp)

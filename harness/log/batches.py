@@ -17,7 +17,7 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from harness.log import layout
+from harness.log import header_rows, layout
 from harness.log.codecs import NONE
 from harness.log.reference import control_type, coordinator_epoch
 from harness.log.segments import WINDOW, Damage, Segment, map_segments, walk
@@ -99,9 +99,9 @@ def scan(paths: Iterable[Path], *, sums: bool = True) -> Log:
             rows.append(_fields(segment, positions[window]))
             computed.append(_checksums(segment, positions[window], rows[-1], only_control=not sums))
             segment.let_go(int(positions[window][0]), _end(positions[window], rows[-1]["length"]))
-    every = np.concatenate([np.zeros(0, layout.HEADER), *rows])
+    every = np.concatenate([np.zeros(0, header_rows.HEADER), *rows])
     there = [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (computed, *([p[n] for p in located] for n in (0, 1)))]
-    possible = layout.possible_offsets(every)
+    possible = header_rows.possible_offsets(every)
     damage.extend(_outside(segments, every[~possible], *(column[~possible] for column in there[1:])))
     headers = _columns(every[possible], *(column[possible] for column in there))
     damage.extend(_corrupt(segments, headers))
@@ -127,7 +127,7 @@ def _end(positions: Ints, lengths: NDArray[np.int32]) -> int:
 def _fields(segment: Segment, positions: Ints) -> NDArray[np.void]:
     """The fixed part of every batch, gathered at once: one row of 61 bytes per batch, seen as a structure."""
     raw = segment.data[positions[:, None] + np.arange(layout.HEADER_SIZE)]
-    return np.ascontiguousarray(raw).view(layout.HEADER)[:, 0]
+    return np.ascontiguousarray(raw).view(header_rows.HEADER)[:, 0]
 
 
 def _checksums(segment: Segment, positions: Ints, rows: NDArray[np.void], *, only_control: bool) -> Ints:

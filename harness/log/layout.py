@@ -25,14 +25,15 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 LENGTH_AT: Final = 8
 LENGTH_ENDS: Final = 12
+EPOCH_AT: Final = 12
 MAGIC_AT: Final = 16
 CRC_AT: Final = 17
 CRC_FROM: Final = 21
+LAST_DELTA_AT: Final = 23
+PRODUCER_ID_AT: Final = 43
+PRODUCER_EPOCH_AT: Final = 51
 HEADER_SIZE: Final = 61
 MAGIC: Final = 2
 SMALLEST_LENGTH: Final = HEADER_SIZE - LENGTH_ENDS
@@ -57,26 +58,3 @@ EMPTIED: Final = 3
 """A control batch without a record: compaction took the marker away, and kept the batch for the producer's last sequence."""
 KNOWN_CONTROL_TYPES: Final = range(8)
 """0 ABORT, 1 COMMIT, 2-6 KRaft's own (never in a data partition), 7 MIRROR_PID_RESET (KIP-1279)."""
-
-HEADER: Final = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("producer_epoch", ">i2"),
-        ("base_sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
-
-
-def possible_offsets(headers: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Whether the base offset of each header (of HEADER), which no CRC covers, is one that a log can have."""
-    return np.asarray((headers["base_offset"] >= 0) & (headers["base_offset"] <= LARGEST_OFFSET), np.bool_)

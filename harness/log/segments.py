@@ -19,7 +19,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.log import layout
+from harness.log import header_rows, layout
 
 Bytes = NDArray[np.uint8]
 # Compiled code sees globals of its own module as constants, and no attributes of others.
@@ -156,8 +156,8 @@ def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
         positions, wrong = walk(segment)
         damage += wrong
         for position in positions[::-1].tolist():
-            header = np.frombuffer(segment.data[position : position + layout.HEADER_SIZE].tobytes(), layout.HEADER)
-            if layout.possible_offsets(header)[0]:
+            header = np.frombuffer(segment.data[position : position + layout.HEADER_SIZE].tobytes(), header_rows.HEADER)
+            if header_rows.possible_offsets(header)[0]:
                 return int(header["base_offset"][0]) + int(header["last_offset_delta"][0]) + 1, damage
         if segment.base_offset > 0:
             return segment.base_offset, damage

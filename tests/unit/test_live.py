@@ -9,8 +9,9 @@ import pytest
 from scramp import ScramMechanism
 
 from harness.capture.live.comparable import far_first, truncate
-from harness.capture.live.copy import Copied, batches_in, trim
+from harness.capture.live.copy import Copied, trim
 from harness.capture.live.properties import access
+from harness.log.walk import walk
 from harness.model.errors import InputError
 from harness.model.history import Event
 from harness.model.topology import LinkSpec
@@ -148,7 +149,7 @@ def copies(tmp_path: Path, **reasons: str) -> dict[str, Copied]:
 
 def reach(copied: Copied) -> int:
     (path,) = copied.folder.glob("*.log")
-    return max((batch.last + 1 for batch in batches_in(memoryview(path.read_bytes()))), default=-1)
+    return max((batch.last + 1 for batch in walk(memoryview(path.read_bytes()))), default=-1)
 
 
 FIRST = {"A": {PARTITION: 7}, "B": {PARTITION: 7}}
@@ -183,12 +184,12 @@ def test_what_is_missing_of_a_source_is_cut_off_its_mirror(tmp_path, gone, ends)
 def test_batches_are_those_of_the_log_and_a_torn_one_is_none(tmp_path):
     path = sound(tmp_path / "orders-0")
     whole = path.read_bytes()
-    found = list(batches_in(memoryview(whole)))
-    assert [(b.position, b.size) for b in found] == [(position, len(data)) for position, data in reference(path)]
+    found = list(walk(memoryview(whole)))
+    assert [(b.start, b.stop - b.start) for b in found] == [(position, len(data)) for position, data in reference(path)]
     assert [(b.base, b.last) for b in found] == [(0, 1), (2, 3), (4, 5), (6, 6), (7, 8), (9, 9)]
-    assert list(batches_in(memoryview(whole[:-1]))) == found[:-1]
+    assert list(walk(memoryview(whole[:-1]))) == found[:-1]
     with pytest.raises(ValueError, match="a batch of 11 bytes at offset 0"):
-        list(batches_in(memoryview(whole[:8] + b"\xff\xff\xff\xff" + whole[12:])))
+        list(walk(memoryview(whole[:8] + b"\xff\xff\xff\xff" + whole[12:])))
 
 
 @pytest.mark.parametrize(("end", "kept"), [(10, 10), (9, 9), (8, 7), (1, -1), (0, -1)])

@@ -9,15 +9,15 @@ because a mix of two logs' bytes is neither.
 from __future__ import annotations
 
 import shutil
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from harness.capture.live.cluster import GivenUp, LiveCluster
+from harness.log.walk import walk
 from harness.model.topology import TopicPartition
 from harness.model.wait import pause
 from harness.wire.connection import Unanswered
@@ -27,40 +27,6 @@ SEGMENT_BYTES: Final = 256 << 20
 _LARGEST_FETCH: Final = 8 << 20
 _SMALLEST_FETCH: Final = 64 << 10
 _TIMES_ANEW: Final = 5
-_HEAD: Final = struct.Struct(">qiib")
-"""Base offset, length, leader epoch, magic: what every batch of format 2 begins with."""
-_LAST_DELTA: Final = struct.Struct(">i")
-_LAST_DELTA_AT: Final = 23
-_LENGTH_ENDS: Final = 12
-_SMALLEST_BATCH: Final = 26
-"""A message of format 0 without key and value; a batch of format 2 is larger."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Where a batch is in some bytes, and which offsets it has. Batches of formats 0 and 1 give only the last offset."""
-
-    position: int
-    size: int
-    base: int
-    last: int
-    epoch: int
-
-
-def batches_in(data: memoryview) -> Iterator[Batch]:
-    """The whole batches that some bytes begin with. Raises ValueError where a length cannot be one."""
-    position = 0
-    while len(data) - position >= _SMALLEST_BATCH:
-        base, length, epoch, magic = _HEAD.unpack_from(data, position)
-        size = _LENGTH_ENDS + length
-        if size < _SMALLEST_BATCH:
-            raise ValueError(f"a batch of {size} bytes at offset {base}")
-        if position + size > len(data):
-            return
-        new = magic >= 2 and size >= _LAST_DELTA_AT + _LAST_DELTA.size
-        last = base + int(_LAST_DELTA.unpack_from(data, position + _LAST_DELTA_AT)[0]) if new else base
-        yield Batch(position=position, size=size, base=base, last=last, epoch=epoch if new else -1)
-        position += size
 
 
 class Pace:
@@ -182,13 +148,13 @@ def _read(cluster: LiveCluster, copied: Copied, segments: Segments, pace: Pace, 
 def _keep(copied: Copied, data: memoryview, segments: Segments, epoch: int) -> int:
     """Writes the batches that were wanted; the leader epoch of the last one."""
     try:
-        for batch in batches_in(data):
+        for batch in walk(data):
             if batch.last < copied.position:
                 continue
             if batch.base >= copied.end:
                 copied.position = copied.end
                 break
-            segments.append(data[batch.position : batch.position + batch.size], batch.base)
+            segments.append(data[batch.start : batch.stop], batch.base)
             copied.position, epoch = batch.last + 1, batch.epoch
     except ValueError as error:
         raise GivenUp(f"its leader gave {error}") from error
@@ -207,10 +173,10 @@ def trim(folder: Path, end: int) -> None:
     """Removes from a copy the batches that reach `end` or beyond."""
     for path in sorted(folder.glob("*.log"), reverse=True):
         keep = 0
-        for batch in batches_in(memoryview(path.read_bytes())):
+        for batch in walk(memoryview(path.read_bytes())):
             if batch.last >= end:
                 break
-            keep = batch.position + batch.size
+            keep = batch.stop
         if keep == path.stat().st_size and keep:
             return
         with path.open("r+b") as file:

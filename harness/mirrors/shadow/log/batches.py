@@ -13,50 +13,25 @@ from typing import Final, cast
 
 from crc32c import crc32c
 
+from harness.log import layout
+from harness.log.walk import INT, LONG, walk
 from harness.wire.bulk import Buffer
 
-HEADER_SIZE: Final = 61
 NO_PRODUCER: Final = -1
-TRANSACTIONAL, CONTROL = 0x10, 0x20
-ABORT, RESET = 0, 7
+ABORT, RESET = layout.ABORT, 7
 """Control record types: KIP-98's ABORT, and KIP-1279's MIRROR_PID_RESET."""
 
 _HEAD: Final = struct.Struct(">qii")
-_EPOCH_AT, _CRC_AT, _CRC_FROM, _DELTA_AT, _PRODUCER_AT = 12, 17, 21, 23, 43
-_CONTROL_TYPE_AT: Final = HEADER_SIZE + 7
+# Looked up once: `stamp` is the mirror's speed.
+_SIZE, _ENDS = layout.HEADER_SIZE, layout.LENGTH_ENDS
+_EPOCH_AT, _CRC_AT, _CRC_FROM = layout.EPOCH_AT, layout.CRC_AT, layout.CRC_FROM
+_DELTA_AT, _PRODUCER_AT = layout.LAST_DELTA_AT, layout.PRODUCER_ID_AT
+_CONTROL_TYPE_AT: Final = layout.HEADER_SIZE + 7
 """Behind the record's length, attributes, two deltas and key length, of one byte each, and the key's version."""
 _SHORT: Final = struct.Struct(">h")
-_INT: Final = struct.Struct(">i")
 _UNSIGNED: Final = struct.Struct(">I")
-_LONG: Final = struct.Struct(">q")
 
 ProducerIds = Callable[[int], int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Where one whole batch is in a buffer: bytes [start, stop); offsets [base, last]."""
-
-    start: int
-    stop: int
-    base: int
-    last: int
-    epoch: int
-    producer_id: int
-
-
-def walk(buffer: Buffer) -> Iterator[Batch]:
-    """The whole batches of a buffer; a partial one at the end is left out, as followers do."""
-    start, size = 0, len(buffer)
-    while size - start >= HEADER_SIZE:
-        base, length, epoch = _HEAD.unpack_from(buffer, start)
-        stop = start + 12 + length
-        if stop > size:
-            return
-        (delta,) = _INT.unpack_from(buffer, start + _DELTA_AT)
-        (producer,) = _LONG.unpack_from(buffer, start + _PRODUCER_AT)
-        yield Batch(start=start, stop=stop, base=base, last=base + delta, epoch=epoch, producer_id=producer)
-        start = stop
 
 
 def end_of(buffer: Buffer) -> int:
@@ -70,9 +45,9 @@ def end_of(buffer: Buffer) -> int:
 def controls(buffer: Buffer) -> Iterator[tuple[int, int, int, int]]:
     """The control records of a buffer of uncompressed markers: (offset, type, producer id, producer epoch)."""
     for batch in walk(buffer):
-        (attributes,) = _SHORT.unpack_from(buffer, batch.start + _CRC_FROM)
-        if attributes & CONTROL:
-            (epoch,) = _SHORT.unpack_from(buffer, batch.start + _PRODUCER_AT + _LONG.size)
+        (attributes,) = _SHORT.unpack_from(buffer, batch.start + layout.CRC_FROM)
+        if attributes & layout.CONTROL:
+            (epoch,) = _SHORT.unpack_from(buffer, batch.start + layout.PRODUCER_EPOCH_AT)
             (kind,) = _SHORT.unpack_from(buffer, batch.start + _CONTROL_TYPE_AT)
             yield batch.base, kind, batch.producer_id, epoch
 
@@ -141,10 +116,10 @@ def stamp(
     epochs: list[tuple[int, int]] = []
     size = len(data)
     at = 0
-    head, delta_of, long_of = _HEAD.unpack_from, _INT.unpack_from, _LONG.unpack_from
-    while size - at >= HEADER_SIZE:  # as `walk`, without making an object per batch: this loop is the mirror's speed
+    head, delta_of, long_of = _HEAD.unpack_from, INT.unpack_from, LONG.unpack_from
+    while size - at >= _SIZE:  # as `walk`, without making an object per batch: this loop is the mirror's speed
         base, length, epoch = head(data, at)
-        after = at + 12 + length
+        after = at + _ENDS + length
         last = base + delta_of(data, at + _DELTA_AT)[0]
         if after > size or last >= below:
             break
@@ -157,9 +132,9 @@ def stamp(
             producer = long_of(data, at + _PRODUCER_AT)[0]
             if producer > top:
                 top = producer
-            _INT.pack_into(data, at + _EPOCH_AT, epoch_at(base, epoch))
+            INT.pack_into(data, at + _EPOCH_AT, epoch_at(base, epoch))
             if ids is not None and producer != NO_PRODUCER:
-                _LONG.pack_into(data, at + _PRODUCER_AT, ids(producer))
+                LONG.pack_into(data, at + _PRODUCER_AT, ids(producer))
                 _UNSIGNED.pack_into(data, at + _CRC_AT, crc32c(data[at + _CRC_FROM : after]))
             end, stop = last + 1, after
         at = after
@@ -174,7 +149,7 @@ def control_batch(
     record = b"\0" + b"\0" + b"\0" + _varint(len(key)) + key + _varint(len(value)) + value + b"\0"
     body = _varint(len(record)) + record
     now = int(time.time() * 1000)
-    attributes = CONTROL | (TRANSACTIONAL if transactional else 0)
+    attributes = layout.CONTROL | (layout.TRANSACTIONAL if transactional else 0)
     covered = struct.pack(">hiqqqhii", attributes, 0, now, now, producer_id, producer_epoch, -1, 1) + body
     return struct.pack(">qiibI", offset, len(covered) + 9, epoch, 2, crc32c(covered)) + covered
 
