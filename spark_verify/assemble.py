@@ -247,6 +247,8 @@ def _replica(place: _Place, heads: Mapping[int, Mapping[str, Any]], stretches: l
         log_start=told["log_start"],
         high_watermark=told["high_watermark"],
         high_watermark_from=told["high_watermark_from"],
+        last_stable=told["last_stable"],
+        stable_above=told["stable_above"],
         batches=Batches(**fields),
         records=Records(**dict(zip(RECORD_FIELDS, records, strict=True))),
         damage=tuple(d for what in ("damage", "unreadable") for piece in sorted(heads) for d in heads[piece][what]),

@@ -99,7 +99,8 @@ class Replica:
     `parts` are the records of those batches that another replica of its cluster, or the other end of a mirror that keeps
     bytes, has with other bytes (`spark_verify.disputes`).
     `moment` is the capture's name and `captured` when it was done (0: nobody wrote that down). What `damage` speaks of held no
-    offset below `torn_from`: what is missing there was not in the log.
+    offset below `torn_from`: what is missing there was not in the log. `last_stable` is what the leader of a running cluster
+    answered, after it had answered that its high watermark was `stable_above`; -1 where it was not asked.
     """
 
     cluster: str
@@ -116,6 +117,8 @@ class Replica:
     moment: str = ""
     captured: int = 0
     torn_from: int = WHOLE
+    last_stable: int = -1
+    stable_above: int = -1
 
     @property
     def end(self) -> int:

@@ -194,7 +194,8 @@ class Bounds:
     (single-replica log: the end of the bytes). `leader` is the last known leader of the partition. Below `compacted` the broker's
     cleaner may have taken records away (its checkpoint file; cleanup.policy=compact); 0 where it never has. The last `unfinished`
     bytes of the last segment are a batch that its broker was writing when it was captured or killed: no broker has confirmed it,
-    and the recovery of a killed one truncates it (`LogSegment.recover`).
+    and the recovery of a killed one truncates it (`LogSegment.recover`). `last_stable` is what the leader of a running cluster
+    answered, after it had answered that its high watermark was `stable_above`; -1 where it was not asked.
     """
 
     cluster: str
@@ -208,3 +209,5 @@ class Bounds:
     high_watermark_from: Literal["sampled", "checkpoint", "recomputed"]
     compacted: Offset = 0
     unfinished: Small = 0
+    last_stable: OffsetOrNone = -1
+    stable_above: OffsetOrNone = -1

@@ -8,8 +8,8 @@ of its own, its transactions hold many operations, so there only epochs count. M
 added to a transaction before its first record is sent.
 
 Where a mirror ended, what it left open is open for ever once its reset of the producer state is there (KIP-1279), and what is
-committed on one cluster is committed on all that have it. Of copied logs without such a reset nobody knows whether the marker of
-what was open at a promotion is still to come.
+committed on one cluster is committed on all that have it. Of copied logs without such a reset it is unknown whether the marker
+of what was open at a promotion is still to come.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from spark_verify.checks.lives import examined, judged, owners_of
 from spark_verify.checks.logs import NOWHERE, Log, followed
-from spark_verify.checks.transaction_ends import LEFT_OPEN, SPLIT, left_open, splits
+from spark_verify.checks.transaction_ends import LEFT_OPEN, SPLIT, STUCK, left_open, splits, stuck
 from spark_verify.checks.transaction_headers import COORDINATOR, NOT_TRANSACTIONAL, coordinators, not_transactional
 from spark_verify.eras import Life
 from spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, PartitionView
@@ -37,6 +37,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             *_overrun(view, life, log),
             *_stale(life, log),
             *left_open(view, life, log),
+            *(stuck(log) if life.last else ()),
             *not_transactional(life, log),
             *coordinators(view, life, log),
         ]
@@ -153,9 +154,15 @@ CHECK = Check(
         ),
         AnomalyKind(
             name=LEFT_OPEN,
-            meaning="A transaction has no marker, and behind it is a reset of the producer state: nobody can end it, and readers "
-            "of committed records get no further; the offset is that of the transaction's first data.",
+            meaning="A transaction has no marker, and behind it is a reset of the producer state: nothing can end it, and "
+            "readers of committed records get no further; the offset is that of the transaction's first data.",
             smallest="producer 7 wrote 1 on A; B has 1 and a reset, and no marker: at the offset of 1 on B.",
+        ),
+        AnomalyKind(
+            name=STUCK,
+            meaning="The last stable offset that the leader of a running cluster answers is below what its log gives for a high "
+            "watermark that it had answered before: no marker that is there moves it on. The offset is that answer.",
+            smallest="A has 1 and COMMIT, its high watermark is 2, and its last stable offset 0: at offset 0.",
         ),
         AnomalyKind(
             name=SPLIT,

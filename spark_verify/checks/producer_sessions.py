@@ -22,8 +22,8 @@ from spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, R
 
 WRAP = 2**31
 """Sequence numbers go from 0 to 2^31 - 1, and on with 0."""
-NEW, CUT_OFF, UNKNOWN = range(3)
-"""Where a session that goes on behind a reset began: nowhere, in what was cut off its cluster's log, or nobody can know."""
+NEW, TRUNCATED, UNKNOWN = range(3)
+"""Where a session that is not seen to begin began: nowhere, in what was truncated of its cluster's log, or unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,8 @@ class Sessions:
     `follows`: the element before is the same owner's, in the same section. `goes_on`: the element before is the same owner's of
     an earlier era, in the same epoch. `owned`: the owner had this id and epoch in an earlier section, or may have. `adopted`: the
     row of the batch of another cluster, with the same id and epoch and in an earlier section, behind whose last sequence this
-    one begins; else -1. `deleted`: an earlier batch of the owner may have been deleted with the log's beginning. `maybe_cut`: the
-    owner had, or may have had, an earlier era, whose end may have been cut off.
+    one begins; else -1. `deleted`: an earlier batch of the owner may have been deleted with the log's beginning.
+    `maybe_truncated`: the owner had, or may have had, an earlier era, whose end may have been truncated.
     """
 
     row: Ints
@@ -44,7 +44,7 @@ class Sessions:
     owned: Bools
     adopted: Ints
     deleted: Bools
-    maybe_cut: Bools
+    maybe_truncated: Bools
 
 
 def sections_of(replica: Replica) -> Ints:
@@ -70,7 +70,7 @@ def sessions(life: Life, replica: Replica, rows: Ints) -> Sessions:
         owned=owned,
         adopted=_adopted(replica, rows, section, owner, era),
         deleted=_may_have_begun(life, owner, replica.log_start),
-        maybe_cut=_had_an_era(life, owner, era) | (section - _sections_before(life, replica)[era] > 1),
+        maybe_truncated=_had_an_era(life, owner, era) | (section - _sections_before(life, replica)[era] > 1),
     )
 
 
@@ -133,8 +133,8 @@ def _sections_before(life: Life, replica: Replica) -> Ints:
     return np.array([np.count_nonzero(resets < era.start) for era in life.eras], np.int64)
 
 
-def cut_off(view: PartitionView, owner: str) -> Collection[tuple[int, int]] | None:
-    """Ids and epochs of data in what was cut off the log of a cluster; None where nobody captured that."""
+def truncated(view: PartitionView, owner: str) -> Collection[tuple[int, int]] | None:
+    """Ids and epochs of data in what was truncated of a cluster's log; None where that was not captured."""
     mine = lives(view).get(owner, ())
     found: set[tuple[int, int]] = set()
     for before in mine[:-1]:
@@ -148,16 +148,16 @@ def cut_off(view: PartitionView, owner: str) -> Collection[tuple[int, int]] | No
 
 
 def beginnings(view: PartitionView, life: Life, replica: Replica, among: Sessions, chosen: Bools) -> Ints:
-    """Per element of `chosen`, whose owner is not known to have had its id and epoch: NEW, CUT_OFF or UNKNOWN.
+    """Per element of `chosen`, whose owner is not known to have had its id and epoch: NEW, TRUNCATED or UNKNOWN.
 
-    What goes on exactly where another cluster's producer ended is nobody's that was cut off.
+    What goes on exactly where another cluster's producer ended was not truncated.
     """
     found, batches = np.full(len(chosen), NEW, np.int64), replica.batches
-    for i in np.flatnonzero(chosen & among.maybe_cut & (among.section > 0)).tolist():
+    for i in np.flatnonzero(chosen & among.maybe_truncated).tolist():
         row = among.row[i]
-        tail = cut_off(view, life.era(int(batches.base_offset[row])).owner)
+        tail = truncated(view, life.era(int(batches.base_offset[row])).owner)
         if tail is None and among.adopted[i] < 0:
             found[i] = UNKNOWN
         elif tail is not None and (int(batches.producer_id[row]), int(batches.producer_epoch[row])) in tail:
-            found[i] = CUT_OFF
+            found[i] = TRUNCATED
     return found

@@ -6,8 +6,8 @@ appended without asking, changed, or lost. A log whose start was deleted may beg
 
 Behind a reset of the partition's producer state (KIP-1279) an id begins at 0 as well: what begins above was acknowledged from 0
 on and not appended. Only a session of the same cluster that had the id and epoch in an earlier era goes on, at or above where it
-ended; what lies between was cut off when the cluster was taken back. If all of its earlier records were cut off, and nobody
-captured them, it cannot be known: that is unknown, unless it goes on exactly where another cluster's producer of that id and
+ended; what lies between was truncated when the cluster was taken back. If all of its earlier records were truncated, and were not
+captured before, it cannot be known: that is unknown, unless it goes on exactly where another cluster's producer of that id and
 epoch ended. And a batch that is there twice, with one id, epoch and sequence and the same bytes, is a repeat, whatever lies
 between.
 
@@ -72,7 +72,7 @@ def _judge(view: PartitionView, life: Life, replica: Replica, chosen: Ints) -> S
     back = every.follows & (epoch < before)
     behind = (expected - first) % WRAP
     repeats = behind < WRAP // 2
-    # Of a session that goes on behind a reset what lies between was cut off.
+    # Of a session that goes on behind a reset what lies between was truncated.
     wrong = (first != expected) & ~back & ~(every.goes_on & ~repeats)
     wrong &= same | every.follows | ~(every.deleted | every.owned)
     if view.recorded:
@@ -91,8 +91,8 @@ def _judge(view: PartitionView, life: Life, replica: Replica, chosen: Ints) -> S
         (int(missing.sum()), f"sequences of {replica.cluster} break where offsets are missing: compaction, or loss"),
         (
             int((began == UNKNOWN).sum()),
-            f"sequences of {replica.cluster} begin above 0 behind a reset of the producer state: "
-            "what came before was cut off with its log, or acknowledged and never appended",
+            f"sequences of {replica.cluster} begin above 0 where a log goes on that may have been truncated: "
+            "what came before was truncated, or acknowledged and never appended",
         ),
     )
     return [

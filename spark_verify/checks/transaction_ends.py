@@ -1,8 +1,11 @@
 """How transactions ended where a mirror ended: left open for ever, or otherwise than on the cluster that they were mirrored from.
 
 KIP-1279: a mirror that ends writes an ABORT marker for every open transaction, and then a reset of the producer state. Behind
-that nobody can end what it left open: the last stable offset stands still there, and readers of committed records get no further.
-What is still mirrored may be open, and the marker comes over the link.
+that nothing can end what it left open: the last stable offset stands still there, and readers of committed records get no
+further. What is still mirrored may be open, and the marker comes over the link.
+
+Of a cluster that is running the leader is asked for its last stable offset, which is held against its bytes: below what they give
+for an earlier high watermark it waits for a marker that is there.
 
 A transaction that a cluster committed, and that another one has from it, is committed there too. Where the mirror had brought its
 data and not its marker, the other one had to abort it: after a forced failover a mirror's guarantee may allow that
@@ -16,13 +19,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from spark_verify.checks.base import Finding, Found, Unjudged
+from spark_verify.checks.last_stable_offset import recompute
 from spark_verify.checks.lives import log_of, source_log
 from spark_verify.checks.logs import NOWHERE, Log, locate, read
 from spark_verify.checks.producer_ids import as_declared
 from spark_verify.eras import Crossing, Life, history
-from spark_verify.view import OTHER_CONTROL, PartitionView
+from spark_verify.view import OTHER_CONTROL, PartitionView, Replica
 
 LEFT_OPEN = "transaction-left-open"
+STUCK = "stable-offset-stuck"
 SPLIT = "outcome-split"
 
 
@@ -44,6 +49,7 @@ def left_open(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
                 "last_offset": int(every.last[i]),
                 "reset_offset": int(resets[place[i]]),
                 "log_end": log.replica.end,
+                **_sampled(log.replica),
             },
         )
         for i in np.flatnonzero(given_up).tolist()
@@ -54,6 +60,25 @@ def left_open(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
         reason = f"{waiting} transactions were open where {life.cluster} was promoted, and have no marker: it may be on its way"
         findings.append(Unjudged(reason=reason))
     return findings
+
+
+def stuck(log: Log) -> Sequence[Finding]:
+    """A last stable offset, as the leader answered, below what the log gave at an earlier high watermark: it never falls."""
+    replica = log.replica
+    if replica.last_stable < 0 or not log.whole:
+        return []
+    expected = recompute(log, min(replica.stable_above, replica.end))
+    if replica.last_stable >= expected:
+        return []
+    evidence = {**_sampled(replica), "recomputed": expected}
+    return [Found(kind=STUCK, cluster=replica.cluster, offset=replica.last_stable, evidence=evidence)]
+
+
+def _sampled(replica: Replica) -> dict[str, object]:
+    """What the leader answered, where it was asked."""
+    if replica.last_stable < 0:
+        return {}
+    return {"last_stable": replica.last_stable, "high_watermark": replica.stable_above}
 
 
 def splits(view: PartitionView) -> Iterator[Finding]:

@@ -6,8 +6,8 @@ whose transaction is open. A batch without the bit is committed to every reader,
 A marker says in which epoch its transaction coordinator was elected (the leader epoch of a partition of `__transaction_state`).
 One producer id has one such partition, so that its coordinator's epoch never goes back; leaders refuse the markers of an older
 coordinator (KIP-98, TRANSACTION_COORDINATOR_FENCED). Coordinators of two clusters have nothing to do with each other, and neither
-has a mirror that aborts what it leaves open: where nobody knows who was promoted, the last marker of an id is not judged if it
-is an ABORT in a new leader epoch.
+has a mirror that aborts what it leaves open: where no promotion is known, the last marker of an id is not judged if it is an
+ABORT in a new leader epoch.
 """
 
 from __future__ import annotations

@@ -49,6 +49,9 @@ class Log:
         if entry.ends in (ABORT, COMMIT):
             for one in self.open.pop(entry.pid, ()):
                 self.ended[one.offset] = entry.ends
+        elif entry.ends == RESET:
+            # What is open is of nobody any more: no marker ends it.
+            self.open = {-2 - mine[0].offset: mine for mine in self.open.values()}
         elif entry.transactional and entry.pid >= 0:
             self.open.setdefault(entry.pid, []).append(entry)
         return entry

@@ -35,6 +35,14 @@ def era(world: World) -> None:
             disturb(world)
 
 
+def go_on(world: World) -> None:
+    """Sessions that outlive a failback write: before it in every partition, and when their cluster is the owner again."""
+    for producer in world.outliving:
+        for _ in range(world.rng.randint(1, 3)):
+            operation(world, producer, "commit")
+    drain(world)
+
+
 def operation(world: World, producer: Producer, ending: str) -> None:
     if producer.writing is not None:
         _finish(world, producer)

@@ -33,6 +33,8 @@ class Spec:
     is one, which before a forced failover passes on what is not mirrored (`relay_torn`), or begins on the destination anew
     (`relay_anew`). `behind`: followers may lack the last batch. `overlap`: where the mirror cuts what is open, cutting a
     transaction opens another. `moves`: readers are killed and come back, and partitions move between members of their group.
+    transaction opens another. `outlives`: two producers of A are there before and after a failback, and what the first did last
+    was truncated where the mirror resets producer states. `late_commit`: what was `open_at_death` A committed as it died.
     """
 
     seed: int
@@ -60,6 +62,8 @@ class Spec:
     relay_anew: bool = False
     overlap: bool = False
     moves: bool = False
+    outlives: bool = False
+    late_commit: bool = False
 
 
 def spec(seed: int, **wanted: object) -> Spec:
@@ -89,9 +93,18 @@ def spec(seed: int, **wanted: object) -> Spec:
         moves=Random(f"moves {seed}").random() < 0.6,
     )
     told = replace(drawn, **wanted)  # type: ignore[arg-type]
+    told = _ended(told, Random(f"sessions {seed}"), wanted)
     # To cut once is right only where that opens nothing else.
     stable = told.options.get("open_transactions") == "truncate-stable"
     return told if "overlap" in wanted else replace(told, overlap=stable and ends.random() < 0.6)
+
+
+def _ended(told: Spec, rng: Random, wanted: Mapping[str, object]) -> Spec:
+    """What becomes of sessions and of open transactions where clusters are given up and taken back."""
+    outlives, dying, late = (rng.random() < chance for chance in (0.6, 0.4, 0.5))
+    drawn = {"outlives": outlives and told.shape == "round-trip", "open_at_death": dying and told.forced}
+    drawn["late_commit"] = late and bool(wanted.get("open_at_death", drawn["open_at_death"]))
+    return replace(told, **{name: value for name, value in drawn.items() if name not in wanted})
 
 
 def _options(mirror: str, rng: Random, ends: Random) -> Mapping[str, Option]:

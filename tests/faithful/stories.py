@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from harness.model.scenario import MirrorSpec, WorkloadSpec
-from tests.faithful.doing import era, left_open, look, mirror, settle
+from tests.faithful.clusters import Cluster, Log
+from tests.faithful.doing import era, go_on, left_open, look, mirror, settle
 from tests.faithful.links import stop
 from tests.faithful.made import END, Made
 from tests.faithful.spec import Spec
@@ -30,7 +31,7 @@ def story(told: Spec) -> Made:
 
 
 def _begin(world: World) -> None:
-    for producer in world.producers:
+    for producer in (*world.producers, *world.outliving):
         producer.start(world.owner)
     for reader in world.readers:
         cluster = world.clusters["A" if reader.group else reader.name[0]]
@@ -71,11 +72,13 @@ def _failover(world: World) -> None:
 
 def _round_trip(world: World) -> None:
     era(world)
+    go_on(world)
     parted = fail_over(world, world.links[0], forced=world.spec.forced, name="away")
     era(world)
     reverse(world, parted)
     era(world)
     fail_over(world, world.links[0], forced=False, name="home")
+    go_on(world)
     era(world)
     settle(world)
 
@@ -104,10 +107,19 @@ def _finished(world: World) -> Made:
 
 
 def without_history(made: Made) -> Made:
-    """What is left of a run when somebody has only copied its logs, and knows what was promoted where."""
+    """What is left of a run when somebody has only copied its logs, and knows what was promoted where.
+
+    The leaders of what lives were asked for their last stable offsets.
+    """
     made.operations, made.polls, made.marks, made.groups = [], [], [], []
     made.events = [e for e in made.events if e.kind in ("promotion", "captured")]
     made.recorded, made.homes = False, {place.topic: "A" for place in made.logs}
+    for captured in made.logs.values():
+        if captured.bounds.leader and captured.bounds.alive:
+            log = Log(Cluster(name="", brokers=1, next_pid=0), base=captured.bounds.log_start)
+            for entry in captured.entries:
+                log.take(entry)
+            captured.bounds = replace(captured.bounds, last_stable=log.stable, stable_above=log.end)
     ids = made.scenario.mirror.options.get("producer_ids")
     exact = MirrorSpec(kind="exact", options={"producer_ids": ids} if ids == "complement" else {})
     unknown = (WorkloadSpec(kind="unknown", home="A"),)

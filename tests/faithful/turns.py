@@ -96,6 +96,9 @@ def _last_moments(world: World, link: Link, *, forced: bool) -> None:
         tail(world, link)
     if world.spec.open_at_death:
         left_open(world)
+        if world.spec.late_commit:
+            # Acknowledged, and its marker goes nowhere.
+            world.producers[0].end()
     if world.spec.tear:
         drain(world)
         operation(world, world.producers[0], "commit")
@@ -107,7 +110,9 @@ def _last_moments(world: World, link: Link, *, forced: bool) -> None:
         world.relay.step(world.rng, everything=True, ending="commit")
         sync(world)
     if world.spec.lag:
-        for producer in world.producers[1:]:
+        # A leader that is not reset goes on from what it has: there no session's end may be truncated.
+        truncated = world.outliving[:1] if world.spec.options.get("producer_ids") == "reset" else []
+        for producer in (*world.producers[1:], *truncated):
             operation(world, producer, "commit")
 
 

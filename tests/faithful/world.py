@@ -42,6 +42,7 @@ class World:
     spots: list[Spot]
     everywhere: list[Spot]
     relay: Relay | None
+    outliving: list[Producer]
 
 
 def world_of(told: Spec) -> World:
@@ -75,6 +76,7 @@ def world_of(told: Spec) -> World:
         spots=spots,
         everywhere=everywhere,
         relay=_relay(told, clock, notes),
+        outliving=_outliving(told, clock, notes),
         made=made,
         owner=clusters["A"],
         links=[link_of(told, clusters[a], clusters[b], clock) for a, b in pairs],
@@ -106,6 +108,12 @@ def _producers(told: Spec, clock: Clock, notes: Notes) -> list[Producer]:
         for producer in made:
             producer.first_sequence = WRAP - 4
     return made
+
+
+def _outliving(told: Spec, clock: Clock, notes: Notes) -> list[Producer]:
+    """Producers of A that wait while another cluster is the owner, and go on when A is again."""
+    kinds = (("outlives-idempotent", 0), ("outlives-transactional", told.version)) if told.outlives else ()
+    return [Producer(name, version, clock, notes, told.codecs) for name, version in kinds]
 
 
 def _readers(clock: Clock, notes: Notes, names: str) -> list[Reader]:

@@ -406,8 +406,19 @@ def test_a_reset_record_resets_nothing_on_a_stock_broker(long):
         assert (batch["control"], batch["producer_id"], batch["transactional"]) == (2, -1, False)
     assert {row["partition"]: row["appended"] for row in seen.journal()} == {n: [[at, "reset"]] for n, at in promoted.items()}
     assert_lost_in_silence(seen)
-    # By the KIP's rule the same id on both sides of a reset is legal: it is the broker that did not obey.
-    assert not seen.of_kind("producer-id-collision")
+    # By the KIP's rule an id may come again behind a reset, from sequence 0. The broker that did not obey goes on.
+    gone_on = {(number, at) for number, offset in promoted.items() for at in went_on_behind(seen.log("B", number), offset)}
+    for kind in ("sequence-start", "producer-id-collision"):
+        assert {(a.partition, a.offset) for a in seen.of_kind(kind, "B")} == gone_on, kind
+
+
+def went_on_behind(log: Headers, promoted: int) -> set[int]:
+    """Where ids that were mirrored go on above sequence 0, behind a promotion, with their first batch there."""
+    mirrored = set(log.producer_id[(log.base_offset < promoted) & (log.producer_id >= 0)].tolist())
+    found = {}
+    for row in np.flatnonzero((log.base_offset > promoted) & (log.producer_id >= 0) & (log.base_sequence >= 0)).tolist():
+        found.setdefault(int(log.producer_id[row]), (int(log.base_sequence[row]), int(log.base_offset[row])))
+    return {offset for pid, (first, offset) in found.items() if pid in mirrored and first > 0}
 
 
 @pytest.mark.nightly

@@ -222,6 +222,12 @@ def copied(made: World) -> bool:
     made.options = {name: value for name, value in made.options.items() if name == "producer_ids"}
     made.sends, made.reads, made.groups, made.windows, made.stops, made.truncations = [], [], [], [], [], []
     made.marks = {}
+    for cluster, partition in made.logs:
+        if made.random.random() < 0.5:
+            high = made.random.randint(0, made.end(cluster, partition))
+            least = made.random.choice([0, 0, 1])
+            stable = max(made.open_first(cluster, partition, high=high) - least, 0)
+            made.stable[cluster, partition] = stable, high
     return True
 
 

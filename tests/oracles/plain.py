@@ -36,6 +36,8 @@ class PlainLog:
     captured: int
     torn: bool
     torn_from: int
+    last_stable: int
+    stable_above: int
     batches: list[Any]
     records: list[Any]
     parts: list[Any]
@@ -135,6 +137,7 @@ def _log(replica: Replica) -> PlainLog:
     for record in records:
         record.batch = batches[record.batch]
     names = ("cluster", "broker", "leader", "canonical", "log_start", "high_watermark", "moment", "captured", "torn_from")
+    names += ("last_stable", "stable_above")
     log = PlainLog(
         **{name: getattr(replica, name) for name in names},
         torn=bool(replica.damage), batches=batches, records=records, parts=list(_rows(replica.parts)),

@@ -69,11 +69,11 @@ def deleted(life: PlainLife, log: PlainLog, batch: Any) -> bool:
 
 
 def beginning(plain: Plain, story: Story, life: PlainLife, log: PlainLog, batch: Any) -> str:
-    """Where a session that goes on behind a reset began: "new", "cut off", or "unknown"."""
+    """Where a session that goes on behind a reset began: "new", "truncated", or "unknown"."""
     start, owner = life.eras()[era_of(life, batch.base_offset)][0], life.owner(batch.base_offset)
     had_an_era = any(s < start for s, _, who, _ in life.eras() if who[0] == owner)
     within = resets_before(log, batch) - sum(b.reset for b in log.batches if b.base_offset < start)
-    if not resets_before(log, batch) or not (had_an_era or within > 1):
+    if not (had_an_era or within > 1):
         return "new"
     lives = story.lives.get(owner, [])
     tails = [(one, story.log(one)) for one in lives[:-1]]
@@ -81,7 +81,7 @@ def beginning(plain: Plain, story: Story, life: PlainLife, log: PlainLog, batch:
         return "unknown" if adopted(life, log, batch) is None else "new"
     for one, tail in tails:
         if tail is not None and any(b.data and b.base_offset >= one.cut and same_id(b, batch) for b in tail.batches):
-            return "cut off"
+            return "truncated"
     return "new"
 
 

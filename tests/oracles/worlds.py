@@ -69,6 +69,7 @@ class World:
         self.others: dict[tuple[str, int], list[Row]] = {}
         self.earlier: list[Row] = []
         self.starts: dict[tuple[str, int], int] = {}
+        self.stable: dict[tuple[str, int], tuple[int, int]] = {}
         self.sends: list[Row] = []
         self.reads: list[Row] = []
         self.marks: dict[tuple[str, int], list[Row]] = {}
@@ -154,6 +155,7 @@ def replica(
     moment: str = "",
     captured: int = 0,
     torn: bool = False,
+    stable: tuple[int, int] = (-1, -1),
 ) -> Replica:
     """A log as a view has it."""
     headers = [batch | _lasts(batch) for batch in log]
@@ -174,7 +176,7 @@ def replica(
     return Replica(
         cluster=cluster, broker=broker, leader=broker == 1, canonical=broker == 1, log_start=start, high_watermark=end,
         high_watermark_from="sampled", damage=("half a batch at the end",) if torn else (), moment=moment, captured=captured,
-        torn_from=_torn_from(headers) if torn else WHOLE,
+        torn_from=_torn_from(headers) if torn else WHOLE, last_stable=stable[0], stable_above=stable[1],
         batches=Batches(**_arrays(headers, names, ("crc_ok", "transactional"))),
         records=Records(**_arrays(records, {name: name for name in columns})),
         parts=Parts(**parts | {"value": np.array([r["digest"] for r in records], np.int64)}),
@@ -215,7 +217,9 @@ def _view(world: World, partition: int) -> PartitionView:
         ]
 
     logs = [
-        replica(c, log, start=world.starts.get((c, p), 0), torn=(c, p, 1) in world.torn)
+        replica(
+            c, log, start=world.starts.get((c, p), 0), torn=(c, p, 1) in world.torn, stable=world.stable.get((c, p), (-1, -1))
+        )
         for (c, p), log in world.logs.items() if p == partition
     ] + [
         replica(c, log, broker=2, torn=(c, p, 2) in world.torn) for (c, p), log in world.others.items() if p == partition

@@ -57,7 +57,7 @@ def test_both_sides_are_shown_around_the_place(diverged):
 
 def test_a_number_and_a_place_name_the_same(diverged):
     first = explain(diverged, "1")
-    assert first.of == 3
+    assert first.of == 5
     assert explain(diverged, first.anomaly.place) == first
 
 
@@ -86,9 +86,9 @@ def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(
 
 def test_what_names_nothing_is_refused(diverged, tmp_path):
     for name, said in (
-        ("0", "has 3"),
-        ("4", "has 3"),
-        ("-1", "has 3"),
+        ("0", "has 5"),
+        ("6", "has 5"),
+        ("-1", "has 5"),
         ("x", "names no anomaly"),
         ("lost-write:A:tx-0@1", "has no anomaly"),
     ):
@@ -108,7 +108,7 @@ def test_what_names_nothing_is_refused(diverged, tmp_path):
 
 def test_the_command_prints_text_or_one_document(diverged):
     text = CliRunner().invoke(linkflap, ["explain", str(diverged), "2"], standalone_mode=False).stdout
-    assert text.startswith("byte-divergence  byte-equality:A:tx-0@22  (anomaly 2 of 3)")
+    assert text.startswith("byte-divergence  byte-equality:A:tx-0@22  (anomaly 2 of 5)")
     assert "no operation of the history touches it" in text
     result = CliRunner().invoke(linkflap, ["explain", "--json", str(diverged), "2"], standalone_mode=False)
     document = json.loads(result.stdout)

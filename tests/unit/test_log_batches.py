@@ -156,6 +156,17 @@ def test_a_control_batch_that_compaction_emptied_is_no_reset_and_no_damage(tmp_p
     assert (found.headers.control.tolist(), found.damage) == ([layout.ABORT, layout.EMPTIED], ())
 
 
+def test_a_marker_says_in_which_epoch_its_coordinator_was_elected(tmp_path: Path):
+    """As brokers write it, with a delete horizon (another place in the record), and one whose value is too short to say it."""
+    short = batch(2, [Plain(key=b"\x00\x00\x00\x01", value=b"\x00\x00")], control=True, transactional=True, pid=7, epoch=0)
+    later = Plain(key=b"\x00\x00\x00\x01", value=b"\x00\x00\x00\x00\x00\x05", timestamp=1_700_000_000_000)
+    compacted = batch(3, [later], control=True, transactional=True, pid=7, epoch=0, horizon=1_700_000_900_000)
+    usual = marker(0, COMMIT, pid=7, epoch=0, coordinator=4), marker(1, ABORT, pid=8, epoch=0, coordinator=2**31 - 1)
+    data = batch(4, [record(b"one")], pid=7, epoch=0, seq=0)
+    found = batches.scan([segment(tmp_path / FOLDER, [*usual, short, compacted, data])])
+    assert found.headers.coordinator_epoch.tolist() == [4, 2**31 - 1, -1, 5, -1]
+
+
 def test_mirror_pid_reset_is_control_of_another_kind(tmp_path: Path):
     h = batches.scan([segment(tmp_path / FOLDER, [mirror_pid_reset(0, leader_epoch=13)])]).headers
     assert (h.control.tolist(), h.transactional.tolist(), h.producer_id.tolist()) == ([layout.OTHER_CONTROL], [False], [-1])

@@ -76,6 +76,8 @@ def test_both_decoders_agree(path: Path):
     assert all(b.crc_ok for b in slow)
     assert found.headers.last_sequence.tolist() == [b.last_sequence for b in slow]
     assert found.headers.transactional.tolist() == [b.transactional for b in slow]
+    ends = [reference.coordinator_epoch(b.codec, b.body) if b.is_control and b.transactional else -1 for b in slow]
+    assert found.headers.coordinator_epoch.tolist() == ends
     data = [(i, r) for i, b in enumerate(slow) if not b.is_control for r in reference.records(b)]
     assert columns.offset.tolist() == [r.offset for _, r in data]
     assert columns.batch.tolist() == [i for i, _ in data]

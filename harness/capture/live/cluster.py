@@ -21,12 +21,12 @@ from harness.wire.messages import Error, Message
 from harness.wire.peer import Access, Peer, Refused
 
 """Topic, partition."""
-Bound = Literal["start", "high"]
+Bound = Literal["start", "high", "stable"]
 PATIENCE: Final = 30.0
 """Seconds in which a leader must be found and answer, before a partition is given up."""
 _ANSWER_SECONDS: Final = 20.0
-_TIMESTAMP: Final[Mapping[Bound, int]] = {"start": -2, "high": -1}
-_READ_UNCOMMITTED: Final = 0
+_TIMESTAMP: Final[Mapping[Bound, int]] = {"start": -2, "high": -1, "stable": -1}
+_READ_UNCOMMITTED, _READ_COMMITTED = 0, 1
 _CONSUMER: Final = -1
 _WAIT: Final = timedelta(milliseconds=500)
 PASSING: Final = frozenset(
@@ -90,7 +90,7 @@ class LiveCluster:
         return InputError(f"cluster {self.name}: {refused}; see --client-properties {self.name}=FILE and the cluster's ACLs")
 
     def bounds(self, partitions: Iterable[TopicPartition], which: Bound) -> dict[TopicPartition, int]:
-        """Log starts or high watermarks. Raises GivenUp when leaders do not answer in time, Refused."""
+        """Log starts, high watermarks or last stable offsets. Raises GivenUp when leaders do not answer in time, Refused."""
         wanted, found = set(partitions), dict[TopicPartition, int]()
         answer: list[object] = ["nothing was asked yet"]
 
@@ -208,7 +208,7 @@ class LiveCluster:
             for topic, number in theirs:
                 rows.setdefault(topic, []).append(m.ListOffsetsPartition(partition_index=number, timestamp=_TIMESTAMP[which]))
             body = m.ListOffsetsRequest(
-                replica_id=_CONSUMER, isolation_level=_READ_UNCOMMITTED,
+                replica_id=_CONSUMER, isolation_level=_READ_COMMITTED if which == "stable" else _READ_UNCOMMITTED,
                 topics=tuple(m.ListOffsetsTopic(name=topic, partitions=tuple(own)) for topic, own in rows.items()),
             )  # fmt: skip
             for topic in self._leader(theirs[0]).call("list_offsets", 2, body).topics:

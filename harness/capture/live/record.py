@@ -25,7 +25,7 @@ from harness.capture.folders import (
     scenario_of,
     topology_of,
 )
-from harness.capture.live.cluster import PATIENCE, GivenUp, LiveCluster
+from harness.capture.live.cluster import PATIENCE, Bound, GivenUp, LiveCluster
 from harness.capture.live.comparable import Ends, far_first, truncate
 from harness.capture.live.copy import Copied, Pace, copy
 from harness.capture.promotions_from_bytes import promotions_in
@@ -76,7 +76,7 @@ def record(folder: Path, asked: LiveAsked, command: str, tell: Tell) -> None:
         tell.phase("asking the clusters what they have")
         partitions = _chosen(clusters, asked.said.topics)
         check_promotions(asked.said, {(name, *tp) for name, own in partitions.items() for tp in own})
-        starts, first, last = _bounds(clusters, partitions, far_first(list(clusters), asked.said.links))
+        starts, first, stable, last = _bounds(clusters, partitions, far_first(list(clusters), asked.said.links))
         homes = homes_of({topic for own in partitions.values() for topic, _ in own}, asked.said)
         run = Run(
             format=FORMAT, linkflap=VERSION, command=command, runtime=RUNTIME, status="running", started=now(), ended=0,
@@ -86,7 +86,7 @@ def record(folder: Path, asked: LiveAsked, command: str, tell: Tell) -> None:
         try:
             tell.phase(f"fetching {sum(map(len, partitions.values()))} partitions")
             copies = _fetched(writer, clusters, starts, last, asked, tell)
-            _write(writer, copies, first, homes, asked.said)
+            _write(writer, copies, (first, stable), homes, asked.said)
         except BaseException as error:
             writer.close("failed", error=f"not everything was fetched: {error or type(error).__name__}")
             raise
@@ -109,18 +109,19 @@ def _chosen(clusters: Mapping[str, LiveCluster], topics: str) -> Mapping[str, Se
 
 def _bounds(
     clusters: Mapping[str, LiveCluster], partitions: Mapping[str, Sequence[TopicPartition]], order: Sequence[str]
-) -> tuple[Ends, Ends, Ends]:
-    """Where logs begin, where they end at first asking, and where at last."""
-    found: list[dict[str, Mapping[TopicPartition, int]]] = [{}, {}, {}]
-    for bounds, which in zip(found, ("start", "high", "high"), strict=True):
+) -> tuple[Ends, Ends, Ends, Ends]:
+    """Where logs begin, where they end at first asking, their last stable offsets after that, and where they end at last."""
+    found: list[dict[str, Mapping[TopicPartition, int]]] = [{}, {}, {}, {}]
+    kinds: Sequence[Bound] = ("start", "high", "stable", "high")
+    for bounds, which in zip(found, kinds, strict=True):
         for name in order:
             try:
-                bounds[name] = clusters[name].bounds(partitions[name], "start" if which == "start" else "high")
+                bounds[name] = clusters[name].bounds(partitions[name], which)
             except Refused as refused:
                 raise clusters[name].refusal(refused) from refused
             except GivenUp as error:
                 raise EnvironmentFailure(f"cluster {name}: {error}; see that every partition has a leader") from error
-    return found[0], found[1], found[2]
+    return found[0], found[1], found[2], found[3]
 
 
 def _fetched(
@@ -186,8 +187,14 @@ class _Counts:
         )
 
 
-def _write(writer: RunWriter, copies: Sequence[Copied], first: Ends, homes: Mapping[str, str], said: Asked) -> None:
-    """Truncates the copies, and records bounds, promotions, and what is missing."""
+def _write(
+    writer: RunWriter, copies: Sequence[Copied], sampled: tuple[Ends, Ends], homes: Mapping[str, str], said: Asked
+) -> None:
+    """Truncates the copies, and records bounds, promotions, and what is missing.
+
+    `sampled` are the high watermarks at first asking, and the last stable offsets after that.
+    """
+    first, stable = sampled
     names = dict.fromkeys(copied.cluster for copied in copies)
     root = writer.capture_folder(MOMENT)
     for copied in copies:
@@ -203,6 +210,7 @@ def _write(writer: RunWriter, copies: Sequence[Copied], first: Ends, homes: Mapp
             Bounds(
                 cluster=c.cluster, broker=max(c.broker, 0), topic=c.tp[0], partition=c.tp[1], leader=True, alive=c.whole,
                 log_start=c.start, high_watermark=c.end, high_watermark_from="sampled",
+                last_stable=stable[c.cluster][c.tp], stable_above=first[c.cluster][c.tp],
             )
             for c in copies
         ],

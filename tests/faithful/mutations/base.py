@@ -15,7 +15,7 @@ from random import Random
 from typing import Literal
 
 from harness.model.history import Event, Operation, Poll, Watermark
-from tests.faithful.entries import ABORT, COMMIT, Entry
+from tests.faithful.entries import ABORT, COMMIT, RESET, Entry
 from tests.faithful.made import Made
 from tests.faithful.spec import spec
 from tests.faithful.stories import story
@@ -130,6 +130,9 @@ _CALM = {
     "behind": False,
     "open_at_end": False,
     "moves": False,
+    "open_at_death": False,
+    "late_commit": False,
+    "outlives": False,
 }
 _KEPT = {"producer_ids": "jump", "bound": "hw", "leader_epochs": "rewrite"}
 _SHADOW: dict[str, object] = {**_CALM, "mirror": "shadow", "options": _KEPT}
@@ -144,9 +147,9 @@ ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": True, "lag": True}
 CUT = {**FORCED, "options": {**_KEPT, "open_transactions": "truncate-stable"}, "overlap": False}
 OVERLAPPING_CUT = {**CUT, "overlap": True}
 PLANNED_ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": False}
-RESET = {**FORCED, "options": {**_KEPT, "producer_ids": "reset", "open_transactions": "abort"}}
+RESETS = {**FORCED, "options": {**_KEPT, "producer_ids": "reset", "open_transactions": "abort"}}
 COPIED = {**_SHADOW, "shape": "copied"}
-COPIED_RESET = {**RESET, "shape": "copied", "forced": False}
+COPIED_RESET = {**RESETS, "shape": "copied", "forced": False}
 CHAIN = {**_SHADOW, "shape": "chain", "forced": False}
 V1, V2 = {"version": 1}, {"version": 2}
 
@@ -185,6 +188,8 @@ def states(entries: Iterable[Entry]) -> States:
             for one in waiting.pop(entry.pid, ()):
                 state[one.offset] = "committed" if entry.ends == COMMIT else "aborted"
                 marker[one.offset] = entry.offset
+        elif entry.ends == RESET:
+            waiting = {}
         elif entry.ends is None and entry.transactional:
             waiting.setdefault(entry.pid, []).append(entry)
             state[entry.offset] = "open"

@@ -10,7 +10,7 @@ from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
     COPIED_RESET,
     FORCED,
-    RESET,
+    RESETS,
     V1,
     NoPlace,
     data,
@@ -58,7 +58,7 @@ def _adopted(made: Made, further: int = 0) -> None:
     ]
 
 
-@mutation(RESET, must=f"sequence-continuity/sequence-start {COLLISION}")
+@mutation(RESETS, must=f"sequence-continuity/sequence-start {COLLISION}")
 def went_on_behind_the_reset(made: Made, rng: Random) -> None:
     """Behind B's reset an id goes on where the mirrored one ended: its first records were acknowledged and not appended."""
     _adopted(made)
@@ -70,7 +70,7 @@ def went_on_behind_the_reset_in_copied_logs(made: Made, rng: Random) -> None:
     _adopted(made)
 
 
-@mutation(RESET, must="sequence-continuity/sequence-start")
+@mutation(RESETS, must="sequence-continuity/sequence-start")
 def began_late_behind_the_reset(made: Made, rng: Random) -> None:
     """Behind B's reset an id that was mirrored begins above where it ended."""
     _adopted(made, further=3)
@@ -93,7 +93,7 @@ _TWICE = (
 )
 
 
-@mutation(RESET, must="sequence-continuity/sequence-repeat", may=f"{_TWICE} {COLLISION} sequence-continuity")
+@mutation(RESETS, must="sequence-continuity/sequence-repeat", may=f"{_TWICE} {COLLISION} sequence-continuity")
 def mirrored_again_behind_the_reset(made: Made, rng: Random) -> None:
     """A batch that had been mirrored is there once more, behind what B wrote, under the same id and sequence."""
     _mirrored_again(made)
@@ -120,7 +120,7 @@ def _left_open(made: Made) -> None:
 
 
 @mutation(
-    {**RESET, "open_at_death": True},
+    {**RESETS, "open_at_death": True},
     must=f"{LEFT_OPEN} last-stable-offset/hanging-transaction truncation-accounting/marker-not-appended",
     may="last-stable-offset/lso-mismatch",
 )
@@ -129,11 +129,21 @@ def left_open_at_the_reset(made: Made, rng: Random) -> None:
     _left_open(made)
 
 
-@mutation({**RESET, "open_at_death": True}, must=LEFT_OPEN)
+@mutation({**RESETS, "open_at_death": True}, must=LEFT_OPEN)
 def left_open_in_copied_logs(made: Made, rng: Random) -> None:
     """The same in logs of which nobody wrote down what clients did."""
     _left_open(made)
     without_history(made)
+
+
+@mutation(COPIED_RESET, must="marker-pairing/stable-offset-stuck")
+def stable_offset_stuck(made: Made, rng: Random) -> None:
+    """The leader of a running cluster says that B is stable only up to a transaction that has a marker."""
+    first = data(made, "B", native=True, state="committed")[0].offset
+    for place in made.places("B", 0):
+        captured = made.logs[place]
+        if captured.bounds.leader:
+            captured.bounds = replace(captured.bounds, last_stable=first)
 
 
 def _committed_late(made: Made) -> None:
@@ -157,7 +167,7 @@ def committed_where_it_was_given_up(made: Made, rng: Random) -> None:
     _committed_late(made)
 
 
-@mutation({**RESET, **V1, "open_at_death": True}, must=SPLIT)
+@mutation({**RESETS, **V1, "open_at_death": True}, must=SPLIT)
 def two_outcomes_in_copied_logs(made: Made, rng: Random) -> None:
     """The same in logs of which nobody knows that the failover was forced."""
     _committed_late(made)

@@ -21,6 +21,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             if log is not None:
                 places = [*_epochs(log), *_went_on(plain, life, log), *_stale(life, log), *_left_open(log)]
                 places += [*_not_transactional(life, log), *_coordinators(plain, life, log)]
+                places += _stuck(log) if life.last else []
                 found += [plain.place(kind, life.cluster, offset) for kind, offset in places if kept(life, offset)]
         found += _split(plain, story) if plain.keeps else []
     return found
@@ -30,6 +31,14 @@ def _left_open(log: PlainLog) -> list[tuple[str, int]]:
     resets = [b.row for b in log.batches if b.reset and b.crc_ok]
     unended = [t for t in transactions(log) if t.marker is None]
     return [("transaction-left-open", t.first) for t in unended if any(t.batches[-1].row < row for row in resets)]
+
+
+def _stuck(log: PlainLog) -> list[tuple[str, int]]:
+    """Where the leader said that it is stable, if transactions that were ended by then are behind it."""
+    high = min(log.stable_above, log.end)
+    unended = [t for t in transactions(log) if t.marker is None or t.marker.base_offset >= high]
+    stable = min([high, *(t.first for t in unended)])
+    return [("stable-offset-stuck", log.last_stable)] if not log.torn and 0 <= log.last_stable < stable else []
 
 
 def _producers(life: PlainLife, log: PlainLog) -> list[list[Any]]:

@@ -69,6 +69,7 @@ class Log:
         self.torn_from = WHOLE
         self.high_watermark: int | None = None
         self.moment, self.captured = "", 0
+        self.last_stable = self.stable_above = -1
 
     def data(
         self,
@@ -137,6 +138,11 @@ class Log:
         self.damage, self.torn_from = (reason,), min(self.torn_from, self.end)
         return self
 
+    def answered(self, last_stable: int, *, above: int) -> Log:
+        """The leader answered a high watermark, and then a last stable offset."""
+        self.last_stable, self.stable_above = last_stable, above
+        return self
+
     def taken(self, moment: str, *, at: int) -> Log:
         """Captured before the cluster's last capture, at a second."""
         self.moment, self.captured = moment, at * SECOND
@@ -167,6 +173,8 @@ class Log:
             moment=self.moment,
             captured=self.captured,
             torn_from=self.torn_from,
+            last_stable=self.last_stable,
+            stable_above=self.stable_above,
             parts=Parts(
                 offset=offsets, uid=uids, timestamp=np.zeros_like(offsets), key=np.zeros_like(offsets), value=digests,
                 headers=np.zeros_like(offsets),

@@ -57,6 +57,12 @@ ACCEPTED = {
         view([Log("A").txn(1, pid=7, end="abort"), Log("B").txn(1, pid=7, end="abort", marker_epoch=1)], mirror_kind="shadow"),
         {"A/native": 1, "B/mirrored": 1},
     ),
+    "stable up to what is open": (
+        view([Log("A").txn(1, pid=7).txn(2, pid=8, end=None).data(3).answered(2, above=4)]),
+        {"A/native": 2},
+    ),
+    "ended after it was asked": (view([Log("A").txn(1, pid=7).answered(0, above=1)]), {"A/native": 1}),
+    "asked when there was more": (view([Log("A").txn(1, pid=7).answered(9, above=2)]), {"A/native": 1}),
     "coordinators in turn": (
         view([Log("A").txn(1, pid=7, end=None).marker("commit", pid=7, coordinator_epoch=4).txn(2, pid=8)]),
         {"A/native": 2},
@@ -89,6 +95,7 @@ REJECTS = {
     "marker-epoch": Rejected(view=view([Log("A").txn(1, pid=7, epoch=2, marker_epoch=1)]), cluster="A", offset=1),
     "marker-missing": Rejected(view=view([Log("A").txn(9, pid=7).txn(1, pid=7, end=None).txn(2, pid=7)]), cluster="A", offset=2),
     "transaction-left-open": Rejected(view=LEFT, cluster="B", offset=0),
+    "stable-offset-stuck": Rejected(view=view([Log("A").txn(1, pid=7).answered(0, above=2)]), cluster="A", offset=0),
     "outcome-split": Rejected(view=SPLIT, cluster="B", offset=1),
     "not-transactional": Rejected(view=view([Log("A").data(1, pid=7).marker("commit", pid=7)]), cluster="A", offset=0),
     "coordinator-epoch-regression": Rejected(

@@ -101,7 +101,7 @@ def trip(a, **rest):
     return view([a, b], mirror_kind="exact", promotions=[AWAY, home_again()], windows=[BACK], **rest)
 
 
-@pytest.mark.parametrize("first", [2, 5], ids=["goes on", "its tail was cut off"])
+@pytest.mark.parametrize("first", [2, 5], ids=["goes on", "its tail was truncated"])
 def test_a_session_that_outlives_a_failback_goes_on(first):
     assert places(NAME, trip(home(first=first))) == []
     assert places(NAME, alone(home(first=first))) == []
@@ -111,7 +111,7 @@ def test_a_session_that_outlives_a_failback_repeats_nothing():
     assert places(NAME, trip(home(first=1))) == [("sequence-repeat", "A", 5)]
 
 
-def test_a_session_whose_beginning_was_cut_off_is_known_by_what_was_captured_and_unknown_without():
+def test_a_session_whose_beginning_was_truncated_is_known_by_what_was_captured_and_unknown_without():
     seen = trip(home(first=3, pid=8))
     tail = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=8).taken("1-away", at=510)
     other = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=9).taken("1-away", at=510)
@@ -119,8 +119,8 @@ def test_a_session_whose_beginning_was_cut_off_is_known_by_what_was_captured_and
     assert places(NAME, replace(seen, earlier=[other.replica()])) == [("sequence-start", "A", 5)]
     assert places(NAME, seen) == []
     assert unjudged(NAME, seen) == [
-        "1 sequences of A begin above 0 behind a reset of the producer state: "
-        "what came before was cut off with its log, or acknowledged and never appended"
+        "1 sequences of A begin above 0 where a log goes on that may have been truncated: "
+        "what came before was truncated, or acknowledged and never appended"
     ]
 
 
