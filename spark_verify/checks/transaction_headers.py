@@ -6,8 +6,8 @@ whose transaction is open. A batch without the bit is committed to every reader,
 A marker says in which epoch its transaction coordinator was elected (the leader epoch of a partition of `__transaction_state`).
 One producer id has one such partition, so that its coordinator's epoch never goes back; leaders refuse the markers of an older
 coordinator (KIP-98, TRANSACTION_COORDINATOR_FENCED). Coordinators of two clusters have nothing to do with each other, and neither
-has a mirror that aborts what it leaves open: where no promotion is known, the last marker of an id is not judged if it is an
-ABORT in a new leader epoch.
+has a mirror that aborts what it leaves open: what its journal says that it appended is its own. Where there is no journal, and no
+promotion is known, the last marker of an id is not judged if it is an ABORT in a new leader epoch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from spark_verify.checks.base import Found
-from spark_verify.checks.lives import owners_of
-from spark_verify.checks.logs import Log
+from spark_verify.checks.lives import native, owners_of
+from spark_verify.checks.logs import Log, among
 from spark_verify.eras import Life
 from spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView
 
@@ -69,10 +69,14 @@ def coordinators(view: PartitionView, life: Life, log: Log) -> Sequence[Found]:
     epoch = batches.coordinator_epoch[order]
     highest = np.maximum.accumulate(epoch + group * _APART) - group * _APART
     back = (epoch >= 0) & (epoch < highest)
-    if not (view.recorded or len(life.eras) > 1):
-        leader = batches.leader_epoch[order]
+    offset, leader = batches.base_offset[order], batches.leader_epoch[order]
+    if view.recorded:
+        appended = [offset for stop in view.stops for offset, _ in stop.appended]
+        back &= ~among(offset, np.array(appended, np.int64))
+    else:
         raised = np.concatenate(([False], leader[1:] > leader[:-1]))
-        back &= ~(last & raised & (batches.control[order] == ABORT))
+        promoted = native(life, offset) & (len(life.eras) > 1)
+        back &= ~(last & raised & (batches.control[order] == ABORT) & ~promoted)
     return [
         Found(
             kind=COORDINATOR,

@@ -68,9 +68,13 @@ def _coordinators(plain: Plain, life: PlainLife, log: PlainLog) -> list[tuple[st
         ends = [b for b in mine if b.ends]
         for place, marker in enumerate(ends):
             before = ends[:place]
-            unknown = not plain.view.recorded and len(life.eras()) == 1
-            of_a_mirror = unknown and marker is mine[-1] and marker.control == 0
-            if of_a_mirror and before and marker.leader_epoch > before[-1].leader_epoch:
+            promoted = len(life.eras()) > 1 and life.native(marker.base_offset)
+            if plain.view.recorded:
+                of_a_mirror = any(marker.base_offset == at for stop in plain.view.stops for at, _ in stop.appended)
+            else:
+                raised = bool(before) and marker.leader_epoch > before[-1].leader_epoch
+                of_a_mirror = not promoted and marker is mine[-1] and marker.control == 0 and raised
+            if of_a_mirror:
                 continue
             if 0 <= marker.coordinator_epoch < max([b.coordinator_epoch for b in before], default=-1):
                 found.append(("coordinator-epoch-regression", marker.base_offset))
