@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
     "harness/model": "Pure values and protocols, of the standard library and msgspec's ranges",
+    "harness/model/protocols": "The seams: what runtimes, mirrors, workloads and faults are to each other",
     "harness/log": "Kafka's log format",
     "harness": "Beside the packages of the harness",
     "harness/cli": "The command line",

@@ -3,7 +3,7 @@
     header "linkflap" = big-endian: uid i64 | operation i64 | counter i32
     uid = process << 40 | n       process: one producer incarnation, numbered from 1 within a run
     operation = process << 40 | m the transaction, or the send of an idempotent producer
-    counter                       the how-manyeth record of this process in this partition, from 0
+    counter                       the index of the record within this process and partition, from 0
 A record without that header is not ours: its uid is FOREIGN.
 """
 

@@ -71,7 +71,7 @@ def test_who_dies_after_the_reversal_has_died_by_itself(scene):
     scene.brokers["A"].state, scene.mirrors["B->A"].alive = "stopped", False
     told = scene.deaths.look()
     assert [said.split(";")[0] for said in told] == [
-        "broker A/1 died by itself (nobody knows how)",
+        "broker A/1 died by itself (exit status unknown)",
         "the mirror of B->A died by itself",
     ]
     assert scene.deaths.clusters == {"A"}

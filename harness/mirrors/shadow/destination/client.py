@@ -190,11 +190,6 @@ class Destination:
             body = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=("linkflap-shadow",))
             await self._nodes.call("find_coordinator", 4, body)
 
-    async def unregister(self, broker: int) -> None:
-        body = messages.request("unregister_broker", 0).UnregisterBrokerRequest(broker_id=broker)
-        answer = await self._nodes.call("unregister_broker", 0, body, within=15)
-        _check(answer, f"broker {broker} could not be unregistered")
-
     async def stable(self, address: str, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Last stable offsets as the follower at `address` has worked them out, of the logs that end there.
 

@@ -1,0 +1,37 @@
+"""What faults, mirrors and workloads are handed, and what they must be: the seams of linkflap.
+
+A fault receives the `World` and nothing else; only `harness.runtimes` knows what stands behind a Broker, a Link or a
+Service. Everything here blocks until it is true (a killed broker is dead, a cut link refuses) or raises.
+"""
+
+from harness.model.protocols.clients import ClientDeath, Clients, Moment, Workload
+from harness.model.protocols.clusters import Broker, BrokerState, Cluster, Confines, MemoryUse
+from harness.model.protocols.deployments import Deployment, Running, Service, Sidecar, Spawn
+from harness.model.protocols.faults import Bite, Fault, FaultFactory, World
+from harness.model.protocols.links import Direction, Link
+from harness.model.protocols.mirrors import Mirror, Recorder
+
+__all__ = [
+    "Bite",
+    "Broker",
+    "BrokerState",
+    "ClientDeath",
+    "Clients",
+    "Cluster",
+    "Confines",
+    "Deployment",
+    "Direction",
+    "Fault",
+    "FaultFactory",
+    "Link",
+    "MemoryUse",
+    "Mirror",
+    "Moment",
+    "Recorder",
+    "Running",
+    "Service",
+    "Sidecar",
+    "Spawn",
+    "Workload",
+    "World",
+]

@@ -1,0 +1,78 @@
+"""Workloads, and all clients of a run together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+from harness.model.scenario import WorkloadSpec
+
+
+class ClientDeath(Protocol):
+    """A process of clients that died."""
+
+    @property
+    def process(self) -> str:
+        """Its name, which the process that takes its place has too."""
+
+    @property
+    def clients(self) -> Sequence[str]: ...
+    @property
+    def status(self) -> int:
+        """Exit status, negative for a signal."""
+
+    @property
+    def in_flight(self) -> Sequence[Mapping[str, object]]:
+        """The operations that it had begun and that never returned, as its history shows."""
+
+    @property
+    def expected(self) -> int | None:
+        """The operation that it saw in flight right before it was killed; 0 for a reader, None where it said nothing."""
+
+
+Moment = Literal["any", "transaction", "commit"]
+"""What a client has in flight: anything; a transaction that has written, and whose end was not asked for; or a commit."""
+
+
+class Clients(Protocol):
+    """All workload clients of a run."""
+
+    def commits_in_flight(self, cluster: str) -> int:
+        """Commits that were asked for and not answered, on this cluster, now."""
+
+    def kill(self, cluster: str, *, workload: str, moment: Moment, by: str, within: float) -> ClientDeath:
+        """SIGKILLs a process with clients of this kind (or `any`) at a cluster, at such a moment of one of them, `by` a fault.
+
+        Returns when it is gone. Raises InputError where no such client is there, DeadlineExceeded when the moment does not come.
+        """
+
+    def done_since_restart(self, process: str) -> int:
+        """Records that the clients of a process have acknowledged or read since it was started last; 0 while it does not run."""
+
+    def open_transactions(self, cluster: str) -> int:
+        """Transactions that have written something and are not ended, on this cluster, now."""
+
+    def move(self, source: str, destination: str, *, drained: bool) -> None:
+        """Fails all clients of `source` over to `destination`; drained: in-flight operations end first."""
+
+    def pause(self, cluster: str) -> None:
+        """Lets operations in flight end and begins no new ones (planned failover)."""
+
+    def acknowledged_since(self, time: int, cluster: str) -> int:
+        """Records acknowledged on this cluster by operations that returned after `time`."""
+
+    def grown(self, topic: str, partitions: int) -> None:
+        """A topic has so many partitions now: clients of its home write to the new ones too, and read them."""
+
+
+class Workload(Protocol):
+    """Some clients with one purpose, each in a thread of its own. One class per kind, one line in harness.workloads."""
+
+    @property
+    def spec(self) -> WorkloadSpec: ...
+    def start(self) -> None: ...
+    def stop(self) -> None:
+        """No new operations; those in flight end or become info. Open transactions stay open."""
+
+    def drain(self, ends: Mapping[str, Mapping[tuple[str, int], int]], *, within: float) -> None:
+        """Readers read on to `ends` (cluster -> (topic, partition) -> offset); producers do nothing."""

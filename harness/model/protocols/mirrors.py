@@ -1,0 +1,52 @@
+"""What replicates over one link, and where it records events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from harness.model.history import Event
+from harness.model.scenario import MirrorSpec
+from harness.model.topology import LinkSpec
+
+
+class Recorder(Protocol):
+    """Where events go."""
+
+    def event(self, kind: str, subject: str, /, **data: object) -> Event: ...
+
+
+class Mirror(Protocol):
+    """What replicates over one link. One class per kind, made by `(spec, link, deployment, recorder)`."""
+
+    @property
+    def spec(self) -> MirrorSpec: ...
+    @property
+    def link(self) -> LinkSpec: ...
+    def start(self) -> None:
+        """Returns when its tasks run and a record went through."""
+
+    def stop(self) -> None:
+        """Graceful; nothing is appended to the destination afterwards."""
+
+    def crash(self) -> None:
+        """SIGKILL of the worker."""
+
+    def restart(self) -> None:
+        """After a crash: returns when records go through again."""
+
+    @property
+    def alive(self) -> bool: ...
+    def lag(self) -> int | None:
+        """Records of the source that it has not read yet, or None while that is unknown (source down)."""
+
+    def promotion(self) -> Mapping[tuple[str, int], int]:
+        """Per (topic, partition), the first offset on the destination that is not the mirror's; asked after stop()."""
+
+    def reversed(self) -> Mirror:
+        """A mirror over the reverse link, not started yet, that takes over the topics which this one promoted (failback).
+
+        Asked after stop(). When it starts, the reverse link's destination loses what it has behind the last common offset: each
+        such cut is an event `truncation` (subject: the reverse link; cluster, topic, partition, offset, end = where the log ended
+        before). Raises InputError from a kind of mirror that cannot.
+        """
