@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from harness.log.coordinators import GroupCommit, TransactionState
 from harness.model.history import GroupOffset
+from harness.model.topology import INTERNAL_TOPICS
 from harness.rundir import Damage
 from spark_verify.disputes import Pair, with_parts
 from spark_verify.eras import history
@@ -53,13 +57,20 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     story = run.story(topic, partition)
     return replace(
         story,
-        replicas=with_parts([r for last, r in replicas if last], captured, _same_bytes(story)),
+        replicas=with_parts([_settled(r) if story.internal else r for last, r in replicas if last], captured, _same_bytes(story)),
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=gathered.sends(),
         reads=gathered.reads(),
         watermarks=_watermarks(gathered.told["watermark"]),
         groups=_groups(gathered.told["group"], topic, partition),
     )
+
+
+def _settled(replica: Replica) -> Replica:
+    """A replica of one of Kafka's own topics. Brokers write to those while they are captured: what is torn above the high
+    watermark was being written just then.
+    """
+    return replace(replica, damage=()) if replica.torn_from >= max(replica.high_watermark, 0) else replica
 
 
 def _same_bytes(story: PartitionView) -> Iterator[Pair]:
@@ -82,7 +93,7 @@ def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]
         key for table in (batches, history) for key in zip(*(table[n].to_pylist() for n in ("topic", "partition")), strict=True)
     }
     for topic, partition in sorted(keys):
-        if run.judges(topic):
+        if run.judges(topic) or topic in INTERNAL_TOPICS:
             own = (batch for table in (batches, history) for batch in _at(table, topic, partition).to_batches())
             yield view(run, topic, partition, own)
 
@@ -96,7 +107,7 @@ def damage_of(seen: PartitionView) -> list[Damage]:
     """What is wrong with the captured logs of a partition: a cluster that has none, bytes of a replica that cannot be read."""
     place = f"{seen.topic}-{seen.partition}"
     there = {replica.cluster for replica in seen.replicas}
-    due = dict.fromkeys((seen.home, *(destination for _, destination in seen.hops())))
+    due = dict.fromkeys(() if seen.internal else (seen.home, *(destination for _, destination in seen.hops())))
     absent = [Damage(path="captures", reason=f"no log of {place} on {name} was captured") for name in due if name not in there]
     torn = [
         Damage(path=f"captures/*/{replica.cluster}/{replica.broker}/{place}", reason=reason)
@@ -157,7 +168,8 @@ class Gathered:
             *place, piece, ordinal = (batch[n][row].as_py() for n in ("moment", "cluster", "broker", "piece", "ordinal"))
             moment, cluster, broker = place
             if ordinal < 0:
-                self._heads[moment, cluster, broker][piece] = batch["replica"][row].as_py()
+                head = {**batch["replica"][row].as_py(), "entries": batch["entries"][row].as_py()}
+                self._heads[moment, cluster, broker][piece] = head
             else:
                 headers, records = _lines(batch["headers"][row], HEADER_FIELDS), _lines(batch["records"][row], RECORD_FIELDS)
                 self._stretches[moment, cluster, broker].append((piece, ordinal, headers, records))
@@ -255,7 +267,18 @@ def _replica(place: _Place, heads: Mapping[int, Mapping[str, Any]], stretches: l
         moment=moment,
         captured=told["captured"],
         torn_from=_torn_from([heads[piece] for piece in sorted(heads)]),
+        entries=tuple(entry for piece in sorted(heads) for entry in _entries(heads[piece]["entries"])),
     )
+
+
+def _entries(told: bytes | None) -> list[TransactionState | GroupCommit]:
+    """What coordinators wrote into one piece of a log: all of one type, or none."""
+    if not told:
+        return []
+    for kind in (TransactionState, GroupCommit):
+        with suppress(msgspec.ValidationError):
+            return list(msgspec.json.decode(told, type=list[kind]))  # type: ignore[valid-type]
+    raise ValueError("entries of no coordinator")
 
 
 def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:

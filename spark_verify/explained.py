@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from harness.model.topology import INTERNAL_TOPICS
 from harness.model.verdict import Anomaly, Verdict
 from spark_verify.checks.base import Check
 from spark_verify.eras import FOREVER, Era, Life, history
@@ -31,7 +32,8 @@ def eras_of(
     """The rows, and how many are left out."""
     # What readers got is counted once per reader: how long a log is it does not say.
     units = {check.name: check.unit for check in checks if check.unit != "records" or "reads" not in check.inputs}
-    keys = sorted({(r.topic, r.partition) for r in rows if r.topic} | planned.promotions.keys())
+    data = {(r.topic, r.partition) for r in rows if r.topic and r.topic not in INTERNAL_TOPICS}
+    keys = sorted(data | planned.promotions.keys())
     compared: dict[Place, dict[str, int]] = defaultdict(dict)
     for row in rows:
         if row.finding == "examined" and row.offset >= 0 and row.check in units:

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 from harness.log import batches, segments
 from harness.model.history import Bounds, Event
 from harness.model.scenario import Budgets, MirrorSpec
-from harness.model.topology import Topology
+from harness.model.topology import INTERNAL_TOPICS, Topology
 from harness.rundir import Damage, RunReader
 from spark_verify.eras import REVERSAL
 from spark_verify.promised import absent_captures, absent_promotions, absent_steps
@@ -193,7 +193,7 @@ def _replicas(
     def read(moment: str, found: Sequence[Bounds], *, last: bool) -> list[Captured]:
         by_partition: dict[Key, list[Bounds]] = defaultdict(list)
         for bounds in found:
-            if _judged(topology, homes, bounds.topic):
+            if _judged(topology, homes, bounds.topic) or (last and bounds.topic in INTERNAL_TOPICS):
                 by_partition[bounds.topic, bounds.partition].append(bounds)
         told = [c for _, same in sorted(by_partition.items()) for c in _captured(reader, run, moment, same, gone)]
         return [replace(c, time=times.get((c.bounds.cluster, moment), 0), last=last) for c in told if last or c.canonical]

@@ -19,13 +19,15 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from harness.log import batches, records
+from harness.log import batches, coordinators, records
 from harness.log.segments import Damage as Torn
 from harness.model.history import Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from harness.model.topology import INTERNAL_TOPICS
 from harness.rundir import Damage, RunReader
 from spark_verify.plan import Captured
 from spark_verify.view import DATA, Batches, Ints, Records
@@ -67,8 +69,10 @@ BATCHES: Final = pa.schema(
         ),
         ("headers", PACKED),
         ("records", PACKED),
+        ("entries", PACKED),
     ]
 )
+"""`entries`: what coordinators wrote into this piece of one of Kafka's own topics, JSON; null where there is none."""
 
 SEND: Final = pa.struct(
     [
@@ -173,11 +177,13 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         for first, after in _pieces(starts):
             headers = _packed(log.headers, HEADER_FIELDS, slice(begin + first, begin + after))
             mine = packed[starts[first] : starts[after]]
-            yield _record_batch([*key, begin + first, None, headers.tobytes(), mine.tobytes()])
+            yield _record_batch([*key, begin + first, None, headers.tobytes(), mine.tobytes(), None])
     if not decoding and captured.canonical:
         unreadable += records.unknown_codecs(log)
     if not captured.paths:
         damage.append(f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured")
+    entries, undecodable = coordinators.entries(log, bounds.topic) if captured.canonical else ([], "")
+    damage += [undecodable] if undecodable else []
     told = {
         "leader": bounds.leader,
         "canonical": captured.canonical,
@@ -195,7 +201,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "captured": captured.time,
         "last": captured.last,
     }
-    yield _record_batch([*key, -1, told, b"", b""])
+    yield _record_batch([*key, -1, told, b"", b"", msgspec.json.encode(entries) if entries else None])
 
 
 def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:
@@ -220,7 +226,7 @@ def _torn_from(log: batches.Log, damage: Sequence[Torn]) -> int | None:
 
 def _decodes(captured: Captured, log: batches.Log) -> bool:
     """Whether anybody asks for its records."""
-    if not captured.canonical or captured.records == "none":
+    if not captured.canonical or captured.records == "none" or captured.bounds.topic in INTERNAL_TOPICS:
         return False
     return captured.records == "every" or records.holds_ours(log)
 

@@ -27,7 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from harness.guarantees import declared
 from harness.model.history import Bounds
 from harness.model.scenario import MirrorSpec
-from harness.model.topology import ClusterSpec, Topology
+from harness.model.topology import INTERNAL_TOPICS, ClusterSpec, Topology
 from spark_verify.assemble import damage_in, damage_of, view
 from spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
 from spark_verify.packed import packed, unpacked
@@ -166,7 +166,7 @@ def partition_judge(
         if not topic:
             yield from _table(_damage(run, d.path, d.reason) for d in damage_in(rows)).to_batches()
             return
-        if not by_run[run].judges(topic):
+        if not (by_run[run].judges(topic) or topic in INTERNAL_TOPICS):
             return
         try:
             seen = view(by_run[run], topic, partition, rows)
@@ -182,6 +182,8 @@ def partition_judge(
 
 def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
     """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict can be valid over it."""
+    if seen.internal and not check.internal:
+        return []
     try:
         return [_row(seen.run, seen.topic, seen.partition, check.name, finding) for finding in _proven(check, seen)]
     except Exception as error:  # noqa: BLE001 - a crashed check makes the verdict unknown, it must not hide the others

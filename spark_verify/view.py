@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.log.coordinators import GroupCommit, TransactionState
 from harness.model.history import GroupOffset
 from harness.model.scenario import Budgets, MirrorSpec
-from harness.model.topology import Topology
+from harness.model.topology import INTERNAL_TOPICS, Topology
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -98,6 +99,7 @@ class Replica:
 
     `parts` are the records of those batches that another replica of its cluster, or the other end of a mirror that keeps
     bytes, has with other bytes (`spark_verify.disputes`).
+    `entries` are what coordinators wrote into it, where it is one of Kafka's own topics and canonical.
     `moment` is the capture's name and `captured` when it was done (0: nobody wrote that down). What `damage` speaks of held no
     offset below `torn_from`: what is missing there was not in the log. `last_stable` is what the leader of a running cluster
     answered, after it had answered that its high watermark was `stable_above`; -1 where it was not asked.
@@ -119,6 +121,7 @@ class Replica:
     torn_from: int = WHOLE
     last_stable: int = -1
     stable_above: int = -1
+    entries: Sequence[TransactionState | GroupCommit] = ()
 
     @property
     def end(self) -> int:
@@ -280,6 +283,11 @@ class PartitionView:
     compacted: Mapping[str, int] = field(default_factory=dict)
     deaths: Mapping[str, int] = field(default_factory=dict)
     unclear: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def internal(self) -> bool:
+        """Whether this is one of Kafka's own topics: every cluster has one of its own by that name, which no link leads to."""
+        return self.topic in INTERNAL_TOPICS
 
     @property
     def home(self) -> str:

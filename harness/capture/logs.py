@@ -21,10 +21,9 @@ from harness.machine.disk_full import is_full
 from harness.model.errors import EnvironmentFailure
 from harness.model.history import Bounds, Watermark
 from harness.model.protocols import Cluster, Deployment
-from harness.model.topology import is_data_topic
+from harness.model.topology import INTERNAL_TOPICS, is_data_topic
 from harness.rundir import RunWriter
 
-INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__cluster_metadata")
 _ATTEMPTS: Final = 10
 
 LastKnown = Callable[[str], Mapping[tuple[str, int], Watermark]]
@@ -88,7 +87,7 @@ def _replicas(cluster: Cluster, homes: tuple[str, ...]) -> Iterator[Replica]:
         for folder in broker.log_dir.iterdir():
             topic, _, number = folder.name.rpartition("-")
             # Folders that a broker is about to delete, or holds for a future move, end in -delete, -future or -stray.
-            if folder.is_dir() and number.isdigit() and (topic in INTERNAL or is_data_topic(topic, homes)):
+            if folder.is_dir() and number.isdigit() and (topic in INTERNAL_TOPICS or is_data_topic(topic, homes)):
                 yield Replica(broker=broker, topic=topic, partition=int(number), folder=folder)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from harness.model.errors import InputError
 
@@ -87,6 +88,10 @@ def topic_name(home: str, name: str) -> str:
 def topic_pattern(homes: tuple[str, ...]) -> str:
     """A Java and Python regular expression for all topics of these homes."""
     return "(" + "|".join(homes) + r")\..*"
+
+
+INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__cluster_metadata")
+"""Kafka's own topics that producers, transactions and groups are judged by."""
 
 
 def is_data_topic(name: str, homes: tuple[str, ...]) -> bool:

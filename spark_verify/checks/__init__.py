@@ -16,6 +16,7 @@ from spark_verify.checks import (
     ghost_ack,
     group_offsets,
     inconsistent_offset,
+    internal_topics,
     last_stable_offset,
     leader_epochs,
     lost_write,
@@ -69,6 +70,7 @@ REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
             truncation_accounting.CHECK,
             group_offsets.CHECK,
             exactly_once.CHECK,
+            internal_topics.CHECK,
             failover.CHECK,
         )
     }

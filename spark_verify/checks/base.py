@@ -103,6 +103,7 @@ class Check:
     `complete` are the inputs of which a row that is missing could make an anomaly out of nothing: where one of them is damaged,
     what was found is told, but proves nothing. So it is with all checks where a whole capture is missing, but for kinds
     that are proven `despite_torn`.
+    `internal`: its kernel also gets the partitions of Kafka's own topics.
     `from_bytes`: it is made of logs alone too. `of_replicas`: it compares the replicas of a cluster. `keeps_clues`: the judge is
     told of its clues as well as `combine`.
     """
@@ -121,6 +122,7 @@ class Check:
     complete: frozenset[Input] = frozenset()
     from_bytes: bool = False
     of_replicas: bool = False
+    internal: bool = False
     keeps_clues: bool = False
 
     @property

@@ -36,7 +36,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks at the epochs of every captured log, and compares those of one cluster."""
     findings: list[Finding] = []
     for replica in (*view.replicas, *view.earlier):
-        findings += _falls(replica)
+        findings += falls(replica)
     for cluster in sorted({r.cluster for r in view.replicas}):
         same = [r for r in (*view.replicas, *view.earlier) if r.cluster == cluster]
         findings += _reuse(same, cleaned=max(compacted(view, replica) for replica in same))
@@ -81,7 +81,8 @@ def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     ]
 
 
-def _falls(replica: Replica) -> Sequence[Finding]:
+def falls(replica: Replica) -> Sequence[Finding]:
+    """Batches of one log with a lower leader epoch than one before them, each stretch once."""
     epochs = replica.batches.leader_epoch
     highest = np.maximum.accumulate(epochs) if len(epochs) else epochs
     rows = np.flatnonzero(epochs[1:] < highest[:-1]) + 1

@@ -34,7 +34,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         replicas = [r for r in view.replicas if r.cluster == cluster]
         for replica in replicas:
             findings += examined(told[cluster][-1], replica.batches.base_offset)
-            findings += _within(replica)
+            findings += within(replica)
             if replica.damage:
                 place = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
                 findings.append(Unjudged(reason=f"the log of {place} is torn, so not all of it could be compared"))
@@ -42,7 +42,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             # Replicas with the same hole say so once.
             findings += dict.fromkeys(each for replica in replicas for each in _holes(view, replica))
         if len(replicas) > 1:
-            found = _between(replicas)
+            found = between(replicas)
             cleaned = max(compacted(view, replica) for replica in replicas)
             findings += [each for each in found if each.offset >= cleaned or _no_cleaner(each)]
             if apart := sum(each.offset < cleaned and not (_no_cleaner(each) or _horizon(each)) for each in found):
@@ -89,7 +89,8 @@ def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
         yield Unjudged(reason=f"{count} offsets of {place} are missing, first {first}: compaction, or loss")
 
 
-def _within(replica: Replica) -> Sequence[Finding]:
+def within(replica: Replica) -> Sequence[Finding]:
+    """Batches of one log with a wrong CRC, and batches out of order."""
     batches = replica.batches
     corrupt = [
         _found(replica, "corrupt-batch", row, stored_crc=int(batches.crc[row]))
@@ -110,7 +111,7 @@ def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:
     )
 
 
-def _between(replicas: Sequence[Replica]) -> Sequence[Found]:
+def between(replicas: Sequence[Replica]) -> Sequence[Found]:
     """Compares every replica with the canonical one, between the highest log start and the lowest high watermark."""
     start = max(r.log_start for r in replicas)
     end = min(r.high_watermark for r in replicas)

@@ -3,6 +3,7 @@
     entries     one batch of a log as a value, and its bytes
     made        a whole run directory as values, until it is written
     clusters    clusters with their logs, and what Kafka does to those
+    coordinators  what coordinators write into Kafka's own topics
     endings     how a mirror that keeps offsets ends what is open, or cuts it off
     links       what the two kinds of mirrors do, failovers and failbacks
     clients     producers, with what they write down

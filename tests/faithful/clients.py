@@ -13,6 +13,7 @@ from random import Random
 from harness.model.history import Event, GroupOffset, Operation, Poll, SendGroup, Watermark
 from harness.model.payload import PROCESS_SHIFT
 from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.coordinators import began, decided, done, goes_on
 from tests.faithful.entries import ABORT, COMMIT, WRAP, Entry, Rec
 
 MS = 1_000_000
@@ -122,6 +123,7 @@ class Producer:
         elif any(known[0] in log.open for log in cluster.logs.values()):
             fence(cluster, self.name, self.clock.ms)
         known[1] += 1
+        began(cluster, self.name, known[0], known[1], self.clock.ms)
         return known[0], known[1]
 
     def begin(self, spots: Iterable[Spot], rng: Random, *, counts: Mapping[Spot, int] | None = None, ending: str = "") -> None:
@@ -142,6 +144,8 @@ class Producer:
         row = self._row(kind, self.clock.tick(), sends=tuple(groups), ending=ending)
         self.notes.operations.append(row)
         self.writing = Writing(row=row, left=left)
+        if self.transactional:
+            goes_on(self._cluster(), self.name, self.pid, self.epoch, spots_of(row), self.clock.ms)
 
     def write(self, rng: Random, *, appended: bool = False) -> bool:
         """Sends the next batch. False when there is nothing left to send."""
@@ -196,8 +200,11 @@ class Producer:
         if self.transactional:
             ends = (COMMIT if writing.row.ending == "commit" else ABORT) if really is None else really
             marker_epoch = self.epoch + (1 if self.version == 2 else 0)
-            for spot in sorted({(g.topic, g.partition) for g in writing.row.sends}):
+            spots = spots_of(writing.row)
+            decided(self._cluster(), self.name, self.pid, marker_epoch, ends, spots, self.clock.ms)
+            for spot in spots:
                 self._log(spot).mark(ends, pid=self.pid, epoch=marker_epoch, timestamp=self.clock.ms)
+            done(self._cluster(), self.name, self.pid, marker_epoch, ends, self.clock.ms)
             if self.version == 2:
                 self.epoch = marker_epoch
                 # The sequence begins anew in every epoch.
@@ -277,13 +284,20 @@ def writing_epoch(producer: Producer, row: Operation) -> int:
     return producer.epoch - 1 if producer.version == 2 and row.kind == "transaction" else producer.epoch
 
 
+def spots_of(row: Operation) -> list[Spot]:
+    """The partitions that an operation sends to."""
+    return sorted({(g.topic, g.partition) for g in row.sends})
+
+
 def fence(cluster: Cluster, transactional_id: str, ms: int) -> None:
     """A successor, or the coordinator at a timeout: the epoch is raised and what is open is aborted in the new one."""
     known = cluster.transactional[transactional_id]
     known[1] += 1
-    for _, log in sorted(cluster.logs.items()):
-        if known[0] in log.open:
-            log.mark(ABORT, pid=known[0], epoch=known[1], timestamp=ms)
+    spots = [spot for spot, log in sorted(cluster.logs.items()) if known[0] in log.open]
+    decided(cluster, transactional_id, known[0], known[1], ABORT, spots, ms)
+    for spot in spots:
+        cluster.logs[spot].mark(ABORT, pid=known[0], epoch=known[1], timestamp=ms)
+    done(cluster, transactional_id, known[0], known[1], ABORT, ms)
 
 
 def _key(rng: Random) -> bytes | None:

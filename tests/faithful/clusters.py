@@ -105,13 +105,17 @@ def cleaned_again(entries: list[Entry], below: int, horizon: int, rng: Random) -
 
 @dataclass(slots=True)
 class Cluster:
-    """A cluster: its logs by topic and partition, its transaction coordinators and their epoch, the producer ids it hands out."""
+    """A cluster: its logs by topic and partition, its transaction coordinators and their epoch, the producer ids it hands out.
+
+    `own` are the logs of Kafka's own topics.
+    """
 
     name: str
     brokers: int
     next_pid: int
     logs: dict[Spot, Log] = field(default_factory=dict)
     transactional: dict[str, list[int]] = field(default_factory=dict)
+    own: dict[Spot, Log] = field(default_factory=dict)
     alive: bool = True
     stopped: bool = False
     coordinator: int = 0

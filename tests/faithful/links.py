@@ -12,8 +12,10 @@ from random import Random
 from typing import Protocol
 
 from harness.model.history import GroupOffset
+from tests.faithful import coordinators
 from tests.faithful.clients import Clock, Notes
 from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.coordinators import decided, done
 from tests.faithful.endings import cut_back, ended
 from tests.faithful.entries import COMMIT, Entry, Rec
 
@@ -154,10 +156,14 @@ class Connector:
             transactional=self.exactly_once,
             codec=rng.choice(("none", "gzip")),
         )
+        transaction = f"connector-{self.source.name}", self.pid, self.epoch
+        if self.exactly_once:
+            decided(self.destination, *transaction, COMMIT, [spot], self.clock.ms)
         offset = log.append(entry).offset
         self.where.setdefault(spot, []).extend((source, offset + i) for i, (source, _, _) in enumerate(rows))
         if self.exactly_once:
             log.mark(COMMIT, pid=self.pid, epoch=self.epoch, timestamp=self.clock.ms)
+            done(self.destination, *transaction, COMMIT, self.clock.ms)
 
     def translated(self, spot: Spot, offset: int) -> int:
         below = [there for source, there in self.where.get(spot, ()) if source < offset]
@@ -170,6 +176,7 @@ def sync_groups(link: Link, notes: Notes, clock: Clock, group: str) -> None:
     for spot, position in committed(notes, link.source.name, group).items():
         # A translation never goes back.
         there = link.synced[group, spot] = max(link.translated(spot, position), link.synced.get((group, spot), 0))
+        coordinators.committed(link.destination, group, spot, there, clock.ms)
         offsets = ((link.source.name, position), (link.destination.name, there))
         notes.groups += [
             GroupOffset(time=time, cluster=cluster, group=group, topic=spot[0], partition=spot[1], offset=offset)

@@ -70,9 +70,13 @@ class Made:
     """What a reader is called here -> what it is called in the run directory: clients are numbered by their kind."""
 
     def places(self, cluster: str, partition: int | None = None, *, moment: str = "", topic: str = "") -> list[Place]:
-        """Captured replicas of a cluster, the leader's first; of its last capture, unless a moment is named."""
+        """Captured replicas of a cluster, the leader's first; of its last capture, unless a moment is named.
+
+        Those of Kafka's own topics only where one is named.
+        """
         moment = moment or self.moment(cluster)
-        found = [p for p in self.logs if p.cluster == cluster and p.moment == moment and p.topic in (topic or p.topic)]
+        found = [p for p in self.logs if p.cluster == cluster and p.moment == moment and p.topic == (topic or p.topic)]
+        found = [p for p in found if topic or not p.topic.startswith("__")]
         found = [p for p in found if partition in (None, p.partition)]
         return sorted(found, key=lambda p: (p.topic, p.partition, not self.logs[p].bounds.leader, p.broker))
 

@@ -9,6 +9,7 @@ from random import Random
 from harness.model.history import Fetched, Poll, Watermark
 from tests.faithful.clients import Clock, Notes
 from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.coordinators import committed
 
 
 @dataclass(slots=True)
@@ -72,6 +73,9 @@ class Reader:
 
     def commit(self, spots: Sequence[Spot] = ()) -> None:
         """Commits the group's offsets of some partitions, or of all."""
+        assert self.cluster is not None
+        for spot in spots or self.positions:
+            committed(self.cluster, self.group, spot, self.positions[spot], self.clock.ms)
         self._write("commit", {spot: () for spot in spots or self.positions})
         self.held.update({spot: self.positions[spot] for spot in spots or self.positions})
 

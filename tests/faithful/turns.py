@@ -8,6 +8,7 @@ from dataclasses import replace
 from harness.model.history import Bounds
 from harness.model.scenario import FaultSpec
 from tests.faithful.clusters import Cluster, Spot, cleaned_again
+from tests.faithful.coordinators import ticked
 from tests.faithful.doing import all_finish, drain, left_open, look, mirror, operation, poll, produce, sample, sync
 from tests.faithful.endings import CUTTING
 from tests.faithful.links import Connector, Link, hand_over, turn_back
@@ -135,7 +136,11 @@ def reverse(world: World, parted: Mapping[Spot, int]) -> None:
 
 def capture(world: World, moment: str, cluster: Cluster) -> None:
     rng = world.rng
-    for (topic, partition), log in cluster.logs.items():
+    for _ in range(5):
+        ticked(cluster, world.clock.ms)
+    # Of logs that somebody copied Kafka's own are left out.
+    own = {} if world.spec.shape == "copied" else cluster.own
+    for (topic, partition), log in (*cluster.logs.items(), *own.items()):
         for broker in range(1, cluster.brokers + 1):
             entries = list(log.entries)
             leads = broker == log.leader

@@ -20,11 +20,13 @@ _PROVEN = """
     replica-missing corrupt-batch log-disorder leader-epoch-regression epoch-reuse epoch-behind standby-write circular-mirror
     refused-write refused-read
     no-sequence truncation-too-deep tail-not-cut marker-unannounced promotion-mismatch promotion-unaccounted epoch-mismatch
-    epoch-not-kept coordinator-epoch-regression
+    epoch-not-kept coordinator-epoch-regression outcome-disagreement marker-missing marker-unexplained commit-missing
 """
 DESPITE_TORN = frozenset(_PROVEN.split())
 """What is there proves it, whatever is missing."""
-TORN_THEMSELVES = frozenset({"torn-transaction", "write-cycles", "exactly-once", "failover", "producer-id-uniqueness"})
+TORN_THEMSELVES = frozenset(
+    {"torn-transaction", "write-cycles", "exactly-once", "failover", "producer-id-uniqueness", "internal-topics"}
+)
 
 
 def reference_of(check: str) -> ModuleType:
@@ -45,6 +47,7 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
     kinds in SOME for any number of them.
     """
     rows = list(rows)
+    views = views if REGISTRY[check].internal else [view for view in views if not view.internal]
     crashed = [str(row.data["traceback"]) for row in rows if row.finding == "crashed"]
     if crashed:
         return crashed[0]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
+from harness.log.coordinators import GroupCommit
 from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World, count_of
 
 
@@ -212,6 +214,46 @@ def _cleaned(made: World, log: list[Row], limit: int) -> list[Row]:
                 batch |= {"records": left, "crc": batch["crc"] + 1000, "length": batch["length"] - 1}
         kept.append(batch)
     return kept
+
+
+def change_own(made: World) -> bool:
+    """Something of Kafka's own topics is lost, changed, or says something else."""
+    random = made.random
+    if not made.own:
+        return False
+    place = random.choice(sorted(made.own))
+    log = made.own[place]
+    n = random.randrange(len(log))
+    what = random.choice(["lose", "crc", "epoch", "twice", "cut", "other", "other", "other", "start", "second", "second"])
+    if what in ("lose", "cut"):
+        made.highs.setdefault(place, log[-1]["base"] + 1)
+        del log[n : len(log) if what == "cut" else n + 1]
+        if not log:
+            del made.own[place]
+    elif what == "crc":
+        log[n]["crc_ok"] = False
+    elif what == "epoch":
+        log[n]["epoch"] += 1
+    elif what == "twice":
+        log.insert(n, dict(log[n]))
+    elif what == "start":
+        del log[:n]
+    elif what == "second":
+        other = made.own_others[place] = deepcopy(log)
+        if random.random() < 0.5:
+            other[n]["crc"] += 1
+        else:
+            del other[n]
+    else:
+        log[n]["entry"] = _otherwise(made, log[n]["entry"])
+    return True
+
+
+def _otherwise(made: World, entry: Any) -> Any:
+    if isinstance(entry, GroupCommit):
+        return replace(entry, committed=max(0, entry.committed + made.random.choice([1, -1, 3])))
+    state = made.random.choice([0, 1, 2, 3, 4, 5])
+    return replace(entry, state=state, producer_id=entry.producer_id + made.random.choice([0, 0, 0, 1]))
 
 
 def copied(made: World) -> bool:

@@ -63,6 +63,8 @@ def _write(made: World, cluster: str) -> None:
     invoked = made.tick()
     sends = [_group(made, producer, cluster, number, partition) for partition in (partitions if transaction else partitions[:1])]
     asked = made.tick()
+    if ending in ("commit", "abort"):
+        made.decide(cluster, producer["pid"], COMMIT if ending == "commit" else ABORT, partitions)
     for partition in partitions if ending in ("commit", "abort") else ():
         made.append(cluster, partition, pid=producer["pid"], pepoch=0, txn=True, control=COMMIT if ending == "commit" else ABORT)
     producer["open"] = ending == "open"
@@ -127,6 +129,7 @@ def _copy_records(made: World, source: str, destination: str, partition: int, *,
         made.positions[source, destination, partition] = taken[-1][0] + 1
         batch = {"pid": 900, "pepoch": 0, "seq": seqs.get(partition, 0), "txn": True}
         made.append(destination, partition, records=[dict(at[offset]) for offset, _ in taken], **batch)
+        made.decide(destination, 900, COMMIT, [partition])
         made.append(destination, partition, pid=900, pepoch=0, txn=True, control=COMMIT)
         seqs[partition] = seqs.get(partition, 0) + len(taken)
 
@@ -231,6 +234,8 @@ def _abort_open(made: World, cluster: str, partition: int) -> list[tuple[int, st
 
 def _end_transactions(made: World, cluster: str) -> None:
     for partition in made.partitions:
+        for pid in _open_ids(made, cluster, partition):
+            made.decide(cluster, pid, ABORT, [partition])
         _abort_open(made, cluster, partition)
 
 
@@ -358,6 +363,7 @@ def _relay(made: World, cluster: str) -> None:
     seq, ending = mine["seqs"].get(1, 0), random.choice(["commit", "commit", "commit", "abort"])
     base = made.append(cluster, 1, records=records, txn=True, pid=mine["pid"], pepoch=0, seq=seq)
     mine["seqs"][1], mine["sent"] = seq + len(pairs), mine["sent"] + len(pairs)
+    made.decide(cluster, mine["pid"], COMMIT if ending == "commit" else ABORT, [1])
     made.append(cluster, 1, pid=mine["pid"], pepoch=0, txn=True, control=COMMIT if ending == "commit" else ABORT)
     position = pairs[-1][0] + 1
     _row(made, mine, 0, "poll", pairs, position=position)
@@ -377,12 +383,15 @@ def _relay(made: World, cluster: str) -> None:
         }
     )  # fmt: skip
     if random.random() < 0.5:
+        made.commit(cluster, "rg", 0, mine["at"][0])
         row = {"partition": 0, "time": made.tick(), "cluster": cluster, "group": "rg", "offset": mine["at"][0]}
         made.groups.append(row)
 
 
 def _row(made: World, reader: Row, partition: int, kind: str, pairs: list[tuple[int, int]], *, position: int) -> None:
     returned = made.tick()
+    if kind == "commit":
+        made.commit(reader["cluster"], reader["group"], partition, position)
     made.reads.append(
         {
             "partition": partition, "reader": reader["reader"], "process": 90, "cluster": reader["cluster"],
@@ -417,4 +426,5 @@ def _sample(made: World, only: str = "") -> None:
             row |= {"last_stable": made.open_first(cluster, partition), "high_watermark": high}
             made.marks.setdefault((cluster, partition), []).append(row)
             if cluster != "A" and made.random.random() < 0.3:
+                made.commit(cluster, "g", partition, 0)
                 made.groups.append({"partition": partition, "time": time, "cluster": cluster, "group": "g", "offset": 0})

@@ -6,7 +6,8 @@ the source of randomness.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import takewhile
 from random import Random
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from harness.guarantees import declared
+from harness.log.coordinators import GROUPS, PREPARE_ABORT, PREPARE_COMMIT, TRANSACTIONS, GroupCommit, TransactionState
 from harness.model.history import GroupOffset
 from harness.model.scenario import Budgets, MirrorSpec
 from spark_verify.view import (
@@ -42,6 +44,8 @@ COMMIT, ABORT, DATA, RESET = 1, 0, -1, 2
 class World:
     """What happened. `logs[cluster, partition]` are batches, each with its records; all else are rows.
 
+    `own` are Kafka's own topics by (cluster, topic): batch rows, each with what its coordinator wrote; `highs` high watermarks
+    of those that are not their ends, `own_others` what another broker has.
     `torn` are replicas (cluster, partition, broker) that end in half a batch; `compacted` are offsets below which a cleaner was.
     Without `recorded` the logs are all there is. `repeated`: a mirror began again somewhere. `cut_at_end`: one cut what was open
     at its end; `cuts` (end, cut at), by link and partition, are of mirrors that went on when their source was cut.
@@ -67,6 +71,9 @@ class World:
         self.partitions = range(random.choice([1, 2]))
         self.logs: dict[tuple[str, int], list[Row]] = {(c, p): [] for c in self.clusters for p in self.partitions}
         self.others: dict[tuple[str, int], list[Row]] = {}
+        self.own: dict[tuple[str, str], list[Row]] = {}
+        self.own_others: dict[tuple[str, str], list[Row]] = {}
+        self.highs: dict[tuple[str, str], int] = {}
         self.earlier: list[Row] = []
         self.starts: dict[tuple[str, int], int] = {}
         self.stable: dict[tuple[str, int], tuple[int, int]] = {}
@@ -108,6 +115,27 @@ class World:
         row["size"] = len(row["records"]) if row["control"] == DATA else 1
         self.logs[cluster, partition].append(row)
         return base
+
+    def note(self, cluster: str, topic: str, entry: TransactionState | GroupCommit) -> None:
+        """A coordinator writes something down."""
+        log = self.own.setdefault((cluster, topic), [])
+        self.crc += 1
+        row = {"base": len(log), "size": 1, "crc": self.crc, "crc_ok": True, "epoch": 0, "written": 0, "pid": -1, "pepoch": -1}
+        row |= {"seq": -1, "txn": False, "control": DATA, "records": [], "count": 1, "length": 70}
+        log.append(row | {"entry": replace(entry, offset=len(log))})
+
+    def decide(self, cluster: str, pid: int, control: int, partitions: Iterable[int]) -> None:
+        """A transaction coordinator ends a transaction; its markers are the caller's to write."""
+        state = PREPARE_COMMIT if control == COMMIT else PREPARE_ABORT
+        common = {"offset": 0, "transactional_id": f"t{pid}", "producer_id": pid, "producer_epoch": 0}
+        places = tuple((TOPIC, partition) for partition in partitions)
+        self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state, partitions=places))
+        self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state + 2))
+
+    def commit(self, cluster: str, group: str, partition: int, offset: int) -> None:
+        """A group coordinator writes down what a group has committed."""
+        entry = GroupCommit(offset=0, group=group, topic=TOPIC, partition=partition, committed=offset)
+        self.note(cluster, GROUPS, entry)
 
     def epochs_of(self, cluster: str, partition: int) -> list[tuple[int, int]]:
         """Leader epochs of a log: (epoch, first offset)."""
@@ -208,6 +236,39 @@ def count_of(batch: Row) -> int:
 def views(world: World) -> list[PartitionView]:
     """All partitions of the world's run."""
     return [_view(world, partition) for partition in world.partitions]
+
+
+def with_own(world: World) -> list[PartitionView]:
+    """The partitions of the world's run, and those of Kafka's own topics."""
+    found = views(world)
+    for topic in sorted({topic for _, topic in world.own}) if world.recorded else ():
+        logs = []
+        for (cluster, name), log in sorted(world.own.items()):
+            if name == topic:
+                told = tuple(row["entry"] for row in log if row["crc_ok"])
+                logs.append(replace(replica(cluster, log), entries=told))
+                if (high := world.highs.get((cluster, topic))) is not None:
+                    logs[-1] = replace(logs[-1], high_watermark=high)
+                if (other := world.own_others.get((cluster, topic))) is not None:
+                    logs.append(replica(cluster, other, broker=2))
+        found.append(
+            replace(
+                found[0],
+                topic=topic,
+                partition=0,
+                replicas=logs,
+                earlier=(),
+                sends=(),
+                reads=(),
+                watermarks={},
+                promotions=(),
+                truncations=(),
+                stops=(),
+                groups=(),
+                compacted={},
+            )
+        )
+    return found
 
 
 def _view(world: World, partition: int) -> PartitionView:

@@ -15,7 +15,7 @@ from tests.oracles import checks as references
 from tests.oracles.agreement import disagreement, told
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
-from tests.oracles.worlds import views
+from tests.oracles.worlds import views, with_own
 
 COSTS = frozenset({"failover", "group-offsets", "torn-transaction", "last-stable-offset", "exactly-once"})
 """Checks that may find something in a faithful history: what a failover cost, a transaction that nobody ended in time."""
@@ -55,7 +55,7 @@ def test_a_disagreement_is_told():
 def agrees(name: str, random, changes: int) -> None:
     made = world(random)
     done = change(made, changes)
-    seen = views(made)
+    seen = with_own(made)
     assert not disagreement(name, told(REGISTRY[name], seen), seen), done
 
 
@@ -83,7 +83,7 @@ def test_every_kind_occurs_in_random_histories_and_everybody_agrees():
         random = Random(seed)
         made = world(random)
         done = change(made, random.randint(0, 6))
-        seen = views(made)
+        seen = with_own(made)
         for name, check in REGISTRY.items():
             rows = told(check, seen)
             missing -= {(name, row.kind) for row in rows if row.finding == "found"}
@@ -97,7 +97,7 @@ def test_every_kind_occurs_in_random_histories_and_everybody_agrees():
 @given(random=RANDOM)
 def test_nothing_is_found_in_a_faithful_history(random):
     made = world(random)
-    seen = views(made)
+    seen = with_own(made)
     # What a mirror that began again wrote twice is an anomaly, which its guarantee allows.
     again = {"mirrored-duplicate"} if made.repeated else set()
     # Readers are not told of a cut, which is allowed as well.

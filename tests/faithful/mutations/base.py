@@ -72,6 +72,7 @@ WHY: Mapping[str, str] = {
     "ghost-ack": "what was acknowledged at an offset is not what lies there now",
     "group-offsets": "a group's records are known by payload, and those are elsewhere; or another of its bounds was crossed too",
     "inconsistent-offset": "a reader or an acknowledgement had seen at that offset what the bytes no longer have there",
+    "internal-topics": "the coordinator had decided as the cluster did, and its own topics were not changed with the data",
     "last-stable-offset": "a sample holds for a log in which that transaction ended elsewhere, or never",
     "leader-epochs": "the batch keeps a leader epoch that the place it is in now does not have",
     "lost-write": "a payload that was promised is not there any more, not visible, or cannot be told from one that did not cross",

@@ -166,7 +166,11 @@ def another_marker_than_announced(made: Made, rng: Random) -> None:
     made.change("B", 0, put(marker, epoch=marker.epoch + 7))
 
 
-@mutation({**FORCED, "open_at_death": True}, must="truncation-accounting/marker-unannounced")
+@mutation(
+    {**FORCED, "open_at_death": True},
+    must="truncation-accounting/marker-unannounced",
+    may="internal-topics/marker-unexplained",
+)
 def marker_not_announced(made: Made, rng: Random) -> None:
     """A marker lies between the last mirrored offset and the promoted one, and the mirror does not say so."""
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]

@@ -1,0 +1,165 @@
+"""What coordinators write down: records of `__transaction_state` (KIP-98, KIP-890) and `__consumer_offsets`, from their bytes.
+
+    TransactionLogKey 0      i16 version, string transactional id
+    TransactionLogValue 0    i64 producer id, i16 epoch, i32 timeout, i8 state, [string topic, [i32 partition]], i64, i64
+                        1    the same, flexible (KIP-482): compact strings and arrays, tagged fields behind each structure
+    OffsetCommitKey 0, 1     i16 version, string group, string topic, i32 partition
+    OffsetCommitValue 0-4    i64 offset first, whatever follows; a null value takes the commit back
+
+Whatever else is in these topics (members of groups, share groups) is left out. The state of a transaction that is complete has no
+partitions any more: those are in the record before it, which prepared the end.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from harness.log import batches, layout, reference
+from harness.log.codecs import CannotInflate
+
+TRANSACTIONS: Final = "__transaction_state"
+GROUPS: Final = "__consumer_offsets"
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
+_NEWEST_COMMIT_KEY: Final = 1
+_OFFSET_VALUES: Final = range(5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionState:
+    """What a transaction coordinator wrote of one transactional id, at `offset`. State -1: it forgot the id."""
+
+    offset: int
+    transactional_id: str
+    producer_id: int = -1
+    producer_epoch: int = -1
+    state: int = -1
+    partitions: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCommit:
+    """What a group coordinator wrote of one group and partition, at `offset`. -1 is committed where the commit was taken back."""
+
+    offset: int
+    group: str
+    topic: str
+    partition: int
+    committed: int
+
+
+class Undecodable(ValueError):
+    """A record that no coordinator writes, or a newer one than is known here."""
+
+
+class _Reader:
+    """Kafka's primitive types, one after the other. Raises struct.error and IndexError beyond the end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def number(self, form: str) -> int:
+        found: int = struct.unpack_from(form, self._data, self._at)[0]
+        self._at += struct.calcsize(form)
+        return found
+
+    def varint(self) -> int:
+        found = shift = 0
+        while True:
+            byte = self._data[self._at]
+            self._at += 1
+            found |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return found
+            shift += 7
+
+    def text(self, *, flexible: bool = False) -> str:
+        size = self.varint() - 1 if flexible else self.number(">h")
+        found = self._data[self._at : self._at + size]
+        if size < 0 or len(found) < size:
+            raise Undecodable("a string that ends behind its record")
+        self._at += size
+        return found.decode()
+
+    def count(self, *, flexible: bool = False) -> int:
+        """How many elements an array has; a null one has none."""
+        return max(0, self.varint() - 1 if flexible else self.number(">i"))
+
+    def tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self._at += self.varint()
+
+
+def transaction_state(record: reference.Record) -> TransactionState | None:
+    """One record of `__transaction_state`; None of what is no transactional id's. Raises Undecodable."""
+    try:
+        key = _Reader(record.key or b"")
+        if key.number(">h") != 0:
+            return None
+        name = key.text()
+        if record.value is None:
+            return TransactionState(offset=record.offset, transactional_id=name)
+        value = _Reader(record.value)
+        version = value.number(">h")
+        if version not in (0, 1):
+            raise Undecodable(f"a state of version {version}")
+        pid, epoch, _, state = (value.number(form) for form in (">q", ">h", ">i", ">b"))
+        return TransactionState(
+            offset=record.offset, transactional_id=name, producer_id=pid, producer_epoch=epoch, state=state,
+            partitions=tuple(_partitions(value, flexible=version == 1)),
+        )  # fmt: skip
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise Undecodable(str(error)) from error
+
+
+def _partitions(value: _Reader, *, flexible: bool) -> Iterator[tuple[str, int]]:
+    for _ in range(value.count(flexible=flexible)):
+        topic = value.text(flexible=flexible)
+        yield from [(topic, value.number(">i")) for _ in range(value.count(flexible=flexible))]
+        if flexible:
+            value.tags()
+
+
+def group_commit(record: reference.Record) -> GroupCommit | None:
+    """One record of `__consumer_offsets`; None of what is no commit. Raises Undecodable."""
+    try:
+        key = _Reader(record.key or b"")
+        if not 0 <= key.number(">h") <= _NEWEST_COMMIT_KEY:
+            return None
+        group, topic, partition = key.text(), key.text(), key.number(">i")
+        committed = -1
+        if record.value is not None:
+            value = _Reader(record.value)
+            if (version := value.number(">h")) not in _OFFSET_VALUES:
+                raise Undecodable(f"a commit of version {version}")
+            committed = value.number(">q")
+        return GroupCommit(offset=record.offset, group=group, topic=topic, partition=partition, committed=committed)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise Undecodable(str(error)) from error
+
+
+def entries(log: batches.Log, topic: str) -> tuple[list[TransactionState | GroupCommit], str]:
+    """What the batches of one of these topics say that can be read, in the log's order, and why the first that cannot cannot."""
+    read = {TRANSACTIONS: transaction_state, GROUPS: group_commit}.get(topic)
+    found: list[TransactionState | GroupCommit] = []
+    wrong = ""
+    for row in range(len(log.headers)) if read else ():
+        try:
+            for record in _records(log, row):
+                if read and (entry := read(record)) is not None:
+                    found.append(entry)
+        except (Undecodable, reference.Malformed, CannotInflate) as error:
+            wrong = wrong or f"{topic}: batch at offset {int(log.headers.base_offset[row])}: {error}"
+    return found, wrong
+
+
+def _records(log: batches.Log, row: int) -> list[reference.Record]:
+    """The records of a data batch whose CRC is right."""
+    if not log.headers.crc_ok[row] or log.headers.control[row] != layout.DATA:
+        return []
+    begin = int(log.headers.position[row])
+    data = log.segments[int(log.headers.segment[row])].data[begin : begin + int(log.headers.length[row])].tobytes()
+    return [record for batch in reference.batches(data) for record in reference.records(batch)]

@@ -1,0 +1,197 @@
+"""What coordinators decided, held against what partitions and clients have of it: of one cluster, over all of its partitions.
+
+A transaction is decided when it is prepared (PrepareCommit, PrepareAbort), with the partitions that it touched; then every one of
+them gets a marker of the producer id and epoch that were written down with that; then it is complete. One producer id and epoch
+may decide many transactions (before KIP-890), so that outcomes are compared in order. Where the beginning of either log is gone
+the last ones are compared: of those at the very end the markers may not be there yet, unless they are complete.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from harness.log.coordinators import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_ABORT, PREPARE_COMMIT
+from spark_verify.checks.base import Clue, Combined, Found
+
+Place = tuple[str, int]
+"""Topic, partition."""
+Producer = tuple[int, int]
+"""Producer id, epoch."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Decided:
+    """One transaction, prepared at an offset of its coordinator's log. `complete`: that says so, below the high watermark."""
+
+    transactional_id: str
+    producer: Producer
+    commit: bool
+    offset: int
+    places: Sequence[Place]
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decisions:
+    """What the coordinators of a cluster decided, in their order, per partition and producer; `every`: since the beginning."""
+
+    told: Mapping[Place, Mapping[Producer, Sequence[_Decided]]]
+    every: bool
+
+
+def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
+    """Compares what is known of each cluster."""
+    found: list[Combined] = []
+    for cluster in sorted({clue.cluster for clue in clues}):
+        mine = [clue for clue in clues if clue.cluster == cluster]
+        found += [*_outcomes(mine), *_groups(mine)]
+    return found
+
+
+def _of(clues: Sequence[Clue], what: str) -> list[Clue]:
+    return [clue for clue in clues if clue.data["what"] == what]
+
+
+def _rows(told: object, width: int) -> list[list[int]]:
+    rows: list[list[int]] = np.asarray(told, np.int64).reshape(-1, width).tolist()
+    return rows
+
+
+def _outcomes(clues: Sequence[Clue]) -> Iterator[Combined]:
+    states = _of(clues, "states")
+    # A log with a hole says of no transaction how it ended.
+    if not states or not all(clue.data["sound"] for clue in states):
+        return
+    decisions = _decisions(states)
+    for clue in _of(clues, "markers"):
+        place = clue.topic, clue.partition
+        actual: dict[Producer, list[tuple[bool, int]]] = defaultdict(list)
+        for pid, epoch, control, offset in _rows(clue.data["markers"], 4):
+            actual[pid, epoch].append((control == 1, offset))
+        expected = decisions.told.get(place, {})
+        exact = bool(clue.data["exact"]) and decisions.every
+        for producer in sorted(expected.keys() | actual.keys()):
+            wanted, markers = expected.get(producer, ()), actual.get(producer, [])
+            one = _in_order(wanted, markers) if exact else _at_the_end(wanted, markers) if clue.data["known"] else None
+            if one is not None:
+                kind, offset, decided = one
+                evidence = {"producer_id": producer[0], "producer_epoch": producer[1], **_told(decided)}
+                found = Found(kind=kind, cluster=clue.cluster, offset=offset, evidence=evidence)
+                yield Combined(found=found, topic=clue.topic, partition=clue.partition)
+
+
+def _told(decided: _Decided | None) -> dict[str, object]:
+    if decided is None:
+        return {}
+    outcome = "COMMIT" if decided.commit else "ABORT"
+    return {"transactional_id": decided.transactional_id, "decided": outcome, "decided_at": decided.offset}
+
+
+def _decisions(states: Sequence[Clue]) -> _Decisions:
+    told: dict[Place, dict[Producer, list[_Decided]]] = defaultdict(lambda: defaultdict(list))
+    for clue in states:
+        for decided in _transactions(clue.data):
+            for place in decided.places:
+                told[place][decided.producer].append(decided)
+    return _Decisions(told=told, every=all(clue.data["begins"] == 0 for clue in states))
+
+
+def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
+    """The transactions of one partition of `__transaction_state`, in the order in which they were prepared."""
+    ids, topics = data["ids"], data["topics"]
+    places: dict[int, list[Place]] = defaultdict(list)
+    for row, topic, partition in _rows(data["places"], 3):
+        places[row].append((topics[topic], partition))
+    found: list[_Decided] = []
+    prepared: dict[int, _Decided] = {}
+    for row, (name, pid, epoch, state, offset, below) in enumerate(_rows(data["states"], 6)):
+        if state in (PREPARE_COMMIT, PREPARE_ABORT):
+            # A coordinator that moved prepares again what it finds prepared.
+            known = prepared.get(name)
+            if known is None or known.producer != (pid, epoch) or known.complete:
+                prepared[name] = _Decided(
+                    transactional_id=ids[name], producer=(pid, epoch), commit=state == PREPARE_COMMIT, offset=offset,
+                    places=places[row],
+                )  # fmt: skip
+                found.append(prepared[name])
+        elif state in (COMPLETE_COMMIT, COMPLETE_ABORT) and name in prepared:
+            done = prepared.pop(name)
+            done.complete = bool(below) and done.commit == (state == COMPLETE_COMMIT)
+    return found
+
+
+One = tuple[str, int, _Decided | None]
+"""Kind, offset, and what was decided."""
+
+
+def _in_order(wanted: Sequence[_Decided], markers: Sequence[tuple[bool, int]]) -> One | None:
+    """The first place at which markers are not what was decided; of what is not complete they may be missing."""
+    complete = sum(decided.complete for decided in wanted)
+    place = 0
+    for decided in wanted:
+        if place < len(markers) and markers[place][0] == decided.commit:
+            place += 1
+        elif decided.complete and (len(markers) < complete or place == len(markers)):
+            return "marker-missing", -1, decided
+        elif place < len(markers):
+            kind = "marker-unexplained" if len(markers) > len(wanted) else "outcome-disagreement"
+            return kind, markers[place][1], decided
+    return ("marker-unexplained", markers[place][1], None) if place < len(markers) else None
+
+
+def _at_the_end(wanted: Sequence[_Decided], markers: Sequence[tuple[bool, int]]) -> One | None:
+    """Of logs that lost their beginning: the last marker that is not what was decided."""
+    open_ = next((n for n, decided in enumerate(reversed(wanted)) if decided.complete), len(wanted))
+    ends = [[d.commit for d in wanted[: len(wanted) - n]] for n in range(open_ + 1)]
+    kinds = [kind for kind, _ in markers]
+    sizes = [(end, min(len(end), len(kinds))) for end in ends]
+    if not markers or not wanted or any(end[len(end) - n :] == kinds[len(kinds) - n :] for end, n in sizes):
+        return None
+    last = next((d for d in reversed(wanted) if d.complete), wanted[-1])
+    return "outcome-disagreement", markers[-1][1], last
+
+
+def _groups(clues: Sequence[Clue]) -> Iterator[Combined]:
+    """What was seen of groups, against what their coordinators wrote."""
+    written: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    told = _of(clues, "commits")
+    if not told or not all(clue.data["sound"] and clue.data["begins"] == 0 for clue in told):
+        return
+    for clue in told:
+        keys = [tuple(key) for key in clue.data["keys"]]  # type: ignore[attr-defined]
+        for key, committed in _rows(clue.data["commits"], 2):
+            written[keys[key]].append(committed)
+    for clue in _of(clues, "seen"):
+        names: Sequence[str] = clue.data["groups"]  # type: ignore[assignment]
+        sampled, acknowledged = (_rows(clue.data[what], 2) for what in ("sampled", "acknowledged"))
+        for number, group in enumerate(names):
+            log = written.get((group, clue.topic, clue.partition), [])
+            seen = [offset for which, offset in sampled if which == number]
+            lost = _not_in(log, [offset for offset, _ in groupby(seen)], how="sampled")
+            lost = lost or _absent(log, [offset for which, offset in acknowledged if which == number])
+            if lost is not None:
+                evidence = {"group": group, "seen": lost[1], "commits_in_the_log": len(log)}
+                found = Found(kind="commit-missing", cluster=clue.cluster, offset=lost[0], evidence=evidence)
+                yield Combined(found=found, topic=clue.topic, partition=clue.partition)
+
+
+def _not_in(log: Sequence[int], seen: Sequence[int], *, how: str) -> tuple[int, str] | None:
+    """The first of what was seen that is not in the log behind what was seen before it."""
+    place = 0
+    for offset in seen:
+        try:
+            place = log.index(offset, place)
+        except ValueError:
+            return offset, how
+    return None
+
+
+def _absent(log: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, str] | None:
+    there = set(log)
+    return next(((offset, "acknowledged") for offset in acknowledged if offset not in there), None)

@@ -1,0 +1,269 @@
+"""internal-topics: Kafka's own topics are sound, and say of transactions and groups what the data and the clients say (KIP-98).
+
+Of `__transaction_state`, `__consumer_offsets` and `__cluster_metadata`, below the high watermark: CRCs are right, replicas agree,
+and no offset is missing where no cleaner was. A capture of a running cluster may stop in the middle of a batch above that.
+
+A coordinator writes that a transaction is complete when every partition has its marker (`spark_verify.checks.coordinated`): so
+the markers that a cluster's own coordinators wrote are, per partition, producer id and epoch, the outcomes that they decided, in
+that order. The last decisions of a cluster that was killed may not have arrived: prepared, or still open, is legal. And what a
+group was seen to have committed, or a client was acknowledged, is in `__consumer_offsets`, in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+
+import numpy as np
+
+from harness.log.coordinators import GROUPS, TRANSACTIONS, GroupCommit, TransactionState
+from spark_verify.checks.base import AnomalyKind, Check, Clue, Examined, Finding, Found, Unjudged
+from spark_verify.checks.coordinated import combine
+from spark_verify.checks.leader_epochs import falls
+from spark_verify.checks.lives import compacted, lives, native
+from spark_verify.checks.logs import ABORTED, OPEN, read
+from spark_verify.checks.replica_agreement import between, missing, within
+from spark_verify.view import ABORT, COMMIT, Batches, Bools, PartitionView, Replica
+
+METADATA = "__cluster_metadata"
+
+
+def kernel(view: PartitionView) -> Sequence[Finding]:
+    """Looks at the logs of one of Kafka's own topics; of any other, at what coordinators have to say of it too."""
+    if not view.internal:
+        return [*_markers(view), *_seen_of_groups(view)]
+    findings: list[Finding] = []
+    for cluster in sorted({r.cluster for r in view.replicas}):
+        replicas = [_below(r) for r in view.replicas if r.cluster == cluster]
+        for replica in replicas:
+            findings += [*_examined(replica), *within(replica), *falls(replica), *_absent(view, replica)]
+        if len(replicas) > 1:
+            cleaned = max(compacted(view, r) for r in replicas)
+            findings += [f for f in between(_led(view, replicas)) if f.offset >= cleaned]
+    return [*findings, *_coordinators(view)]
+
+
+def _below(replica: Replica) -> Replica:
+    """The part of a replica that is below its high watermark: what is above was being written when it was captured."""
+    batches = replica.batches
+    kept = batches.last_offset < replica.high_watermark if replica.high_watermark >= 0 else np.ones(len(batches), np.bool_)
+    # What a wrong base offset puts above the end lies, in the file, before something that is below.
+    kept |= np.arange(len(batches)) < (np.flatnonzero(kept)[-1] if kept.any() else 0)
+    return replace(replica, batches=_taken(batches, kept))
+
+
+def _taken(batches: Batches, rows: Bools) -> Batches:
+    return Batches(**{f.name: getattr(batches, f.name)[rows] for f in fields(Batches)})
+
+
+def _examined(replica: Replica) -> Iterator[Examined]:
+    if len(replica.batches):
+        yield Examined(cluster=replica.cluster, origin="native", count=len(replica.batches))
+
+
+def _absent(view: PartitionView, replica: Replica) -> Iterator[Finding]:
+    """Offsets that are missing inside of a log, and at its end; of a torn one that is no news."""
+    evidence: dict[str, object] = {"broker": replica.broker}
+    if replica.damage:
+        place = f"{view.topic}-{view.partition} on {replica.cluster}/{replica.broker}"
+        yield Unjudged(reason=f"the log of {place} is torn from offset {replica.torn_from} on")
+        return
+    count, first = missing(replica, view.compacted.get(replica.cluster, 0))
+    if count:
+        yield Found(kind="offsets-missing", cluster=replica.cluster, offset=first, evidence={**evidence, "offsets": count})
+    if replica.end < replica.high_watermark:
+        evidence |= {"high_watermark": replica.high_watermark, "from": replica.high_watermark_from}
+        yield Found(kind="ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence)
+
+
+def _led(view: PartitionView, replicas: Sequence[Replica]) -> Sequence[Replica]:
+    """Replicas up to where they owe each other anything.
+
+    The high watermark of the metadata log is in no file. What a leader that was deposed had not replicated is in its own log
+    alone, in an epoch below that of what is there now, up to its end.
+    """
+    if view.topic != METADATA:
+        return replicas
+    model = next((r for r in replicas if r.canonical), replicas[0])
+    return [replace(r, high_watermark=min(r.high_watermark, _deposed(r, model))) for r in replicas]
+
+
+def _deposed(replica: Replica, model: Replica) -> int:
+    ours, theirs = replica.batches, model.batches
+    _, here, there = np.intersect1d(ours.base_offset, theirs.base_offset, return_indices=True)
+    behind = np.flatnonzero(ours.leader_epoch[here] < theirs.leader_epoch[there])
+    tail = behind.size and (ours.leader_epoch[here[behind[0]] :] < theirs.leader_epoch[there[behind[0]]]).all()
+    return int(ours.base_offset[here[behind[0]]]) if tail else replica.end
+
+
+def _coordinators(view: PartitionView) -> Iterator[Clue]:
+    """What the coordinators of each cluster wrote into this partition."""
+    for cluster, replica in view.canonical().items():
+        begins = max(replica.log_start, view.compacted.get(cluster, 0))
+        sound = not [*_absent(view, _below(replica)), *within(_below(replica))]
+        data: dict[str, object] = {"sound": sound, "begins": begins}
+        if view.topic == TRANSACTIONS:
+            data |= _states([e for e in replica.entries if isinstance(e, TransactionState)], replica.high_watermark)
+        elif view.topic == GROUPS:
+            yield _marked(replica, np.ones(len(replica.batches), np.bool_), exact=sound and begins == 0, known=sound)
+            data |= _commits(replica, [e for e in replica.entries if isinstance(e, GroupCommit)])
+        else:
+            continue
+        yield Clue(cluster=cluster, offset=replica.log_start, data=data, together=cluster)
+
+
+def _states(states: Sequence[TransactionState], high_watermark: int) -> dict[str, object]:
+    names = {name: n for n, name in enumerate(dict.fromkeys(s.transactional_id for s in states))}
+    topics = {name: n for n, name in enumerate(dict.fromkeys(topic for s in states for topic, _ in s.partitions))}
+    rows = [
+        (names[s.transactional_id], s.producer_id, s.producer_epoch, s.state, s.offset, int(s.offset < high_watermark))
+        for s in states
+    ]
+    places = [(n, topics[topic], number) for n, s in enumerate(states) for topic, number in s.partitions]
+    return {
+        "what": "states", "ids": list(names), "topics": list(topics),
+        "states": np.array(rows, np.int64).reshape(-1), "places": np.array(places, np.int64).reshape(-1),
+    }  # fmt: skip
+
+
+def _commits(replica: Replica, commits: Sequence[GroupCommit]) -> dict[str, object]:
+    """Commits of groups that are visible: those of a transaction that did not commit never were."""
+    state, bases = read(replica).state, replica.batches.base_offset
+    rows = np.searchsorted(bases, [c.offset for c in commits], side="right") - 1
+    seen = [c for c, row in zip(commits, rows.tolist(), strict=True) if state[row] not in (ABORTED, OPEN)]
+    keys = {key: n for n, key in enumerate(dict.fromkeys((c.group, c.topic, c.partition) for c in seen))}
+    return {
+        "what": "commits", "keys": [list(key) for key in keys],
+        "commits": np.array([(keys[c.group, c.topic, c.partition], c.committed) for c in seen], np.int64).reshape(-1),
+    }  # fmt: skip
+
+
+def _markers(view: PartitionView) -> Iterator[Clue]:
+    """The markers of each cluster's own coordinators in this partition."""
+    every = view.mirror.guarantee.offsets_kept
+    told = lives(view)
+    for cluster, replica in view.canonical().items():
+        mine = told[cluster]
+        cut = len(mine) > 1 or any(t.cluster == cluster for t in view.truncations)
+        cut |= any(stop.cluster == cluster and stop.truncated for stop in view.stops)
+        whole = not (cut or replica.damage or replica.log_start or view.compacted.get(cluster)) and view.recorded
+        own = native(mine[-1], replica.batches.base_offset) if every else np.ones(len(replica.batches), np.bool_)
+        for stop in view.stops:
+            if stop.cluster == cluster:
+                own &= ~np.isin(replica.batches.base_offset, [offset for offset, _ in stop.appended])
+        yield _marked(replica, own, exact=whole, known=not (cut or replica.damage))
+
+
+def _marked(replica: Replica, own: Bools, *, exact: bool, known: bool) -> Clue:
+    """`exact`: all markers that were ever written there are there. `known`: the last ones are."""
+    batches = replica.batches
+    rows = np.flatnonzero(own & batches.crc_ok & ((batches.control == COMMIT) | (batches.control == ABORT)))
+    columns = (batches.producer_id, batches.producer_epoch, batches.control, batches.base_offset)
+    data = {
+        "what": "markers",
+        "exact": exact,
+        "known": known,
+        "markers": np.stack([c[rows] for c in columns], axis=1).reshape(-1),
+    }
+    return Clue(cluster=replica.cluster, offset=replica.log_start, data=data, together=replica.cluster)
+
+
+def _seen_of_groups(view: PartitionView) -> Iterator[Clue]:
+    """Committed offsets that somebody saw on a cluster, in order of time; and those that clients were acknowledged."""
+    commits = [r for r in view.reads if r.kind == "commit" and r.group and r.position >= 0]
+    for cluster in sorted({g.cluster for g in view.groups} | {r.cluster for r in commits}):
+        sampled = [(g.group, g.offset) for g in view.groups if g.cluster == cluster]
+        acknowledged = [(r.group, r.position) for r in commits if r.cluster == cluster]
+        names = {name: n for n, name in enumerate(dict.fromkeys(group for group, _ in (*sampled, *acknowledged)))}
+        data = {"what": "seen", "groups": list(names)} | {
+            what: np.array([(names[group], offset) for group, offset in rows], np.int64).reshape(-1)
+            for what, rows in (("sampled", sampled), ("acknowledged", acknowledged))
+        }
+        yield Clue(cluster=cluster, offset=-1, data=data, together=cluster)
+
+
+def due(*_: object) -> tuple[()]:
+    """Not every run has captured them, and not every cluster has all of them."""
+    return ()
+
+
+CHECK = Check(
+    name="internal-topics",
+    guarantee="Kafka's own topics are sound on every replica, and agree with the markers in the data and with what clients saw.",
+    source="KIP-98 (transaction coordinator); KIP-890; KIP-447 (offsets in transactions); KIP-595 (metadata log)",
+    inputs=frozenset({"batches", "reads", "groups", "promotions"}),
+    anomalies=(
+        AnomalyKind(
+            name="corrupt-batch",
+            meaning="A batch's CRC-32C is not that of its bytes.",
+            smallest="a batch at offset 0 of __transaction_state whose stored CRC is wrong: at offset 0.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="log-disorder",
+            meaning="A batch's base offset is not above everything before it in the file.",
+            smallest="a file with batches at offsets 0 and 0: at the second.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="replica-disagreement",
+            meaning="Two replicas have different batches at one base offset.",
+            smallest="brokers 1 and 2 have batches at offset 0 whose CRCs differ: at offset 0.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="replica-missing",
+            meaning="A batch below the common high watermark is on one replica and not, or more often, on another.",
+            smallest="broker 1 has batches at 0 and 1, broker 2 only at 0: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="leader-epoch-regression",
+            meaning="A batch has a lower leader epoch than one before it in the same log.",
+            smallest="a file with a batch of epoch 2 at offset 0 and one of epoch 1 at offset 1: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="offsets-missing",
+            meaning="Offsets are missing inside of a log where no cleaner was.",
+            smallest="a file with batches at offsets 0 and 2: at offset 1.",
+        ),
+        AnomalyKind(
+            name="ends-early",
+            meaning="A log ends below its own high watermark.",
+            smallest="a leader told high watermark 2, and its file ends at 1: at offset 1.",
+        ),
+        AnomalyKind(
+            name="outcome-disagreement",
+            meaning="A partition has the other marker than the coordinator decided.",
+            smallest="the coordinator's state is CompleteCommit, and the partition has ABORT at 1: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="marker-missing",
+            meaning="The coordinator says that a transaction is complete, and a partition of it has no marker.",
+            smallest="the coordinator's state is CompleteCommit, the partition has 1 and no marker: nowhere.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="marker-unexplained",
+            meaning="A marker of the cluster's own in a partition ends a transaction that no coordinator of it decided.",
+            smallest="a partition has COMMIT at 1, and no coordinator prepared it: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="commit-missing",
+            meaning="An offset that a group was seen to have committed is not in __consumer_offsets, or not in that order.",
+            smallest="a sample says that g has committed 5, and __consumer_offsets has 3: at offset 5.",
+            despite_torn=True,
+        ),
+    ),
+    kernel=kernel,
+    combine=combine,
+    due_at=due,
+    when="what was captured of them",
+    complete=frozenset({"promotions"}),
+    from_bytes=True,
+    internal=True,
+    unit="batches",
+)

@@ -1,0 +1,97 @@
+"""What coordinators write into Kafka's own topics: the states of transactional ids (KIP-98), and what groups have committed.
+
+From Kafka's message definitions (TransactionLogKey and -Value, OffsetCommitKey and -Value); nothing here is `harness.log`'s.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tests.faithful.clusters import Cluster, Log, Spot
+from tests.faithful.entries import COMMIT, Entry, Rec
+
+STATES: Spot = ("__transaction_state", 0)
+COMMITS: Spot = ("__consumer_offsets", 0)
+METADATA: Spot = ("__cluster_metadata", 0)
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
+
+
+def began(cluster: Cluster, name: str, pid: int, epoch: int, ms: int) -> None:
+    """A transactional id has a producer id and epoch, and no transaction."""
+    _write(cluster, STATES, *state_of(name, pid, epoch, EMPTY, [], ms), ms)
+
+
+def goes_on(cluster: Cluster, name: str, pid: int, epoch: int, spots: Iterable[Spot], ms: int) -> None:
+    """A transaction touches partitions."""
+    _write(cluster, STATES, *state_of(name, pid, epoch, ONGOING, sorted(spots), ms), ms)
+
+
+def decided(cluster: Cluster, name: str, pid: int, epoch: int, ends: int, spots: Iterable[Spot], ms: int) -> None:
+    """A transaction is to end like this: its markers are written next, in this epoch."""
+    state = PREPARE_COMMIT if ends == COMMIT else PREPARE_ABORT
+    _write(cluster, STATES, *state_of(name, pid, epoch, state, sorted(spots), ms), ms)
+
+
+def done(cluster: Cluster, name: str, pid: int, epoch: int, ends: int, ms: int) -> None:
+    """All its markers are written."""
+    state = COMPLETE_COMMIT if ends == COMMIT else COMPLETE_ABORT
+    _write(cluster, STATES, *state_of(name, pid, epoch, state, [], ms), ms)
+
+
+def committed(cluster: Cluster, group: str, spot: Spot, offset: int, ms: int) -> None:
+    """A group commits an offset."""
+    key = struct.pack(">h", 1) + _text(group) + _text(spot[0]) + struct.pack(">i", spot[1])
+    value = struct.pack(">hqi", 3, offset, -1) + _text("") + struct.pack(">q", ms)
+    _write(cluster, COMMITS, key, value, ms)
+
+
+def ticked(cluster: Cluster, ms: int) -> None:
+    """The controller writes that nothing changes."""
+    _write(cluster, METADATA, b"", b"\x01\x14\x00\x00", ms)
+
+
+def _write(cluster: Cluster, spot: Spot, key: bytes, value: bytes, ms: int) -> None:
+    log = cluster.own.setdefault(spot, Log(cluster))
+    log.append(Entry(offset=0, records=(Rec(0, -1, -1, -1, ms, key, value),)))
+
+
+def state_of(name: str, pid: int, epoch: int, state: int, spots: list[Spot], ms: int) -> tuple[bytes, bytes]:
+    """Key and value of one state: a key of version 0, and a value of version 1, which is flexible."""
+    topics = sorted({topic for topic, _ in spots})
+    value = struct.pack(">hqhib", 1, pid, epoch, 10000, state)
+    value += bytes([len(topics) + 1]) if spots or state == ONGOING else b"\x00"
+    for topic in topics:
+        mine = [partition for name_, partition in spots if name_ == topic]
+        value += bytes([len(topic) + 1]) + topic.encode() + bytes([len(mine) + 1])
+        value += b"".join(struct.pack(">i", partition) for partition in mine) + b"\x00"
+    value += struct.pack(">qq", ms, ms) + b"\x01\x00\x08" + struct.pack(">q", pid)
+    return struct.pack(">h", 0) + _text(name), value
+
+
+def _text(word: str) -> bytes:
+    return struct.pack(">h", len(word)) + word.encode()
+
+
+def state_in(entry: Entry) -> int:
+    """The state that a batch of `__transaction_state` says."""
+    return (entry.records[0].value or b"")[16]
+
+
+def with_state(entry: Entry, state: int) -> Entry:
+    """The batch with another state, and all else as it was."""
+    (record,) = entry.records
+    value = record.value or b""
+    return replace(entry, records=(record._replace(value=value[:16] + bytes([state]) + value[17:]),))
+
+
+def committed_at(entry: Entry) -> tuple[str, Spot, int]:
+    """Group, partition and offset of a batch of `__consumer_offsets`."""
+    (record,) = entry.records
+    key, value = record.key or b"", record.value or b""
+    size = struct.unpack_from(">h", key, 2)[0]
+    group, rest = key[4 : 4 + size].decode(), key[4 + size :]
+    length = struct.unpack_from(">h", rest)[0]
+    spot = rest[2 : 2 + length].decode(), struct.unpack_from(">i", rest, 2 + length)[0]
+    return group, spot, struct.unpack_from(">q", value, 2)[0]

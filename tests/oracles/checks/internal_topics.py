@@ -1,0 +1,188 @@
+"""Kafka's own topics are sound, and say of transactions and groups what the data and the clients say.
+
+Of the logs themselves: one at a time, batch by batch. Of what coordinators decided: every way to cut what is not complete off the
+end of the decisions is tried; one of them must be what the markers are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from tests.oracles.checks.leader_epochs import _falls
+from tests.oracles.checks.replica_agreement import _alone, _between
+from tests.oracles.plain import Place, Plain, PlainLog
+
+EACH: frozenset[str] = frozenset()
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
+
+
+def reference(views: Sequence[Plain]) -> list[Place]:
+    found: list[Place] = []
+    internal = [plain for plain in views if plain.view.internal]
+    for plain in internal:
+        found += _logs(plain)
+    for cluster in sorted({r.cluster for plain in views for r in plain.replicas}):
+        found += _outcomes(cluster, views, [p for p in internal if p.topic == "__transaction_state"])
+        found += _groups(cluster, views, [p for p in internal if p.topic == "__consumer_offsets"])
+    return found
+
+
+def _logs(plain: Plain) -> Iterator[Place]:
+    for cluster in sorted({r.cluster for r in plain.replicas}):
+        logs = [_below(r) for r in plain.replicas if r.cluster == cluster]
+        for log in logs:
+            yield from (plain.place(kind, cluster, offset) for kind, offset in _wrong(plain, log))
+        model = next((r for r in logs if r.canonical), logs[0])
+        start, end = max(r.log_start for r in logs), min(r.high_watermark for r in logs)
+        for other in logs:
+            for kind, offset in _between(model, other, start, end) if other is not model else ():
+                if offset >= plain.compacted.get(cluster, 0):
+                    yield plain.place(kind, cluster, offset)
+
+
+def _below(log: PlainLog) -> PlainLog:
+    """Without the batches behind the last one that is below the high watermark."""
+    while log.batches and log.batches[-1].last_offset >= log.high_watermark:
+        log.batches.pop()
+    return log
+
+
+def _wrong(plain: Plain, log: PlainLog) -> list[tuple[str, int]]:
+    found = [*_alone(log), *(("leader-epoch-regression", offset) for offset in _falls(log))]
+    if log.torn:
+        return found
+    cleaned = max(plain.compacted.get(log.cluster, 0), log.log_start)
+    held = {offset for b in log.batches for offset in range(b.base_offset, b.last_offset + 1)}
+    absent = [offset for offset in range(cleaned, log.end) if offset not in held]
+    found += [("offsets-missing", absent[0])] if absent else []
+    return [*found, ("ends-early", log.end)] if log.end < log.high_watermark else found
+
+
+def _sound(plain: Plain, cluster: str) -> PlainLog | None:
+    log = plain.final(cluster)
+    if log is None or log.torn:
+        return None
+    # An epoch takes nothing from what a log says.
+    return None if any(kind != "leader-epoch-regression" for kind, _ in _wrong(plain, _below(log))) else log
+
+
+def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> Iterator[Place]:
+    logs = [(plain, plain.final(cluster)) for plain in states]
+    logs = [(plain, log) for plain, log in logs if log is not None]
+    if not logs or any(_sound(plain, cluster) is None for plain, _ in logs):
+        return
+    every = all(log.log_start == 0 and not plain.compacted.get(cluster) for plain, log in logs if log)
+    decided = [row for plain, log in logs for row in _decided(plain, cluster)]
+    for plain in views:
+        log = plain.final(cluster)
+        if log is None or plain.topic in ("__transaction_state", "__cluster_metadata"):
+            continue
+        exact, known, own = _markers(plain, log)
+        producers = {(b.producer_id, b.producer_epoch) for b in own}
+        producers |= {row["producer"] for row in decided if (plain.topic, plain.partition) in row["places"]}
+        for producer in sorted(producers):
+            mine = [b for b in own if (b.producer_id, b.producer_epoch) == producer]
+            wanted = [r for r in decided if r["producer"] == producer and (plain.topic, plain.partition) in r["places"]]
+            if exact and every:
+                yield from (plain.place(kind, cluster, offset) for kind, offset in _exact(wanted, mine))
+            elif known and mine and wanted and not _ends_alike(wanted, mine):
+                yield plain.place("outcome-disagreement", cluster, mine[-1].base_offset)
+
+
+def _markers(plain: Plain, log: PlainLog) -> tuple[bool, bool, list[Any]]:
+    """Whether all markers that ever were are there, whether the last are, and those of the cluster's own coordinators."""
+    markers = [b for b in log.batches if b.ends and b.crc_ok]
+    if plain.view.internal:
+        sound = _sound(plain, log.cluster) is not None
+        return sound and log.log_start == 0 and not plain.compacted.get(log.cluster), sound, markers
+    from tests.oracles.story import Story
+
+    lives = Story(plain).lives[log.cluster]
+    stops = [s for s in plain.view.stops if s.cluster == log.cluster]
+    cut = len(lives) > 1 or any(t.cluster == log.cluster for t in plain.view.truncations) or any(s.truncated for s in stops)
+    appended = {offset for s in stops for offset, _ in s.appended}
+    if plain.keeps:
+        markers = [b for b in markers if lives[-1].native(b.base_offset)]
+    markers = [b for b in markers if b.base_offset not in appended]
+    whole = not (cut or log.torn or log.log_start or plain.compacted.get(log.cluster)) and plain.view.recorded
+    return whole, not (cut or log.torn), markers
+
+
+def _decided(plain: Plain, cluster: str) -> list[dict[str, Any]]:
+    """Every transaction that was prepared, in order."""
+    replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
+    found: list[dict[str, Any]] = []
+    for entry in replica.entries:
+        mine = [row for row in found if row["id"] == entry.transactional_id and not row["closed"]]
+        producer = entry.producer_id, entry.producer_epoch
+        if entry.state in (PREPARE_COMMIT, PREPARE_ABORT):
+            if mine and mine[-1]["producer"] == producer:
+                continue
+            for row in mine:
+                row["closed"] = True
+            commit = entry.state == PREPARE_COMMIT
+            row = {"id": entry.transactional_id, "producer": producer, "commit": commit, "places": set(entry.partitions)}
+            found.append(row | {"complete": False, "closed": False})
+        elif entry.state in (COMPLETE_COMMIT, COMPLETE_ABORT) and mine:
+            mine[-1]["closed"] = True
+            same = mine[-1]["commit"] == (entry.state == COMPLETE_COMMIT)
+            mine[-1]["complete"] = same and entry.offset < replica.high_watermark
+    return found
+
+
+def _exact(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> list[tuple[str, int]]:
+    """Matched one by one from the left; the first that does not match says what is wrong by who has more."""
+    told, owed = [row["commit"] for row in wanted], sum(row["complete"] for row in wanted)
+    had = [b.control == 1 for b in markers]
+    at = 0
+    for row in wanted:
+        if at < len(had) and had[at] == row["commit"]:
+            at += 1
+            continue
+        if row["complete"] and (len(had) < owed or at == len(had)):
+            return [("marker-missing", -1)]
+        if at < len(had):
+            return [("marker-unexplained" if len(had) > len(told) else "outcome-disagreement", markers[at].base_offset)]
+    return [("marker-unexplained", markers[at].base_offset)] if at < len(had) else []
+
+
+def _ends_alike(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> bool:
+    told, had = [row["commit"] for row in wanted], [b.control == 1 for b in markers]
+    for left in range(len(told), -1, -1):
+        size = min(left, len(had))
+        if told[:left][left - size :] == had[len(had) - size :]:
+            return True
+        if left and wanted[left - 1]["complete"]:
+            return False
+    return True
+
+
+def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> Iterator[Place]:
+    logs = [(plain, _sound(plain, cluster)) for plain in offsets if plain.final(cluster) is not None]
+    if not logs or any(log is None or log.log_start or plain.compacted.get(cluster) for plain, log in logs):
+        return
+    written: dict[Any, list[int]] = defaultdict(list)
+    for plain, log in logs:
+        replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
+        for entry in replica.entries:
+            batch = [b for b in log.batches if b.base_offset <= entry.offset][-1] if log else None
+            if batch and (not batch.inside or (batch.marker is not None and batch.marker.control == 1)):
+                written[entry.group, entry.topic, entry.partition].append(entry.committed)
+    for plain in views:
+        sampled = [(g.group, g.offset) for g in plain.groups if g.cluster == cluster]
+        rows = [r for r in plain.reads if r.kind == "commit" and r.cluster == cluster and r.group and r.position >= 0]
+        acknowledged = [(r.group, r.position) for r in rows]
+        for group in dict.fromkeys(group for group, _ in (*sampled, *acknowledged)):
+            log_ = written[group, plain.topic, plain.partition]
+            left, lost = list(log_), []
+            for offset, _ in groupby(o for g, o in sampled if g == group):
+                if offset not in left:
+                    lost.append(offset)
+                    break
+                left = left[left.index(offset) :]
+            lost += [o for g, o in acknowledged if g == group and o not in log_]
+            if lost:
+                yield plain.place("commit-missing", cluster, lost[0])

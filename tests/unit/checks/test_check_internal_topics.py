@@ -1,0 +1,213 @@
+"""internal-topics: the smallest histories."""
+
+from dataclasses import replace
+
+import pytest
+from histories import Log, poll, promoted, view
+
+from harness.log.coordinators import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    GROUPS,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    TRANSACTIONS,
+    GroupCommit,
+    TransactionState,
+)
+from harness.model.history import GroupOffset
+from spark_verify.checks import REGISTRY
+from spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from spark_verify.tables import examine
+
+CHECK = REGISTRY["internal-topics"]
+PLACE = ("A.t", 0)
+END = {PREPARE_COMMIT: "commit", PREPARE_ABORT: "abort"}
+
+
+def own(log, topic=TRANSACTIONS, entries=(), **rest):
+    """A partition of one of Kafka's own topics on one cluster, of which `entries` are written."""
+    logs = log if isinstance(log, list) else [log]
+    seen = view(logs, topic=topic, **rest)
+    return replace(seen, replicas=[replace(r, entries=tuple(entries) if r.canonical else ()) for r in seen.replicas])
+
+
+def written(count, **header):
+    log = Log("A")
+    for _ in range(count):
+        log.data(-1, **header)
+    return log
+
+
+def state(kind, *places, at, pid=7, epoch=0, name="t"):
+    return TransactionState(
+        offset=at, transactional_id=name, producer_id=pid, producer_epoch=epoch, state=kind, partitions=tuple(places)
+    )
+
+
+def coordinator(*kinds, places=(PLACE,), log=None, **rest):
+    """A's coordinator, one state after the other; those that prepare an end name the partitions."""
+    entries = [state(k, *(places if k <= PREPARE_ABORT else ()), at=n, **rest) for n, k in enumerate(kinds)]
+    return own(log or written(len(kinds)), entries=entries)
+
+
+def groups(*committed, log=None):
+    entries = [GroupCommit(offset=n, group="g", topic="A.t", partition=0, committed=c) for n, c in enumerate(committed)]
+    return own(log or written(len(committed)), GROUPS, entries)
+
+
+def data(*ends, **rest):
+    """A's partition with a transaction for each end; None: it has none yet."""
+    log = Log("A")
+    for number, end in enumerate(ends, start=1):
+        log.txn(number, pid=7, end=end)
+    return view([log], **rest)
+
+
+def sampled(*offsets, **rest):
+    rows = [GroupOffset(time=n, cluster="A", group="g", topic="A.t", partition=0, offset=o) for n, o in enumerate(offsets)]
+    return view([Log("A").data(1)], groups=rows, **rest)
+
+
+def acknowledged(offset):
+    return view([Log("A").data(1)], reads=[poll(kind="commit", group="g", position=offset)])
+
+
+DONE = (ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT)
+UNDONE = (ONGOING, PREPARE_ABORT, COMPLETE_ABORT)
+
+
+def judged(*seen):
+    """What is found in partitions of one run: (kind, cluster, topic, offset); and why something could not be judged."""
+    raw = [(one, f) for one in seen for f in CHECK.kernel(one)]
+    clues = [replace(f, topic=one.topic, partition=one.partition) for one, f in raw if isinstance(f, Clue)]
+    found = [(f.kind, f.cluster, one.topic, f.offset) for one, f in raw if isinstance(f, Found)]
+    assert CHECK.combine is not None
+    found += [(c.found.kind, c.found.cluster, c.topic, c.found.offset) for c in CHECK.combine(clues)]
+    return found, [f.reason for _, f in raw if isinstance(f, Unjudged)]
+
+
+def second(*ids, **header):
+    log = Log("A", broker=2, canonical=False, leader=False)
+    for _ in ids:
+        log.data(-1, **header)
+    return log
+
+
+def torn(log):
+    return log.torn("half a batch")
+
+
+def above(log, high_watermark):
+    log.high_watermark = high_watermark
+    return log
+
+
+ACCEPTED = {
+    "committed, and so the partition says": [coordinator(*DONE), data("commit")],
+    "aborted, and so the partition says": [coordinator(*UNDONE), data("abort")],
+    "many of one epoch, in their order": [coordinator(*DONE, *UNDONE, *DONE), data("commit", "abort", "commit")],
+    "killed before the markers were written": [coordinator(ONGOING, PREPARE_COMMIT), data(None)],
+    "killed before that was written down": [coordinator(ONGOING, PREPARE_COMMIT), data("commit")],
+    "killed while it was open": [coordinator(ONGOING), data(None)],
+    "prepared again by a coordinator that moved": [coordinator(ONGOING, *[PREPARE_COMMIT] * 2, COMPLETE_COMMIT), data("commit")],
+    "complete above the high watermark": [
+        coordinator(*DONE, log=above(written(3), 2)), data(None),
+    ],
+    "of a deleted beginning": [coordinator(*DONE, *UNDONE), view([Log("A", start=5).txn(2, pid=7, end="abort")])],
+    "of a coordinator's log whose beginning is compacted": [
+        replace(coordinator(*UNDONE), compacted={"A": 1}), data("commit", "abort"),
+    ],
+    "a commit that was seen": [groups(3, 5), sampled(3, 3, 5)],
+    "a commit that went back": [groups(5, 3), sampled(5, 3)],
+    "a commit that was acknowledged": [groups(3, 5), acknowledged(3)],
+    "replicas agree": [own([written(2), second(1, 2)])],
+    "torn above the high watermark": [own(above(written(2), 1))],
+    "a cleaner's gap": [own(written(1).skip(1).data(-1), compacted={"A": 2})],
+    "the tail of a leader that was deposed": [
+        own([written(1).data(-1, leader_epoch=3), second(1).data(-1, crc=5)], "__cluster_metadata")
+    ],
+}  # fmt: skip
+REJECTS = {
+    "corrupt-batch": ([own(written(1, crc_ok=False))], TRANSACTIONS, 0),
+    "log-disorder": ([own(written(1).data(-1, at=0))], TRANSACTIONS, 0),
+    "replica-disagreement": ([own([written(1), second(1, crc=9)])], TRANSACTIONS, 0),
+    "replica-missing": ([own([written(2), above(second(1), 2)])], TRANSACTIONS, 1),
+    "leader-epoch-regression": ([own(Log("A").data(-1, leader_epoch=2).data(-1, leader_epoch=1))], TRANSACTIONS, 1),
+    "offsets-missing": ([own(written(1).skip(1).data(-1))], TRANSACTIONS, 1),
+    "ends-early": ([own(above(written(1), 2))], TRANSACTIONS, 1),
+    "outcome-disagreement": ([coordinator(*DONE), data("abort")], "A.t", 1),
+    "marker-missing": ([coordinator(*DONE), data(None)], "A.t", -1),
+    "marker-unexplained": ([coordinator(ONGOING, places=()), data("commit")], "A.t", 1),
+    "commit-missing": ([groups(3), sampled(3, 5)], "A.t", 5),
+}
+NEIGHBOURS = {
+    "a second outcome of one epoch": ([coordinator(*DONE, *UNDONE), data("commit", "commit")], "outcome-disagreement", 3),
+    "the first of two has no marker": ([coordinator(*DONE, *UNDONE), data("abort")], "marker-missing", -1),
+    "the last outcome behind a deleted beginning": (
+        [coordinator(*DONE, *UNDONE), view([Log("A", start=5).txn(2, pid=7, end="commit")])], "outcome-disagreement", 6,
+    ),
+    "a marker more than was decided": ([coordinator(*DONE), data("commit", "commit")], "marker-unexplained", 3),
+    "a marker of an epoch that nobody had": ([coordinator(*DONE, epoch=1, places=()), data("commit")], "marker-unexplained", 1),
+    "acknowledged and not written": ([groups(3), acknowledged(4)], "commit-missing", 4),
+    "written in another order": ([groups(5, 3), sampled(3, 5)], "commit-missing", 5),
+    "nothing of the group": ([own(written(1), GROUPS), sampled(3)], "commit-missing", 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_accepts(case):
+    assert judged(*ACCEPTED[case]) == ([], [])
+
+
+@pytest.mark.parametrize("kind", REJECTS)
+def test_rejects(kind):
+    seen, topic, offset = REJECTS[kind]
+    found, _ = judged(*seen)
+    assert (kind, "A", topic, offset) in found
+    others = {k for k, *_ in found} - {kind}
+    assert others <= {"ends-early"}, found
+
+
+@pytest.mark.parametrize("case", NEIGHBOURS)
+def test_rejects_the_neighbours_too(case):
+    seen, kind, offset = NEIGHBOURS[case]
+    assert judged(*seen) == ([(kind, "A", "A.t", offset)], [])
+
+
+def test_below_the_high_watermark_a_torn_log_is_unknown_and_no_coordinator_is_believed():
+    seen = coordinator(*DONE, log=torn(written(3)))
+    assert judged(seen, data("abort")) == ([], [f"the log of {TRANSACTIONS}-0 on A/1 is torn from offset 3 on"])
+
+
+def test_a_log_with_a_hole_says_of_no_transaction_how_it_ended():
+    seen = coordinator(*DONE, log=written(1).skip(1).data(-1))
+    assert judged(seen, data("abort")) == ([("offsets-missing", "A", TRANSACTIONS, 1)], [])
+
+
+def test_commits_of_a_transaction_count_when_it_committed():
+    for end, lost in (("commit", []), ("abort", [("commit-missing", "A", "A.t", 3)])):
+        log = Log("A").txn(-1, pid=9, end=end)
+        found, _ = judged(groups(3, log=log), sampled(3))
+        assert found == lost
+
+
+def test_markers_that_a_mirror_brought_or_wrote_are_no_coordinators_own():
+    log = Log("B").txn(1, pid=7, end="commit").txn(2, pid=7, end="abort")
+    states = own(Log("B").data(-1), entries=[state(ONGOING, at=0)])
+    mirrored = view([log], mirror_kind="shadow", promotions=[promoted(4)])
+    assert judged(states, mirrored) == ([], [])
+    native = view([log], mirror_kind="shadow", promotions=[promoted(2)])
+    assert judged(states, native)[0] == [("marker-unexplained", "B", "A.t", 3)]
+
+
+def test_what_is_examined_are_batches_of_kafkas_own_topics():
+    rows = examine(CHECK, own([written(2), second(1, 2)]))
+    assert sum(r.count for r in rows if r.finding == "examined") == 4
+    assert [f for f in CHECK.kernel(data("commit")) if isinstance(f, Examined)] == []
+
+
+def test_no_other_check_looks_at_them():
+    corrupt = own(written(1, crc_ok=False))
+    assert {name for name, check in REGISTRY.items() if examine(check, corrupt)} == {"internal-topics"}
