@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, poll, promoted, view
+from histories import Log, Rejected, poll, promoted, view
 
 from harness.log.coordinators import (
     COMPLETE_ABORT,
@@ -129,7 +129,7 @@ ACCEPTED = {
         own([written(1).data(-1, leader_epoch=3), second(1).data(-1, crc=5)], "__cluster_metadata")
     ],
 }  # fmt: skip
-REJECTS = {
+SMALLEST = {
     "corrupt-batch": ([own(written(1, crc_ok=False))], TRANSACTIONS, 0),
     "log-disorder": ([own(written(1).data(-1, at=0))], TRANSACTIONS, 0),
     "replica-disagreement": ([own([written(1), second(1, crc=9)])], TRANSACTIONS, 0),
@@ -142,6 +142,8 @@ REJECTS = {
     "marker-unexplained": ([coordinator(ONGOING, places=()), data("commit")], "A.t", 1),
     "commit-missing": ([groups(3), sampled(3, 5)], "A.t", 5),
 }
+REJECTS = {kind: Rejected(view=seen[-1], cluster="A", offset=offset) for kind, (seen, _, offset) in SMALLEST.items()}
+"""The partition in which each is found; some take the coordinator's beside it."""
 NEIGHBOURS = {
     "a second outcome of one epoch": ([coordinator(*DONE, *UNDONE), data("commit", "commit")], "outcome-disagreement", 3),
     "the first of two has no marker": ([coordinator(*DONE, *UNDONE), data("abort")], "marker-missing", -1),
@@ -161,9 +163,9 @@ def test_accepts(case):
     assert judged(*ACCEPTED[case]) == ([], [])
 
 
-@pytest.mark.parametrize("kind", REJECTS)
+@pytest.mark.parametrize("kind", SMALLEST)
 def test_rejects(kind):
-    seen, topic, offset = REJECTS[kind]
+    seen, topic, offset = SMALLEST[kind]
     found, _ = judged(*seen)
     assert (kind, "A", topic, offset) in found
     others = {k for k, *_ in found} - {kind}
