@@ -121,7 +121,7 @@ class World:
         log = self.own.setdefault((cluster, topic), [])
         self.crc += 1
         row = {"base": len(log), "size": 1, "crc": self.crc, "crc_ok": True, "epoch": 0, "written": 0, "pid": -1, "pepoch": -1}
-        row |= {"seq": -1, "txn": False, "control": DATA, "records": [], "count": 1, "length": 70}
+        row |= {"seq": -1, "txn": False, "control": DATA, "records": [], "count": 1, "length": 70, "coordinator": -1}
         log.append(row | {"entry": replace(entry, offset=len(log))})
 
     def decide(self, cluster: str, pid: int, control: int, partitions: Iterable[int]) -> None:
