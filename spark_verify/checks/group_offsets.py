@@ -9,7 +9,8 @@ the destination before a failover (sync.group.offsets) never goes back, never be
 
 Sampled committed offsets are counted as `checkpoints` of the cluster they were sampled on. A following group has some on the
 source: where there is none, nobody sampled, and what the mirror committed is unknown. With none on the destination the mirror
-had synced nothing before the failover, which is promised nowhere and said in the reason.
+had synced nothing before the failover, which is promised nowhere and said in the reason. Where the part of the mirror that
+carries them had failed, as its `mirror-state` events say, what it promises of groups is unknown from then on.
 """
 
 from __future__ import annotations
