@@ -53,7 +53,8 @@ def id_of_a_mirrored_producer(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must=COLLISION,
-    may="marker-pairing/stale-data sequence-continuity/epoch-regression sequence-continuity/sequence-gap "
+    may="marker-pairing/not-transactional marker-pairing/stale-data sequence-continuity/epoch-regression "
+    "sequence-continuity/sequence-gap "
     "sequence-continuity/sequence-repeat sequence-continuity/sequence-start",
 )
 def id_of_another_producer(made: Made, rng: Random) -> None:
