@@ -30,7 +30,7 @@ def same_session(life: PlainLife, one: Any, other: Any) -> bool:
 
 
 def known_before(life: PlainLife, log: PlainLog, batch: Any) -> bool:
-    """Whether the owner had the id and epoch in an earlier era, behind whose end a reset lies."""
+    """Whether the owner had the id and epoch in an earlier era, with a reset in between."""
     return any(
         same_session(life, b, batch)
         and era_of(life, b.base_offset) < era_of(life, batch.base_offset)

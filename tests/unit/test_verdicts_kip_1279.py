@@ -69,7 +69,7 @@ def test_diverged_logs_are_the_same_up_to_the_promotion(tmp_path):
 
 
 def test_a_transaction_that_a_committed_after_b_had_aborted_it_has_two_outcomes(tmp_path):
-    """The client was told that it is committed. That A was given up by force, which may excuse it, nobody wrote down."""
+    """The commit was acknowledged. That A was given up by force, which may excuse it, is not recorded."""
     judgement = at("3-diverged", tmp_path / "run", "A->B")
     assert judgement.verdict is Verdict.INVALID
     assert [(a.check, a.kind, a.cluster, a.partition, a.offset) for a in judgement.anomalies] == [

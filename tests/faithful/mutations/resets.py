@@ -66,7 +66,7 @@ def went_on_behind_the_reset(made: Made, rng: Random) -> None:
 
 @mutation(COPIED_RESET, must=f"sequence-continuity/sequence-start {COLLISION}", may="sequence-continuity")
 def went_on_behind_the_reset_in_copied_logs(made: Made, rng: Random) -> None:
-    """The same in logs of which nobody wrote down what clients did."""
+    """The same in copied logs, without a history of the clients."""
     _adopted(made)
 
 
@@ -101,7 +101,7 @@ def mirrored_again_behind_the_reset(made: Made, rng: Random) -> None:
 
 @mutation(COPIED_RESET, must="sequence-continuity/sequence-repeat", may=f"{COLLISION} duplicate sequence-continuity")
 def mirrored_again_in_copied_logs(made: Made, rng: Random) -> None:
-    """The same in logs of which nobody wrote down what clients did."""
+    """The same in copied logs, without a history of the clients."""
     _mirrored_again(made)
 
 
@@ -113,8 +113,8 @@ def mirrored_again_without_a_reset(made: Made, rng: Random) -> None:
 
 def _left_open(made: Made) -> None:
     """The marker of what was open at the failover is not there; what followed is where it was."""
-    told = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
-    rows = [row for row in told if row["partition"] == 0]  # type: ignore[attr-defined]
+    journal = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
+    rows = [row for row in journal if row["partition"] == 0]  # type: ignore[attr-defined]
     offset = rows[0]["appended"][0][0]
     made.change("B", 0, kept_out(next(e for e in made.log("B") if e.offset == offset)))
 
@@ -131,7 +131,7 @@ def left_open_at_the_reset(made: Made, rng: Random) -> None:
 
 @mutation({**RESETS, "open_at_death": True}, must=LEFT_OPEN)
 def left_open_in_copied_logs(made: Made, rng: Random) -> None:
-    """The same in logs of which nobody wrote down what clients did."""
+    """The same in copied logs, without a history of the clients."""
     _left_open(made)
     without_history(made)
 
@@ -169,7 +169,7 @@ def committed_where_it_was_given_up(made: Made, rng: Random) -> None:
 
 @mutation({**RESETS, **V1, "open_at_death": True}, must=SPLIT)
 def two_outcomes_in_copied_logs(made: Made, rng: Random) -> None:
-    """The same in logs of which nobody knows that the failover was forced."""
+    """The same in copied logs, which do not say that the failover was forced."""
     _committed_late(made)
     without_history(made)
 

@@ -191,7 +191,7 @@ def test_a_split_outcome_names_both_markers():
         (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[]), None),
         (pair(Log("A").txn(1, pid=7, end="abort"), Log("B").txn(1, pid=7)), None),
     ],
-    ids=["copied", "planned", "mirrored marker", "nobody promoted", "committed there"],
+    ids=["copied", "planned", "mirrored marker", "no promotion", "committed there"],
 )
 def test_only_what_a_forced_failover_found_open_may_be_allowed(seen, failover):
     assert places(NAME, seen) == [("outcome-split", "B", 1)]

@@ -52,7 +52,7 @@ def follower(*, first=1, pid=7, epoch=0, crc=55):
 
 
 def alone(log):
-    """The log of one cluster, of which nobody knows who was promoted."""
+    """The log of one cluster, without any promotion."""
     return view([log], topology=f"{log.cluster}->Z", topic=f"{log.cluster}.t")
 
 
