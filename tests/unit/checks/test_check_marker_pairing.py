@@ -169,7 +169,7 @@ def test_a_marker_behind_the_reset_ends_nothing_before_it():
     }  # fmt: skip
 
 
-def test_of_copied_logs_without_a_reset_nobody_knows_whether_the_marker_is_to_come():
+def test_of_copied_logs_without_a_reset_the_marker_may_be_to_come():
     seen = replace(pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).data(2)), recorded=False)
     assert places(NAME, seen) == []
     assert unjudged(NAME, seen) == ["1 transactions were open where B was promoted, and have no marker: it may be on its way"]
@@ -217,7 +217,7 @@ def test_without_a_marker_the_kind_that_an_id_has_less_of_is_wrong():
     assert places(NAME, view([mixed])) == [("not-transactional", "A", 0)]
 
 
-def test_a_mirrors_abort_is_of_no_coordinator_where_nobody_knows_who_was_promoted():
+def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known():
     def log(**header):
         log = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, coordinator_epoch=4)
         return log.data(2, pid=7, transactional=True).marker("abort", pid=7, **header)
