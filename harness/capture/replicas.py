@@ -109,7 +109,7 @@ def _high_watermark(replica: Replica, copied: Path, known: Known, *, leads: bool
 
 
 def log_end(folder: Path) -> int:
-    """The offset after the last whole batch of a partition folder; 0 for one without segments."""
+    """The offset after the last complete batch of a partition folder; 0 for one without segments."""
     return segments.log_end(sorted(folder.glob("*.log")))[0]
 
 

@@ -89,7 +89,7 @@ def crc32c(data: bytes) -> int:
 
 
 def batches(data: bytes) -> Iterator[Batch]:
-    """The batches of a segment's bytes. Raises Malformed where a whole v2 batch should be and is not."""
+    """The batches of a segment's bytes. Raises Malformed where a complete v2 batch should be and is not."""
     position = 0
     while position < len(data):
         if len(data) - position < layout.HEADER_SIZE:

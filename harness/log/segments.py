@@ -113,7 +113,7 @@ def map_segments(paths: Iterable[Path]) -> tuple[list[Segment], list[Damage]]:
 
 
 def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
-    """Positions of the whole v2 batches of a segment, in file order.
+    """Positions of the complete v2 batches of a segment, in file order.
 
     A zero-filled tail is no damage but preallocation; a torn batch of which only the zeros of its offset were written, at most
     seven bytes, looks the same.
@@ -148,7 +148,7 @@ def walk(segment: Segment) -> tuple[NDArray[np.int64], list[Damage]]:
 
 
 def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
-    """The offset after the last whole batch of segment files given in offset order, 0 without any; and what is wrong with the
+    """The offset after the last complete batch of segment files given in offset order, 0 without any; and what is wrong with the
     file that shows it. A batch with impossible offsets does not count.
     """
     for path in reversed(paths):
@@ -166,7 +166,7 @@ def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
 
 @numba.njit(cache=True, nogil=True)
 def _sound(data: Bytes, position: int, until: int) -> tuple[NDArray[np.int64], int]:
-    """Positions of the neighbouring whole v2 batches that begin in [position, until), and the position after them."""
+    """Positions of the neighbouring complete v2 batches that begin in [position, until), and the position after them."""
     found = np.empty((min(until, len(data)) - position) // _SMALLEST_BATCH + 1, np.int64)
     count = 0
     while position < until and len(data) - position >= _SMALLEST_BATCH and data[position + _MAGIC_AT] == _MAGIC:

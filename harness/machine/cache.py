@@ -1,4 +1,4 @@
-"""What is fetched or made once per user and shared by all runs: whole or not there at all.
+"""What is fetched or made once per user and shared by all runs: complete or not there at all.
 
 The folder is the user's cache directory, or $LINKFLAP_CACHE. First use takes from seconds to minutes, so what is being made is
 reported to the logger `linkflap`, which the command line shows.

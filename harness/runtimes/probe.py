@@ -35,7 +35,7 @@ _MOST: Final = 16 << 20
 
 
 class Unanswered(Exception):
-    """The path gave no whole answer within the deadline: refused, reset, ended, silent, or not Kafka."""
+    """The path gave no complete answer within the deadline: refused, reset, ended, silent, or not Kafka."""
 
 
 def parse(address: str) -> Address:
@@ -131,7 +131,7 @@ class Path:
 
 
 def round_trip(address: Address, *, within: float) -> float | None:
-    """Seconds from one ApiVersions request to its whole response, on a new connection (connecting not included)."""
+    """Seconds from one ApiVersions request to its complete response, on a new connection (connecting not included)."""
     try:
         with Path(address, within=within) as path:
             start = time.perf_counter()

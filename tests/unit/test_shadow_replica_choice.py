@@ -40,7 +40,7 @@ def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead():
     assert asked == ["one:1", "one:1", "two:2", "three:3", "three:3"]
     readers.turn(PARTITION, "two:2")
     readers.look(picture(1000, live=(1, 3)), {PARTITION: 8})
-    assert (readers.get(PARTITION).address, readers.get(PARTITION).whole) == ("one:1", False)
+    assert (readers.get(PARTITION).address, readers.get(PARTITION).all_live) == ("one:1", False)
     readers.look(picture(1), {PARTITION: 9})
     readers.turn(PARTITION, "three:3")  # the answer of a replica that came when there was a leader again
     assert readers.get(PARTITION).address == "one:1"
@@ -49,7 +49,7 @@ def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead():
 
 
 @pytest.mark.parametrize(
-    ("words", "whole", "end"),
+    ("words", "all_live", "end"),
     [
         ([Divergence(end=50), Divergence(end=75)], True, 75),  # all of them end there: it was cut
         ([Divergence(end=50), Divergence(end=75)], False, -1),  # a dead one may have more
@@ -59,5 +59,5 @@ def test_a_replica_is_kept_while_it_gives_and_left_when_it_is_stuck_or_dead():
         ([], True, -1),
     ],
 )
-def test_replicas_that_end_earlier_are_behind_unless_that_is_all_or_a_later_epoch_has_begun(words, whole, end):
-    assert truncation_point(words, whole=whole) == end
+def test_replicas_that_end_earlier_are_behind_unless_that_is_all_or_a_later_epoch_has_begun(words, all_live, end):
+    assert truncation_point(words, all_live=all_live) == end

@@ -32,7 +32,7 @@ def truncate(
 ) -> None:
     """Truncates the copies where they can be compared, and sets `end` of each to that offset."""
     ends = {(c.cluster, c.tp): _end(c, first, events, homes) for c in copies}
-    short = {(c.cluster, c.tp): min(c.position, ends[c.cluster, c.tp]) for c in copies if not c.whole}
+    short = {(c.cluster, c.tp): min(c.position, ends[c.cluster, c.tp]) for c in copies if not c.complete}
     for copied in copies:
         upstream = (short[name, copied.tp] for name in _before(copied.cluster, links) if (name, copied.tp) in short)
         copied.end = min([ends[copied.cluster, copied.tp], *upstream])

@@ -86,7 +86,7 @@ class Copied:
     reason: str = ""
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         return not self.reason
 
     def begin(self) -> None:
@@ -137,7 +137,7 @@ def _read(cluster: LiveCluster, copied: Copied, segments: Segments, pace: Pace, 
         before = copied.position
         epoch = _keep(copied, got.data, segments, epoch)
         if copied.position == before:
-            _still(cluster, since, got.error.name if got.error != Error.none else "its leader gave no whole batch")
+            _still(cluster, since, got.error.name if got.error != Error.none else "its leader gave no complete batch")
             continue
         since = time.monotonic()
         spent(len(got.data), copied.position - before)

@@ -208,7 +208,7 @@ def _write(
         MOMENT,
         [
             Bounds(
-                cluster=c.cluster, broker=max(c.broker, 0), topic=c.tp[0], partition=c.tp[1], leader=True, alive=c.whole,
+                cluster=c.cluster, broker=max(c.broker, 0), topic=c.tp[0], partition=c.tp[1], leader=True, alive=c.complete,
                 log_start=c.start, high_watermark=c.end, high_watermark_from="sampled",
                 last_stable=stable[c.cluster][c.tp], stable_above=first[c.cluster][c.tp],
             )
@@ -223,7 +223,7 @@ def _missing(copies: Sequence[Copied]) -> str:
     """What was not read, in one sentence; empty when everything was."""
     torn: dict[tuple[str, str], list[str]] = defaultdict(list)
     for c in copies:
-        if not c.whole:
+        if not c.complete:
             read = f"{c.tp[0]}-{c.tp[1]} up to {max(c.position, c.start)}"
             torn[c.cluster, c.reason].append(read)
     parts = []

@@ -243,7 +243,7 @@ class ShadowMirror:
         )
         until(lambda: producer.flush(0.1) == 0, within=20, what=f"the canary to be written to {topic}")
         if not ends or not ends[0]:
-            raise SetupError(f"the canary could not be written to {topic}; is cluster {self.link.source} whole?")
+            raise SetupError(f"the canary could not be written to {topic}; is cluster {self.link.source} healthy?")
         return ends[0]
 
     def _through(self, canary: int, patient: float) -> bool:

@@ -74,6 +74,6 @@ def _train(plain: Installation, target: Path) -> None:
         )
         training.train(cluster, worker if training.mirrors(plain.kafka) else None)
     with contextlib.suppress(FileNotFoundError):
-        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)  # whole, since the worker ended by itself
+        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)  # complete, since the worker ended by itself
     training.found(target, plain)
     shutil.rmtree(run)

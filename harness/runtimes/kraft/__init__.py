@@ -1,1 +1,1 @@
-"""KRaft clusters whatever they run in: how they are configured, formatted, started and seen to be whole."""
+"""KRaft clusters whatever they run in: how they are configured, formatted, started and seen to be healthy."""

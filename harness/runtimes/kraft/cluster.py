@@ -1,4 +1,4 @@
-"""A KRaft cluster: started, and seen to be whole; and what one is made from."""
+"""A KRaft cluster: started, and seen to be healthy; and what one is made from."""
 
 from __future__ import annotations
 
@@ -108,13 +108,13 @@ class KraftCluster:
         for broker in self._brokers.values():
             broker.await_up()
         try:
-            until(self._whole, within=READY_WITHIN, what=f"cluster {self._name} to be whole", state=self._seen, every=0.01)
+            until(self._healthy, within=READY_WITHIN, what=f"cluster {self._name} to be healthy", state=self._seen, every=0.01)
             until(self._features_right, within=10, what=f"the features of cluster {self._name}")
         except DeadlineExceeded as error:
             raise SetupError(f"{error}; see {next(iter(self._brokers.values())).log}") from error
         return time.monotonic() - self._launched
 
-    def _whole(self) -> bool:
+    def _healthy(self) -> bool:
         everyone = frozenset(self._brokers)
         if any(readiness.seen_brokers(broker.client_address) != everyone for broker in self._brokers.values()):
             return False

@@ -49,6 +49,6 @@ def _train(plain: Installation, target: Path) -> None:
     finally:
         lease.release()
     with contextlib.suppress(FileNotFoundError):
-        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)  # whole, since the worker ended by itself
+        (run / training.MIRROR_MAIN).replace(target / training.MIRROR_MAIN)  # complete, since the worker ended by itself
     training.found(target, plain)
     shutil.rmtree(run)

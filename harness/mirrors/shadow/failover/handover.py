@@ -74,16 +74,18 @@ class Handover:
             if partition.leader_epoch >= 0:
                 self._stand(partition)
                 wanted[partition] = self._whole(partition, live(partition), patient=patient)
-        wanted = {partition: whole for partition, whole in wanted.items() if whole}
+        wanted = {partition: caught_up for partition, caught_up in wanted.items() if caught_up}
         if not wanted:
             return
         # To those that live: with a dead broker among its targets a reassignment would never complete.
-        await self._destination.reassign({(p.topic, p.number): whole for p, whole in wanted.items()})
+        await self._destination.reassign({(p.topic, p.number): caught_up for p, caught_up in wanted.items()})
         await self._log.steps.reach("reassigned")
         here = await self._destination.picture()
         me = self._log.config.broker_id
-        wanted = {partition: whole for partition, whole in wanted.items() if self._there(here, partition.topic) is not None}
-        await isr.change(self._membership, here, {partition: [me, *whole] for partition, whole in wanted.items()})
+        wanted = {
+            partition: caught_up for partition, caught_up in wanted.items() if self._there(here, partition.topic) is not None
+        }
+        await isr.change(self._membership, here, {partition: [me, *caught_up] for partition, caught_up in wanted.items()})
         await self._log.steps.reach("in-sync")
 
     def _stand(self, partition: Partition) -> None:
@@ -100,8 +102,8 @@ class Handover:
         followers = partition.live()
         end = partition.note.promoted
         home = self._topics.replicas(partition.number, partition.topic)
-        whole = [broker for broker in home if broker in alive and partition.agreed(followers.get(broker)) == end]
-        return [] if patient and len(whole) < len(alive) else whole
+        caught_up = [broker for broker in home if broker in alive and partition.agreed(followers.get(broker)) == end]
+        return [] if patient and len(caught_up) < len(alive) else caught_up
 
     async def _bring_back(self) -> None:
         """Replicas that were down come back: the new leaders add them when they have caught up."""

@@ -35,7 +35,7 @@ ProducerIds = Callable[[int], int]
 
 
 def end_of(buffer: Buffer) -> int:
-    """The offset after the last whole batch, or -1."""
+    """The offset after the last complete batch, or -1."""
     last = -1
     for batch in walk(buffer):
         last = batch.last
@@ -85,7 +85,7 @@ class Stamped:
 
 
 def within(data: memoryview, limit: int, *, at_least_one: bool) -> memoryview:
-    """As many whole batches as fit in `limit` bytes; the first one in any case if wanted, as brokers do (KIP-74)."""
+    """As many complete batches as fit in `limit` bytes; the first one in any case if wanted, as brokers do (KIP-74)."""
     if len(data) <= limit:
         return data
     stop = 0

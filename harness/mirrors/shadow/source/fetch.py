@@ -235,7 +235,7 @@ class Source:
                 self._readers.turn(tp, address)
                 return
             words += [word] if word is not None else []
-        end = truncation_point(words, whole=reading.whole and len(words) == len(reading.replicas))
+        end = truncation_point(words, all_live=reading.all_live and len(words) == len(reading.replicas))
         if end >= 0 and partition.position == position:
             self._diverged(partition, end)
         else:

@@ -19,13 +19,13 @@ from harness.model.topology import TopicPartition
 class Reading:
     """How one partition is read: from `address`, which leads it in `epoch`, or is a replica under a shadow (-1).
 
-    `replicas` are the addresses of all live real replicas, `whole` whether none of them is dead.
+    `replicas` are the addresses of all live real replicas, `all_live` whether none of them is dead.
     """
 
     address: str
     epoch: int = -1
     replicas: tuple[str, ...] = ()
-    whole: bool = True
+    all_live: bool = True
 
     @property
     def led(self) -> bool:
@@ -63,7 +63,7 @@ class Readers:
     def turn(self, tp: TopicPartition, address: str) -> None:
         """Reads it from another replica."""
         if (reading := self._readings.get(tp)) is not None and not reading.led:
-            self._readings[tp] = Reading(address=address, replicas=reading.replicas, whole=reading.whole)
+            self._readings[tp] = Reading(address=address, replicas=reading.replicas, all_live=reading.all_live)
 
     def look(self, found: Picture, positions: Mapping[TopicPartition, int]) -> None:
         """Takes in the source's metadata; `positions` is how far each partition was read."""
@@ -87,10 +87,10 @@ def _reading(led: Led, brokers: Mapping[int, str], before: Reading | None, *, st
         return None
     index = live.index(before.address) if before is not None and before.address in live else 0
     # A replica that does not fetch any more looks as one that has nothing new: the others are asked in turn.
-    return Reading(address=live[(index + stuck) % len(live)], replicas=live, whole=len(live) == len(real))
+    return Reading(address=live[(index + stuck) % len(live)], replicas=live, all_live=len(live) == len(real))
 
 
-def truncation_point(words: Sequence[Divergence], *, whole: bool) -> int:
+def truncation_point(words: Sequence[Divergence], *, all_live: bool) -> int:
     """Where a log under a shadow was truncated, as its replicas' answers show; -1: it was not, or that is unknown yet.
 
     What a replica has in a later epoch was written after the truncation. Replicas that just end earlier may be behind, unless all
@@ -99,6 +99,6 @@ def truncation_point(words: Sequence[Divergence], *, whole: bool) -> int:
     newest = max((word.epoch for word in words), default=-1)
     if newest >= 0:
         return max(word.end for word in words if word.epoch == newest)
-    if whole and words and all(word.end >= 0 for word in words):
+    if all_live and words and all(word.end >= 0 for word in words):
         return max(word.end for word in words)
     return -1

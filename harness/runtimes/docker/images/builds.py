@@ -28,7 +28,7 @@ Content = Sequence[tuple[Path, str, int]]
 
 @cache
 def recipe(name: str) -> str:
-    """The Dockerfile of that name. Raises SetupError where linkflap is not whole."""
+    """The Dockerfile of that name. Raises SetupError where the installation of linkflap is incomplete."""
     for folder in (_IN_PACKAGE, _IN_CHECKOUT):
         path = folder / name / "Dockerfile"
         if path.is_file():
