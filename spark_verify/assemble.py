@@ -57,7 +57,9 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
     story = run.story(topic, partition)
     return replace(
         story,
-        replicas=with_parts([_settled(r) if story.internal else r for last, r in replicas if last], captured, _same_bytes(story)),
+        replicas=with_parts(
+            [_settled(r) if story.internal and run.recorded else r for last, r in replicas if last], captured, _same_bytes(story)
+        ),
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=gathered.sends(),
         reads=gathered.reads(),

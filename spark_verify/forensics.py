@@ -34,7 +34,7 @@ from spark_verify.checks.transaction_headers import NOT_TRANSACTIONAL
 from spark_verify.evidence import Shown
 from spark_verify.plan import Captured, Key, RunPlan
 from spark_verify.rows import batch_rows
-from spark_verify.tables import FindingRow, examine
+from spark_verify.tables import FindingRow, combined, examine
 from spark_verify.view import PartitionView, Replica
 
 MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies} | {
@@ -42,7 +42,8 @@ MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for ki
     "record of these logs. Where the log is still mirrored or written to, the marker may be to come.",
     "producer-id-shared": "A producer id was used by two producers in one epoch, or its state was lost in between.",
 }
-CHECKS: Final = ("replica-agreement", "leader-epochs", "sequence-continuity", "marker-pairing")
+INTERNAL: Final = "internal-topics"
+CHECKS: Final = ("replica-agreement", "leader-epochs", "sequence-continuity", "marker-pairing", INTERNAL)
 
 
 Logs = Mapping[tuple[str, int], batches.Log]
@@ -72,12 +73,17 @@ class Uses:
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What was found. `unreadable` are files and bytes, `notes` what may be wrong and may be compaction: it counts as neither."""
+    """What was found. `unreadable` are files and bytes, `notes` what may be wrong and may be compaction: it counts as neither.
+
+    `files` are what was looked at, a line per partition and broker; `left_out` the partitions that were not.
+    """
 
     cases: list[Case] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     looked: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("partitions", "replicas", "batches", "bytes"), 0))
     notes: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -90,11 +96,12 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
     by_place: dict[Key, list[Captured]] = defaultdict(list)
     for captured in replicas:
         by_place[captured.bounds.topic, captured.bounds.partition].append(captured)
-    uses = Uses()
+    uses, partial = Uses(), list[FindingRow]()
     open_ones: list[tuple[Case, int]] = []
     newest = 0
     for place, same in sorted(by_place.items()):
-        newest = max(newest, _partition(cluster, place, same, report, uses, open_ones))
+        newest = max(newest, _partition(cluster, place, same, report, uses, open_ones, partial))
+    report.cases += [_case(row, {}) for row in combined(REGISTRY[INTERNAL], "", partial) if row.finding == "found"]
     known = {(case.kind, case.topic, case.partition, case.offset) for case in report.cases}
     for case, began in open_ones:
         if (LEFT_OPEN, case.topic, case.partition, case.offset) in known:
@@ -106,7 +113,13 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
 
 
 def _partition(
-    cluster: str, place: Key, same: Sequence[Captured], report: Report, uses: Uses, open_ones: list[tuple[Case, int]]
+    cluster: str,
+    place: Key,
+    same: Sequence[Captured],
+    report: Report,
+    uses: Uses,
+    open_ones: list[tuple[Case, int]],
+    partial: list[FindingRow],
 ) -> int:
     """One partition; returns its newest timestamp, milliseconds."""
     planned = RunPlan(
@@ -123,13 +136,15 @@ def _partition(
         report.looked["batches"] += len(replica.batches)
         # What is read and wrong is a case; what cannot be read is told apart.
         report.unreadable += [f"{cluster}/{replica.broker} {d}" for d in replica.damage if ": corrupt-batch: " not in d]
+    report.files += [f"{cluster}/{c.bounds.broker} {place[0]}-{place[1]}: {len(c.paths)} files, {c.size:,} bytes" for c in same]
     report.looked["bytes"] += sum(c.size for c in same)
     report.notes += dict.fromkeys(note for replica in seen.replicas for note in _cleaned(seen, replica))
     for canonical in (r for r in seen.replicas if r.canonical):
         log = logs[canonical.cluster, canonical.broker]
-        report.cases += _judged(seen, canonical, logs, report)
-        open_ones += list(_open(seen, canonical, log))
-        _note_uses(seen, log, uses)
+        report.cases += _judged(seen, canonical, logs, report, partial)
+        if not seen.internal:
+            open_ones += list(_open(seen, canonical, log))
+            _note_uses(seen, log, uses)
         return int(log.headers.max_timestamp[log.headers.crc_ok].max(initial=0))
     return 0
 
@@ -140,11 +155,14 @@ def _anonymous(replica: Replica) -> Replica:
     return replace(replica, records=replace(replica.records, uid=nobody, operation=nobody))
 
 
-def _judged(seen: PartitionView, replica: Replica, logs: Logs, report: Report) -> Iterator[Case]:
+def _judged(seen: PartitionView, replica: Replica, logs: Logs, report: Report, partial: list[FindingRow]) -> Iterator[Case]:
+    """What the kernels find in a partition; what takes several to see joins `partial`."""
     log = logs[replica.cluster, replica.broker]
     for name in CHECKS:
         for row in examine(REGISTRY[name], seen):
-            if row.finding == "crashed":
+            if row.finding == "clue" and name == INTERNAL:
+                partial.append(row)
+            elif row.finding == "crashed":
                 report.unreadable.append(f"{seen.topic}-{seen.partition}: {name} failed: {row.data.get('reason')}")
             elif row.finding == "unjudged" and not any(each.damage for each in seen.replicas):
                 report.notes.append(_note(seen, str(row.data["reason"])))

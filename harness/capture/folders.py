@@ -214,10 +214,10 @@ def check_promotions(asked: Asked, known: Collection[tuple[str, str, int]]) -> N
             raise InputError(f"--promotion names {promotion[0]}, to which no link leads; add --link with what was mirrored there")
 
 
-def chosen(every: Sequence[Folder], topics: str) -> list[Folder]:
-    """Those of topics whose whole name the regular expression fits, and that are not Kafka's own."""
+def chosen(every: Sequence[Folder], topics: str, own: Sequence[str] = ()) -> list[Folder]:
+    """Those of topics whose full name the regular expression fits; of Kafka's own topics only those that are named in `own`."""
     pattern = pattern_of(topics)
-    found = [f for f in every if pattern.fullmatch(f.topic) and not f.topic.startswith("__")]
+    found = [f for f in every if pattern.fullmatch(f.topic) and (f.topic in own or not f.topic.startswith("__"))]
     if not found:
         names = ", ".join(sorted({f.topic for f in every})[:5])
         raise InputError(

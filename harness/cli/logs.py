@@ -166,21 +166,38 @@ def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
     names = {folder: folder.name if folder.name and last[folder.name] == 1 else str(folder) for folder in folders}
     every = {name: _replicas(name, folder, topics) for folder, name in names.items()}
     report = Report()
-    for name, replicas in every.items():
+    for name, (replicas, left_out) in every.items():
         look(name, replicas, report)
+        report.left_out += left_out
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:
         tell(report.cases, report.unreadable, report.looked, report.notes)
+        for title, lines in (("looked at", report.files), ("not looked at", report.left_out)):
+            click.echo(_listed(title, lines), nl=False)
     return report.exit_code
 
 
-def _replicas(cluster: str, folder: Path, topics: str) -> list[Captured]:
-    """The logs below a folder. Raises InputError when there is none."""
+_LISTED: Final = 20
+
+
+def _listed(title: str, lines: Sequence[str]) -> str:
+    """Some lines below a title; the JSON document has all of them."""
+    more = [f"and {len(lines) - _LISTED} more, in the document of --json"] if len(lines) > _LISTED else []
+    return "".join([f"{title}:\n", *(f"  {line}\n" for line in [*lines[:_LISTED], *more])]) if lines else ""
+
+
+def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], list[str]]:
+    """The logs below a folder, and the partitions that are not looked at. Raises InputError when there is none."""
     from harness.capture.folders import bounds, chosen, folders
+    from harness.model.topology import INTERNAL_TOPICS
     from spark_verify.plan import spoken_for
 
-    found = chosen(folders(cluster, folder), topics)
+    every = folders(cluster, folder)
+    found = chosen(every, topics, own=INTERNAL_TOPICS)
+    left_out = sorted(
+        {f"{cluster} {f.topic}-{f.partition}" for f in every} - {f"{cluster} {f.topic}-{f.partition}" for f in found}
+    )
     same: dict[tuple[str, int], list[Folder]] = defaultdict(list)
     for each in found:
         same[each.tp].append(each)
@@ -188,7 +205,7 @@ def _replicas(cluster: str, folder: Path, topics: str) -> list[Captured]:
         captured
         for each in same.values()
         for captured in spoken_for("", str(folder), bounds(each), {f.broker: f.segments for f in each})
-    ]
+    ], left_out
 
 
 # So that -1 is an anomaly that there is not, and no option that click does not know.

@@ -23,7 +23,7 @@ from spark_verify.checks.leader_epochs import falls
 from spark_verify.checks.lives import compacted, lives, native
 from spark_verify.checks.logs import ABORTED, OPEN, read
 from spark_verify.checks.replica_agreement import between, missing, within
-from spark_verify.view import ABORT, COMMIT, Batches, Bools, PartitionView, Replica
+from spark_verify.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, PartitionView, Replica
 
 METADATA = "__cluster_metadata"
 
@@ -151,7 +151,9 @@ def _markers(view: PartitionView) -> Iterator[Clue]:
         for stop in view.stops:
             if stop.cluster == cluster:
                 own &= ~np.isin(replica.batches.base_offset, [offset for offset, _ in stop.appended])
-        yield _marked(replica, own, exact=whole, known=not (cut or replica.damage))
+        # Behind a reset (KIP-1279) producer ids are another cluster's; without a history nothing says whose.
+        reset = not view.recorded and bool((replica.batches.control == OTHER_CONTROL).any())
+        yield _marked(replica, own, exact=whole, known=not (cut or replica.damage or reset))
 
 
 def _marked(replica: Replica, own: Bools, *, exact: bool, known: bool) -> Clue:

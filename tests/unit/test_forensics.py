@@ -9,7 +9,8 @@ from click.testing import CliRunner
 
 from harness.cli.commands import linkflap
 from tests.copied_logs import BAD, KIP_1279, sound
-from tests.kafka_log import COMMIT, batch, batches_in, changed, marker, mirror_pid_reset, ours, record, rewrite, segment
+from tests.faithful.coordinators import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, state_of
+from tests.kafka_log import ABORT, COMMIT, batch, batches_in, changed, marker, mirror_pid_reset, ours, record, rewrite, segment
 
 
 def look(*folders, code):
@@ -269,3 +270,34 @@ def test_a_relay_that_writes_several_clients_records_with_one_id_is_sound(tmp_pa
     ]
     segment(tmp_path / "orders-0", relayed)
     assert look(tmp_path, code=0)["cases"] == []
+
+
+def coordinated(tmp_path, *states, end=COMMIT):
+    """A transaction of orders-0, and what its coordinator wrote of it."""
+    data = batch(0, ONE, pid=7, epoch=0, seq=0, transactional=True)
+    segment(tmp_path / "orders-0", [data, marker(1, end, pid=7, epoch=0)])
+    told = [state_of("t", 7, 0, kind, [("orders", 0)] if kind < 4 else [], 0) for kind in states]
+    segment(tmp_path / "__transaction_state-0", [batch(n, [record(v, key=k)]) for n, (k, v) in enumerate(told)])
+    return tmp_path
+
+
+def test_kafkas_own_topics_are_looked_at_and_what_is_not_is_said(tmp_path):
+    sound(coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT) / "__other-3")
+    document = look(tmp_path, code=0)
+    assert {line.split(":")[0].split(" ")[1] for line in document["files"]} == {"orders-0", "__transaction_state-0"}
+    assert [line.split(" ")[1] for line in document["left_out"]] == ["__other-3"]
+
+
+def test_a_marker_that_the_coordinator_did_not_decide_is_found(tmp_path):
+    assert found(look(coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT, end=ABORT), code=1)) == [
+        ("outcome-disagreement", "orders", 0, 1)
+    ]
+
+
+def test_a_hole_and_a_torn_end_of_kafkas_own_topics_are_seen(tmp_path):
+    path = coordinated(tmp_path, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT) / "__transaction_state-0" / f"{0:020}.log"
+    first, second, third = (data for _, data in batches_in(path))
+    rewrite(path, [first, third])
+    assert found(look(tmp_path, code=1)) == [("offsets-missing", "__transaction_state", 0, 1)]
+    rewrite(path, [first, second, third[:-5]])
+    assert any("__transaction_state-0" in line for line in look(tmp_path, code=2)["unreadable"])
