@@ -20,8 +20,8 @@ from harness.model.topology import is_data_topic
 from harness.rundir import Damage, Run
 from spark_verify.plan import Captured
 
-Place = tuple[str, int]
-"""Topic, partition."""
+TopicPartition = tuple[str, int]
+"""Topic and partition, as rows name them."""
 READERS: Final = "readers"
 RELAY: Final = "relay"
 OF_RELAYS: Final = frozenset({"exactly-once"})
@@ -68,7 +68,7 @@ class Histories:
     heard: set[str] = field(default_factory=set)
     groups: dict[str, str] = field(default_factory=dict)
     drained: dict[tuple[str, str, int], set[str]] = field(default_factory=lambda: defaultdict(set))
-    places: set[Place] = field(default_factory=set)
+    places: set[TopicPartition] = field(default_factory=set)
     """Partitions that clients write or read."""
 
     def operation(self, row: Operation) -> None:
@@ -89,34 +89,34 @@ def asks_readers(run: Run) -> bool:
     return run.recorded and run.status == "finished"
 
 
-def silent(scenario: Scenario, events: Sequence[Event], told: Histories, replicas: Sequence[Captured]) -> Sequence[Silent]:
+def silent(scenario: Scenario, events: Sequence[Event], histories: Histories, replicas: Sequence[Captured]) -> Sequence[Silent]:
     """The readers of a finished run that left nothing, or did not read to the end. Events in time order."""
     living = _living(replicas)
     found: list[Silent] = []
     for name, workload in clients(scenario.workloads):
         if workload.kind not in (READERS, RELAY):
             continue
-        if name not in told.heard:
+        if name not in histories.heard:
             reason = f"missing: run.json names {name}, and no row says what it read"
             found.append(Silent(reader=name, kind=workload.kind, missing=True, reason=reason))
         elif workload.kind == READERS:
             cluster = _ends_at(workload, events)
-            due = {p for p in living.get(cluster, ()) if is_data_topic(p[0], (workload.home,)) and p in told.places}
-            audience = told.groups[name] or name
-            short = sorted(p for p in due if audience not in told.drained.get((cluster, *p), ()))
+            due = {p for p in living.get(cluster, ()) if is_data_topic(p[0], (workload.home,)) and p in histories.places}
+            audience = histories.groups[name] or name
+            short = sorted(p for p in due if audience not in histories.drained.get((cluster, *p), ()))
             if short:
                 found.append(Silent(reader=name, kind=workload.kind, missing=False, reason=_unfinished(name, cluster, short)))
     return found
 
 
-def _unfinished(name: str, cluster: str, short: Sequence[Place]) -> str:
+def _unfinished(name: str, cluster: str, short: Sequence[TopicPartition]) -> str:
     more = f" and {len(short) - 1} more partitions" if len(short) > 1 else ""
     return f"{name} ends in the middle: it never read {short[0][0]}-{short[0][1]}{more} of {cluster} to the end"
 
 
-def _living(replicas: Sequence[Captured]) -> Mapping[str, Collection[Place]]:
+def _living(replicas: Sequence[Captured]) -> Mapping[str, Collection[TopicPartition]]:
     """The partitions of each cluster that lived when the run ended."""
-    found: dict[str, set[Place]] = defaultdict(set)
+    found: dict[str, set[TopicPartition]] = defaultdict(set)
     for captured in replicas:
         if captured.bounds.alive:
             found[captured.bounds.cluster].add((captured.bounds.topic, captured.bounds.partition))
@@ -133,6 +133,6 @@ def _ends_at(workload: WorkloadSpec, events: Sequence[Event]) -> str:
     return cluster
 
 
-def reasons(check: str, inputs: Collection[str], told: Sequence[Silent]) -> Iterator[str]:
+def reasons(check: str, inputs: Collection[str], quiet: Sequence[Silent]) -> Iterator[str]:
     """Why a check that rests on these readers cannot be valid."""
-    yield from (each.reason for each in told if each.concerns(check, inputs))
+    yield from (each.reason for each in quiet if each.concerns(check, inputs))
