@@ -172,9 +172,8 @@ def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.encode(report))
     else:
-        tell(report.cases, report.unreadable, report.looked, report.notes)
-        for title, lines in (("looked at", report.files), ("not looked at", report.left_out)):
-            click.echo(_listed(title, lines), nl=False)
+        listed = _listed("looked at", report.files) + _listed("not looked at", report.left_out)
+        tell(report.cases, report.unreadable, report.looked, report.notes, listed=listed)
     return report.exit_code
 
 

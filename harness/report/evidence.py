@@ -104,8 +104,10 @@ def tell(
     looked: Mapping[str, int],
     notes: Sequence[str],
     stream: TextIO | None = None,
+    *,
+    listed: str = "",
 ) -> None:
-    """Writes what was found, one section each."""
+    """Writes what was found, one section each; `listed` are the files that were looked at, and those that were not."""
     stream = sys.stdout if stream is None else stream
     for number, case in enumerate(cases, start=1):
         stream.write(f"{number}. {case.kind}  {case.cluster} {case.topic}-{case.partition} @ {case.offset}\n")
@@ -118,6 +120,7 @@ def tell(
         stream.write(f"cannot be read: {line}\n")
     for line in notes:
         stream.write(f"not counted: {line}\n")
+    stream.write(listed)
     counted = ", ".join(f"{count:,} {name}" for name, count in looked.items())
     stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
 
