@@ -102,7 +102,7 @@ def last_marker_lost(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must="last-stable-offset/hanging-transaction",
-    may="commit-aborted/commit-unmarked last-stable-offset/lso-mismatch lost-write/lost-write "
+    may="poll-continuity commit-aborted/commit-unmarked last-stable-offset/lso-mismatch lost-write/lost-write "
     "read-committed-visibility/phantom-read torn-transaction/torn-transaction",
 )
 def transaction_hangs(made: Made, rng: Random) -> None:
