@@ -21,7 +21,7 @@ from harness.model.scenario import Budgets, MirrorSpec
 from harness.model.topology import INTERNAL_TOPICS, Topology
 from harness.rundir import Damage, RunReader
 from spark_verify.eras import REVERSAL
-from spark_verify.promised import absent_captures, absent_promotions, absent_steps
+from spark_verify.promised import absent_captures, absent_ends, absent_promotions, absent_steps, out_of_time, unnoted_captures
 from spark_verify.view import PartitionView, Promotion, Stop, Truncation, Window
 
 INTERNAL_SUFFIX: Final = ".internal"
@@ -107,7 +107,10 @@ def plan(root: Path) -> RunPlan:
     replicas, earlier = _replicas(reader, run, topology, events, damage)
     homes = reader.run.homes
     if reader.run.recorded:
+        damage.extend(out_of_time(reader.run, events))
         damage.extend(absent_steps(reader.run, events))
+        damage.extend(absent_ends(reader.run, events))
+        damage.extend(unnoted_captures(reader, events))
         named = partial(_judged, topology, homes)
         damage.extend(absent_promotions(events, named, journal=reader.run.scenario.mirror.guarantee.keeps_journal))
     return RunPlan(
@@ -355,8 +358,8 @@ def _failover_kind(data: Mapping[str, Any]) -> Literal["planned", "forced"]:
 
 
 def _windows(events: Sequence[Event], ended: int) -> list[Window]:
-    """Fault windows by start; one that never ended is open until the run's end."""
-    ends = {str(e.data.get("id")): e.time for e in events if e.kind == "fault-end"}
+    """Fault windows by start; one whose end nobody wrote down ended with its heal, else it is open until the run's end."""
+    ends = {str(e.data.get("id")): e.time for kind in ("fault-heal", "fault-end") for e in events if e.kind == kind}
     return [
         Window(
             id=str(event.data.get("id")),

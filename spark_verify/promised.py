@@ -40,6 +40,19 @@ def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple
     return found
 
 
+def unnoted_captures(reader: RunReader, events: Sequence[Event]) -> Iterator[Damage]:
+    """Captures of a cluster of which no event tells, and there is another of it: nobody knows then which of them is the last."""
+    noted = {(e.subject, str(e.data.get("moment"))) for e in events if e.kind == "captured"}
+    found: dict[str, list[str]] = {}
+    for moment in reader.moments():
+        for cluster in sorted({row.cluster for row in reader.bounds(moment)[0]}):
+            found.setdefault(cluster, []).append(moment)
+    for cluster, moments in found.items():
+        for moment in moments if len(moments) > 1 else ():
+            if (cluster, moment) not in noted:
+                yield Damage(path=EVENTS, reason=f"{cluster} was captured as {moment}, and no event says when")
+
+
 def rests_on_a_capture(damage: Damage) -> bool:
     """Whether this is a whole capture of a cluster that is not there."""
     return damage.path.startswith("captures/") and "*" not in damage.path and damage.path.count("/") == 2
@@ -59,6 +72,32 @@ def absent_steps(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
     for link in dict.fromkeys(e.subject for e in events if e.kind == "mirror-started"):
         if link in reverse and link not in reverse.values() and not begun & {reverse[link], link}:
             yield Damage(path=EVENTS, reason=f"a mirror of {link} ran, and no {REVERSAL} of {reverse[link]} is there")
+
+
+def absent_ends(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
+    """Faults of which it is written down that they began or that they ended, and not both: each has both, whatever came of it.
+
+    Only a harness that was killed, or gave up waiting for one of them, leaves a fault without its end.
+    """
+    started, ended = ({str(e.data.get("id")): e for e in events if e.kind == kind} for kind in ("fault-start", "fault-end"))
+    for name, fault in started.items():
+        if run.status == "finished" and name not in ended:
+            yield Damage(path=EVENTS, reason=f"fault {name} on {fault.subject} began, and nothing says when it ended")
+    for name, fault in ended.items():
+        if name not in started:
+            yield Damage(path=EVENTS, reason=f"fault {name} on {fault.subject} ended, and nothing says when it began")
+
+
+def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
+    """Events of before the run had started or of after it had ended: all times are of its harness' one clock."""
+    for event in events:
+        if event.time < run.started:
+            when = f"{(run.started - event.time) / 1e9:.1f} s before the run had started"
+        elif run.status != "running" and 0 < run.ended < event.time:
+            when = f"{(event.time - run.ended) / 1e9:.1f} s after the run had ended"
+        else:
+            continue
+        yield Damage(path=EVENTS, reason=f"{event.kind} of {event.subject} is {when}")
 
 
 def _unplayed(run: Run, fault: FaultSpec, told: Sequence[Event], events: Sequence[Event]) -> Iterator[Damage]:

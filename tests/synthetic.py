@@ -67,6 +67,8 @@ def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -
         _event(PROMOTED - 1, "failover", "A->B", kind="forced", fault_time=4_000, open_transactions=0),
         _event(HEALED, "fault-end", "A->B", id="f1"),
         _event(8_000, "fault-start", "B/1", id="f2", fault="kill"),
+        _event(8_500, "fault-heal", "B/1", id="f2", healed=True, checked=[]),
+        _event(9_000, "fault-end", "B/1", id="f2"),
     ]
     for moment, rows in bounds.items():
         writer.write_bounds(moment, rows)

@@ -184,6 +184,7 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
+    complete=frozenset({"promotions"}),
     kernel=kernel,
     from_bytes=True,
     unit="transactions",

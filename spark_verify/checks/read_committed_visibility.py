@@ -138,7 +138,7 @@ CHECK = Check(
     name="read-committed-visibility",
     guarantee="A read_committed reader gets every committed and plain record of what it passes, and nothing else.",
     source="KIP-98, consumer guarantees",
-    inputs=frozenset({"batches", "records", "reads"}),
+    inputs=frozenset({"batches", "records", "reads", "promotions"}),
     anomalies=(
         AnomalyKind(
             name="hidden-committed",
@@ -151,6 +151,6 @@ CHECK = Check(
             smallest="A has 1 at offset 0, a reader got 9 at offset 0: at offset 0.",
         ),
     ),
-    complete=frozenset({"reads"}),
+    complete=frozenset({"promotions", "reads"}),
     kernel=kernel,
 )

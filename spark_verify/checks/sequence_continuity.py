@@ -199,6 +199,7 @@ CHECK = Check(
             despite_torn=True,
         ),
     ),
+    complete=frozenset({"promotions"}),
     kernel=kernel,
     from_bytes=True,
     unit="batches",

@@ -71,7 +71,20 @@ def test_promotions_and_windows_come_from_events(root: Path):
     (promotion,) = planned.promotions[TOPIC, 1]
     assert (promotion.source, promotion.cluster, promotion.offset, promotion.kind) == ("A", "B", 20, "forced")
     assert (promotion.time, promotion.fault_time) == (PROMOTED, 4_000)
-    assert [(w.id, w.start, w.end) for w in planned.windows] == [("f1", 100, HEALED), ("f2", 8_000, planned.ended)]
+    assert [(w.id, w.start, w.end) for w in planned.windows] == [("f1", 100, HEALED), ("f2", 8_000, 9_000)]
+
+
+@pytest.mark.parametrize(("lost", "ended"), [(("fault-end",), 8_500), (("fault-end", "fault-heal"), None)])
+def test_a_fault_whose_end_is_gone_ended_with_its_heal_and_the_record_is_damaged(
+    root: Path, lost: tuple[str, ...], ended: int | None
+):
+    path = root / "events.jsonl"
+    kept = [line for line in path.read_text().splitlines(keepends=True) if not any(f'"{kind}"' in line for kind in lost)]
+    path.write_text("".join(kept))
+    planned = plan(root)
+    assert [(w.id, w.end) for w in planned.windows] == [("f1", planned.ended), ("f2", ended or planned.ended)]
+    said = [d.reason for d in planned.damage if d.path == "events.jsonl"]
+    assert "fault f2 on B/1 began, and nothing says when it ended" in said
 
 
 def test_a_promotion_that_cannot_be_read_is_damage(root: Path):

@@ -1,6 +1,9 @@
 """Every check keeps its protocol: each kind of anomaly has a smallest rejected history, and nothing crashes on odd input."""
 
+import ast
 import importlib
+import inspect
+from pathlib import Path
 
 import pytest
 from histories import Log, commit, examined, places, poll, promoted, samples, view
@@ -70,3 +73,22 @@ def test_names_are_kebab_case_and_once():
     kinds = [kind.name for check in REGISTRY.values() for kind in check.anomalies]
     for word in (*names, *kinds):
         assert word == word.lower().replace("_", "-").replace(" ", "-")
+
+
+EXEMPT = {
+    "replica-agreement": "it only counts by era what it compared; copies of one log are equal whoever wrote it",
+    "write-cycles": "it follows what clients sent and what they got, wherever that was",
+}
+"""Checks that look at eras and whose anomalies no missing event can make up."""
+ERAS = ("spark_verify.eras", "spark_verify.checks.lives", "spark_verify.checks.mirroring", "spark_verify.checks.outcomes")
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_a_check_that_looks_at_eras_needs_all_events(name):
+    """Eras follow from promotions and reversals: where events are torn, what is found in the wrong era proves nothing."""
+    check = REGISTRY[name]
+    module = ast.parse(Path(inspect.getfile(check.kernel)).read_text())
+    names = {node.module for node in ast.walk(module) if isinstance(node, ast.ImportFrom)}
+    if names & {*ERAS} and name not in EXEMPT:
+        assert "promotions" in check.inputs & check.complete
+    assert "promotions" not in check.inputs - check.complete

@@ -7,11 +7,14 @@ import pytest
 from test_judge import LINK, Recorded, looked, result, row
 
 from harness.model.clock import now
+from harness.model.history import Event
 from harness.model.scenario import FaultSpec, MirrorSpec
 from harness.model.verdict import Verdict
+from harness.rundir import RunReader
 from spark_verify.checks import REGISTRY
 from spark_verify.judge import judge
 from spark_verify.plan import plan
+from tests.synthetic import append_events
 
 BACK = "B->A"
 
@@ -190,6 +193,50 @@ def test_what_a_failover_and_a_reversal_left_behind_betrays_that_the_rest_is_gon
     played(scheduled, lacks=lacks)
     found = promises(scheduled.close())
     assert all(any(sentence in reason for reason in found) for sentence in says), found
+
+
+@pytest.mark.parametrize("status", ["finished", "failed"])
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        ("home fault-end", "fault home on A->B began, and nothing says when it ended"),
+        ("home fault-start", "fault home on A->B ended, and nothing says when it began"),
+    ],
+)
+def test_a_fault_has_a_beginning_and_an_end(scheduled, lacks, says, status):
+    played(scheduled, lacks=(lacks,))
+    # A run that failed may have given up waiting for a fault.
+    assert (says in promises(scheduled.close(status=status))) == (status == "finished" or "began" in says.partition("says")[2])
+
+
+def test_events_outside_of_the_run(recorded):
+    recorded.event("phase", "work")
+    folder = recorded.close()
+    assert promises(folder) == []
+    run, hour = RunReader(folder).run, 3600 * 10**9
+    for time, kind in (
+        (run.started - hour, "failover"),
+        (run.ended + hour, "truncation"),
+        (run.ended, "phase"),
+        (run.started, "phase"),
+    ):
+        append_events(folder, [Event(time=time, kind=kind, subject="B->A", data={"kind": "planned"})])
+    said = [reason for reason in promises(folder) if "the run had" in reason]
+    assert said == [
+        "failover of B->A is 3600.0 s before the run had started",
+        "truncation of B->A is 3600.0 s after the run had ended",
+    ]
+
+
+def test_of_two_captures_of_a_cluster_each_says_when_it_was_taken(recorded):
+    captured(recorded, "A", moment="1-away")
+    captured(recorded, "A", "B")
+    recorded.writer.write_bounds("1-away", [recorded._bounds("A")])
+    folder = recorded.close()
+    assert promises(folder) == []
+    path = folder / "events.jsonl"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if '"1-away"' not in line))
+    assert "A was captured as 1-away, and no event says when" in promises(folder)
 
 
 def test_a_failover_that_is_gone_makes_no_violation_of_what_clients_then_wrote(scheduled):
