@@ -126,26 +126,28 @@ def _broker(root: Path, used: set[int]) -> int:
 def bounds(found: Iterable[Folder]) -> list[Bounds]:
     """Where each replica begins and ends, as far as its files say. No replica is marked as the leader.
 
-    The high watermark is the highest in the replicas' checkpoint files; without any, the lowest log end.
+    The high watermark is the highest in the replicas' checkpoint files; without any, the lowest log end. It is above a replica's
+    own end only where that replica's broker has noted so.
     """
     by_partition: dict[tuple[str, TopicPartition], list[Folder]] = defaultdict(list)
     for folder in found:
         by_partition[folder.cluster, folder.tp].append(folder)
     known = []
     for (_, partition), same in by_partition.items():
-        checkpoints = [offsets_in(f.root / "replication-offset-checkpoint").get(partition, -1) for f in same]
+        noted = {f.path: offsets_in(f.root / "replication-offset-checkpoint").get(partition, -1) for f in same}
         ends = {f.path: log_end(f.path) for f in same}
-        checkpointed = max(checkpoints) >= 0
-        high = max(checkpoints) if checkpointed and len(same) > 1 else min(ends.values())
+        checkpointed = max(noted.values()) >= 0
+        high = max(noted.values()) if checkpointed and len(same) > 1 else min(ends.values())
         for folder in same:
+            noted_above = noted[folder.path] > ends[folder.path]
             first = min((at for p in folder.segments if (at := offset_in(p.name)) >= 0), default=0)
             known.append(
                 Bounds(
                     cluster=folder.cluster, broker=folder.broker, topic=folder.topic, partition=folder.partition,
                     leader=False, alive=False,
                     log_start=max(first, offsets_in(folder.root / "log-start-offset-checkpoint").get(partition, 0)),
-                    high_watermark=min(high, ends[folder.path]),
-                    high_watermark_from="checkpoint" if checkpointed and len(same) > 1 else "recomputed",
+                    high_watermark=max(min(high, ends[folder.path]), noted[folder.path]),
+                    high_watermark_from="checkpoint" if (checkpointed and len(same) > 1) or noted_above else "recomputed",
                     compacted=offsets_in(folder.root / "cleaner-offset-checkpoint").get(partition, 0),
                 )
             )  # fmt: skip

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import before_cut, compacted, cuts, every, examined, log_of, marks_in, replica_of
+from spark_verify.checks.lives import before_cut, compacted, cuts, end_of, every, examined, log_of, marks_in, replica_of
 from spark_verify.checks.logs import NOWHERE, Log, read
 from spark_verify.eras import Life, on_cluster
 from spark_verify.view import Bools, Ints, PartitionView, Watermarks
@@ -40,6 +40,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += examined(life, np.maximum(marks.last_stable[told] - 1, 0))
             findings += _order(view, life.cluster, marks, told)
             findings += _against_bytes(view, life, marks, told)
+            findings += _above_the_log(view, life, marks)
         if life.last and life.lost is None and log is not None and log.whole:
             findings += _hanging(view, life, log)
     return findings
@@ -103,6 +104,26 @@ def _against_bytes(view: PartitionView, life: Life, marks: Watermarks, told: Int
             floor = max(replica.log_start, compacted(view, replica))
             found = _recomputed(read(replica, untracked=True), marks, told, since, floor)
             yield from (each for row, each in found if (here & clear)[row])
+
+
+def _above_the_log(view: PartitionView, life: Life, marks: Watermarks) -> Iterator[Found]:
+    """The first sample whose high watermark the log, captured after it, does not reach, and never did before it was truncated."""
+    shown = [
+        replica for replica in (replica_of(view, life), None if life.last else before_cut(view, life)) if replica is not None
+    ]
+    if not shown or any(replica.damage for replica in shown):
+        return
+    # What a cluster that was started for a reversal appends after its capture shows in how its mirror truncated it, if at all.
+    noted = any(t.cluster == life.cluster and t.time >= life.ended for t in view.truncations)
+    until = max(replica.captured for replica in shown) if life.last or noted else life.ended
+    end = end_of(view, life)
+    above = (marks.high_watermark > end) & ((marks.returned <= until) | (until == 0))
+    for time, offset in cuts(view, life):
+        above &= (marks.time > time) | (offset >= marks.high_watermark)
+    rows = np.flatnonzero(above)
+    if len(rows):
+        told = {"log_end": end, "high_watermark": int(marks.high_watermark[rows[0]]), "time": int(marks.time[rows[0]])}
+        yield Found(kind="high-watermark-above-log", cluster=life.cluster, offset=end, evidence=told | {"samples": len(rows)})
 
 
 def _recomputed(
@@ -205,6 +226,11 @@ CHECK = Check(
             name="lso-mismatch",
             meaning="No high watermark that the partition can have had at that time gives the sampled LSO.",
             smallest="A has 1 open at offset 0 and a high watermark of 1, a sample says LSO 1: at offset 1.",
+        ),
+        AnomalyKind(
+            name="high-watermark-above-log",
+            meaning="The log, captured after a sample, ends below the sampled high watermark, and was not truncated since.",
+            smallest="A has 1 at offset 0, a sample says high watermark 2: at offset 1.",
         ),
         AnomalyKind(
             name="hanging-transaction",

@@ -8,6 +8,9 @@ batches that differ, the records are compared, so that the one whose bytes chang
 Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.cleaning`): what differs there is unknown,
 unless it differs in what a cleaner keeps. A marker that differs in nothing of that is the same one with another delete horizon.
 
+No log ends below its own high watermark. Of a recorded run that was asked for before the bytes were copied; of copied logs it is
+what the broker of each noted in its checkpoint file, so of a running broker that file has to be copied before the logs.
+
 Offsets of a log follow each other without a hole, those of markers included, until a cleaner takes some away. Of a recorded run
 other checks know what was in a hole; of logs that linkflap did not record nobody does, and they are not called valid for it.
 """
@@ -96,11 +99,28 @@ def within(replica: Replica) -> Sequence[Finding]:
         _found(replica, "corrupt-batch", row, stored_crc=int(batches.crc[row]))
         for row in np.flatnonzero(~batches.crc_ok).tolist()
     ]
+    short = (
+        [Found(kind="log-ends-early", cluster=replica.cluster, offset=replica.end, evidence=_short(replica))]
+        if replica.high_watermark > replica.end and not replica.damage
+        else []
+    )
     disorder = np.flatnonzero(batches.base_offset[1:] <= np.maximum.accumulate(batches.last_offset)[:-1]) + 1
     return [
         *corrupt,
+        *short,
         *(_found(replica, "log-disorder", row, after=int(batches.last_offset[row - 1])) for row in disorder.tolist()),
     ]
+
+
+def _short(replica: Replica) -> dict[str, object]:
+    """A replica in sync has all that is below the high watermark, and no broker notes one that is above its own log's end."""
+    return {
+        "broker": replica.broker,
+        "capture": replica.moment,
+        "high_watermark": replica.high_watermark,
+        "from": replica.high_watermark_from,
+        "missing": replica.high_watermark - replica.end,
+    }
 
 
 def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:
@@ -237,6 +257,11 @@ CHECK = Check(
             meaning="A batch's base offset is not above everything before it in the file.",
             smallest="a file with batches at offsets 0 and 0: at the second.",
             despite_torn=True,
+        ),
+        AnomalyKind(
+            name="log-ends-early",
+            meaning="A log ends below its own high watermark: of its leader or of a replica in sync, or as its broker noted it.",
+            smallest="broker 1 has 1 at offset 0, and its high watermark is 2: at offset 1.",
         ),
     ),
     kernel=kernel,

@@ -26,18 +26,42 @@ from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Foun
 from spark_verify.checks.lives import before_cut, lives, number_at, replica_of
 from spark_verify.checks.outcomes import told
 from spark_verify.eras import REVERSAL, Life
-from spark_verify.view import ABORT, OTHER_CONTROL, Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica, Stop
+from spark_verify.view import (
+    ABORT,
+    OTHER_CONTROL,
+    Batches,
+    Bools,
+    Ints,
+    Origin,
+    PartitionView,
+    Promotion,
+    Replica,
+    Stop,
+    Truncation,
+)
 
 _SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
+NEVER_FOLLOWED: Final = "no mirror made this cluster follow then"
 _ABORT: Final = re.compile(r"ABORT of producer (-?\d+), epoch (-?\d+)")
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks at every cut, and at the end of every mirror that was failed over."""
     findings: list[Finding] = []
-    for _, mine in sorted(lives(view).items()):
+    for name, mine in sorted(lives(view).items()):
         for life, following in pairwise(mine):
             findings += _cut(view, life, following)
+        known = [t for t in view.truncations if t.cluster == name]
+        findings += [
+            Found(
+                kind="truncation-impossible",
+                cluster=t.cluster,
+                offset=t.offset,
+                evidence={"because": NEVER_FOLLOWED, "end": t.end},
+            )
+            for t in known
+            if _strange(t, mine)
+        ]
     for stop in view.stops:
         promotion = next((p for p in view.promotions if p.link == stop.link and p.time >= stop.time), None)
         mine = lives(view).get(stop.cluster, ())
@@ -58,12 +82,15 @@ def _cut(view: PartitionView, life: Life, following: Life) -> Sequence[Finding]:
     for cut in cuts:
         if cut.offset < life.cut:
             findings.append(_found("truncation-too-deep", life, cut.offset, **what, end=cut.end))
+        if why := _impossible(cut, life, before):
+            findings.append(_found("truncation-impossible", life, cut.offset, **what, end=cut.end, because=why))
     tail = np.flatnonzero(before.batches.last_offset >= life.cut)
     if len(tail) and not cuts:
         evidence = what | {"end": before.end}
         findings.append(_found("truncation-unrecorded", life, int(before.batches.base_offset[tail[0]]), **evidence))
     below = np.flatnonzero((before.batches.last_offset < life.cut) & (before.batches.base_offset >= after.log_start))
     findings += _changed(life, before, after, below)
+    findings += _lacking(view, life, after, min([life.cut, *(t.offset for t in cuts)]))
     findings += _left(view, life, following, before, after, tail)
     findings += _promised(view, life)
     seen = ((len(below), following.number, 0), (len(tail), life.number, life.cut))
@@ -71,6 +98,48 @@ def _cut(view: PartitionView, life: Life, following: Life) -> Sequence[Finding]:
         *findings,
         *(Examined(cluster=life.cluster, origin="native", count=n, life=number, start=at) for n, number, at in seen if n),
     ]
+
+
+def _impossible(truncation: Truncation, life: Life, before: Replica) -> str:
+    """Why a truncation cannot have happened as it is written down; empty where it can.
+
+    Its end may be above that of the capture before it: the coordinator of a cluster that was started appends markers.
+    """
+    if truncation.end < truncation.offset:
+        return f"the log ended at {truncation.end}, below where it was truncated"
+    if before.damage:
+        return ""
+    if truncation.offset > max(before.end, life.cut):
+        return f"the log, captured before, ended at {before.end}"
+    if truncation.end < before.end:
+        return f"the log, captured before, ended at {before.end}, above where it is said to have ended"
+    return ""
+
+
+def _strange(truncation: Truncation, mine: Sequence[Life]) -> bool:
+    """Whether a truncation is written down of a cluster that no mirror made to follow just then."""
+    return not any(life.ended <= truncation.time <= following.settled for life, following in pairwise(mine))
+
+
+def _lacking(view: PartitionView, life: Life, after: Replica, end: int) -> Iterator[Found]:
+    """What is below a truncation, and was not there in a capture between the loss of the cluster and the truncation.
+
+    What is below where two histories part was there before they parted: nobody can have added it since.
+    """
+    since = [p.fault_time for p in view.promotions if p.source == life.cluster and p.time <= life.ended]
+    early = [r for r in view.earlier if r.cluster == life.cluster and not r.damage and max(since, default=0) <= r.captured]
+    for before in (r for r in early if r.captured <= _truncated_by(view, life)):
+        b = after.batches
+        rows = np.flatnonzero((b.last_offset < end) & (b.base_offset >= before.log_start) & b.crc_ok)
+        rows = rows[~np.isin(b.base_offset[rows], before.batches.base_offset)]
+        for row in rows[np.concatenate(([True], np.diff(rows) != 1))].tolist() if len(rows) else ():
+            base = int(b.base_offset[row])
+            yield _found("history-changed", life, base, capture=before.moment, how="not there before", batches=len(rows))
+
+
+def _truncated_by(view: PartitionView, life: Life) -> int:
+    """When the log of a life was truncated at the latest."""
+    return lives(view)[life.cluster][life.number + 1].settled
 
 
 def _changed(life: Life, before: Replica, after: Replica, rows: Ints) -> Iterator[Found]:
@@ -252,8 +321,14 @@ CHECK = Check(
             smallest="A has 1 2, B was promoted at 1, A follows B and no truncation is told: at offset 1.",
         ),
         AnomalyKind(
+            name="truncation-impossible",
+            meaning="A truncation is written down that cannot have been: above its end or the log's, below what the log had "
+            "as its end, or of a cluster that did not follow then.",
+            smallest="A has 1 2 and followed B, a truncation from 2 to 5 is told: at offset 5.",
+        ),
+        AnomalyKind(
             name="history-changed",
-            meaning="A batch below the cut is gone, or has other bytes or another leader epoch than before the cut.",
+            meaning="A batch below the cut is gone, or has other bytes or another leader epoch than before, or was not there.",
             smallest="A had 1 2 and was cut at 1, now it has only what came from offset 1 on: at offset 0.",
         ),
         AnomalyKind(

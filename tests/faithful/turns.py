@@ -11,6 +11,7 @@ from tests.faithful.clusters import Cluster, Spot, cleaned_again
 from tests.faithful.coordinators import ticked
 from tests.faithful.doing import all_finish, drain, left_open, look, mirror, operation, poll, produce, sample, sync
 from tests.faithful.endings import CUTTING
+from tests.faithful.entries import ABORT
 from tests.faithful.links import Connector, Link, hand_over, turn_back
 from tests.faithful.made import Captured, Place
 from tests.faithful.relays import GROUP as RELAYS
@@ -125,13 +126,43 @@ def reverse(world: World, parted: Mapping[Spot, int]) -> None:
     sampler = world.samplers["A"]
     sampler.begun = None
     _fault_start(world, "reverse", "mirror-reverse", target, restores=True)
+    _meanwhile(world, old)
     capture(world, "1-reverse", old)
+    if world.rng.random() < 0.5:
+        _end_what_died(world, old)
+    _meanwhile(world, old)
     turn_back(old, new, dict(parted), world.notes, world.clock)
+    _set_back(world, old)
+    link = link_of(world.spec, new, old, world.clock)
+    world.links.append(link)
+    _meanwhile(world, old)
+    for spot in world.everywhere:
+        link.fetch(spot, world.rng, everything=world.rng.random() < 0.7)
+    _meanwhile(world, old)
     _fault_end(world, "reverse", target)
-    world.links.append(link_of(world.spec, new, old, world.clock))
+
+
+def _meanwhile(world: World, cluster: Cluster) -> None:
+    """What readers and samplers of one cluster see of it just now."""
     for reader in world.readers:
-        if reader.cluster is old:
-            reader.assign(old, {spot: min(position, old.logs[spot].end) for spot, position in reader.positions.items()})
+        if reader.cluster is cluster and world.rng.random() < 0.7:
+            reader.poll(world.rng, everything=world.rng.random() < 0.5)
+    if world.rng.random() < 0.7:
+        world.samplers[cluster.name].sample()
+
+
+def _end_what_died(world: World, cluster: Cluster) -> None:
+    """Its coordinator aborts what clients had left open, now that it is back; a capture was taken before."""
+    for log in cluster.logs.values():
+        for pid, mine in list(log.open.items()):
+            log.mark(ABORT, pid=pid, epoch=mine[0].epoch, timestamp=world.clock.ms)
+
+
+def _set_back(world: World, cluster: Cluster) -> None:
+    """Readers that stood beyond where the log was truncated are told so, and begin there."""
+    for reader in world.readers:
+        if reader.cluster is cluster:
+            reader.assign(cluster, {spot: min(position, cluster.logs[spot].end) for spot, position in reader.positions.items()})
 
 
 def capture(world: World, moment: str, cluster: Cluster) -> None:

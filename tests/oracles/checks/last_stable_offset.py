@@ -21,6 +21,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             log = story.log(life)
             marks = [m for m in story.marks(life) if m.last_stable >= 0 and m.high_watermark >= 0]
             places = list(_order(plain, life, marks))
+            places += list(_above(plain, story, life))
             if log is not None:
                 places += [place for n, place in _recomputed(plain, life, log, marks) if marks[n].time < life.ended]
                 if life.last and life.lost is None:
@@ -51,6 +52,19 @@ def _order(plain: Plain, life: PlainLife, marks: Sequence[Any]) -> Iterator[tupl
         # Another leader may have had any high watermark.
         if same and before.last_stable > max(before.high_watermark, after.high_watermark):
             yield "lso-above-high-watermark", before.last_stable
+
+
+def _above(plain: Plain, story: Story, life: PlainLife) -> Iterator[tuple[str, int]]:
+    logs = [log for log in (story.log(life), None if life.last else story.before_cut(life)) if log is not None]
+    if not logs:
+        return
+    said = any(t.cluster == life.cluster and t.time >= life.ended for t in plain.view.truncations)
+    until = (max(log.captured for log in logs) or NEVER) if life.last or said else life.ended
+    end = story.end(life)
+    for mark in story.marks(life):
+        if mark.returned <= until and end < mark.high_watermark <= _cut_since(plain, life, mark):
+            yield "high-watermark-above-log", end
+            return
 
 
 def _shows(log: PlainLog, following: Sequence[Any]) -> bool:

@@ -42,6 +42,7 @@ def _renamed(kind: str, offset: int, model: PlainLog, other: PlainLog) -> bool:
 
 def _alone(log: PlainLog) -> list[tuple[str, int]]:
     found = [("corrupt-batch", b.base_offset) for b in log.batches if not b.crc_ok]
+    found += [("log-ends-early", log.end)] if log.end < log.high_watermark and not log.torn else []
     for place, batch in enumerate(log.batches):
         if any(before.last_offset >= batch.base_offset for before in log.batches[:place]):
             found.append(("log-disorder", batch.base_offset))

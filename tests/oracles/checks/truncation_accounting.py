@@ -18,6 +18,10 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
+        for told in plain.view.truncations:
+            mine = story.lives.get(told.cluster, [])
+            if mine and not any(a.ended <= told.time <= b.settled for a, b in pairwise(mine)):
+                found.append(plain.place("truncation-impossible", told.cluster, told.offset))
         for cluster, lives in story.lives.items():
             for life, following in pairwise(lives):
                 found += [plain.place(kind, cluster, offset) for kind, offset in _cut(plain, story, life, following)]
@@ -37,6 +41,8 @@ def _cut(plain: Plain, story: Story, life: PlainLife, following: PlainLife) -> I
         return
     cuts = [t for t in plain.view.truncations if t.cluster == life.cluster and life.ended <= t.time <= following.ended]
     yield from (("truncation-too-deep", cut.offset) for cut in cuts if cut.offset < life.cut)
+    yield from (("truncation-impossible", cut.offset) for cut in cuts if _contradicted(cut, life, before))
+    yield from _lacking(plain, life, following, after, min([life.cut, *(cut.offset for cut in cuts)]))
     tail = [b for b in before.batches if b.last_offset >= life.cut]
     if tail and not cuts:
         yield "truncation-unrecorded", tail[0].base_offset
@@ -48,6 +54,24 @@ def _cut(plain: Plain, story: Story, life: PlainLife, following: PlainLife) -> I
     for promise in promises(plain, story, life, earlier=False):
         if promise.must and promise.acked >= life.cut and (life.lost is None or promise.send.invoked > life.lost):
             yield "truncated-write", promise.acked
+
+
+def _contradicted(cut: Any, life: PlainLife, before: PlainLog) -> bool:
+    if before.torn or cut.end < cut.offset:
+        return bool(cut.end < cut.offset)
+    return bool(cut.end < before.end or (cut.offset > before.end and cut.offset > life.cut))
+
+
+def _lacking(plain: Plain, life: PlainLife, following: PlainLife, after: PlainLog, end: int) -> Iterator[tuple[str, int]]:
+    """What of the common history a capture that was taken after the cluster's loss has not, though it is there afterwards."""
+    since = max([0, *(p.fault_time for p in plain.view.promotions if p.source == life.cluster and p.time <= life.ended)])
+    for log in plain.earlier:
+        if log.cluster != life.cluster or log.torn or not since <= log.captured <= following.settled:
+            continue
+        bases = {b.base_offset for b in log.batches}
+        common = [n for n, b in enumerate(after.batches) if b.last_offset < end and b.base_offset >= log.log_start and b.crc_ok]
+        gone = [n for n in common if after.batches[n].base_offset not in bases]
+        yield from (("history-changed", after.batches[n].base_offset) for n in starts(gone))
 
 
 def _has(log: PlainLog, batch: Any) -> bool:

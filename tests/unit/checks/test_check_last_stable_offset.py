@@ -98,6 +98,7 @@ REJECTS = {
         view=view([Log("A").data(1, 2, 3)], watermarks={"A": samples((2, 3), (2, 2))}), cluster="A", offset=2
     ),
     "lso-mismatch": Rejected(view=view([OPEN], watermarks={"A": samples((0, 1), (1, 1))}), cluster="A", offset=1),
+    "high-watermark-above-log": Rejected(view=view([Log("A").data(1)], watermarks={"A": samples((1, 2))}), cluster="A", offset=1),
     "hanging-transaction": Rejected(
         view=view([OPEN], watermarks={"A": samples((0, 1))}, ended=ENDED + 80 * SECOND), cluster="A", offset=0
     ),

@@ -27,7 +27,13 @@ REJECTS = {
     "replica-disagreement": Rejected(
         view=view([replica(1).data(1, 2, 3), replica(2).data(1, 2, 3, crc=9, digest={2: 0})]), cluster="A", offset=1
     ),
-    "replica-missing": Rejected(view=view([replica(1).data(1).data(2), held_back(replica(2).data(1), 2)]), cluster="A", offset=1),
+    "replica-missing": Rejected(
+        view=view([replica(1).data(1).data(2), held_back(replica(2).data(1), 2)]),
+        cluster="A",
+        offset=1,
+        only=("log-ends-early",),
+    ),
+    "log-ends-early": Rejected(view=view([held_back(replica(1).data(1), 2)]), cluster="A", offset=1),
     "corrupt-batch": Rejected(view=view([replica(1).data(1, crc_ok=False)]), cluster="A", offset=0),
     "log-disorder": Rejected(view=view([replica(1).data(1).data(1, at=0)]), cluster="A", offset=0),
 }
@@ -118,3 +124,12 @@ def test_of_records_that_one_cleaner_took_it_is_said_that_nobody_can_tell():
     seen = view(logs, compacted={"A": 2})
     assert places(NAME, seen) == []
     assert unjudged(NAME, seen) == ["1 batches differ between the brokers of A below offset 2, which are compacted"]
+
+
+def test_an_emptied_follower_ends_below_what_its_broker_noted():
+    emptied = held_back(replica(2), 2)
+    assert places(NAME, view([replica(1).data(1).data(2), emptied])).count(("log-ends-early", "A", 0)) == 1
+    torn = held_back(replica(1).data(1), 2)
+    torn.damage, torn.torn_from = ("half a batch",), 1
+    assert places(NAME, view([torn])) == []
+    assert unjudged(NAME, view([torn])) != []

@@ -95,6 +95,7 @@ ACCEPTED = {
 REJECTS = {
     "truncation-too-deep": Rejected(view=trip(truncations=[cut(offset=1)]), cluster="A", offset=1),
     "truncation-unrecorded": Rejected(view=trip(truncations=[]), cluster="A", offset=2),
+    "truncation-impossible": Rejected(view=trip(truncations=[cut(offset=5, end=6)]), cluster="A", offset=5),
     "history-changed": Rejected(view=trip(logs=[LOST, on_b()]), cluster="A", offset=0),
     "tail-not-cut": Rejected(view=trip(logs=[KEPT, on_b()]), cluster="A", offset=2),
     "truncated-write": Rejected(view=trip(promotions=PLANNED), cluster="A", offset=2),
@@ -129,9 +130,38 @@ def test_a_leader_epoch_below_the_cut_that_changed():
     assert places(NAME, trip(logs=[other, on_b()])) == [("history-changed", "A", 1)]
 
 
+@pytest.mark.parametrize(
+    ("truncations", "earlier"),
+    [
+        ([cut(offset=2, end=1)], [before()]),  # its end is below it
+        ([cut(offset=2, end=2)], [before()]),  # the log had more
+        ([replace(cut(), time=300 * SECOND)], [before()]),  # A followed nobody then
+        ([cut(), replace(cut(), cluster="B")], [before()]),  # B never followed again
+    ],
+)
+def test_a_truncation_that_cannot_have_been(truncations, earlier):
+    kinds = {kind for kind, _, _ in places(NAME, trip(truncations=truncations, earlier=earlier))}
+    assert "truncation-impossible" in kinds
+
+
+def test_a_cluster_that_was_started_appends_markers_before_it_is_truncated():
+    assert places(NAME, trip(truncations=[cut(end=5)])) == []
+
+
+@pytest.mark.parametrize("log", [Log("A").data(2, at=1).data(3), Log("A").data(1)])
+@pytest.mark.parametrize("moment", ["1-away", "1-reverse-600"])
+def test_a_capture_that_lacks_what_was_there_before_and_after(log, moment):
+    at = 510 if moment == "1-away" else 600
+    others = [before()] if moment != "1-away" else []
+    found = places(NAME, trip(earlier=[*others, log.taken(moment, at=at)], truncations=[cut()]))
+    assert ("history-changed", "A", 0 if log.batches[0]["base_offset"] else 1) in found
+
+
 def test_what_was_written_after_the_failover_was_lost_by_the_cut():
     late = send(7, acked=3, invoked=560 * SECOND, returned=561 * SECOND)
-    assert places(NAME, trip(earlier=[before().data(7)], sends=[*TOLD, late])) == [("truncated-write", "A", 3)]
+    assert places(NAME, trip(earlier=[before().data(7)], sends=[*TOLD, late], truncations=[cut(end=4)])) == [
+        ("truncated-write", "A", 3)
+    ]
 
 
 def test_a_marker_of_another_producer():

@@ -137,7 +137,7 @@ def test_readers_are_held_against_the_log_of_their_time():
 
 
 def test_samples_are_held_against_the_log_of_their_time():
-    marks = samples(*[(3, 3)] * 499, *[(4, 4)] * 250, epochs=[0] * 499 + [3] * 250)
+    marks = samples(*[(3, 3)] * 499, *[(-1, -1)] * 102, *[(4, 4)] * 148, epochs=[0] * 601 + [3] * 148)
     assert places("last-stable-offset", trip(watermarks={"A": marks})) == []
 
 
