@@ -17,7 +17,7 @@ from spark_verify.checks.logs import Log, read
 from spark_verify.checks.reversals import Turn, by_generation, sampled, turns
 from spark_verify.eras import FOREVER, Era, History, Life, history
 from spark_verify.sends import Sends
-from spark_verify.view import DATA, Bools, Ints, PartitionView, Read, Replica, Watermarks
+from spark_verify.view import DATA, Bools, Ints, PartitionView, Read, Replica, Truncation, Watermarks
 
 
 def lives(view: PartitionView) -> Mapping[str, Sequence[Life]]:
@@ -64,9 +64,14 @@ def end_of(view: PartitionView, life: Life) -> int:
     A cluster that is started to be truncated may append to its log once more after its capture: markers of its coordinator.
     """
     shown = [replica_of(view, life), None if life.last else before_cut(view, life)]
-    following = next((n for n in lives(view)[life.cluster] if n.number == life.number + 1), None)
-    told = [t.end for t in view.truncations if following is not None and t.cluster == life.cluster and t.time == following.began]
+    told = [t.end for t in truncated(view, life)]
     return max([*(replica.end for replica in shown if replica is not None), *told], default=0)
+
+
+def truncated(view: PartitionView, life: Life) -> Sequence[Truncation]:
+    """What is written down of the truncation with which a life ended."""
+    times = [following.began for following in lives(view)[life.cluster] if following.number == life.number + 1]
+    return [t for t in view.truncations if t.cluster == life.cluster and t.time in times]
 
 
 def log_of(view: PartitionView, life: Life) -> Log | None:

@@ -20,7 +20,7 @@ from operator import attrgetter
 import numpy as np
 
 from spark_verify.checks.base import Found
-from spark_verify.checks.lives import cuts, end_of, marks_in
+from spark_verify.checks.lives import cuts, end_of, marks_in, truncated
 from spark_verify.checks.logs import Log, among, locate
 from spark_verify.eras import FOREVER, Life
 from spark_verify.sends import Sends
@@ -213,7 +213,9 @@ def unheard(view: PartitionView, life: Life, log: Log, reads: Sequence[Read], sk
     end = end_of(view, life)
     for rows in consumers(reads):
         there = visible_to(log, rows[0].isolation)
-        beyond = beyond_end(rows, end, truncations)
+        # While a reversal lasts of which no truncation is written down, a position may be of either log.
+        surely = rows if life.last or truncated(view, life) else [row for row in rows if row.returned <= life.ended]
+        beyond = beyond_end(surely, end, truncations)
         if beyond is not None:
             said = {**_of(beyond), "position": _position(beyond), "log_end": end, "row": beyond.kind}
             yield Found(kind="position-beyond-end", cluster=life.cluster, offset=end, evidence=said)

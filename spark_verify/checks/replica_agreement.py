@@ -37,7 +37,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         replicas = [r for r in view.replicas if r.cluster == cluster]
         for replica in replicas:
             findings += examined(told[cluster][-1], replica.batches.base_offset)
-            findings += within(replica)
+            findings += [*within(replica), *_ends_early(replica)]
             if replica.damage:
                 place = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
                 findings.append(Unjudged(reason=f"the log of {place} is torn, so not all of it could be compared"))
@@ -99,28 +99,24 @@ def within(replica: Replica) -> Sequence[Finding]:
         _found(replica, "corrupt-batch", row, stored_crc=int(batches.crc[row]))
         for row in np.flatnonzero(~batches.crc_ok).tolist()
     ]
-    short = (
-        [Found(kind="log-ends-early", cluster=replica.cluster, offset=replica.end, evidence=_short(replica))]
-        if replica.high_watermark > replica.end and not replica.damage
-        else []
-    )
     disorder = np.flatnonzero(batches.base_offset[1:] <= np.maximum.accumulate(batches.last_offset)[:-1]) + 1
     return [
         *corrupt,
-        *short,
         *(_found(replica, "log-disorder", row, after=int(batches.last_offset[row - 1])) for row in disorder.tolist()),
     ]
 
 
-def _short(replica: Replica) -> dict[str, object]:
+def _ends_early(replica: Replica) -> Iterator[Found]:
     """A replica in sync has all that is below the high watermark, and no broker notes one that is above its own log's end."""
-    return {
-        "broker": replica.broker,
-        "capture": replica.moment,
-        "high_watermark": replica.high_watermark,
-        "from": replica.high_watermark_from,
-        "missing": replica.high_watermark - replica.end,
-    }
+    if replica.high_watermark > replica.end and not replica.damage:
+        evidence = {
+            "broker": replica.broker,
+            "capture": replica.moment,
+            "high_watermark": replica.high_watermark,
+            "from": replica.high_watermark_from,
+            "missing": replica.high_watermark - replica.end,
+        }
+        yield Found(kind="log-ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence)
 
 
 def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:

@@ -235,9 +235,9 @@ def turn_back(old: Cluster, new: Cluster, parted: dict[Spot, int], notes: Notes,
     """The cluster that was given up loses what the new owner never had, and follows it."""
     for spot, log in sorted(old.logs.items()):
         end, cut = log.end, parted[spot]
-        if end > cut:
-            log.cut(cut)
-            data = {"cluster": old.name, "topic": spot[0], "partition": spot[1], "offset": cut, "end": end}
-            notes.event(clock.tick(1, 2), "truncation", f"{new.name}->{old.name}", **data)
+        log.cut(cut)
+        # Written down of every log that is taken over, also of one that had nothing more.
+        data = {"cluster": old.name, "topic": spot[0], "partition": spot[1], "offset": cut, "end": end}
+        notes.event(clock.tick(1, 2), "truncation", f"{new.name}->{old.name}", **data)
         log.epoch = max(log.epoch, new.logs[spot].epoch) + 1
     notes.event(clock.tick(), "mirror-started", f"{new.name}->{old.name}", mirror="shadow", options={}, seconds=0.1)

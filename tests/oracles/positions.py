@@ -52,7 +52,8 @@ def positions(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Ite
         for span in spans(mine, cuts, _left_at(plain, life, mine)):
             got = span.got()
             yield from (("passed-unread", who[0], r.offset) for r in sure if span.passed(cuts, r.offset) and r.offset not in got)
-        yield from _beyond(story.end(life), mine, cuts)
+        known = mine if life.last or story.truncations(life) else [r for r in mine if r.returned <= life.ended]
+        yield from _beyond(story.end(life), known, cuts)
         if life.last:
             yield from _early(sure, mine, _promised(plain, story, life, cuts))
     for together in {r.group or f"{r.reader} {r.process}" for r in reads}:

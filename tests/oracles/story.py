@@ -198,9 +198,12 @@ class Story:
     def end(self, life: PlainLife) -> int:
         """Where its log ended, or at the furthest: its mirror may have truncated more than what was captured."""
         logs = [log for log in (self.log(life), None if life.last else self.before_cut(life)) if log is not None]
+        return max([0, *(t.end for t in self.truncations(life)), *(log.end for log in logs)])
+
+    def truncations(self, life: PlainLife) -> list[Any]:
+        """What is written down of the one with which it ended."""
         times = [other.began for other in self.lives[life.cluster] if other.number == life.number + 1]
-        said = [t.end for t in self._plain.view.truncations if t.cluster == life.cluster and t.time in times]
-        return max([0, *said, *(log.end for log in logs)])
+        return [t for t in self._plain.view.truncations if t.cluster == life.cluster and t.time in times]
 
     def source_log(self, crossing: PlainCrossing) -> PlainLog | None:
         mine = self.lives[crossing.source]

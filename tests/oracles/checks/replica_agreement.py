@@ -20,6 +20,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
         for cluster in {r.cluster for r in plain.replicas}:
             replicas = [r for r in plain.replicas if r.cluster == cluster]
             places = [place for r in replicas for place in _alone(r)]
+            places += [("log-ends-early", r.end) for r in replicas if r.end < r.high_watermark and not r.torn]
             model = next((r for r in replicas if r.canonical), replicas[0])
             start, end = max(r.log_start for r in replicas), min(r.high_watermark for r in replicas)
             # Every broker compacts by itself, and keeps what names a batch.
@@ -42,7 +43,6 @@ def _renamed(kind: str, offset: int, model: PlainLog, other: PlainLog) -> bool:
 
 def _alone(log: PlainLog) -> list[tuple[str, int]]:
     found = [("corrupt-batch", b.base_offset) for b in log.batches if not b.crc_ok]
-    found += [("log-ends-early", log.end)] if log.end < log.high_watermark and not log.torn else []
     for place, batch in enumerate(log.batches):
         if any(before.last_offset >= batch.base_offset for before in log.batches[:place]):
             found.append(("log-disorder", batch.base_offset))
