@@ -75,7 +75,7 @@ def test_a_place_is_enough_for_all_that_shows_it(run, check, kind):
     assert {row.group for row in shown.groups} == {"g"}
     assert {row.kind for row in shown.takeovers} >= {"promotion", "mirror-stopped", "failover"}
     text = text_of(shown)
-    assert all(f"\n{heading}\n" in text for heading in ("sampled bounds", "committed offsets", "promotions and cuts"))
+    assert all(f"\n{heading}\n" in text for heading in ("sampled bounds", "committed offsets", "promotions and truncations"))
 
 
 def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(run):
