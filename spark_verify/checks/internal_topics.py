@@ -148,6 +148,8 @@ def _markers(view: PartitionView) -> Iterator[Clue]:
         cut |= any(stop.cluster == cluster and stop.truncated for stop in view.stops)
         whole = not (cut or replica.damage or replica.log_start or view.compacted.get(cluster)) and view.recorded
         own = native(mine[-1], replica.batches.base_offset) if every else np.ones(len(replica.batches), np.bool_)
+        # A cleaner takes markers from anywhere below its checkpoint; those above are all there, as at the end of a log.
+        own &= replica.batches.base_offset >= view.compacted.get(cluster, 0)
         for stop in view.stops:
             if stop.cluster == cluster:
                 own &= ~np.isin(replica.batches.base_offset, [offset for offset, _ in stop.appended])

@@ -106,7 +106,8 @@ def _markers(plain: Plain, log: PlainLog) -> tuple[bool, bool, list[Any]]:
     appended = {offset for s in stops for offset, _ in s.appended}
     if plain.keeps:
         markers = [b for b in markers if lives[-1].native(b.base_offset)]
-    markers = [b for b in markers if b.base_offset not in appended]
+    cleaned = plain.compacted.get(log.cluster, 0)
+    markers = [b for b in markers if b.base_offset not in appended and b.base_offset >= cleaned]
     whole = not (cut or log.torn or log.log_start or plain.compacted.get(log.cluster)) and plain.view.recorded
     return whole, not (cut or log.torn), markers
 

@@ -65,6 +65,11 @@ def data(*ends, **rest):
     return view([log], **rest)
 
 
+def cleaned(last):
+    """A's partition of three transactions, of which a cleaner took the second."""
+    return view([Log("A").txn(1, pid=7).skip(2).txn(3, pid=7, end=last)], compacted={"A": 4})
+
+
 def sampled(*offsets, **rest):
     rows = [GroupOffset(time=n, cluster="A", group="g", topic="A.t", partition=0, offset=o) for n, o in enumerate(offsets)]
     return view([Log("A").data(1)], groups=rows, **rest)
@@ -116,6 +121,9 @@ ACCEPTED = {
         coordinator(*DONE, log=above(written(3), 2)), data(None),
     ],
     "of a deleted beginning": [coordinator(*DONE, *UNDONE), view([Log("A", start=5).txn(2, pid=7, end="abort")])],
+    "of a partition from whose middle a cleaner took a transaction": [
+        coordinator(*DONE, *UNDONE, *DONE), cleaned("commit"),
+    ],
     "of a coordinator's log whose beginning is compacted": [
         replace(coordinator(*UNDONE), compacted={"A": 1}), data("commit", "abort"),
     ],
@@ -149,6 +157,9 @@ NEIGHBOURS = {
     "the first of two has no marker": ([coordinator(*DONE, *UNDONE), data("abort")], "marker-missing", -1),
     "the last outcome behind a deleted beginning": (
         [coordinator(*DONE, *UNDONE), view([Log("A", start=5).txn(2, pid=7, end="commit")])], "outcome-disagreement", 6,
+    ),
+    "the last outcome above a cleaner's checkpoint": (
+        [coordinator(*DONE, *UNDONE, *DONE), cleaned("abort")], "outcome-disagreement", 5,
     ),
     "a marker more than was decided": ([coordinator(*DONE), data("commit", "commit")], "marker-unexplained", 3),
     "a marker of an epoch that nobody had": ([coordinator(*DONE, epoch=1, places=()), data("commit")], "marker-unexplained", 1),
