@@ -151,9 +151,9 @@ def acknowledged_and_cut(made: Made, rng: Random) -> None:
         replace(invoke, number=number, time=time, sends=(group,)),
         replace(row, number=number, time=time + MS, sends=(replace(group, acks=((0, 1, entry.offset),)),)),
     ]
-    cut = {"cluster": "A", "topic": group.topic, "partition": 0, "offset": entry.offset, "end": entry.end}
-    at = next(i for i, e in enumerate(made.events) if e.kind == "mirror-started")
-    made.events.insert(at, replace(made.events[at], kind="truncation", data=cut, time=made.events[at].time - 1))
+    places = [i for i, e in enumerate(made.events) if e.kind == "truncation"]
+    at = next(i for i in places if (made.events[i].data["topic"], made.events[i].data["partition"]) == (group.topic, 0))
+    made.events[at] = replace(made.events[at], data={**made.events[at].data, "offset": entry.offset, "end": entry.end})
 
 
 @mutation(
