@@ -15,7 +15,7 @@ class WithRecipes(build_py):
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
-            target = Path(self.build_lib, "harness", "runtimes", "docker", "recipes")
+            target = Path(self.build_lib, "linkflap", "harness", "runtimes", "docker", "recipes")
             shutil.copytree(Path(__file__).parent / "docker", target, dirs_exist_ok=True)
 
 

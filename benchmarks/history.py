@@ -22,16 +22,16 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.model.clock import now
-from harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
-from harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
-from harness.model.topology import ClusterSpec, Topology
-from harness.model.wait import pause, until
-from harness.rundir import FORMAT, Run, RunWriter
-from harness.runtimes.process import ProcessDeployment, deploy
-from harness.workloads.crew import Names, make
-from harness.workloads.incarnation import producer_config
-from harness.workloads.values import Values
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
+from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.wait import pause, until
+from linkflap.harness.rundir import FORMAT, Run, RunWriter
+from linkflap.harness.runtimes.process import ProcessDeployment, deploy
+from linkflap.harness.workloads.crew import Names, make
+from linkflap.harness.workloads.incarnation import producer_config
+from linkflap.harness.workloads.values import Values
 
 TOPIC, PARTITIONS, RECORDS, PER_TRANSACTION, SIZE, SEED = "A.history", 4, 100, 2, 1024, 7
 OPTIONS: Mapping[str, Option] = {

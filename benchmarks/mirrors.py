@@ -25,17 +25,17 @@ import psutil
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.mirrors import make_mirror
-from harness.model.clock import now
-from harness.model.history import Event
-from harness.model.protocols import Deployment
-from harness.model.scenario import MirrorSpec
-from harness.model.wait import pause, until
-from harness.runtimes.process import deploy
-from harness.wire import messages
-from harness.wire.connection import Connection
-from harness.wire.offsets import quiet
-from topologies import parse
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.wait import pause, until
+from linkflap.harness.runtimes.process import deploy
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.offsets import quiet
+from linkflap.topologies import parse
 
 TOPIC = "A.records"
 WARM_BYTES = 16 << 20
@@ -46,7 +46,7 @@ IDLE_PARTITIONS, IDLE_SECONDS, IDLE_CORES = 200, 20.0, 0.05
 TIMES_PER_CPU_SECOND = 5.0
 MEMORY_BYTES = 200_000_000
 WITHIN = 900.0
-MARKS = {"shadow": "harness.mirrors.shadow", "mm2": "org.apache.kafka.connect.mirror.MirrorMaker"}
+MARKS = {"shadow": "linkflap.harness.mirrors.shadow", "mm2": "org.apache.kafka.connect.mirror.MirrorMaker"}
 """What the command line of each mirror's process holds."""
 
 

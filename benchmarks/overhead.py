@@ -18,8 +18,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from harness.model.history import Event
-from harness.rundir import RunReader
+from linkflap.harness.model.history import Event
+from linkflap.harness.rundir import RunReader
 
 AIM = 25.0
 SEED = "1279"
@@ -28,7 +28,7 @@ SEED = "1279"
 def linkflap(*arguments: str) -> float:
     """Runs the command line in a process of its own; its seconds, or the end of this program when it is not valid."""
     began = time.monotonic()
-    done = subprocess.run([sys.executable, "-m", "harness.cli", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", "linkflap", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"linkflap {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     return time.monotonic() - began

@@ -22,9 +22,9 @@ from pyspark.sql.functions import col
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from harness.log import layout
-from harness.log.batches import Log, scan
-from harness.log.records import spans
+from linkflap.harness.log import layout
+from linkflap.harness.log.batches import Log, scan
+from linkflap.harness.log.records import spans
 
 SCHEMA = pa.schema(
     [

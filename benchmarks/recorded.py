@@ -27,13 +27,13 @@ import numpy as np
 from crc32c import crc32c
 from verifier import Memory
 
-from harness.model.history import Bounds, Event, Fetched, Operation, Poll, PollKind, SendGroup, Watermark
-from harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
-from harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
-from harness.rundir import FORMAT, Run, RunWriter, write_whole
-from spark_verify import session
-from spark_verify.verify import verify
+from linkflap.harness.model.history import Bounds, Event, Fetched, Operation, Poll, PollKind, SendGroup, Watermark
+from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.rundir import FORMAT, Run, RunWriter, write_whole
+from linkflap.spark_verify import session
+from linkflap.spark_verify.verify import verify
 
 TOPIC, MOMENT = "A.orders", "2-end"
 PRODUCERS, POLLED = 4, 50

@@ -19,19 +19,19 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from harness.machine import cleanup
-from harness.model.protocols import Deployment, Recorder
-from harness.model.side_by_side import side_by_side
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
-from harness.model.wait import until
-from harness.rundir import EventLog
-from harness.runtimes import runtime
-from harness.runtimes.docker.cluster import container_service
-from harness.runtimes.docker.deployment import DockerDeployment
-from harness.runtimes.kraft.broker import KraftBroker
-from harness.runtimes.kraft.cluster import KraftCluster
-from harness.runtimes.kraft.deployment import started
-from harness.runtimes.kraft.installation import Installation
+from linkflap.harness.machine import cleanup
+from linkflap.harness.model.protocols import Deployment, Recorder
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes import runtime
+from linkflap.harness.runtimes.docker.cluster import container_service
+from linkflap.harness.runtimes.docker.deployment import DockerDeployment
+from linkflap.harness.runtimes.kraft.broker import KraftBroker
+from linkflap.harness.runtimes.kraft.cluster import KraftCluster
+from linkflap.harness.runtimes.kraft.deployment import started
+from linkflap.harness.runtimes.kraft.installation import Installation
 
 TARGET = 2.0
 ORDER = ("process", "docker", "naive")

@@ -21,14 +21,14 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.machine import children, cleanup
-from harness.machine.leases import Lease
-from harness.model.wait import until
-from harness.runtimes.kraft import readiness, storage
-from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
-from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.process.cluster import ProcessCluster
-from harness.runtimes.process.installation import install
+from linkflap.harness.machine import children, cleanup
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.kraft import readiness, storage
+from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.process.cluster import ProcessCluster
+from linkflap.harness.runtimes.process.installation import install
 
 TARGET = 0.35
 QUIET = {"log_level": 0, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50}

@@ -32,11 +32,11 @@ import plain_join
 import psutil
 from crc32c import crc32c
 
-from harness.capture.folders import Asked, record
-from harness.model.topology import LinkSpec
-from spark_verify import session
-from spark_verify.judge import Judgement
-from spark_verify.verify import verify
+from linkflap.harness.capture.folders import Asked, record
+from linkflap.harness.model.topology import LinkSpec
+from linkflap.spark_verify import session
+from linkflap.spark_verify.judge import Judgement
+from linkflap.spark_verify.verify import verify
 
 HEALTHY_TARGET, DIVERGENT_TARGET, SLOPE_TARGET, MEMORY_TARGET = 10.0, 5.0, 3.0, 1.1
 NICE = 5

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 
-from chaos.faults import FAULTS
-from chaos.scenarios import SCENARIOS
-from chaos.triggers import TRIGGERS
-from harness.mirrors import MIRRORS
-from harness.workloads import KINDS
-from spark_verify import recording
-from spark_verify.checks import REGISTRY
-from topologies import TOPOLOGIES
+from linkflap.chaos.faults import FAULTS
+from linkflap.chaos.scenarios import SCENARIOS
+from linkflap.chaos.triggers import TRIGGERS
+from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.workloads import KINDS
+from linkflap.spark_verify import recording
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.topologies import TOPOLOGIES
 
 
 def catalogue() -> Mapping[str, Mapping[str, str]]:

@@ -10,14 +10,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from chaos.faults import FAULTS, IN_CONTAINERS, OF_CLIENTS, check_options
-from chaos.triggers import TRIGGERS, parts
-from harness.model.clock import now
-from harness.model.errors import FaultError, InputError, LinkflapError
-from harness.model.protocols import Fault, World
-from harness.model.scenario import FaultSpec
-from harness.model.topology import Topology
-from harness.model.wait import pause, until
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_CLIENTS, check_options
+from linkflap.chaos.triggers import TRIGGERS, parts
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
+from linkflap.harness.model.protocols import Fault, World
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import pause, until
 
 TRIGGER_DEADLINE = 60.0
 """Seconds that a fault's condition may take to come true; then it is not played, and the verdict is unknown."""

@@ -12,10 +12,10 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from harness.model.protocols import World
-from harness.model.scenario import FaultSpec
-from harness.model.topology import is_data_topic
-from harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.model.protocols import World
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.topology import is_data_topic
+from linkflap.harness.wire.offsets import answered_bounds, quiet
 
 UNDER_WAY: Final = 1000
 ANSWERS_WITHIN: Final = 2.0

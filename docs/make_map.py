@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
+    "linkflap": "The one name to import",
     "harness/model": "Pure values and protocols, of the standard library and msgspec's ranges",
     "harness/model/protocols": "The seams: what runtimes, mirrors, workloads and faults are to each other",
     "harness/log": "Kafka's log format",
@@ -64,7 +65,6 @@ def render() -> str:
         if modules:
             lines += ["", f"## {title}: `{folder}/`", ""]
             lines += [f"- `{path.name}`: {promise(path)}" for path in modules]
-    lines += ["", "## Beside the packages", "", f"- `linkflap_pytest.py`: {promise(ROOT / 'linkflap_pytest.py')}"]
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from chaos.scenario_file import json_schema
+from linkflap.chaos.scenario_file import json_schema
 
 if __name__ == "__main__":
     sys.stdout.write(json_schema())

@@ -9,7 +9,7 @@
 
 What fails while a fixture is set up is an error of the environment, and pytest reports it as an error; a violation is a failed
 assertion in the test. Ports and memory are leased, so that parallel workers, and several pytest at once, do not meet. The
-fixtures themselves are in `linkflap_pytest`.
+fixtures themselves are in `linkflap.pytest_plugin`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any
 
 import pytest
 
-from harness.model.errors import LinkflapError
-from harness.model.protocols import Deployment
-from harness.model.verdict import Verdict
+from linkflap.harness.model.errors import LinkflapError
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +74,9 @@ def one_sentence() -> Iterator[None]:
 @contextmanager
 def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """The marker's `topology` (default `A->B`), running on its `runtime` (see `_runtime`); ended after the block."""
-    from harness import runtimes
-    from harness.rundir import EventLog
-    from topologies import parse
+    from linkflap.harness import runtimes
+    from linkflap.harness.rundir import EventLog
+    from linkflap.topologies import parse
 
     wanted = _wanted(request)
     folder = _folder(request, tmp_path)
@@ -91,12 +91,12 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
 
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
     """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
-    from chaos.scenarios import Wish, scenario
-    from harness.recording.run import check, record
-    from harness.report.progress import Progress
-    from spark_verify import session
-    from spark_verify.verify import verify
-    from topologies import parse
+    from linkflap.chaos.scenarios import Wish, scenario
+    from linkflap.harness.recording.run import check, record
+    from linkflap.harness.report.progress import Progress
+    from linkflap.spark_verify import session
+    from linkflap.spark_verify.verify import verify
+    from linkflap.topologies import parse
 
     wanted = _wanted(request)
     runtime = _runtime(wanted)
@@ -122,6 +122,6 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
 
 def close() -> None:
     """Ends Spark, if a run has started it in this process."""
-    session = sys.modules.get("spark_verify.session")
+    session = sys.modules.get("linkflap.spark_verify.session")
     if session:
         session.close()

@@ -30,12 +30,12 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from harness.guarantees import DECLARATIONS, declared
-from harness.machine.disk_full import Breakage
-from harness.model.clock import now
-from harness.model.errors import InputError
-from harness.model.history import LARGEST, Bounds, Event, GroupOffset, Operation, Poll, SendGroup, Watermark
-from harness.model.scenario import Scenario
+from linkflap.harness.guarantees import DECLARATIONS, declared
+from linkflap.harness.machine.disk_full import Breakage
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.history import LARGEST, Bounds, Event, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.scenario import Scenario
 
 FORMAT: Final = 1
 Status = Literal["running", "finished", "interrupted", "failed"]

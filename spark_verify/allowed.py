@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from harness.model.guarantee import Allowance, Guarantee, Rule
-from harness.model.verdict import Anomaly
-from spark_verify.eras import touches
-from spark_verify.view import Window
+from linkflap.harness.model.guarantee import Allowance, Guarantee, Rule
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.eras import touches
+from linkflap.spark_verify.view import Window
 
 _SECOND: Final = 1_000_000_000
 Decide = Callable[[Allowance, Anomaly, str, Sequence[Window]], str | None]

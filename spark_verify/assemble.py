@@ -20,16 +20,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from harness.log.coordinators import GroupCommit, TransactionState
-from harness.model.history import GroupOffset
-from harness.model.topology import INTERNAL_TOPICS
-from harness.rundir import Damage
-from spark_verify.disputes import Pair, with_parts
-from spark_verify.eras import history
-from spark_verify.plan import Captured, RunPlan, plan
-from spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
-from spark_verify.sends import ARRAYS, NUMBERS, WORDS, Gathering
-from spark_verify.view import WHOLE, Batches, PartitionView, Read, Records, Replica, Send, Watermarks
+from linkflap.harness.log.coordinators import GroupCommit, TransactionState
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.topology import INTERNAL_TOPICS
+from linkflap.harness.rundir import Damage
+from linkflap.spark_verify.disputes import Pair, with_parts
+from linkflap.spark_verify.eras import history
+from linkflap.spark_verify.plan import Captured, RunPlan, plan
+from linkflap.spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
+from linkflap.spark_verify.sends import ARRAYS, NUMBERS, WORDS, Gathering
+from linkflap.spark_verify.view import WHOLE, Batches, PartitionView, Read, Records, Replica, Send, Watermarks
 
 _WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
 _WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))

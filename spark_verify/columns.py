@@ -17,8 +17,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from harness.model.verdict import Anomaly
-from spark_verify.tables import FindingRow
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.tables import FindingRow
 
 FINDINGS_FILE: Final = "findings.parquet"
 EXAMINED_FILE: Final = "examined.parquet"

@@ -15,11 +15,11 @@ from typing import Final
 
 import numpy as np
 
-from harness.log import batches, reference
-from harness.log.codecs import CannotInflate
-from spark_verify.checks.logs import locate
-from spark_verify.plan import Captured
-from spark_verify.view import Ints, Parts, Replica
+from linkflap.harness.log import batches, reference
+from linkflap.harness.log.codecs import CannotInflate
+from linkflap.spark_verify.checks.logs import locate
+from linkflap.spark_verify.plan import Captured
+from linkflap.spark_verify.view import Ints, Parts, Replica
 
 MOST: Final = 32
 """Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a large one."""

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from harness.model.scenario import MirrorSpec
-from spark_verify.view import Origin, Promotion, Truncation, Window
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.spark_verify.view import Origin, Promotion, Truncation, Window
 
 FOREVER: Final = 2**62
 """The end, in offsets and in time, of what has not ended."""

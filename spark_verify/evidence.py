@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from harness.log import batches, codecs, layout, reference
-from harness.log.codecs import CannotInflate
-from spark_verify.plan import Captured
+from linkflap.harness.log import batches, codecs, layout, reference
+from linkflap.harness.log.codecs import CannotInflate
+from linkflap.spark_verify.plan import Captured
 
 Shown = Mapping[str, object]
 """One header or record: plain JSON values."""

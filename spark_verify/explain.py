@@ -14,14 +14,14 @@ from typing import Final
 
 import msgspec
 
-from harness.log import batches
-from harness.model.errors import InputError
-from harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
-from harness.rundir import RunReader
-from spark_verify import evidence, witnesses
-from spark_verify.checks import REGISTRY
-from spark_verify.evidence import Shown
-from spark_verify.plan import Captured, RunPlan, plan
+from linkflap.harness.log import batches
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify import evidence, witnesses
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.evidence import Shown
+from linkflap.spark_verify.plan import Captured, RunPlan, plan
 
 MOST: Final = 20
 """Operations and polls that are shown."""

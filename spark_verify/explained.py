@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from harness.model.topology import INTERNAL_TOPICS
-from harness.model.verdict import Anomaly, Verdict
-from spark_verify.checks.base import Check
-from spark_verify.eras import FOREVER, Era, Life, history
-from spark_verify.plan import Key, RunPlan
+from linkflap.harness.model.topology import INTERNAL_TOPICS
+from linkflap.harness.model.verdict import Anomaly, Verdict
+from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.eras import FOREVER, Era, Life, history
+from linkflap.spark_verify.plan import Key, RunPlan
 
 if TYPE_CHECKING:
-    from spark_verify.tables import FindingRow
+    from linkflap.spark_verify.tables import FindingRow
 
 MOST: Final = 200
 """Eras in a document."""

@@ -18,24 +18,24 @@ from typing import Final
 
 import numpy as np
 
-from harness.guarantees import declared
-from harness.log import batches, layout
-from harness.model.payload import FOREIGN
-from harness.model.scenario import MirrorSpec
-from harness.model.topology import ClusterSpec, Topology
-from spark_verify import evidence
-from spark_verify.assemble import view
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.lives import compacted
-from spark_verify.checks.logs import NOWHERE, read
-from spark_verify.checks.replica_agreement import missing
-from spark_verify.checks.transaction_ends import LEFT_OPEN
-from spark_verify.checks.transaction_headers import NOT_TRANSACTIONAL
-from spark_verify.evidence import Shown
-from spark_verify.plan import Captured, Key, RunPlan
-from spark_verify.rows import batch_rows
-from spark_verify.tables import FindingRow, combined, examine
-from spark_verify.view import PartitionView, Replica
+from linkflap.harness.guarantees import declared
+from linkflap.harness.log import batches, layout
+from linkflap.harness.model.payload import FOREIGN
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.spark_verify import evidence
+from linkflap.spark_verify.assemble import view
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.lives import compacted
+from linkflap.spark_verify.checks.logs import NOWHERE, read
+from linkflap.spark_verify.checks.replica_agreement import missing
+from linkflap.spark_verify.checks.transaction_ends import LEFT_OPEN
+from linkflap.spark_verify.checks.transaction_headers import NOT_TRANSACTIONAL
+from linkflap.spark_verify.evidence import Shown
+from linkflap.spark_verify.plan import Captured, Key, RunPlan
+from linkflap.spark_verify.rows import batch_rows
+from linkflap.spark_verify.tables import FindingRow, combined, examine
+from linkflap.spark_verify.view import PartitionView, Replica
 
 MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies} | {
     "open-transaction": "A transaction has no marker, so the last stable offset stays at its first offset; open until the newest "

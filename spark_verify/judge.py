@@ -14,23 +14,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from harness.model.history import Event
-from harness.model.scenario import MirrorSpec
-from harness.model.verdict import Anomaly, CheckResult, Failover, Verdict, worst
-from harness.rundir import Damage, Run, RunReader
-from spark_verify.allowed import why_allowed
-from spark_verify.checks.base import Check, Input
-from spark_verify.eras import history
-from spark_verify.explained import eras_of
-from spark_verify.mirror_parts import CARRIES_GROUPS, FailedPart, failed_parts
-from spark_verify.plan import RunPlan, plan
-from spark_verify.promised import rests_on_a_capture
-from spark_verify.reader_histories import Silent, asks_readers, silent
-from spark_verify.reader_histories import reasons as silence
-from spark_verify.recording import Done, copied, done_in, in_short, run_checks
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.verdict import Anomaly, CheckResult, Failover, Verdict, worst
+from linkflap.harness.rundir import Damage, Run, RunReader
+from linkflap.spark_verify.allowed import why_allowed
+from linkflap.spark_verify.checks.base import Check, Input
+from linkflap.spark_verify.eras import history
+from linkflap.spark_verify.explained import eras_of
+from linkflap.spark_verify.mirror_parts import CARRIES_GROUPS, FailedPart, failed_parts
+from linkflap.spark_verify.plan import RunPlan, plan
+from linkflap.spark_verify.promised import rests_on_a_capture
+from linkflap.spark_verify.reader_histories import Silent, asks_readers, silent
+from linkflap.spark_verify.reader_histories import reasons as silence
+from linkflap.spark_verify.recording import Done, copied, done_in, in_short, run_checks
 
 if TYPE_CHECKING:
-    from spark_verify.tables import FindingRow
+    from linkflap.spark_verify.tables import FindingRow
 
 EXAMPLES: Final = 20
 """Anomalies in the document per check, kind and whether allowed."""

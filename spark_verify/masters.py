@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from harness.model.errors import InputError, SetupError
+from linkflap.harness.model.errors import InputError, SetupError
 
 LOCAL: Final = "local[2]"
 LOOPBACK: Final = "127.0.0.1"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harness.model.history import Event
+from linkflap.harness.model.history import Event
 
 CARRIES_GROUPS: Final = "MirrorCheckpointConnector"
 """The connector that carries committed offsets of groups."""

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from spark_verify.view import Ints
+from linkflap.spark_verify.view import Ints
 
 COLUMN: Final = "int64"
 """The only name in an object that stands for a column: little-endian differences, the first from 0; zlib; base64."""

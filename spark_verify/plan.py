@@ -15,14 +15,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
-from harness.log import batches, segments
-from harness.model.history import Bounds, Event
-from harness.model.scenario import Budgets, MirrorSpec
-from harness.model.topology import INTERNAL_TOPICS, Topology
-from harness.rundir import Damage, RunReader
-from spark_verify.eras import REVERSAL
-from spark_verify.promised import absent_captures, absent_ends, absent_promotions, absent_steps, out_of_time, unnoted_captures
-from spark_verify.view import PartitionView, Promotion, Stop, Truncation, Window
+from linkflap.harness.log import batches, segments
+from linkflap.harness.model.history import Bounds, Event
+from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
+from linkflap.harness.rundir import Damage, RunReader
+from linkflap.spark_verify.eras import REVERSAL
+from linkflap.spark_verify.promised import (
+    absent_captures,
+    absent_ends,
+    absent_promotions,
+    absent_steps,
+    out_of_time,
+    unnoted_captures,
+)
+from linkflap.spark_verify.view import PartitionView, Promotion, Stop, Truncation, Window
 
 INTERNAL_SUFFIX: Final = ".internal"
 """MirrorMaker 2 names topics of its own `<source>.checkpoints.internal`, as if they were data of the source."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from harness.model.history import Event
-from harness.model.scenario import FaultSpec
-from harness.model.topology import CANARY
-from harness.rundir import Damage, Run, RunReader
-from spark_verify.eras import REVERSAL
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.topology import CANARY
+from linkflap.harness.rundir import Damage, Run, RunReader
+from linkflap.spark_verify.eras import REVERSAL
 
 EVENTS: Final = "events.jsonl"
 Place = tuple[str, str]

@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.model.history import Event, Operation, Poll
-from harness.model.scenario import Scenario, WorkloadSpec, clients
-from harness.model.topology import is_data_topic
-from harness.rundir import Damage, Run
-from spark_verify.plan import Captured
+from linkflap.harness.model.history import Event, Operation, Poll
+from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients
+from linkflap.harness.model.topology import is_data_topic
+from linkflap.harness.rundir import Damage, Run
+from linkflap.spark_verify.plan import Captured
 
 TopicPartition = tuple[str, int]
 """Topic and partition, as rows name them."""

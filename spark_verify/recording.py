@@ -15,14 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.model.history import Event, Operation, Poll
-from harness.model.scenario import Minimums
-from harness.model.verdict import CheckResult, Verdict
-from harness.rundir import Damage, Run, RunReader
-from spark_verify.mirror_parts import failed_parts
-from spark_verify.plan import Captured
-from spark_verify.reader_histories import Histories
-from spark_verify.view import Window
+from linkflap.harness.model.history import Event, Operation, Poll
+from linkflap.harness.model.scenario import Minimums
+from linkflap.harness.model.verdict import CheckResult, Verdict
+from linkflap.harness.rundir import Damage, Run, RunReader
+from linkflap.spark_verify.mirror_parts import failed_parts
+from linkflap.spark_verify.plan import Captured
+from linkflap.spark_verify.reader_histories import Histories
+from linkflap.spark_verify.view import Window
 
 NAMES: Final = ("recording", "fault-bite")
 GUARANTEES: Final[Mapping[str, str]] = {

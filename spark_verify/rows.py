@@ -24,13 +24,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from harness.log import batches, coordinators, records
-from harness.log.segments import Damage as Torn
-from harness.model.history import Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
-from harness.model.topology import INTERNAL_TOPICS
-from harness.rundir import Damage, RunReader
-from spark_verify.plan import Captured
-from spark_verify.view import DATA, Batches, Ints, Records
+from linkflap.harness.log import batches, coordinators, records
+from linkflap.harness.log.segments import Damage as Torn
+from linkflap.harness.model.history import Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.topology import INTERNAL_TOPICS
+from linkflap.harness.rundir import Damage, RunReader
+from linkflap.spark_verify.plan import Captured
+from linkflap.spark_verify.view import DATA, Batches, Ints, Records
 
 PACKED: Final = pa.binary()
 HEADER_FIELDS: Final = tuple(f.name for f in fields(Batches))

@@ -12,7 +12,7 @@ from typing import Any, Final, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_verify.view import Bools, Ints, Send
+from linkflap.spark_verify.view import Bools, Ints, Send
 
 NUMBERS: Final = (
     "number", "process", "invoked", "ended_at", "returned", "producer_id", "producer_epoch", "first_uid", "input_partition",

@@ -31,12 +31,12 @@ from pyspark.core.context import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from harness.machine import cleanup, ledger, process_identity
-from harness.machine.java import java_for
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
-from harness.model.wait import until
-from spark_verify import masters, tables
-from spark_verify.source import register
+from linkflap.harness.machine import cleanup, ledger, process_identity
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
+from linkflap.harness.model.wait import until
+from linkflap.spark_verify import masters, tables
+from linkflap.spark_verify.source import register
 
 _WITHIN: Final = 120.0
 _WARM_WITHIN: Final = 600.0

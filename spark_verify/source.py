@@ -24,8 +24,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from spark_verify.plan import Captured, RunPlan
-from spark_verify.rows import BATCHES, HISTORY, PARTS, batch_rows, history_rows
+from linkflap.spark_verify.plan import Captured, RunPlan
+from linkflap.spark_verify.rows import BATCHES, HISTORY, PARTS, batch_rows, history_rows
 
 BATCHES_FORMAT: Final = "linkflap-batches"
 HISTORY_FORMAT: Final = "linkflap-history"

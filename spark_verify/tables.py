@@ -24,16 +24,16 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from harness.guarantees import declared
-from harness.model.history import Bounds
-from harness.model.scenario import MirrorSpec
-from harness.model.topology import INTERNAL_TOPICS, ClusterSpec, Topology
-from spark_verify.assemble import damage_in, damage_of, view
-from spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
-from spark_verify.packed import packed, unpacked
-from spark_verify.plan import Captured, RunPlan, plan
-from spark_verify.source import BATCHES_FORMAT, HISTORY_FORMAT, batch_pieces, history_pieces
-from spark_verify.view import PartitionView
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.history import Bounds
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import INTERNAL_TOPICS, ClusterSpec, Topology
+from linkflap.spark_verify.assemble import damage_in, damage_of, view
+from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.packed import packed, unpacked
+from linkflap.spark_verify.plan import Captured, RunPlan, plan
+from linkflap.spark_verify.source import BATCHES_FORMAT, HISTORY_FORMAT, batch_pieces, history_pieces
+from linkflap.spark_verify.view import PartitionView
 
 FindingName = Literal["found", "examined", "clue", "unjudged", "crashed", "damage"]
 

@@ -17,18 +17,18 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from harness.model import interrupts
-from harness.model.errors import InputError, SetupError
-from harness.rundir import RunReader, write_whole
-from spark_verify import columns, session, tables
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Check
-from spark_verify.judge import Judgement, judge
-from spark_verify.masters import LOCAL
-from spark_verify.plan import RunPlan, plan
-from spark_verify.recording import NAMES
-from spark_verify.source import UNSEEN
-from spark_verify.watching import Watch
+from linkflap.harness.model import interrupts
+from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.rundir import RunReader, write_whole
+from linkflap.spark_verify import columns, session, tables
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.judge import Judgement, judge
+from linkflap.spark_verify.masters import LOCAL
+from linkflap.spark_verify.plan import RunPlan, plan
+from linkflap.spark_verify.recording import NAMES
+from linkflap.spark_verify.source import UNSEEN
+from linkflap.spark_verify.watching import Watch
 
 VERDICT_FILE = "verdict.json"
 Tell = Callable[[str, int, int], None]

@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.log.coordinators import GroupCommit, TransactionState
-from harness.model.history import GroupOffset
-from harness.model.scenario import Budgets, MirrorSpec
-from harness.model.topology import INTERNAL_TOPICS, Topology
+from linkflap.harness.log.coordinators import GroupCommit, TransactionState
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.model.history import Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
-from harness.rundir import RunReader
+from linkflap.harness.model.history import Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.rundir import RunReader
 
 TAKEOVERS: Final = frozenset({"promotion", "truncation", "mirror-stopped", "failover"})
 _TIMES: Final = ("time", "returned", "invoked")

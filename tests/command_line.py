@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psutil
 
-from harness.model.wait import until
+from linkflap.harness.model.wait import until
 
 # Whoever starts pytest in the background of a shell has SIGINT ignored, and children inherit that.
 _LAUNCH = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.executable, sys.argv[1:])"
-_COMMAND = (sys.executable, "-c", _LAUNCH, sys.executable, "-m", "harness.cli")
+_COMMAND = (sys.executable, "-c", _LAUNCH, sys.executable, "-m", "linkflap")
 
 
 def ledger_of_its_own(folder: Path) -> dict[str, str]:

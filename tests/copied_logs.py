@@ -8,13 +8,13 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from harness.capture.folders import Asked, record
-from harness.model.topology import LinkSpec
-from harness.rundir import RunReader
-from spark_verify import tables
-from spark_verify.assemble import damage_of, views
-from spark_verify.checks import REGISTRY
-from spark_verify.judge import Judgement, judge
+from linkflap.harness.capture.folders import Asked, record
+from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify import tables
+from linkflap.spark_verify.assemble import damage_of, views
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.judge import Judgement, judge
 from tests.kafka_log import ABORT, COMMIT, batch, batches_in, changed, marker, ours, rewrite, segment
 from tests.kafka_log import record as plain
 

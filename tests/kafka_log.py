@@ -20,7 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 from crc32c import crc32c
 
-from harness.model.payload import HEADER, encode
+from linkflap.harness.model.payload import HEADER, encode
 
 ABORT, COMMIT, MIRROR_PID_RESET = 0, 1, 7
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "xerial": 2}

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
-from harness.log import reference
-from harness.rundir import inventory
+from linkflap.harness.log import reference
+from linkflap.harness.rundir import inventory
 from tests.kafka_log import ABORT, COMMIT, batches_in, changed, field_of, recrc, rewrite, with_marker_kind
 
 TOPIC = "A.orders"

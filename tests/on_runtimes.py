@@ -10,13 +10,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.model.clock import now
-from harness.model.errors import SetupError
-from harness.model.history import Event
-from harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
-from harness.model.wait import until
-from harness.runtimes import RUNTIMES
-from harness.runtimes.distribution.kafka import kafka
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import RUNTIMES
+from linkflap.harness.runtimes.distribution.kafka import kafka
 
 QUIET = {"log_level": 0}
 EVERY = sorted(RUNTIMES)
@@ -33,7 +33,7 @@ def skip_without(name: str) -> None:
         return
     if reason := os.environ.get(NO_DOCKER):
         pytest.skip(f"{NOT_TESTED}: {reason}")
-    from harness.runtimes.docker import engine
+    from linkflap.harness.runtimes.docker import engine
 
     try:
         engine.client()
@@ -45,7 +45,7 @@ def skip_without(name: str) -> None:
 @cache
 def _built_here() -> None:
     """What is tested is what this tree builds, whatever a registry may have."""
-    from harness.runtimes.docker.images import kafka_image, proxy_image
+    from linkflap.harness.runtimes.docker.images import kafka_image, proxy_image
 
     proxy_image.ready(build=True)
     kafka_image.ready(kafka(DEFAULT_KAFKA))

@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
-from harness.model.payload import PROCESS_SHIFT
-from harness.model.scenario import Budgets, FaultSpec, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.model.scenario import Budgets, FaultSpec, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from tests.faithful import entries as faithful
 from tests.faithful.entries import ABORT, COMMIT
 from tests.faithful.made import Captured, Place, end_of

@@ -22,9 +22,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from harness.model.errors import DeadlineExceeded
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 
 READER, PASSWORD = "reader", "a word, with = and spaces"
 _MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"

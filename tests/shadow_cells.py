@@ -15,16 +15,16 @@ import numpy as np
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.mirrors.shadow import control
-from harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Step
-from harness.mirrors.shadow.mirror import ShadowMirror, make
-from harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
-from harness.model.errors import SetupError
-from harness.model.protocols import Cluster, Deployment
-from harness.model.scenario import MirrorSpec
-from harness.model.wait import until
-from harness.runtimes.toxiproxy.link import ToxiproxyLink
-from harness.wire.offsets import quiet
+from linkflap.harness.mirrors.shadow import control
+from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Step
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror, make
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.protocols import Cluster, Deployment
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.wire.offsets import quiet
 from tests.shadows import PLACES, SAME, TOPIC, Events, answered, headers
 
 BEFORE = ("mirroring", "settling", "ending")

@@ -11,16 +11,16 @@ import numpy as np
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.log.batches import scan
-from harness.mirrors import make_mirror
-from harness.mirrors.shadow.mirror import ShadowMirror
-from harness.mirrors.shadow.settings import Config, Options
-from harness.model.errors import DeadlineExceeded
-from harness.model.scenario import MirrorSpec, Option
-from harness.model.wait import until
-from harness.wire import messages
-from harness.wire.connection import Connection
-from harness.wire.offsets import Bound, answered_bounds, quiet
+from linkflap.harness.log.batches import scan
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.mirrors.shadow.mirror import ShadowMirror
+from linkflap.harness.mirrors.shadow.settings import Config, Options
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.scenario import MirrorSpec, Option
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 
 TOPIC = "A.records"
 PLACES = [(TOPIC, 0), (TOPIC, 1)]

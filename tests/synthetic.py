@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
-from harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
-from harness.rundir import FORMAT, Run, RunWriter
+from linkflap.harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from tests.kafka_log import ABORT, COMMIT, batch, marker, ours, segment
 
 TOPIC = "A.t"

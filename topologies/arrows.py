@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from harness.model.errors import InputError
-from harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
-from topologies.legal import check, check_brokers, check_kafka, check_name
-from topologies.named import TOPOLOGIES
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
+from linkflap.topologies.legal import check, check_brokers, check_kafka, check_name
+from linkflap.topologies.named import TOPOLOGIES
 
 _NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔\"]+")
 _WORD: Final = re.compile(r"[a-z][a-z_]*(?:-[a-z_]+)*")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from string import ascii_uppercase
 
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
-from topologies.legal import check
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.topologies.legal import check
 
 
 def letters(count: int) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from harness.model.topology import DEFAULT_KAFKA, Topology
-from topologies.build import build, letters
+from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
+from linkflap.topologies.build import build, letters
 
 
 def chain(*, clusters: int = 3, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:

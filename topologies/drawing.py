@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from harness.model.errors import InputError
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 
 _CHANNEL: Final = 9  # columns between two boxes
 _BOX_HEIGHT: Final = 5

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.model.topology import DEFAULT_KAFKA, Topology
-from topologies.build import build, letters
+from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
+from linkflap.topologies.build import build, letters
 
 
 def fan_out(*, destinations: int = 2, brokers: int = 1, kafka: str = DEFAULT_KAFKA) -> Topology:

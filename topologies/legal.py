@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from harness.model.errors import InputError
-from harness.model.topology import DEFAULT_KAFKA, Topology
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 
 MOST_CLUSTERS: Final = 9
 MOST_BROKERS: Final = 9

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from harness.model.topology import Topology
-from topologies.chain import chain
-from topologies.fan_in import fan_in
-from topologies.fan_out import fan_out
-from topologies.pair import pair
-from topologies.ring import ring
-from topologies.round_trip import round_trip
+from linkflap.harness.model.topology import Topology
+from linkflap.topologies.chain import chain
+from linkflap.topologies.fan_in import fan_in
+from linkflap.topologies.fan_out import fan_out
+from linkflap.topologies.pair import pair
+from linkflap.topologies.ring import ring
+from linkflap.topologies.round_trip import round_trip
 
 
 class Build(Protocol):

@@ -6,29 +6,29 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from chaos.faults.broker_disconnect import BrokerDisconnect
-from chaos.faults.broker_disk_full import BrokerDiskFull
-from chaos.faults.broker_kill import BrokerKill
-from chaos.faults.broker_memory_limit import BrokerMemoryLimit
-from chaos.faults.broker_pause import BrokerPause
-from chaos.faults.broker_restart import BrokerRestart
-from chaos.faults.client_kill import ClientKill
-from chaos.faults.controller_loss import ControllerLoss
-from chaos.faults.coordinator_loss import CoordinatorLoss
-from chaos.faults.failover import FailoverForced, FailoverPlanned
-from chaos.faults.link_bandwidth import LinkBandwidth
-from chaos.faults.link_cut import LinkCut
-from chaos.faults.link_flap import LinkFlap
-from chaos.faults.link_half_open import LinkHalfOpen
-from chaos.faults.link_latency import LinkLatency
-from chaos.faults.link_reset import LinkReset
-from chaos.faults.mirror_kill import MirrorKill
-from chaos.faults.mirror_reverse import MirrorReverse
-from chaos.faults.partition import Partition
-from chaos.faults.partitions_added import PartitionsAdded
-from chaos.faults.settings import settings
-from harness.model.protocols import FaultFactory
-from harness.model.scenario import FaultSpec
+from linkflap.chaos.faults.broker_disconnect import BrokerDisconnect
+from linkflap.chaos.faults.broker_disk_full import BrokerDiskFull
+from linkflap.chaos.faults.broker_kill import BrokerKill
+from linkflap.chaos.faults.broker_memory_limit import BrokerMemoryLimit
+from linkflap.chaos.faults.broker_pause import BrokerPause
+from linkflap.chaos.faults.broker_restart import BrokerRestart
+from linkflap.chaos.faults.client_kill import ClientKill
+from linkflap.chaos.faults.controller_loss import ControllerLoss
+from linkflap.chaos.faults.coordinator_loss import CoordinatorLoss
+from linkflap.chaos.faults.failover import FailoverForced, FailoverPlanned
+from linkflap.chaos.faults.link_bandwidth import LinkBandwidth
+from linkflap.chaos.faults.link_cut import LinkCut
+from linkflap.chaos.faults.link_flap import LinkFlap
+from linkflap.chaos.faults.link_half_open import LinkHalfOpen
+from linkflap.chaos.faults.link_latency import LinkLatency
+from linkflap.chaos.faults.link_reset import LinkReset
+from linkflap.chaos.faults.mirror_kill import MirrorKill
+from linkflap.chaos.faults.mirror_reverse import MirrorReverse
+from linkflap.chaos.faults.partition import Partition
+from linkflap.chaos.faults.partitions_added import PartitionsAdded
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.protocols import FaultFactory
+from linkflap.harness.model.scenario import FaultSpec
 
 FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
     {

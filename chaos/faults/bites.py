@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-from harness.model.errors import DeadlineExceeded
-from harness.model.protocols import Bite, World
-from harness.model.wait import until
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.wait import until
 
 BITES_WITHIN: Final = 10.0
 

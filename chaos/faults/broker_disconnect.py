@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chaos.faults.confined import ConfinedFault
-from harness.model.errors import FaultError
-from harness.model.protocols import Broker
+from linkflap.chaos.faults.confined import ConfinedFault
+from linkflap.harness.model.errors import FaultError
+from linkflap.harness.model.protocols import Broker
 
 
 class BrokerDisconnect(ConfinedFault):

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
-from chaos.faults.broker_parts import BrokerFault
-from chaos.faults.settings import number
-from harness.model.errors import DeadlineExceeded, FaultError, LinkflapError, SetupError
-from harness.model.protocols import Bite, Broker, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.wait import until
-from harness.runtimes.small_disk import SmallDisk
+from linkflap.chaos.faults.broker_parts import BrokerFault
+from linkflap.chaos.faults.settings import number
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, LinkflapError, SetupError
+from linkflap.harness.model.protocols import Bite, Broker, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.small_disk import SmallDisk
 
 _MEGABYTE: Final = 1 << 20
 _ENDS_WITHIN: Final = 60.0

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
-from chaos.faults.confined import ConfinedFault
-from chaos.faults.settings import number
-from harness.model.errors import EnvironmentFailure, FaultError
-from harness.model.protocols import Bite, Broker, World
-from harness.model.scenario import FaultSpec, Option
+from linkflap.chaos.faults.confined import ConfinedFault
+from linkflap.chaos.faults.settings import number
+from linkflap.harness.model.errors import EnvironmentFailure, FaultError
+from linkflap.harness.model.protocols import Bite, Broker, World
+from linkflap.harness.model.scenario import FaultSpec, Option
 
 _MEGABYTE: Final = 1 << 20
 _MET_WITHIN: Final = 60.0

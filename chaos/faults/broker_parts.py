@@ -14,15 +14,15 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from chaos.faults.bites import BITES_WITHIN, Measure, milliseconds, watch
-from chaos.faults.settings import settings
-from harness.model.errors import FaultError, InputError, LinkflapError
-from harness.model.protocols import Bite, Broker, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology
-from harness.model.wait import until
-from harness.runtimes import probe
-from harness.wire.offsets import quiet
+from linkflap.chaos.faults.bites import BITES_WITHIN, Measure, milliseconds, watch
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
+from linkflap.harness.model.protocols import Bite, Broker, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import probe
+from linkflap.harness.wire.offsets import quiet
 
 ANSWERS_WITHIN: Final = 10.0
 UNANSWERED_WITHIN: Final = 1.0

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import time
 
-from chaos.faults.broker_parts import UNANSWERED_WITHIN, BrokerFault
-from harness.model.protocols import Broker
+from linkflap.chaos.faults.broker_parts import UNANSWERED_WITHIN, BrokerFault
+from linkflap.harness.model.protocols import Broker
 
 
 class BrokerPause(BrokerFault):

@@ -7,8 +7,8 @@ Heal      its process runs, its listener answers, it is in the ISR of every part
 
 from __future__ import annotations
 
-from chaos.faults.broker_parts import BrokerFault
-from harness.model.protocols import Broker
+from linkflap.chaos.faults.broker_parts import BrokerFault
+from linkflap.harness.model.protocols import Broker
 
 
 class BrokerRestart(BrokerFault):

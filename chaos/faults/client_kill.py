@@ -16,12 +16,12 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, cast
 
-from chaos.faults.settings import settings
-from harness.model.errors import FaultError
-from harness.model.protocols import Bite, ClientDeath, Moment, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology
-from harness.model.wait import until
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.errors import FaultError
+from linkflap.harness.model.protocols import Bite, ClientDeath, Moment, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import until
 
 COMES_WITHIN: Final = 30.0
 WORKS_WITHIN: Final = 60.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from chaos.faults.broker_parts import BrokerFault
-from harness.model.errors import FaultError, InputError, LinkflapError
-from harness.model.protocols import Broker, Confines, World
-from harness.model.scenario import FaultSpec
+from linkflap.chaos.faults.broker_parts import BrokerFault
+from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
+from linkflap.harness.model.protocols import Broker, Confines, World
+from linkflap.harness.model.scenario import FaultSpec
 
 
 def confines_of(broker: Broker, spec: FaultSpec) -> Confines:

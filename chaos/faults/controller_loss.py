@@ -7,8 +7,8 @@ Heal      its process runs, its listener answers, it is in the ISR of every part
 
 from __future__ import annotations
 
-from chaos.faults.elected import ElectedLoss
-from harness.runtimes.kraft.readiness import quorum
+from linkflap.chaos.faults.elected import ElectedLoss
+from linkflap.harness.runtimes.kraft.readiness import quorum
 
 
 class ControllerLoss(ElectedLoss):

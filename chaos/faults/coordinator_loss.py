@@ -13,9 +13,9 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from chaos.faults.elected import ElectedLoss
-from harness.model.scenario import Option
-from harness.wire.offsets import quiet
+from linkflap.chaos.faults.elected import ElectedLoss
+from linkflap.harness.model.scenario import Option
+from linkflap.harness.wire.offsets import quiet
 
 _TOPICS: Final = {"transactions": "__transaction_state", "groups": "__consumer_offsets"}
 _ANSWERS_WITHIN: Final = 5

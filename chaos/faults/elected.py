@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Final
 
-from chaos.faults.bites import milliseconds
-from chaos.faults.broker_parts import HEALS_WITHIN, UNANSWERED_WITHIN, BrokerParts
-from chaos.faults.settings import settings
-from harness.model.errors import DeadlineExceeded, FaultError, InputError
-from harness.model.protocols import Bite, Cluster, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology
-from harness.model.wait import until
+from linkflap.chaos.faults.bites import milliseconds
+from linkflap.chaos.faults.broker_parts import HEALS_WITHIN, UNANSWERED_WITHIN, BrokerParts
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.protocols import Bite, Cluster, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import until
 
 ELECTED_WITHIN: Final = 60.0
 

@@ -23,16 +23,16 @@ from typing import ClassVar, Final, Literal
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from chaos.faults.bites import watch
-from chaos.faults.settings import settings
-from harness.model.clock import now
-from harness.model.errors import DeadlineExceeded, FaultError, InputError
-from harness.model.protocols import Bite, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology, is_data_topic
-from harness.model.wait import until
-from harness.runtimes import probe
-from harness.wire.offsets import bounds, quiet
+from linkflap.chaos.faults.bites import watch
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology, is_data_topic
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import probe
+from linkflap.harness.wire.offsets import bounds, quiet
 
 DRAINS_WITHIN: Final = 90.0
 WRITES_WITHIN: Final = 30.0

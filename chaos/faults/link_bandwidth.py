@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from chaos.faults.link_path import LinkFault
-from chaos.faults.settings import number
-from harness.model.errors import InputError
-from harness.model.protocols import Bite, World
-from harness.model.scenario import FaultSpec, Option
+from linkflap.chaos.faults.link_path import LinkFault
+from linkflap.chaos.faults.settings import number
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.scenario import FaultSpec, Option
 
 MEASURED_SECONDS = 0.7
 LEAST_BYTES = 16_384

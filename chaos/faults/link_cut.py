@@ -7,7 +7,7 @@ Heal      the proxies let connections through, carry no toxic of ours, and a rou
 
 from __future__ import annotations
 
-from chaos.faults.link_path import EndedLink
+from linkflap.chaos.faults.link_path import EndedLink
 
 
 class LinkCut(EndedLink):

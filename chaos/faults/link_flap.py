@@ -13,11 +13,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from chaos.faults.link_path import LinkFault
-from chaos.faults.settings import number
-from harness.model.errors import FaultError, InputError, LinkflapError
-from harness.model.protocols import Bite, World
-from harness.model.scenario import FaultSpec, Option
+from linkflap.chaos.faults.link_path import LinkFault
+from linkflap.chaos.faults.settings import number
+from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.scenario import FaultSpec, Option
 
 STOPS_WITHIN = 60.0
 

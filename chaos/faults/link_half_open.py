@@ -14,10 +14,10 @@ import time
 from collections.abc import Mapping
 from typing import ClassVar
 
-from chaos.faults.link_path import LinkFault
-from chaos.faults.settings import direction
-from harness.model.protocols import Bite, World
-from harness.model.scenario import FaultSpec, Option
+from linkflap.chaos.faults.link_path import LinkFault
+from linkflap.chaos.faults.settings import direction
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.scenario import FaultSpec, Option
 
 SILENT_FOR = 0.7
 EFFECT_WITHIN = 5.0

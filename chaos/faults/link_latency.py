@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from chaos.faults.bites import milliseconds
-from chaos.faults.link_path import LinkFault
-from chaos.faults.settings import direction, number
-from harness.model.errors import InputError
-from harness.model.protocols import Bite, World
-from harness.model.scenario import FaultSpec, Option
+from linkflap.chaos.faults.bites import milliseconds
+from linkflap.chaos.faults.link_path import LinkFault
+from linkflap.chaos.faults.settings import direction, number
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.scenario import FaultSpec, Option
 
 SAMPLES = 3
 ANSWERS_WITHIN = 15.0

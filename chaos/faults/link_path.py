@@ -13,13 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
-from chaos.faults.bites import BITES_WITHIN, Measure, milliseconds, watch
-from chaos.faults.settings import settings
-from harness.model.errors import DeadlineExceeded, FaultError, InputError
-from harness.model.protocols import Bite, Direction, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology
-from harness.model.wait import until
+from linkflap.chaos.faults.bites import BITES_WITHIN, Measure, milliseconds, watch
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.protocols import Bite, Direction, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import until
 
 ANSWERS_WITHIN: Final = 10.0
 LOOKS: Final = 10

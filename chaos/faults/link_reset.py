@@ -7,7 +7,7 @@ Heal      no toxic of ours is left, the proxies are enabled, a round trip is as 
 
 from __future__ import annotations
 
-from chaos.faults.link_path import EndedLink
+from linkflap.chaos.faults.link_path import EndedLink
 
 
 class LinkReset(EndedLink):

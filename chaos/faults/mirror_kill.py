@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from chaos.faults.bites import watch
-from chaos.faults.settings import settings
-from harness.model.errors import EnvironmentFailure, FaultError, InputError
-from harness.model.protocols import Bite, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology
+from linkflap.chaos.faults.bites import watch
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.errors import EnvironmentFailure, FaultError, InputError
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology
 
 
 class MirrorKill:

@@ -16,16 +16,16 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from chaos.faults.bites import watch
-from chaos.faults.failover import mirrored_way
-from chaos.faults.settings import settings
-from harness.model.errors import FaultError, InputError
-from harness.model.protocols import Bite, Mirror, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.side_by_side import side_by_side
-from harness.model.topology import Topology, is_data_topic
-from harness.model.wait import until
-from harness.wire.offsets import bounds, quiet
+from linkflap.chaos.faults.bites import watch
+from linkflap.chaos.faults.failover import mirrored_way
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.errors import FaultError, InputError
+from linkflap.harness.model.protocols import Bite, Mirror, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.topology import Topology, is_data_topic
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import bounds, quiet
 
 LED_WITHIN: Final = 60.0
 REACHES_WITHIN: Final = 60.0

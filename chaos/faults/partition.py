@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final
 
-from chaos.faults.broker_parts import ANSWERS_WITHIN, HEALS_WITHIN, UNANSWERED_WITHIN
-from chaos.faults.confined import ConfinedFault, confines_of
-from chaos.faults.settings import number
-from harness.model.errors import InputError
-from harness.model.protocols import Bite, Broker, Confines, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.side_by_side import side_by_side
-from harness.model.topology import Topology
-from harness.model.wait import until
+from linkflap.chaos.faults.broker_parts import ANSWERS_WITHIN, HEALS_WITHIN, UNANSWERED_WITHIN
+from linkflap.chaos.faults.confined import ConfinedFault, confines_of
+from linkflap.chaos.faults.settings import number
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Bite, Broker, Confines, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.wait import until
 
 _SEEN_WITHIN: Final = 60.0
 

@@ -14,15 +14,15 @@ from typing import ClassVar, Final
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from chaos.faults.bites import watch
-from chaos.faults.elected import cluster_reason
-from chaos.faults.settings import number, settings
-from harness.model.errors import DeadlineExceeded, FaultError, InputError
-from harness.model.protocols import Bite, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology, is_data_topic
-from harness.model.wait import until
-from harness.wire.offsets import answered_bounds, quiet
+from linkflap.chaos.faults.bites import watch
+from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.settings import number, settings
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology, is_data_topic
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import answered_bounds, quiet
 
 ANSWERS_WITHIN: Final = 20.0
 HEALS_WITHIN: Final = 60.0

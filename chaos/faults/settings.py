@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.model.errors import InputError
-from harness.model.protocols import Direction
-from harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Direction
+from linkflap.harness.model.scenario import FaultSpec, Option
 
 
 def settings(spec: FaultSpec, defaults: Mapping[str, Option]) -> dict[str, Option]:

@@ -6,8 +6,8 @@ read        file -> Scenario
 write       Scenario -> file
 """
 
-from chaos.scenario_file.read import is_file, read
-from chaos.scenario_file.schema import SCHEMA_VERSION, json_schema
-from chaos.scenario_file.write import render, save
+from linkflap.chaos.scenario_file.read import is_file, read
+from linkflap.chaos.scenario_file.schema import SCHEMA_VERSION, json_schema
+from linkflap.chaos.scenario_file.write import render, save
 
 __all__ = ["SCHEMA_VERSION", "is_file", "json_schema", "read", "render", "save"]

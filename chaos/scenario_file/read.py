@@ -12,18 +12,18 @@ from typing import Final, NoReturn, TypeGuard, get_args
 
 import msgspec
 
-from chaos import schedule
-from chaos.faults import FAULTS
-from chaos.scenario_file import places
-from chaos.scenario_file.schema import SCHEMA_VERSION, ScenarioFile
-from chaos.triggers import TRIGGERS, parts
-from harness import mirrors
-from harness.model.errors import InputError
-from harness.model.scenario import Budgets, FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
-from harness.model.topology import Topology
-from harness.workloads import KINDS
-from spark_verify.checks import REGISTRY
-from topologies import parse
+from linkflap.chaos import schedule
+from linkflap.chaos.faults import FAULTS
+from linkflap.chaos.scenario_file import places
+from linkflap.chaos.scenario_file.schema import SCHEMA_VERSION, ScenarioFile
+from linkflap.chaos.triggers import TRIGGERS, parts
+from linkflap.harness import mirrors
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import Budgets, FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.workloads import KINDS
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.topologies import parse
 
 LARGEST: Final = 1 << 20
 """Bytes of a scenario file: far more than anybody writes."""

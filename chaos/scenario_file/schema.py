@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from chaos.faults import FAULTS
-from chaos.triggers import TRIGGERS
-from harness.mirrors import MIRRORS
-from harness.model.scenario import Option
-from harness.workloads import KINDS
-from topologies import TOPOLOGIES
+from linkflap.chaos.faults import FAULTS
+from linkflap.chaos.triggers import TRIGGERS
+from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.scenario import Option
+from linkflap.harness.workloads import KINDS
+from linkflap.topologies import TOPOLOGIES
 
 SCHEMA_VERSION: Final = 1
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]

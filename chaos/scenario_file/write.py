@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import tomli_w
 
-from chaos.scenario_file.schema import (
+from linkflap.chaos.scenario_file.schema import (
     SCHEMA_VERSION,
     BudgetsTable,
     ClusterTable,
@@ -20,9 +20,9 @@ from chaos.scenario_file.schema import (
     TopicsTable,
     WorkloadTable,
 )
-from harness.model.errors import InputError
-from harness.model.scenario import Option, Scenario
-from topologies.arrows import arrows
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import Option, Scenario
+from linkflap.topologies.arrows import arrows
 
 
 def render(scenario: Scenario) -> str:

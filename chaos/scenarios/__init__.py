@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from chaos.scenarios import (
+from linkflap.chaos.scenarios import (
     baseline,
     broker_loss,
     chain_flap,
@@ -25,9 +25,9 @@ from chaos.scenarios import (
     retention,
     round_trip,
 )
-from chaos.scenarios.base import Builder, Wish
-from harness.model.errors import InputError
-from harness.model.scenario import Scenario
+from linkflap.chaos.scenarios.base import Builder, Wish
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import Scenario
 
 SCENARIOS: Mapping[str, Builder] = MappingProxyType(
     {

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
-from harness.model.topology import Topology
+from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import Minimums, Scenario
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.scenario import Minimums, Scenario
+from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:

@@ -6,9 +6,9 @@ Guarantee at stake: replication inside a cluster (acks=all, min.insync.replicas 
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import FaultSpec, Minimums, Scenario
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
+from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:

@@ -12,11 +12,11 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from chaos.scenarios.base import GROUP, Wish, everyday
-from chaos.triggers import after
-from harness.model.scenario import FaultSpec, Minimums, Option, Scenario, WorkloadSpec
-from harness.model.topology import LinkSpec, Topology
-from topologies import parse
+from linkflap.chaos.scenarios.base import GROUP, Wish, everyday
+from linkflap.chaos.triggers import after
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import LinkSpec, Topology
+from linkflap.topologies import parse
 
 _HELD = 2.0
 _HEALS = 1.5

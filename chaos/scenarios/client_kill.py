@@ -8,9 +8,9 @@ transaction that stays open and holds back every reader.
 
 from __future__ import annotations
 
-from chaos.scenarios.base import GROUP, Wish
-from harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
-from topologies import parse
+from linkflap.chaos.scenarios.base import GROUP, Wish
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
+from linkflap.topologies import parse
 
 RELAY = "linkflap.relay"
 

@@ -11,9 +11,9 @@ cleaned part is unknown: compaction, or loss.
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec
+from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:

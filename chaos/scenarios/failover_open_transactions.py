@@ -9,9 +9,9 @@ violation is a hanging transaction, a high watermark that steps back, or a lost 
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec, WorkloadSpec
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec, WorkloadSpec
+from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:

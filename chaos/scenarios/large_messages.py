@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec, WorkloadSpec
-from harness.model.topology import Topology
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.topology import Topology
+from linkflap.topologies import parse
 
 VALUE = 1_200_000
 """Bytes of a value: a batch of one record is above the defaults of brokers (1,048,588) and of producers (1 MiB)."""

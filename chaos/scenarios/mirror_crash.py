@@ -7,9 +7,9 @@ visible. A violation is a repeat outside that window, an inversion, or a hole.
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import FaultSpec, Minimums, Scenario
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
+from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:

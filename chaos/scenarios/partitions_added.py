@@ -6,9 +6,9 @@ looks like a new partition whose head the group or the mirror never got: who fin
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import FaultSpec, Minimums, Scenario
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
+from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:

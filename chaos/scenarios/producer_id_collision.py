@@ -10,9 +10,9 @@ producer-id-collision, a ghost ack, a lost write.
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
+from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:

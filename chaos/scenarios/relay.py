@@ -8,9 +8,9 @@ input that the group has passed without an output, or one with two outputs on th
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Wish
-from harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
+from linkflap.topologies import parse
 
 GROUP = "linkflap.relay"
 

@@ -7,9 +7,9 @@ that is missing at or above the log start, or a log that begins below one that w
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec
+from linkflap.topologies import parse
 
 KEPT = 300_000
 """Bytes of a partition. By size, not by time: how much there is at the end is to depend on what was written alone."""

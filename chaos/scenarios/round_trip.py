@@ -8,9 +8,9 @@ that each cluster has ids of the other's in its log.
 
 from __future__ import annotations
 
-from chaos.scenarios.base import Wish, everyday
-from harness.model.scenario import FaultSpec, Minimums, Scenario
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
+from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from harness.capture.promotions_from_bytes import Given, promotions_in
-from harness.capture.replicas import log_end, offsets_in
-from harness.guarantees import declared
-from harness.log import batches
-from harness.log.segments import offset_in
-from harness.model.clock import now
-from harness.model.errors import InputError
-from harness.model.history import Bounds, Event
-from harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
-from harness.model.topology import ClusterSpec, LinkSpec, TopicPartition, Topology
-from harness.rundir import FORMAT, Run, RunWriter
-from harness.version import VERSION
+from linkflap.harness.capture.promotions_from_bytes import Given, promotions_in
+from linkflap.harness.capture.replicas import log_end, offsets_in
+from linkflap.harness.guarantees import declared
+from linkflap.harness.log import batches
+from linkflap.harness.log.segments import offset_in
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.history import Bounds, Event
+from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, TopicPartition, Topology
+from linkflap.harness.rundir import FORMAT, Run, RunWriter
+from linkflap.harness.version import VERSION
 
 MOMENT: Final = "1-copied"
 RUNTIME: Final = "files"

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.capture.replicas import Known, Replica, ask, bounds_of
-from harness.machine.disk_full import is_full
-from harness.model.errors import EnvironmentFailure
-from harness.model.history import Bounds, Watermark
-from harness.model.protocols import Cluster, Deployment
-from harness.model.topology import INTERNAL_TOPICS, is_data_topic
-from harness.rundir import RunWriter
+from linkflap.harness.capture.replicas import Known, Replica, ask, bounds_of
+from linkflap.harness.machine.disk_full import is_full
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.history import Bounds, Watermark
+from linkflap.harness.model.protocols import Cluster, Deployment
+from linkflap.harness.model.topology import INTERNAL_TOPICS, is_data_topic
+from linkflap.harness.rundir import RunWriter
 
 _ATTEMPTS: Final = 10
 

@@ -20,11 +20,11 @@ from typing import Final
 
 import numpy as np
 
-from harness.capture.unmarked import Mark, Promoted, begins, came_over, in_turn, unmarked
-from harness.log import batches, layout, reference
-from harness.log.codecs import CannotInflate
-from harness.model.history import Event
-from harness.model.topology import LinkSpec, TopicPartition
+from linkflap.harness.capture.unmarked import Mark, Promoted, begins, came_over, in_turn, unmarked
+from linkflap.harness.log import batches, layout, reference
+from linkflap.harness.log.codecs import CannotInflate
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
 Logs = Iterable[tuple[TopicPartition, Mapping[str, batches.Log]]]
 """Per partition, the log of each cluster."""

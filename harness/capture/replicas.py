@@ -18,11 +18,11 @@ from typing import Final, Literal
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from harness.log import segments
-from harness.model.history import Bounds, Watermark
-from harness.model.protocols import Broker, Cluster
-from harness.model.topology import TopicPartition
-from harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.log import segments
+from linkflap.harness.model.history import Bounds, Watermark
+from linkflap.harness.model.protocols import Broker, Cluster
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire.offsets import answered_bounds, quiet
 
 METADATA: Final = "__cluster_metadata"
 _ASK_SECONDS: Final = 5.0

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.log import batches
-from harness.log.segments import offset_in
-from harness.model.topology import LinkSpec
+from linkflap.harness.log import batches
+from linkflap.harness.log.segments import offset_in
+from linkflap.harness.model.topology import LinkSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

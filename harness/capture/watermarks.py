@@ -18,12 +18,12 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
-from harness.model.clock import now
-from harness.model.history import GroupOffset, Watermark
-from harness.model.protocols import Recorder
-from harness.model.topology import TopicPartition
-from harness.model.wait import until
-from harness.rundir import RunWriter
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import GroupOffset, Watermark
+from linkflap.harness.model.protocols import Recorder
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunWriter
 
 INTERVAL: Final = 0.2
 GROUPS_EVERY: Final = int(0.5e9)

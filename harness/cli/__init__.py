@@ -1,5 +1,5 @@
 """The command line: one file per command, or per group of commands that belong together."""
 
-from harness.cli.commands import main
+from linkflap.harness.cli.commands import main
 
 __all__ = ["main"]

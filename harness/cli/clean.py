@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from harness.machine import cleanup, engine_leftovers
-from harness.model.errors import FAILED
+from linkflap.harness.machine import cleanup, engine_leftovers
+from linkflap.harness.model.errors import FAILED
 
 
 def show() -> int:

@@ -16,14 +16,14 @@ from typing import NoReturn
 
 import click
 
-from harness.cli import output
-from harness.cli.images import images
-from harness.cli.logs import explain, forensics
-from harness.cli.notes import NOTES
-from harness.cli.run import run
-from harness.cli.verify import verify
-from harness.model import interrupts
-from harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, EnvironmentFailure, LinkflapError
+from linkflap.harness.cli import output
+from linkflap.harness.cli.images import images
+from linkflap.harness.cli.logs import explain, forensics
+from linkflap.harness.cli.notes import NOTES
+from linkflap.harness.cli.run import run
+from linkflap.harness.cli.verify import verify
+from linkflap.harness.model import interrupts
+from linkflap.harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, EnvironmentFailure, LinkflapError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -48,7 +48,7 @@ linkflap.add_command(explain)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def list_(as_json: bool) -> int:
     """Lists scenarios, topologies, mirrors, workloads, faults, triggers and checks."""
-    from chaos.catalogue import catalogue
+    from linkflap.chaos.catalogue import catalogue
 
     known = catalogue()
     if as_json:
@@ -65,7 +65,7 @@ def list_(as_json: bool) -> int:
 @linkflap.command()
 def doctor() -> int:
     """Says what this machine lacks for which runtime, and how to fix it."""
-    from harness.cli.doctor.report import show
+    from linkflap.harness.cli.doctor.report import show
 
     return show()
 
@@ -73,7 +73,7 @@ def doctor() -> int:
 @linkflap.command()
 def clean() -> int:
     """Removes what harnesses that died left behind, and touches nothing else. Exit code 255 if something is still there."""
-    from harness.cli import clean
+    from linkflap.harness.cli import clean
 
     return clean.show()
 
@@ -90,7 +90,7 @@ def main() -> NoReturn:
         with contextlib.suppress(EnvironmentFailure):  # the failure to write was reported above
             sys.stdout.flush()
         sys.stderr.flush()
-        spark = sys.modules.get("spark_verify.session")
+        spark = sys.modules.get("linkflap.spark_verify.session")
         if spark:
             # All is said. What pyspark's threads print when their JVM ends in the middle of something is none of it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

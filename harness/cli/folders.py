@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import InputError
+from linkflap.harness.model.errors import InputError
 
 RUNS: Final = Path("linkflap-runs")
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from harness.model.errors import FAILED
-from harness.model.topology import DEFAULT_KAFKA, Topology
+from linkflap.harness.model.errors import FAILED
+from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
 
 _kafka = click.option(
     "--kafka", "asked", multiple=True, default=(DEFAULT_KAFKA,), show_default=True, help="Version, or directory of jars."
@@ -25,7 +25,7 @@ runtime_option = click.option(
 
 def usual_runtime(topology: Topology) -> str:
     """The runtime when the user names none, reported in one line. Raises InputError for a Kafka that does not exist."""
-    from harness import runtimes
+    from linkflap.harness import runtimes
 
     name, why = runtimes.usual(topology)
     click.echo(f"runtime {name}: {why}; --runtime names another", err=True)
@@ -42,10 +42,10 @@ def images() -> None:
 @_base
 def build(asked: Sequence[str], base: str | None) -> int:
     """Builds the image of each Kafka that has none yet, and tries it in containers. Runs do both by themselves."""
-    from harness.runtimes.distribution.kafka import kafka
-    from harness.runtimes.docker.images import proxy_image, python_image
-    from harness.runtimes.docker.images.kafka_image import ready
-    from harness.runtimes.docker.installation import install
+    from linkflap.harness.runtimes.distribution.kafka import kafka
+    from linkflap.harness.runtimes.docker.images import proxy_image, python_image
+    from linkflap.harness.runtimes.docker.images.kafka_image import ready
+    from linkflap.harness.runtimes.docker.installation import install
 
     click.echo(proxy_image.ready(build=True))
     click.echo(f"{python_image.ready()} with the packages of linkflap's own programs")
@@ -59,7 +59,7 @@ def build(asked: Sequence[str], base: str | None) -> int:
 
 
 def _fix(asked: str) -> str:
-    from harness.runtimes.docker.images import custom_image
+    from linkflap.harness.runtimes.docker.images import custom_image
 
     if custom_image.is_reference(asked):
         return "build, load or pull it"
@@ -71,8 +71,8 @@ def _fix(asked: str) -> str:
 @_base
 def check(asked: Sequence[str], base: str | None) -> int:
     """Tells which images are there; builds and fetches none. Exit code 255 when one is missing, or can be no Kafka."""
-    from harness.runtimes.docker.images import inventory
-    from harness.runtimes.docker.images.kafka_image import built, there
+    from linkflap.harness.runtimes.docker.images import inventory
+    from linkflap.harness.runtimes.docker.images.kafka_image import built, there
 
     missing = False
     for what, name in inventory.besides().items():

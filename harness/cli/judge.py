@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 import click
 
-from harness.model.errors import InputError
+from linkflap.harness.model.errors import InputError
 
 if TYPE_CHECKING:
-    from harness.report.progress import Progress
-    from spark_verify.judge import Judgement
+    from linkflap.harness.report.progress import Progress
+    from linkflap.spark_verify.judge import Judgement
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTIONS: Final = (
@@ -48,13 +48,13 @@ def judge(
     **where: Unpack[SparkOptions],
 ) -> int:
     """Judges run directories, says what came out, and returns the exit code. `through` sends notes through a progress display."""
-    from harness.model.verdict import worst
-    from harness.report import junit as junit_report
-    from harness.report import table
-    from harness.report.progress import Progress
-    from spark_verify import masters
-    from spark_verify.checks import REGISTRY
-    from spark_verify.verify import verify
+    from linkflap.harness.model.verdict import worst
+    from linkflap.harness.report import junit as junit_report
+    from linkflap.harness.report import table
+    from linkflap.harness.report.progress import Progress
+    from linkflap.spark_verify import masters
+    from linkflap.spark_verify.checks import REGISTRY
+    from linkflap.spark_verify.verify import verify
 
     settings = masters.given_settings(where.get("spark", ()))
     meanings = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies}
@@ -75,7 +75,7 @@ def judge(
 
 def _report(judgement: Judgement, meanings: Mapping[str, str]) -> None:
     """Writes report.html; where that cannot be drawn there is none, and this verdict and those of other runs stand."""
-    from harness.report import html
+    from linkflap.harness.report import html
 
     folder = judgement.folder
     try:
@@ -90,8 +90,8 @@ def _report(judgement: Judgement, meanings: Mapping[str, str]) -> None:
 
 def _drawing(folder: Path) -> str:
     """Empty where the topology is none: the report then has it in words."""
-    from harness.rundir import RunReader
-    from topologies import draw
+    from linkflap.harness.rundir import RunReader
+    from linkflap.topologies import draw
 
     try:
         return draw(RunReader(folder).run.scenario.topology)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 import click
 import msgspec
 
-from harness.model.errors import InputError
-from harness.model.topology import LinkSpec
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import LinkSpec
 
 if TYPE_CHECKING:
-    from harness.capture.folders import Asked, Folder
-    from harness.capture.live.record import LiveAsked
-    from spark_verify.plan import Captured
+    from linkflap.harness.capture.folders import Asked, Folder
+    from linkflap.harness.capture.live.record import LiveAsked
+    from linkflap.spark_verify.plan import Captured
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _RATE: Final = 20.0
@@ -81,8 +81,8 @@ def asked_logs(**options: Unpack[LogOptions]) -> Asked | None:
 
 def asked_live(**options: Unpack[LogOptions]) -> LiveAsked | None:
     """What was asked for of live clusters; None when none were named. Raises InputError for what cannot be read."""
-    from harness.capture.live.properties import access
-    from harness.capture.live.record import LiveAsked
+    from linkflap.harness.capture.live.properties import access
+    from linkflap.harness.capture.live.record import LiveAsked
 
     if not options["bootstrap"]:
         if options["properties"] or options["rate"] is not None:
@@ -123,7 +123,7 @@ def _addresses(text: str) -> list[str]:
 
 
 def _asked(named: Mapping[str, Path], options: LogOptions) -> Asked:
-    from harness.capture.folders import Asked
+    from linkflap.harness.capture.folders import Asked
 
     given: dict[tuple[str, str, int], list[int]] = defaultdict(list)
     for text in options["promotions"]:
@@ -159,8 +159,8 @@ def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
     DIR is a Kafka log directory, a folder of copied partition folders, or one with such a folder per broker: the logs of one
     cluster. Exit codes: 0 nothing was found, 1 something was, 2 nothing was but parts could not be read.
     """
-    from harness.report.evidence import tell
-    from spark_verify.forensics import Report, look
+    from linkflap.harness.report.evidence import tell
+    from linkflap.spark_verify.forensics import Report, look
 
     last = Counter(folder.name for folder in folders)
     names = {folder: folder.name if folder.name and last[folder.name] == 1 else str(folder) for folder in folders}
@@ -188,9 +188,9 @@ def _listed(title: str, lines: Sequence[str]) -> str:
 
 def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], list[str]]:
     """The logs below a folder, and the partitions that are not looked at. Raises InputError when there is none."""
-    from harness.capture.folders import bounds, chosen, folders
-    from harness.model.topology import INTERNAL_TOPICS
-    from spark_verify.plan import spoken_for
+    from linkflap.harness.capture.folders import bounds, chosen, folders
+    from linkflap.harness.model.topology import INTERNAL_TOPICS
+    from linkflap.spark_verify.plan import spoken_for
 
     every = folders(cluster, folder)
     found = chosen(every, topics, own=INTERNAL_TOPICS)
@@ -217,8 +217,8 @@ def explain(folder: Path, anomaly: str, as_json: bool) -> int:
 
     ANOMALY is its number in verdict.json, counted from 1, or check:cluster:topic-partition@offset.
     """
-    from harness.report.evidence import tell_why
-    from spark_verify.explain import explain as look_closer
+    from linkflap.harness.report.evidence import tell_why
+    from linkflap.spark_verify.explain import explain as look_closer
 
     explanation = look_closer(folder, anomaly)
     if as_json:

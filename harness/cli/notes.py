@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from harness.report.progress import Progress
+    from linkflap.harness.report.progress import Progress
 
 
 class Notes(logging.Handler):

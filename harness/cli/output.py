@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Final, TextIO
 
-from harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.errors import EnvironmentFailure
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

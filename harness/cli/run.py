@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harness.cli.folders import RUNS, check_output, new_folder
-from harness.cli.images import runtime_option, usual_runtime
-from harness.cli.judge import judge
-from harness.cli.notes import NOTES
-from harness.model.errors import EnvironmentFailure, InputError
-from harness.model.scenario import Option, Scenario
+from linkflap.harness.cli.folders import RUNS, check_output, new_folder
+from linkflap.harness.cli.images import runtime_option, usual_runtime
+from linkflap.harness.cli.judge import judge
+from linkflap.harness.cli.notes import NOTES
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.scenario import Option, Scenario
 
 if TYPE_CHECKING:
-    from chaos.scenarios import Wish
+    from linkflap.chaos.scenarios import Wish
 
 
 def option_value(text: str) -> tuple[str, Option]:
@@ -83,10 +83,10 @@ def run(
     junit: Path | None,
 ) -> int:
     """Runs SCENARIO, a built-in one or a file (my.toml), and judges what it left behind."""
-    from chaos import scenario_file
-    from chaos.scenarios import Wish, scenario
-    from harness.rundir import RunReader
-    from topologies import parse
+    from linkflap.chaos import scenario_file
+    from linkflap.chaos.scenarios import Wish, scenario
+    from linkflap.harness.rundir import RunReader
+    from linkflap.topologies import parse
 
     if duration is not None and math.isnan(duration):  # which no range excludes
         raise InputError("--duration nan is not a number of seconds; give one from 1 to 86400")
@@ -124,9 +124,9 @@ def run(
 def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     import msgspec
 
-    from chaos.schedule import describe
-    from harness.recording.run import check
-    from topologies import draw
+    from linkflap.chaos.schedule import describe
+    from linkflap.harness.recording.run import check
+    from linkflap.topologies import draw
 
     check(chosen, runtime)
     if as_json:
@@ -146,8 +146,8 @@ def _check_alone(**given: object) -> None:
 
 
 def _save(chosen: Scenario, runtime: str, path: Path, *, dry_run: bool) -> None:
-    from chaos.scenario_file import save
-    from harness.recording.run import check
+    from linkflap.chaos.scenario_file import save
+    from linkflap.harness.recording.run import check
 
     if not dry_run:
         raise InputError("--save writes a scenario instead of running it; add --dry-run, then run the file")
@@ -167,9 +167,9 @@ def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str 
 
 
 def _record(chosen: Scenario, runtime: str, folder: Path, command: str, *, warm: bool, keep: bool) -> None:
-    from harness.recording.run import check, record
-    from harness.report.progress import Progress
-    from spark_verify import session
+    from linkflap.harness.recording.run import check, record
+    from linkflap.harness.report.progress import Progress
+    from linkflap.spark_verify import session
 
     check(chosen, runtime)
     click.echo(f"{chosen.name} with seed {chosen.seed}; run directory {folder}", err=True)

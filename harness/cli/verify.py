@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from harness.cli.folders import RUNS, check_junit, check_output, new_folder
-from harness.cli.judge import judge, spark_options
-from harness.cli.logs import LogOptions, asked_live, asked_logs, copied_logs
-from harness.cli.notes import NOTES
-from harness.model.errors import WRONG_INPUT, InputError
+from linkflap.harness.cli.folders import RUNS, check_junit, check_output, new_folder
+from linkflap.harness.cli.judge import judge, spark_options
+from linkflap.harness.cli.logs import LogOptions, asked_live, asked_logs, copied_logs
+from linkflap.harness.cli.notes import NOTES
+from linkflap.harness.model.errors import WRONG_INPUT, InputError
 
 if TYPE_CHECKING:
-    from harness.capture.live.record import LiveAsked
+    from linkflap.harness.capture.live.record import LiveAsked
 
 
 @click.command()
@@ -60,16 +60,16 @@ def verify(
     if live:
         _fetch(folder, live, command)
     elif asked:
-        from harness.capture.folders import record as link_logs
+        from linkflap.harness.capture.folders import record as link_logs
 
         link_logs(folder, asked, command)
     return judged([folder])
 
 
 def _fetch(folder: Path, live: LiveAsked, command: str) -> None:
-    from harness.capture.live.record import record
-    from harness.report.progress import Progress
-    from spark_verify import session
+    from linkflap.harness.capture.live.record import record
+    from linkflap.harness.report.progress import Progress
+    from linkflap.spark_verify import session
 
     with Progress() as progress, NOTES.through(progress):
         session.warm()
@@ -77,7 +77,7 @@ def _fetch(folder: Path, live: LiveAsked, command: str) -> None:
 
 
 def _judge_again(folders: Sequence[Path], judged: Callable[[Sequence[Path]], int]) -> int:
-    from harness.rundir import RunReader
+    from linkflap.harness.rundir import RunReader
 
     readable, refused = [], []
     for folder in dict.fromkeys(folders):

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from harness.guarantees import copied, mm2, shadow
-from harness.model.guarantee import Allowance, Guarantee
-from harness.model.scenario import MirrorSpec, Option
+from linkflap.harness.guarantees import copied, mm2, shadow
+from linkflap.harness.model.guarantee import Allowance, Guarantee
+from linkflap.harness.model.scenario import MirrorSpec, Option
 
 DECLARATIONS: Final[Mapping[str, Callable[[Mapping[str, Option]], Guarantee]]] = {
     "mm2": mm2.guarantee,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.model.guarantee import MAPPED, Guarantee
-from harness.model.scenario import Option
+from linkflap.harness.model.guarantee import MAPPED, Guarantee
+from linkflap.harness.model.scenario import Option
 
 
 def no_mirror(_options: Mapping[str, Option]) -> Guarantee:

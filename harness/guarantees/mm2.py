@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from harness.model.guarantee import Allowance, Guarantee
-from harness.model.scenario import Option
+from linkflap.harness.model.guarantee import Allowance, Guarantee
+from linkflap.harness.model.scenario import Option
 
 REPLAY_REACH: Final = 10.0
 """Seconds before a fault whose records may be mirrored again: offset.flush.interval.ms (1 s here) and

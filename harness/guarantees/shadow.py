@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from harness.model.guarantee import MAPPED, Allowance, Appended, Guarantee
-from harness.model.scenario import Option
+from linkflap.harness.model.guarantee import MAPPED, Allowance, Appended, Guarantee
+from linkflap.harness.model.scenario import Option
 
 _SYNC: Final = "KIP-1279, group offset sync: at an interval, in no transaction with the mirrored records"
 ALLOWED: Final = (

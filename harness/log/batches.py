@@ -17,10 +17,10 @@ import numpy as np
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from harness.log import header_rows, layout
-from harness.log.codecs import NONE
-from harness.log.reference import control_type, coordinator_epoch
-from harness.log.segments import WINDOW, Damage, Segment, map_segments, walk
+from linkflap.harness.log import header_rows, layout
+from linkflap.harness.log.codecs import NONE
+from linkflap.harness.log.reference import control_type, coordinator_epoch
+from linkflap.harness.log.segments import WINDOW, Damage, Segment, map_segments, walk
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

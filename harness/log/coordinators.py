@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from harness.log import batches, layout, reference
-from harness.log.codecs import CannotInflate
+from linkflap.harness.log import batches, layout, reference
+from linkflap.harness.log.codecs import CannotInflate
 
 TRANSACTIONS: Final = "__transaction_state"
 GROUPS: Final = "__consumer_offsets"

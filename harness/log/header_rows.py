@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.log.layout import LARGEST_OFFSET
+from linkflap.harness.log.layout import LARGEST_OFFSET
 
 HEADER: Final = np.dtype(
     [

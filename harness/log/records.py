@@ -15,12 +15,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.log import layout
-from harness.log.batches import Headers, Log
-from harness.log.batches import windows as batch_windows
-from harness.log.codecs import NAMES, NONE, CannotInflate, inflate
-from harness.log.segments import WINDOW, Bytes, Damage, Kind
-from harness.model import payload
+from linkflap.harness.log import layout
+from linkflap.harness.log.batches import Headers, Log
+from linkflap.harness.log.batches import windows as batch_windows
+from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
+from linkflap.harness.log.segments import WINDOW, Bytes, Damage, Kind
+from linkflap.harness.model import payload
 
 Ints = NDArray[np.int64]
 _compiled = numba.njit(cache=True, nogil=True)

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harness.log import layout
-from harness.log.codecs import CannotInflate, inflate
-from harness.model.payload import FOREIGN, HEADER, LAYOUT
+from linkflap.harness.log import layout
+from linkflap.harness.log.codecs import CannotInflate, inflate
+from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT
 
 Header = tuple[bytes, bytes | None]
 _CASTAGNOLI: Final = 0x82F63B78

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.log import header_rows, layout
+from linkflap.harness.log import header_rows, layout
 
 Bytes = NDArray[np.uint8]
 # Compiled code sees globals of its own module as constants, and no attributes of others.

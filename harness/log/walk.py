@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from harness.log import layout
+from linkflap.harness.log import layout
 
 Buffer = bytes | bytearray | memoryview
 HEAD: Final = struct.Struct(">qiib")

@@ -18,7 +18,7 @@ from typing import Final
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from harness.model.errors import SetupError
+from linkflap.harness.model.errors import SetupError
 
 LOG: Final = logging.getLogger("linkflap")
 

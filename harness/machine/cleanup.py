@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.machine import ledger, process_identity
-from harness.machine.engine_leftovers import StillThere
+import linkflap
+from linkflap.harness.machine import ledger, process_identity
+from linkflap.harness.machine.engine_leftovers import StillThere
 
 _watched = 0
 _lock = threading.Lock()
@@ -65,9 +66,9 @@ def watch_over_me() -> None:
         if _watched == os.getpid():
             return
         mine = ledger.own().owner
-        root = str(Path(__file__).resolve().parents[2])
+        root = str(Path(linkflap.__file__).resolve().parents[1])
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
-        command = [sys.executable, "-m", "harness.machine.cleanup", str(mine.pid), mine.born]
+        command = [sys.executable, "-m", "linkflap.harness.machine.cleanup", str(mine.pid), mine.born]
         null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
         # Not subprocess: this child is meant to outlive us, and a Popen that is never waited for warns about just that.
         os.posix_spawn(sys.executable, command, environment, file_actions=null, setsid=True)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.errors import EnvironmentFailure
 
 LEAST_ROOM: Final = 256 * 1024
 """Bytes of its disk that a run leaves free: to say how it ended. A disk with less is full."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from harness.machine.engine_address import host, knock, not_near, reason, seconds
-from harness.machine.process_identity import Identity, alive, elsewhere
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from harness.model.side_by_side import side_by_side
-from harness.model.wait import until
+from linkflap.harness.machine.engine_address import host, knock, not_near, reason, seconds
+from linkflap.harness.machine.process_identity import Identity, alive, elsewhere
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.wait import until
 
 if TYPE_CHECKING:
     import docker

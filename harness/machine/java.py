@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.machine import cache, children
-from harness.model.errors import EnvironmentFailure, SetupError
+from linkflap.harness.machine import cache, children
+from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 
 OLDEST: Final = 17
 TOO_NEW_FOR_KAFKA_3: Final = 24

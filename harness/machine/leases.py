@@ -18,9 +18,9 @@ from pathlib import Path
 
 import psutil
 
-from harness.machine import cleanup, ledger, process_identity
-from harness.model.errors import DeadlineExceeded, InputError, SetupError
-from harness.model.wait import until
+from linkflap.harness.machine import cleanup, ledger, process_identity
+from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
+from linkflap.harness.model.wait import until
 
 _DEFAULT_RANGE = (17000, 32767)
 

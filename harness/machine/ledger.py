@@ -22,11 +22,11 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock
 
-from harness.machine import engine_leftovers, mounts
-from harness.machine.engine_leftovers import StillThere
-from harness.machine.process_identity import Identity, alive, identify
-from harness.model.errors import SetupError
-from harness.model.wait import until
+from linkflap.harness.machine import engine_leftovers, mounts
+from linkflap.harness.machine.engine_leftovers import StillThere
+from linkflap.harness.machine.process_identity import Identity, alive, identify
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.wait import until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

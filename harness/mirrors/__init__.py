@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Final, Protocol
 
-from harness.guarantees import declared
-from harness.mirrors import mm2, mm2_config
-from harness.mirrors.shadow import mirror as shadow
-from harness.mirrors.shadow import settings as shadow_settings
-from harness.model.errors import InputError
-from harness.model.protocols import Deployment, Mirror, Recorder
-from harness.model.scenario import MirrorSpec, Option
-from harness.model.topology import LinkSpec
+from linkflap.harness.guarantees import declared
+from linkflap.harness.mirrors import mm2, mm2_config
+from linkflap.harness.mirrors.shadow import mirror as shadow
+from linkflap.harness.mirrors.shadow import settings as shadow_settings
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Deployment, Mirror, Recorder
+from linkflap.harness.model.scenario import MirrorSpec, Option
+from linkflap.harness.model.topology import LinkSpec
 
 
 class MirrorFactory(Protocol):

@@ -6,10 +6,10 @@ import uuid
 
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 
-from harness.mirrors.mm2_progress import reader
-from harness.model.errors import DeadlineExceeded
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.mirrors.mm2_progress import reader
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 
 
 class Canary:

@@ -17,16 +17,16 @@ from typing import Final, Literal
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from harness.mirrors import mm2_config
-from harness.mirrors.canary import Canary
-from harness.mirrors.mm2_progress import Gap, Progress
-from harness.mirrors.topics import copy_topics, data_topics
-from harness.model.errors import DeadlineExceeded, InputError, SetupError
-from harness.model.protocols import Cluster, Deployment, Mirror, Recorder, Service
-from harness.model.scenario import MirrorSpec
-from harness.model.topology import CANARY, LinkSpec, topic_name, topic_pattern
-from harness.model.wait import until
-from harness.wire.offsets import Partition, bounds, quiet
+from linkflap.harness.mirrors import mm2_config
+from linkflap.harness.mirrors.canary import Canary
+from linkflap.harness.mirrors.mm2_progress import Gap, Progress
+from linkflap.harness.mirrors.topics import copy_topics, data_topics
+from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
+from linkflap.harness.model.protocols import Cluster, Deployment, Mirror, Recorder, Service
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name, topic_pattern
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import Partition, bounds, quiet
 
 START_SECONDS: Final = 90.0
 SETTLE_SECONDS: Final = 60.0

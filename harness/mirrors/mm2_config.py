@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
-from harness.model.errors import InputError
-from harness.model.scenario import Option
-from harness.model.topology import LinkSpec
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.topology import LinkSpec
 
 MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
 SOURCE_CONNECTOR: Final = "MirrorSourceConnector"

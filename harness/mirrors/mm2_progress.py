@@ -14,11 +14,11 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from harness.mirrors import mm2_config
-from harness.model.errors import DeadlineExceeded
-from harness.model.topology import LinkSpec
-from harness.model.wait import until
-from harness.wire.offsets import Partition, quiet
+from linkflap.harness.mirrors import mm2_config
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import Partition, quiet
 
 _BATCH: Final = 5000
 _TRACE: Final = 4000

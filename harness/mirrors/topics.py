@@ -13,11 +13,11 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from harness.model.errors import SetupError
-from harness.model.protocols import Cluster
-from harness.model.topology import CANARY, is_data_topic, topic_name
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.topology import CANARY, is_data_topic, topic_name
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 
 _SECONDS: Final = 20.0
 NOT_COPIED: Final = frozenset(

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-from harness.model.errors import INTERRUPTED
+from linkflap.harness.model.errors import INTERRUPTED
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _came: list[int] = []

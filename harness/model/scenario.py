@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.model.guarantee import Guarantee
-from harness.model.topology import Topology
+from linkflap.harness.model.guarantee import Guarantee
+from linkflap.harness.model.topology import Topology
 
 Option = str | int | float | bool
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from harness.model.errors import InputError
+from linkflap.harness.model.errors import InputError
 
 DEFAULT_KAFKA = "4.3.1"
 CANARY = "linkflap-canary"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from harness.model import errors
+from linkflap.harness.model import errors
 
 
 class Verdict(StrEnum):

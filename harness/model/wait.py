@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.errors import DeadlineExceeded
 
 T = TypeVar("T")
 

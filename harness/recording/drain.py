@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 
 from confluent_kafka.admin import AdminClient
 
-from harness.model.errors import DeadlineExceeded
-from harness.model.protocols import Cluster
-from harness.model.topology import Topology, is_data_topic
-from harness.model.wait import until
-from harness.recording.world import RunWorld
-from harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.topology import Topology, is_data_topic
+from linkflap.harness.model.wait import until
+from linkflap.harness.recording.world import RunWorld
+from linkflap.harness.wire.offsets import answered_bounds, quiet
 
 SETTLE = 60.0
 """Seconds that mirrors and readers may take to reach the end once producers have stopped."""

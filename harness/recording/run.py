@@ -19,28 +19,28 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.schedule import REVERSE, Player, check_runtime
-from chaos.schedule import check as check_schedule
-from harness import mirrors, runtimes, workloads
-from harness.capture import logs, watermarks
-from harness.machine.disk_full import is_full, unwritable
-from harness.mirrors import make_mirror
-from harness.model import interrupts
-from harness.model.clock import now
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError, SetupError
-from harness.model.interrupts import held_off
-from harness.model.protocols import Deployment
-from harness.model.scenario import Scenario
-from harness.model.side_by_side import side_by_side
-from harness.model.wait import until
-from harness.recording.drain import drain
-from harness.recording.unexpected_exits import UnexpectedExits
-from harness.recording.world import RunWorld
-from harness.report.progress import Counters, Progress
-from harness.rundir import FORMAT, Run, RunWriter, Status
-from harness.version import VERSION
-from harness.workloads.clients import WorkloadClients
-from harness.workloads.crew import Names, make
+from linkflap.chaos.schedule import REVERSE, Player, check_runtime
+from linkflap.chaos.schedule import check as check_schedule
+from linkflap.harness import mirrors, runtimes, workloads
+from linkflap.harness.capture import logs, watermarks
+from linkflap.harness.machine.disk_full import is_full, unwritable
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.model import interrupts
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError, SetupError
+from linkflap.harness.model.interrupts import held_off
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.wait import until
+from linkflap.harness.recording.drain import drain
+from linkflap.harness.recording.unexpected_exits import UnexpectedExits
+from linkflap.harness.recording.world import RunWorld
+from linkflap.harness.report.progress import Counters, Progress
+from linkflap.harness.rundir import FORMAT, Run, RunWriter, Status
+from linkflap.harness.version import VERSION
+from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.crew import Names, make
 
 LAG_EVERY = 1_000_000_000
 AFTERWARDS = 60.0

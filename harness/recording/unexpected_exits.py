@@ -12,11 +12,11 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from chaos.faults import OF_CLIENTS
-from chaos.schedule import Player
-from harness.model.errors import EnvironmentFailure
-from harness.model.protocols import Broker, World
-from harness.model.scenario import FaultSpec
+from linkflap.chaos.faults import OF_CLIENTS
+from linkflap.chaos.schedule import Player
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.protocols import Broker, World
+from linkflap.harness.model.scenario import FaultSpec
 
 _LAST: Final = 2
 _WIDTH: Final = 120

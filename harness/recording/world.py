@@ -6,10 +6,10 @@ import threading
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from harness.capture import logs
-from harness.model.protocols import Deployment, Mirror
-from harness.rundir import RunWriter
-from harness.workloads.clients import WorkloadClients
+from linkflap.harness.capture import logs
+from linkflap.harness.model.protocols import Deployment, Mirror
+from linkflap.harness.rundir import RunWriter
+from linkflap.harness.workloads.clients import WorkloadClients
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from harness.model.errors import InputError
-from harness.model.verdict import Verdict
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.verdict import Verdict
 
 _WHY: Final = ("why", "allowed_because", "because", "reason")
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Protocol, TextIO
 
-from harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
-from harness.report.document import in_short
+from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.report.document import in_short
 
 Row = Mapping[str, object]
 _WHEN: Final = "%Y-%m-%d %H:%M:%S.%f"

@@ -16,11 +16,11 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from harness.model.topology import Topology
-from harness.report.document import AnomalyRow, Document, in_short, read
-from harness.report.series import Series, series
-from harness.report.timeline import svg
-from harness.rundir import Damage, RunReader, write_whole
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.report.document import AnomalyRow, Document, in_short, read
+from linkflap.harness.report.series import Series, series
+from linkflap.harness.report.timeline import svg
+from linkflap.harness.rundir import Damage, RunReader, write_whole
 
 NAME: Final = "report.html"
 _MOST_OF_A_KIND: Final = 50
@@ -53,7 +53,11 @@ def page(folder: Path, document: Mapping[str, object], *, drawing: str = "", mea
     judged, reader = read(document), RunReader(folder)
     shown = series(reader)
     environment = Environment(
-        loader=PackageLoader("harness.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("linkflap.harness.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters |= {"short": in_short, "number": _number, "moment": _moment}
     return environment.get_template("report.html").render(

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
-from harness.model.verdict import Verdict, worst
-from harness.report.document import AnomalyRow, CheckRow, Document, in_short, read
+from linkflap.harness.model.verdict import Verdict, worst
+from linkflap.harness.report.document import AnomalyRow, CheckRow, Document, in_short, read
 
 _UNPRINTABLE: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even escaped."""

@@ -15,9 +15,9 @@ from typing import Final, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.model.history import Event, Operation, Poll, Watermark
-from harness.model.topology import Topology
-from harness.rundir import Damage, RunReader
+from linkflap.harness.model.history import Event, Operation, Poll, Watermark
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.rundir import Damage, RunReader
 
 Floats = NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)

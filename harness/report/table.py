@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.model.errors import InputError
-from harness.model.verdict import Verdict
-from harness.report.document import AnomalyRow, CheckRow, Document, in_short, read
-from harness.rundir import RunReader
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.report.document import AnomalyRow, CheckRow, Document, in_short, read
+from linkflap.harness.rundir import RunReader
 
 STYLES: Final[Mapping[Verdict, str]] = {
     Verdict.NOT_DUE: "dim",

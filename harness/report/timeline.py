@@ -13,7 +13,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from harness.report.series import Floats, Series, Window
+from linkflap.harness.report.series import Floats, Series, Window
 
 _COLORS: Final = ("#2563a8", "#c2591a", "#3f7d4e", "#7b4f9d", "#8a6d1d", "#4b7f8c", "#a43d5a", "#1f4e5f", "#4a5560")
 _INK, _FAINT, _FAULT, _MARK = "#3a4149", "#d9dde2", "#d9a441", "#a33030"

@@ -10,12 +10,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, Protocol, cast
 
-from harness.model.errors import InputError
-from harness.model.protocols import Deployment, Recorder
-from harness.model.topology import Topology
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Deployment, Recorder
+from linkflap.harness.model.topology import Topology
 
 # Modules by name, imported when used: the docker runtime's packages are slow to import and not needed by the other.
-RUNTIMES: Final = {"process": "harness.runtimes.process", "docker": "harness.runtimes.docker.deployment"}
+RUNTIMES: Final = {"process": "linkflap.harness.runtimes.process", "docker": "linkflap.harness.runtimes.docker.deployment"}
 
 
 class Deploy(Protocol):
@@ -37,7 +37,7 @@ def check(name: str, topology: Topology) -> None:
 
 def usual(topology: Topology) -> tuple[str, str]:
     """The runtime of a run that names none, and why that one, in a few words. Raises InputError for a Kafka that there is not."""
-    from harness.runtimes.docker import choice
+    from linkflap.harness.runtimes.docker import choice
 
     against = choice.reason_against(topology)
     return ("docker", "an engine answers and has the images") if against is None else ("process", against)

@@ -12,8 +12,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from harness.machine import cleanup, ledger, mounts
-from harness.model.errors import SetupError
+from linkflap.harness.machine import cleanup, ledger, mounts
+from linkflap.harness.model.errors import SetupError
 
 _FILLER: Final = ".linkflap-filler"
 _BLOCK: Final = bytes(1 << 16)

@@ -11,10 +11,10 @@ import contextlib
 from collections.abc import Iterable
 from typing import Final
 
-from harness.wire import messages
-from harness.wire.bulk import Buffer, Pieces
-from harness.wire.messages import Malformed, Message
-from harness.wire.stream import Stream
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.bulk import Buffer, Pieces
+from linkflap.harness.wire.messages import Malformed, Message
+from linkflap.harness.wire.stream import Stream
 
 CLIENT: Final = "linkflap"
 _CONNECT_SECONDS: Final = 3.0

@@ -18,8 +18,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 
-from harness.wire import bulk
-from harness.wire.bulk import Buffer, Pieces, Sink
+from linkflap.harness.wire import bulk
+from linkflap.harness.wire.bulk import Buffer, Pieces, Sink
 
 Error: Final = ErrorCode
 """Kafka's error codes by name: Error.none, Error.not_controller, …"""

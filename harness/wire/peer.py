@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from harness.wire import messages
-from harness.wire.connection import CLIENT, Unanswered
-from harness.wire.messages import Error, Malformed, Message
-from harness.wire.sasl import Login, LoginFailed
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import CLIENT, Unanswered
+from linkflap.harness.wire.messages import Error, Malformed, Message
+from linkflap.harness.wire.sasl import Login, LoginFailed
 
 _LARGEST_FRAME: Final = 128 << 20
 """Above what is asked for: a node that says more speaks something else."""

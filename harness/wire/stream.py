@@ -11,8 +11,8 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-from harness.wire.bulk import Buffer, Pieces
-from harness.wire.messages import LENGTH, Malformed
+from linkflap.harness.wire.bulk import Buffer, Pieces
+from linkflap.harness.wire.messages import LENGTH, Malformed
 
 _LARGEST_FRAME: Final = 128 << 20
 """Above what brokers take (socket.request.max.bytes, 100 MiB)."""

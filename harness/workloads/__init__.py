@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harness.model.errors import InputError
-from harness.model.scenario import WorkloadSpec
-from harness.model.topology import topic_name
-from harness.workloads import idempotent, readers, relay, transactional, zombie
-from harness.workloads.client import Client
-from harness.workloads.context import Context, Writer
-from harness.workloads.numbers import Numbers
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.topology import topic_name
+from linkflap.harness.workloads import idempotent, readers, relay, transactional, zombie
+from linkflap.harness.workloads.client import Client
+from linkflap.harness.workloads.context import Context, Writer
+from linkflap.harness.workloads.numbers import Numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

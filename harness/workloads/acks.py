@@ -10,7 +10,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message
 
-from harness.model.history import Fetched, SendGroup
+from linkflap.harness.model.history import Fetched, SendGroup
 
 REFUSALS: Final = frozenset(
     {

@@ -11,11 +11,11 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from typing import Final
 
-from harness.model.clock import now
-from harness.model.protocols import Moment
-from harness.model.wait import until
-from harness.workloads.context import Context
-from harness.workloads.protocol import ClientState, Counts
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.protocols import Moment
+from linkflap.harness.model.wait import until
+from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.protocol import ClientState, Counts
 
 SLICE: Final = 0.25
 GRACE: Final = 5.0

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
-from harness.model.errors import DeadlineExceeded, InputError
-from harness.model.protocols import Moment, Recorder
-from harness.model.wait import until
-from harness.workloads.crew import Crew, Producers, WorkloadProgress
-from harness.workloads.death import Death
-from harness.workloads.protocol import ClientState, Fall
-from harness.workloads.worker import Worker
+from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from linkflap.harness.model.protocols import Moment, Recorder
+from linkflap.harness.model.wait import until
+from linkflap.harness.workloads.crew import Crew, Producers, WorkloadProgress
+from linkflap.harness.workloads.death import Death
+from linkflap.harness.workloads.protocol import ClientState, Fall
+from linkflap.harness.workloads.worker import Worker
 
 MOVE_WITHIN: Final = 30.0
 _WORDS: Final[Mapping[Moment, str]] = {"any": "anything", "transaction": "an open transaction", "commit": "a commit"}

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from harness.model.errors import InputError
-from harness.model.history import Operation, Poll
-from harness.model.scenario import Option, WorkloadSpec
-from harness.rundir import Appender
-from harness.workloads.numbers import Numbers
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.history import Operation, Poll
+from linkflap.harness.model.scenario import Option, WorkloadSpec
+from linkflap.harness.rundir import Appender
+from linkflap.harness.workloads.numbers import Numbers
 
 VIA: Final = ("direct", "proxy")
 

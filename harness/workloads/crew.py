@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from harness.model.errors import DeadlineExceeded
-from harness.model.history import Operation, Poll
-from harness.model.scenario import WorkloadSpec
-from harness.model.wait import until
-from harness.rundir import Appender, RunWriter
-from harness.workloads import KINDS, context, first_cluster
-from harness.workloads.client import GRACE
-from harness.workloads.members import Member
-from harness.workloads.numbers import Numbers
-from harness.workloads.protocol import Host, Hosted
-from harness.workloads.readers import ReaderClient
-from harness.workloads.worker import Worker
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.history import Operation, Poll
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import Appender, RunWriter
+from linkflap.harness.workloads import KINDS, context, first_cluster
+from linkflap.harness.workloads.client import GRACE
+from linkflap.harness.workloads.members import Member
+from linkflap.harness.workloads.numbers import Numbers
+from linkflap.harness.workloads.protocol import Host, Hosted
+from linkflap.harness.workloads.readers import ReaderClient
+from linkflap.harness.workloads.worker import Worker
 
 SETTLE_WITHIN = 3 * GRACE
 JOIN_WITHIN = 6 * GRACE

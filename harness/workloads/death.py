@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.model.clock import now
-from harness.model.history import Operation
-from harness.rundir import LastRows, last_rows
-from harness.workloads.members import Member
-from harness.workloads.protocol import Falling
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Operation
+from linkflap.harness.rundir import LastRows, last_rows
+from linkflap.harness.workloads.members import Member
+from linkflap.harness.workloads.protocol import Falling
 
 _LINES: Final = 3
 _WIDTH: Final = 160

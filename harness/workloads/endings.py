@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException
 
-from harness.model.clock import now
-from harness.model.history import OutcomeName
-from harness.workloads.client import SLICE
-from harness.workloads.incarnation import Incarnation, InFlight, describe
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import OutcomeName
+from linkflap.harness.workloads.client import SLICE
+from linkflap.harness.workloads.incarnation import Incarnation, InFlight, describe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

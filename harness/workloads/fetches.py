@@ -7,7 +7,7 @@ from typing import cast
 
 from confluent_kafka import Message
 
-from harness.model.payload import FOREIGN, uid_in
+from linkflap.harness.model.payload import FOREIGN, uid_in
 
 Place = tuple[str, int]
 Runs = tuple[tuple[int, int, int], ...]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.workloads.endings import Ended
-from harness.workloads.incarnation import InFlight
-from harness.workloads.producers import COMMON, Producing
+from linkflap.harness.workloads.endings import Ended
+from linkflap.harness.workloads.incarnation import InFlight
+from linkflap.harness.workloads.producers import COMMON, Producing
 
 OPTIONS: Final = COMMON
 

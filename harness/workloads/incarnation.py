@@ -18,13 +18,13 @@ from typing import Final, Literal
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from harness.model.clock import now
-from harness.model.history import Ending, Fetched, Operation, OperationKind, OutcomeName, SendGroup
-from harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
-from harness.rundir import Appender
-from harness.workloads.acks import Acks
-from harness.workloads.client import SLICE, Client
-from harness.workloads.values import Values
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Ending, Fetched, Operation, OperationKind, OutcomeName, SendGroup
+from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
+from linkflap.harness.rundir import Appender
+from linkflap.harness.workloads.acks import Acks
+from linkflap.harness.workloads.client import SLICE, Client
+from linkflap.harness.workloads.values import Values
 
 STATISTICS_MS: Final = 100
 ORIGIN: Final = "linkflap-input"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harness.workloads.protocol import ClientState, Counts, Hosted
+from linkflap.harness.workloads.protocol import ClientState, Counts, Hosted
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Some clients of one workload in a process of their own: `python -m harness.workloads.process HANDLE`.
+"""Some clients of one workload in a process of their own: `python -m linkflap.harness.workloads.process HANDLE`.
 
 librdkafka can end a process by an assertion of its own; here it ends a few clients, and the harness starts them again. Each
 client is a thread, and writes its own file of the run directory: what it wrote before its death is there. The process ends with
@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import DeadlineExceeded
-from harness.model.wait import until
-from harness.rundir import ClientWriter
-from harness.workloads import KINDS, context
-from harness.workloads.client import Client
-from harness.workloads.numbers import Numbers
-from harness.workloads.protocol import (
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import ClientWriter
+from linkflap.harness.workloads import KINDS, context
+from linkflap.harness.workloads.client import Client
+from linkflap.harness.workloads.numbers import Numbers
+from linkflap.harness.workloads.protocol import (
     Ask,
     Channel,
     Command,
@@ -40,7 +40,7 @@ from harness.workloads.protocol import (
     State,
     Stop,
 )
-from harness.workloads.readers import ReaderClient
+from linkflap.harness.workloads.readers import ReaderClient
 
 LOOK_EVERY: Final = 0.02
 FALLS_WITHIN: Final = 600.0

@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 from confluent_kafka import KafkaException
 
-from harness.model.clock import now
-from harness.model.protocols import Moment
-from harness.workloads import endings
-from harness.workloads.client import Client
-from harness.workloads.context import Context
-from harness.workloads.incarnation import Incarnation, InFlight, describe
-from harness.workloads.protocol import ClientState
-from harness.workloads.values import KEYS, LARGEST, Values
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.protocols import Moment
+from linkflap.harness.workloads import endings
+from linkflap.harness.workloads.client import Client
+from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.incarnation import Incarnation, InFlight, describe
+from linkflap.harness.workloads.protocol import ClientState
+from linkflap.harness.workloads.values import KEYS, LARGEST, Values
 
 COMMON: Final = frozenset(
     {"via", "rate", "records", "value_size", "keys", "skew", "tombstones", "compression", "timeout", "partitions"}

@@ -17,8 +17,8 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from harness.model.protocols import Moment
-from harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.protocols import Moment
+from linkflap.harness.model.scenario import WorkloadSpec
 
 _LENGTH: Final = struct.Struct("!I")
 _CHUNK: Final = 1 << 16

@@ -13,14 +13,14 @@ from typing import Final
 import msgspec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from harness.model.clock import now
-from harness.model.history import Fetched, Isolation, Poll, PollKind
-from harness.model.scenario import WorkloadSpec
-from harness.workloads.client import SLICE, Client
-from harness.workloads.context import Context
-from harness.workloads.fetches import Place, fetched, place_of
-from harness.workloads.incarnation import describe
-from harness.workloads.protocol import ClientState
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.workloads.client import SLICE, Client
+from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.fetches import Place, fetched, place_of
+from linkflap.harness.workloads.incarnation import describe
+from linkflap.harness.workloads.protocol import ClientState
 
 OPTIONS: Final = frozenset({"via", "cluster", "isolation", "assign", "group", "follow", "commit_every", "batch"})
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")

@@ -21,16 +21,16 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from harness.model.clock import now
-from harness.model.history import Ending, Fetched, OutcomeName
-from harness.model.topology import topic_name
-from harness.workloads import endings
-from harness.workloads.client import GRACE, SLICE
-from harness.workloads.context import Context
-from harness.workloads.fetches import Place, fetched
-from harness.workloads.incarnation import Incarnation, InFlight, describe
-from harness.workloads.producers import COMMON, RETRY, Producing
-from harness.workloads.readers import ASK, ReaderClient
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Ending, Fetched, OutcomeName
+from linkflap.harness.model.topology import topic_name
+from linkflap.harness.workloads import endings
+from linkflap.harness.workloads.client import GRACE, SLICE
+from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.fetches import Place, fetched
+from linkflap.harness.workloads.incarnation import Incarnation, InFlight, describe
+from linkflap.harness.workloads.producers import COMMON, RETRY, Producing
+from linkflap.harness.workloads.readers import ASK, ReaderClient
 
 OUTPUT: Final = "relayed"
 """Of a home: the topic that relays write, and nobody else."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.model.clock import now
-from harness.model.history import Ending
-from harness.workloads import endings
-from harness.workloads.client import SLICE
-from harness.workloads.context import Context
-from harness.workloads.incarnation import Incarnation, InFlight
-from harness.workloads.producers import COMMON, Producing
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Ending
+from linkflap.harness.workloads import endings
+from linkflap.harness.workloads.client import SLICE
+from linkflap.harness.workloads.context import Context
+from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.producers import COMMON, Producing
 
 OPTIONS: Final = COMMON | {"abort_share", "open_share", "hold"}
 

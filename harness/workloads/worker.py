@@ -17,14 +17,14 @@ from typing import Final, Protocol
 
 import msgspec
 
-from harness.machine import children
-from harness.model.clock import now
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure, LinkflapError
-from harness.model.wait import until
-from harness.rundir import RunWriter
-from harness.workloads.death import ITSELF, Death, examined
-from harness.workloads.members import Member
-from harness.workloads.protocol import (
+from linkflap.harness.machine import children
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, LinkflapError
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunWriter
+from linkflap.harness.workloads.death import ITSELF, Death, examined
+from linkflap.harness.workloads.members import Member
+from linkflap.harness.workloads.protocol import (
     Ask,
     Channel,
     Command,
@@ -47,7 +47,7 @@ ENDS_WITHIN: Final = 10.0
 DEATHS_IN_A_ROW: Final = 5
 """So many deaths of one process, nothing done in between, and it is not started again."""
 _MOST_QUESTIONS: Final = 8
-_PROGRAM: Final = "harness.workloads.process"
+_PROGRAM: Final = "linkflap.harness.workloads.process"
 
 
 class Running(Protocol):

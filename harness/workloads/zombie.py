@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.workloads import endings
-from harness.workloads.incarnation import Incarnation, InFlight
-from harness.workloads.producers import COMMON, INIT_WITHIN, Producing
+from linkflap.harness.workloads import endings
+from linkflap.harness.workloads.incarnation import Incarnation, InFlight
+from linkflap.harness.workloads.producers import COMMON, INIT_WITHIN, Producing
 
 OPTIONS: Final = COMMON
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from spark_verify.checks import (
+from linkflap.spark_verify.checks import (
     aborted_read,
     byte_equality,
     commit_aborted,
@@ -37,7 +37,7 @@ from spark_verify.checks import (
     unseen,
     write_cycles,
 )
-from spark_verify.checks.base import Check
+from linkflap.spark_verify.checks.base import Check
 
 REGISTRY: Final[Mapping[str, Check]] = MappingProxyType(
     {

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding
-from spark_verify.checks.delivered import Delivered, aborted_there, delivered, found, of_transactions
-from spark_verify.checks.lives import every, examined, log_of, of_readers, replica_of
-from spark_verify.checks.logs import Log, among
-from spark_verify.checks.outcomes import never, refused, uids_of
-from spark_verify.eras import Life
-from spark_verify.sends import Sends
-from spark_verify.view import Bools, PartitionView
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
+from linkflap.spark_verify.checks.delivered import Delivered, aborted_there, delivered, found, of_transactions
+from linkflap.spark_verify.checks.lives import every, examined, log_of, of_readers, replica_of
+from linkflap.spark_verify.checks.logs import Log, among
+from linkflap.spark_verify.checks.outcomes import never, refused, uids_of
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import Bools, PartitionView
 
 KIND = "aborted-read"
 REFUSED = "refused-read"

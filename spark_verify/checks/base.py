@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from harness.model.scenario import Scenario
-from spark_verify.view import Origin, PartitionView, Promotion
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.view import Origin, PartitionView, Promotion
 
 Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
 

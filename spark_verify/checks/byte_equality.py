@@ -17,15 +17,15 @@ from typing import Final
 
 import numpy as np
 
-from harness.model.guarantee import MAPPED, ProducerIds
-from harness.model.scenario import Scenario
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.changed import changed_records
-from spark_verify.checks.lives import compacted, examined
-from spark_verify.checks.logs import locate
-from spark_verify.checks.mirroring import Hop, appended_since, hops
-from spark_verify.checks.producer_ids import as_declared
-from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
+from linkflap.harness.model.guarantee import MAPPED, ProducerIds
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.changed import changed_records
+from linkflap.spark_verify.checks.lives import compacted, examined
+from linkflap.spark_verify.checks.logs import locate
+from linkflap.spark_verify.checks.mirroring import Hop, appended_since, hops
+from linkflap.spark_verify.checks.producer_ids import as_declared
+from linkflap.spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
 
 _CHANGED: Final = 5
 """Records per batch of which it is told what differs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from spark_verify.view import Parts
+from linkflap.spark_verify.view import Parts
 
 FIELDS: Final = ("timestamp", "key", "value", "headers")
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.log.coordinators import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_ABORT, PREPARE_COMMIT
-from spark_verify.checks.base import Clue, Combined, Found
+from linkflap.harness.log.coordinators import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_ABORT, PREPARE_COMMIT
+from linkflap.spark_verify.checks.base import Clue, Combined, Found
 
 Place = tuple[str, int]
 """Topic, partition."""

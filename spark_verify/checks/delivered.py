@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spark_verify.checks.base import Finding, Found
-from spark_verify.checks.logs import ABORTED, Log, locate, runs, stretches
-from spark_verify.checks.outcomes import reads_of
-from spark_verify.eras import Life
-from spark_verify.sends import Sends
-from spark_verify.view import Bools, Ints, PartitionView, Read
+from linkflap.spark_verify.checks.base import Finding, Found
+from linkflap.spark_verify.checks.logs import ABORTED, Log, locate, runs, stretches
+from linkflap.spark_verify.checks.outcomes import reads_of
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import Bools, Ints, PartitionView, Read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,18 +1,19 @@
-"""docs/checks.md, written from the declarations: `python -m spark_verify.checks.document > docs/checks.md`."""
+"""docs/checks.md, written from the declarations: `python -m linkflap.spark_verify.checks.document > docs/checks.md`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 
-from harness.guarantees import ALLOWED
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Check
-from spark_verify.recording import GUARANTEES
+from linkflap.harness.guarantees import ALLOWED
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.recording import GUARANTEES
 
 HEAD = """# What is checked
 
-Written by `python -m spark_verify.checks.document` from the declarations in `spark_verify/checks`; a test holds it to them.
+Written by `python -m linkflap.spark_verify.checks.document` from the declarations in `spark_verify/checks`; a test compares
+the two.
 
 A check is *invalid* when it found an anomaly that the mirror's guarantee does not allow, and the run directory is not damaged in
 a part that it needs whole; else *unknown* when it could not look, crashed, or examined nothing where something was due; else

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import apart, examined, judged, native
-from spark_verify.checks.logs import ABORTED, Log, among, copies, runs, written
-from spark_verify.checks.mirroring import Hop, hops, may_be_faithful
-from spark_verify.eras import Life
-from spark_verify.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.lives import apart, examined, judged, native
+from linkflap.spark_verify.checks.logs import ABORTED, Log, among, copies, runs, written
+from linkflap.spark_verify.checks.mirroring import Hop, hops, may_be_faithful
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -21,14 +21,14 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from harness.model.scenario import Scenario
-from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
-from spark_verify.checks.lives import every, examined, log_of, reads_in, sends_of
-from spark_verify.checks.logs import OPEN, Log, among, locate, runs
-from spark_verify.checks.sampled import never_sampled
-from spark_verify.eras import Life
-from spark_verify.sends import Sends
-from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.lives import every, examined, log_of, reads_in, sends_of
+from linkflap.spark_verify.checks.logs import OPEN, Log, among, locate, runs
+from linkflap.spark_verify.checks.sampled import never_sampled
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion
 
 RELAY: Final = "relay"
 """Clients are called by their kind of workload and a number."""

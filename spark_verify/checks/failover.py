@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from harness.model.scenario import Scenario
-from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
-from spark_verify.checks.lost_write import left_behind
-from spark_verify.checks.mirroring import Hop, hops
-from spark_verify.eras import FOREVER, history
-from spark_verify.view import Origin, PartitionView, Promotion
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.lost_write import left_behind
+from linkflap.spark_verify.checks.mirroring import Hop, hops
+from linkflap.spark_verify.eras import FOREVER, history
+from linkflap.spark_verify.view import Origin, PartitionView, Promotion
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

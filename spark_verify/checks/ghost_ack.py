@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import apart, every, examined, log_of, native, own
-from spark_verify.checks.logs import Log, copies, locate, runs
-from spark_verify.checks.outcomes import Told, told
-from spark_verify.eras import Life
-from spark_verify.view import Ints, PartitionView
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.lives import apart, every, examined, log_of, native, own
+from linkflap.spark_verify.checks.logs import Log, copies, locate, runs
+from linkflap.spark_verify.checks.outcomes import Told, told
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.view import Ints, PartitionView
 
 REASONS = (
     "",

@@ -21,13 +21,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from harness.model.scenario import Scenario
-from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from spark_verify.checks.logs import Log, among, distinct, locate
-from spark_verify.checks.mirroring import Hop, hops
-from spark_verify.checks.sampled import never_sampled
-from spark_verify.eras import FOREVER
-from spark_verify.view import Ints, Origin, PartitionView, Promotion, Read, Watermarks
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.logs import Log, among, distinct, locate
+from linkflap.spark_verify.checks.mirroring import Hop, hops
+from linkflap.spark_verify.checks.sampled import never_sampled
+from linkflap.spark_verify.eras import FOREVER
+from linkflap.spark_verify.view import Ints, Origin, PartitionView, Promotion, Read, Watermarks
 
 OFFSET_LAG_MAX: Final = 100
 """MirrorMaker 2's default of offset.lag.max: records between two offset syncs."""

@@ -18,12 +18,12 @@ from typing import Final, cast
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import every, examined, kept_since, lives, log_of, own, reads_in, replica_of, sends_of
-from spark_verify.checks.logs import distinct, runs
-from spark_verify.checks.outcomes import uids_of
-from spark_verify.eras import FOREVER, Life
-from spark_verify.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.lives import every, examined, kept_since, lives, log_of, own, reads_in, replica_of, sends_of
+from linkflap.spark_verify.checks.logs import distinct, runs
+from linkflap.spark_verify.checks.outcomes import uids_of
+from linkflap.spark_verify.eras import FOREVER, Life
+from linkflap.spark_verify.view import Bools, Ints, PartitionView
 
 KIND = "inconsistent-offset"
 LOG: Final = "log"

@@ -16,14 +16,14 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from harness.log.coordinators import GROUPS, TRANSACTIONS, GroupCommit, TransactionState
-from spark_verify.checks.base import AnomalyKind, Check, Clue, Examined, Finding, Found, Unjudged
-from spark_verify.checks.coordinated import combine
-from spark_verify.checks.leader_epochs import falls
-from spark_verify.checks.lives import compacted, lives, native
-from spark_verify.checks.logs import ABORTED, OPEN, read
-from spark_verify.checks.replica_agreement import between, missing, within
-from spark_verify.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, PartitionView, Replica
+from linkflap.harness.log.coordinators import GROUPS, TRANSACTIONS, GroupCommit, TransactionState
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.coordinated import combine
+from linkflap.spark_verify.checks.leader_epochs import falls
+from linkflap.spark_verify.checks.lives import compacted, lives, native
+from linkflap.spark_verify.checks.logs import ABORTED, OPEN, read
+from linkflap.spark_verify.checks.replica_agreement import between, missing, within
+from linkflap.spark_verify.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, PartitionView, Replica
 
 METADATA = "__cluster_metadata"
 

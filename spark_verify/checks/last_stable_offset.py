@@ -19,11 +19,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import before_cut, compacted, cuts, end_of, every, examined, log_of, marks_in, replica_of
-from spark_verify.checks.logs import NOWHERE, Log, read
-from spark_verify.eras import Life, on_cluster
-from spark_verify.view import Bools, Ints, PartitionView, Watermarks
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.lives import before_cut, compacted, cuts, end_of, every, examined, log_of, marks_in, replica_of
+from linkflap.spark_verify.checks.logs import NOWHERE, Log, read
+from linkflap.spark_verify.eras import Life, on_cluster
+from linkflap.spark_verify.view import Bools, Ints, PartitionView, Watermarks
 
 TIMEOUT = 75_000_000_000
 """Nanoseconds: librdkafka's and Kafka's default transaction.timeout.ms of 60 s, the coordinator's sweep every 10 s, and 5 s."""

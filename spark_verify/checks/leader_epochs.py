@@ -23,13 +23,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.cleaning import KEPT
-from spark_verify.checks.lives import compacted, every, examined, log_of, marks_in, own
-from spark_verify.checks.logs import locate
-from spark_verify.checks.mirroring import Hop, appended_since, hops
-from spark_verify.eras import Life
-from spark_verify.view import Bools, Ints, PartitionView, Replica, Watermarks
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.cleaning import KEPT
+from linkflap.spark_verify.checks.lives import compacted, every, examined, log_of, marks_in, own
+from linkflap.spark_verify.checks.logs import locate
+from linkflap.spark_verify.checks.mirroring import Hop, appended_since, hops
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.view import Bools, Ints, PartitionView, Replica, Watermarks
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from spark_verify.checks.base import Examined, Finding, Found
-from spark_verify.checks.logs import Log, read
-from spark_verify.checks.reversals import Turn, by_generation, sampled, turns
-from spark_verify.eras import FOREVER, Era, History, Life, history
-from spark_verify.sends import Sends
-from spark_verify.view import DATA, Bools, Ints, PartitionView, Read, Replica, Truncation, Watermarks
+from linkflap.spark_verify.checks.base import Examined, Finding, Found
+from linkflap.spark_verify.checks.logs import Log, read
+from linkflap.spark_verify.checks.reversals import Turn, by_generation, sampled, turns
+from linkflap.spark_verify.eras import FOREVER, Era, History, Life, history
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import DATA, Bools, Ints, PartitionView, Read, Replica, Truncation, Watermarks
 
 
 def lives(view: PartitionView) -> Mapping[str, Sequence[Life]]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView, Replica
 
 PLAIN, COMMITTED, ABORTED, OPEN, CONTROL = range(5)
 States = NDArray[np.int8]

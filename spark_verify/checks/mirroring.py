@@ -13,11 +13,11 @@ from typing import Literal
 
 import numpy as np
 
-from spark_verify.checks.lives import source_log
-from spark_verify.checks.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
-from spark_verify.eras import FOREVER, Crossing, Era, History, Life, history, touches
-from spark_verify.sends import Sends
-from spark_verify.view import DATA, Batches, Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.lives import source_log
+from linkflap.spark_verify.checks.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
+from linkflap.spark_verify.eras import FOREVER, Crossing, Era, History, Life, history, touches
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import DATA, Batches, Bools, Ints, PartitionView
 
 Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
 """What a tail that did not arrive means; of a comparison over several hops, nothing: each hop says that of its own."""

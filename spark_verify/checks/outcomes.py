@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spark_verify.checks.lives import lives, log_of, numbers_at, reads_in, sends_to
-from spark_verify.checks.logs import PLAIN, Log, among, distinct, locate
-from spark_verify.eras import Life
-from spark_verify.sends import Sends
-from spark_verify.view import Bools, Ints, PartitionView, Read, Send
+from linkflap.spark_verify.checks.lives import lives, log_of, numbers_at, reads_in, sends_to
+from linkflap.spark_verify.checks.logs import PLAIN, Log, among, distinct, locate
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import Bools, Ints, PartitionView, Read, Send
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import cuts, every, examined, kept_since, lives, log_of, of_readers, reads_in
-from spark_verify.checks.logs import Log, among
-from spark_verify.checks.positions import consumers, unheard, visible_to
-from spark_verify.eras import Life
-from spark_verify.view import Bools, Ints, PartitionView, Read
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.lives import cuts, every, examined, kept_since, lives, log_of, of_readers, reads_in
+from linkflap.spark_verify.checks.logs import Log, among
+from linkflap.spark_verify.checks.positions import consumers, unheard, visible_to
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.view import Bools, Ints, PartitionView, Read
 
 ANEW = frozenset({"assign", "revoke"})
 CUT = "skipped-by-cut"

@@ -19,12 +19,12 @@ from operator import attrgetter
 
 import numpy as np
 
-from spark_verify.checks.base import Found
-from spark_verify.checks.lives import cuts, end_of, marks_in, truncated
-from spark_verify.checks.logs import Log, among, locate
-from spark_verify.eras import FOREVER, Life
-from spark_verify.sends import Sends
-from spark_verify.view import Ints, PartitionView, Read
+from linkflap.spark_verify.checks.base import Found
+from linkflap.spark_verify.checks.lives import cuts, end_of, marks_in, truncated
+from linkflap.spark_verify.checks.logs import Log, among, locate
+from linkflap.spark_verify.eras import FOREVER, Life
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import Ints, PartitionView, Read
 
 Truncations = Sequence[tuple[int, int]]
 """(time, offset) of what was truncated inside of a log generation."""

@@ -16,14 +16,14 @@ from itertools import combinations
 
 import numpy as np
 
-from harness.model.payload import PROCESS_SHIFT
-from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding, Found
-from spark_verify.checks.lives import examined, judged, native, owners_of, sends_of
-from spark_verify.checks.logs import Log
-from spark_verify.checks.producer_sessions import NEW, beginnings, sessions
-from spark_verify.eras import Life
-from spark_verify.sends import Sends
-from spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
+from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding, Found
+from linkflap.spark_verify.checks.lives import examined, judged, native, owners_of, sends_of
+from linkflap.spark_verify.checks.logs import Log
+from linkflap.spark_verify.checks.producer_sessions import NEW, beginnings, sessions
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
 
 KIND = "producer-id-collision"
 

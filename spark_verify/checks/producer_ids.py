@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from harness.model.guarantee import ProducerIds
-from spark_verify.view import Bools, Ints
+from linkflap.harness.model.guarantee import ProducerIds
+from linkflap.spark_verify.view import Bools, Ints
 
 _LOW: Final = 0x7FFFFFFF
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spark_verify.checks.lives import eras_of, lives, owners_of, replica_of
-from spark_verify.eras import Life
-from spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.checks.lives import eras_of, lives, owners_of, replica_of
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
 
 WRAP = 2**31
 """Sequence numbers go from 0 to 2^31 - 1, and on with 0."""

@@ -17,14 +17,14 @@ from typing import Final
 
 import numpy as np
 
-from harness.model.payload import FOREIGN
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import apart, examined, judged, native, sends_to
-from spark_verify.checks.logs import Log, among, locate, runs, stretches
-from spark_verify.checks.outcomes import refused, uids_of
-from spark_verify.eras import Life
-from spark_verify.sends import Sends
-from spark_verify.view import Bools, Ints, PartitionView, Send
+from linkflap.harness.model.payload import FOREIGN
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.lives import apart, examined, judged, native, sends_to
+from linkflap.spark_verify.checks.logs import Log, among, locate, runs, stretches
+from linkflap.spark_verify.checks.outcomes import refused, uids_of
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import Bools, Ints, PartitionView, Send
 
 NAMELESS: Final = 2**62
 """What puts numbers of records that have no payload id below all payload ids."""

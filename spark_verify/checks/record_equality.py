@@ -14,13 +14,13 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from harness.model.scenario import Scenario
-from spark_verify.checks import byte_equality
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import examined
-from spark_verify.checks.logs import locate, runs
-from spark_verify.checks.mirroring import Hop, appended_since, hops
-from spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks import byte_equality
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.lives import examined
+from linkflap.spark_verify.checks.logs import locate, runs
+from linkflap.spark_verify.checks.mirroring import Hop, appended_since, hops
+from linkflap.spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
 
 HEADER = ("last_offset", "length", "count", "crc")
 

@@ -22,11 +22,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.changed import changed_records
-from spark_verify.checks.cleaning import KEPT
-from spark_verify.checks.lives import compacted, examined, lives
-from spark_verify.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.changed import changed_records
+from linkflap.spark_verify.checks.cleaning import KEPT
+from linkflap.spark_verify.checks.lives import compacted, examined, lives
+from linkflap.spark_verify.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

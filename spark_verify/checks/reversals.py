@@ -24,9 +24,9 @@ from operator import attrgetter
 
 import numpy as np
 
-from spark_verify.checks.logs import Log, locate
-from spark_verify.eras import Life
-from spark_verify.view import Bools, Ints, Read, Watermarks
+from linkflap.spark_verify.checks.logs import Log, locate
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.view import Bools, Ints, Read, Watermarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

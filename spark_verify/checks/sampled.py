@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from spark_verify.view import PartitionView
+from linkflap.spark_verify.view import PartitionView
 
 ASKED_WITHIN: Final = 3_000_000_000
 """Nanoseconds of sampling within which groups are asked for: every half a second, and each time it may take 2 s to fail."""

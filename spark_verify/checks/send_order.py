@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.model.payload import PROCESS_SHIFT
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import apart, examined, judged, native
-from spark_verify.checks.logs import Log, copies, runs
-from spark_verify.eras import Life
-from spark_verify.view import Bools, Ints, PartitionView
+from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.lives import apart, examined, judged, native
+from linkflap.spark_verify.checks.logs import Log, copies, runs
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.view import Bools, Ints, PartitionView
 
 BETWEEN, INSIDE = "send-inversion", "internal-inversion"
 

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from spark_verify.checks.lives import apart, examined, judged, lives, native, number_at, numbers_at, sends_to
-from spark_verify.checks.logs import Log, runs
-from spark_verify.checks.provenance import planned, planner
-from spark_verify.eras import FOREVER, Life
-from spark_verify.sends import Sends
-from spark_verify.view import Bools, PartitionView, Promotion, Send, Truncation
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.lives import apart, examined, judged, lives, native, number_at, numbers_at, sends_to
+from linkflap.spark_verify.checks.logs import Log, runs
+from linkflap.spark_verify.checks.provenance import planned, planner
+from linkflap.spark_verify.eras import FOREVER, Life
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import Bools, PartitionView, Promotion, Send, Truncation
 
 KIND, CIRCLE = "standby-write", "circular-mirror"
 

@@ -18,14 +18,14 @@ from typing import Final
 
 import numpy as np
 
-from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
-from spark_verify.checks.lives import every, log_of
-from spark_verify.checks.logs import ABORTED, OPEN, Log, among, distinct, locate
-from spark_verify.checks.lost_write import incomplete
-from spark_verify.checks.mirroring import Hop, hops
-from spark_verify.checks.outcomes import Told, read_uids, told
-from spark_verify.eras import Life
-from spark_verify.view import Bools, Ints, Origin, PartitionView
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.lives import every, log_of
+from linkflap.spark_verify.checks.logs import ABORTED, OPEN, Log, among, distinct, locate
+from linkflap.spark_verify.checks.lost_write import incomplete
+from linkflap.spark_verify.checks.mirroring import Hop, hops
+from linkflap.spark_verify.checks.outcomes import Told, read_uids, told
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.view import Bools, Ints, Origin, PartitionView
 
 COUNTS: Final = ("visible", "aborted", "open", "absent")
 TORN, BY_FAILOVER = "torn-transaction", "torn-by-failover"

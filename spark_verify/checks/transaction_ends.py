@@ -18,13 +18,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from spark_verify.checks.base import Finding, Found, Unjudged
-from spark_verify.checks.last_stable_offset import recompute
-from spark_verify.checks.lives import log_of, source_log
-from spark_verify.checks.logs import NOWHERE, Log, locate, read
-from spark_verify.checks.producer_ids import as_declared
-from spark_verify.eras import Crossing, Life, history
-from spark_verify.view import OTHER_CONTROL, PartitionView, Replica
+from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
+from linkflap.spark_verify.checks.last_stable_offset import recompute
+from linkflap.spark_verify.checks.lives import log_of, source_log
+from linkflap.spark_verify.checks.logs import NOWHERE, Log, locate, read
+from linkflap.spark_verify.checks.producer_ids import as_declared
+from linkflap.spark_verify.eras import Crossing, Life, history
+from linkflap.spark_verify.view import OTHER_CONTROL, PartitionView, Replica
 
 LEFT_OPEN = "transaction-left-open"
 STUCK = "stable-offset-stuck"

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from spark_verify.checks.base import Found
-from spark_verify.checks.lives import native, owners_of
-from spark_verify.checks.logs import Log, among
-from spark_verify.eras import Life
-from spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.base import Found
+from linkflap.spark_verify.checks.lives import native, owners_of
+from linkflap.spark_verify.checks.logs import Log, among
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView
 
 NOT_TRANSACTIONAL = "not-transactional"
 COORDINATOR = "coordinator-epoch-regression"

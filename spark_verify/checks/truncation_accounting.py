@@ -21,12 +21,12 @@ from typing import Final
 
 import numpy as np
 
-from harness.model.scenario import Scenario
-from spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from spark_verify.checks.lives import before_cut, lives, number_at, replica_of
-from spark_verify.checks.outcomes import told
-from spark_verify.eras import REVERSAL, Life
-from spark_verify.view import (
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.lives import before_cut, lives, number_at, replica_of
+from linkflap.spark_verify.checks.outcomes import told
+from linkflap.spark_verify.eras import REVERSAL, Life
+from linkflap.spark_verify.view import (
     ABORT,
     OTHER_CONTROL,
     Batches,

@@ -13,14 +13,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
-from harness.model.scenario import Scenario, WorkloadSpec
-from harness.model.topology import Topology
-from spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from spark_verify.checks.lives import every, examined, lives, log_of, native, reads_in
-from spark_verify.checks.logs import Log, among, locate, runs
-from spark_verify.checks.outcomes import Told, read_uids, told
-from spark_verify.eras import Life
-from spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion, Read
+from linkflap.harness.model.scenario import Scenario, WorkloadSpec
+from linkflap.harness.model.topology import Topology
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
+from linkflap.spark_verify.checks.lives import every, examined, lives, log_of, native, reads_in
+from linkflap.spark_verify.checks.logs import Log, among, locate, runs
+from linkflap.spark_verify.checks.outcomes import Told, read_uids, told
+from linkflap.spark_verify.eras import Life
+from linkflap.spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion, Read
 
 KIND = "unseen-write"
 

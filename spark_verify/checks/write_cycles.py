@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from harness.model.scenario import Scenario
-from spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found
-from spark_verify.checks.logs import among, distinct, locate, stretches
-from spark_verify.checks.outcomes import never
-from spark_verify.sends import Sends
-from spark_verify.view import Ints, Origin, PartitionView, Promotion
+from linkflap.harness.model.scenario import Scenario
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found
+from linkflap.spark_verify.checks.logs import among, distinct, locate, stretches
+from linkflap.spark_verify.checks.outcomes import never
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.view import Ints, Origin, PartitionView, Promotion
 
 KIND = "write-cycle"
 RELAY = "relay"

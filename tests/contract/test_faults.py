@@ -11,13 +11,13 @@ from typing import Any, cast
 
 import pytest
 
-from chaos.faults import FAULTS, IN_CONTAINERS, check_options, link_path
-from harness.model.clock import now
-from harness.model.errors import FaultError, InputError
-from harness.model.history import Event
-from harness.model.protocols import Direction, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options, link_path
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import FaultError, InputError
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.protocols import Direction, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 
 PAIR = Topology(
     clusters=(ClusterSpec(name="A", brokers=3), ClusterSpec(name="B")), links=(LinkSpec(source="A", destination="B"),)

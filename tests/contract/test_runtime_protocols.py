@@ -7,15 +7,15 @@ from importlib import import_module
 
 import pytest
 
-from harness.model import protocols
-from harness.model.errors import InputError
-from harness.model.topology import ClusterSpec, Topology
-from harness.runtimes import RUNTIMES, check, runtime
-from harness.runtimes.kraft.broker import KraftBroker
-from harness.runtimes.kraft.cluster import KraftCluster
-from harness.runtimes.kraft.deployment import KraftDeployment
-from harness.runtimes.kraft.service import KafkaService
-from harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.model import protocols
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.runtimes import RUNTIMES, check, runtime
+from linkflap.harness.runtimes.kraft.broker import KraftBroker
+from linkflap.harness.runtimes.kraft.cluster import KraftCluster
+from linkflap.harness.runtimes.kraft.deployment import KraftDeployment
+from linkflap.harness.runtimes.kraft.service import KafkaService
+from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 PROMISED = {
     KraftBroker: protocols.Broker,
@@ -62,7 +62,7 @@ def test_a_kafka_that_there_is_not_is_refused_before_anything_starts(name, asked
 
 
 @pytest.mark.parametrize(
-    ("module", "kind"), [("harness.machine.children", "Child"), ("harness.runtimes.docker.container", "Run")]
+    ("module", "kind"), [("linkflap.harness.machine.children", "Child"), ("linkflap.harness.runtimes.docker.container", "Run")]
 )
 def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind):
     obeys(getattr(import_module(module), kind), protocols.Running)
@@ -70,7 +70,10 @@ def test_what_runs_can_be_broken_in_the_same_ways_wherever_it_runs(module, kind)
 
 @pytest.mark.parametrize(
     ("module", "kind"),
-    [("harness.runtimes.process.deployment", "ChildSidecar"), ("harness.runtimes.docker.sidecar", "ContainerSidecar")],
+    [
+        ("linkflap.harness.runtimes.process.deployment", "ChildSidecar"),
+        ("linkflap.harness.runtimes.docker.sidecar", "ContainerSidecar"),
+    ],
 )
 def test_a_mirror_of_ours_finds_the_same_surroundings_wherever_it_runs(module, kind):
     made = getattr(import_module(module), kind)
@@ -78,4 +81,4 @@ def test_a_mirror_of_ours_finds_the_same_surroundings_wherever_it_runs(module, k
 
 
 def test_containers_allow_what_faults_do_to_them():
-    obeys(import_module("harness.runtimes.docker.container_faults").Confines, protocols.Confines)
+    obeys(import_module("linkflap.harness.runtimes.docker.container_faults").Confines, protocols.Confines)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from harness.model.history import Event, GroupOffset, Operation, Poll, SendGroup, Watermark
-from harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.coordinators import began, decided, done, goes_on
 from tests.faithful.entries import ABORT, COMMIT, WRAP, Entry, Rec

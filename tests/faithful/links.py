@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
-from harness.model.history import GroupOffset
+from linkflap.harness.model.history import GroupOffset
 from tests.faithful import coordinators
 from tests.faithful.clients import Clock, Notes
 from tests.faithful.clusters import Cluster, Log, Spot

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.model.history import Bounds, Event, GroupOffset, Operation, Poll, Watermark
-from harness.model.scenario import Scenario
-from harness.rundir import FORMAT, Run, inventory, write_whole
+from linkflap.harness.model.history import Bounds, Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.rundir import FORMAT, Run, inventory, write_whole
 from tests.faithful.entries import Entry
 
 END = "2-end"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from spark_verify.checks import REGISTRY
-from spark_verify.recording import NAMES
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.recording import NAMES
 from tests.faithful.mutations import CATALOGUE, Mutation
 from tests.faithful.mutations.base import WHY
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from harness.model.history import Fetched, Poll, Watermark
+from linkflap.harness.model.history import Fetched, Poll, Watermark
 from tests.faithful.clients import Clock, Notes
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.coordinators import committed

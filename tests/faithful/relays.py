@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from harness.model.history import Fetched
+from linkflap.harness.model.history import Fetched
 from tests.faithful.clients import Producer
 from tests.faithful.clusters import Cluster, Spot
 from tests.faithful.observers import Reader

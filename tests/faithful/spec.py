@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from harness.model.scenario import Option
+from linkflap.harness.model.scenario import Option
 from tests.faithful.endings import CUTTING
 
 TOPIC: Final = "A.orders"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from harness.model.scenario import MirrorSpec, WorkloadSpec
+from linkflap.harness.model.scenario import MirrorSpec, WorkloadSpec
 from tests.faithful.clusters import Cluster, Log
 from tests.faithful.doing import era, go_on, left_open, look, mirror, settle
 from tests.faithful.links import stop

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from harness.model.history import Bounds
-from harness.model.scenario import FaultSpec
+from linkflap.harness.model.history import Bounds
+from linkflap.harness.model.scenario import FaultSpec
 from tests.faithful.clusters import Cluster, Spot, cleaned_again
 from tests.faithful.coordinators import ticked
 from tests.faithful.doing import all_finish, drain, left_open, look, mirror, operation, poll, produce, sample, sync

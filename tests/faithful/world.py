@@ -7,8 +7,8 @@ from itertools import pairwise
 from random import Random
 from typing import Final
 
-from harness.model.scenario import Budgets, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from tests.faithful.clients import SECOND, Clock, Notes, Producer
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.entries import WRAP

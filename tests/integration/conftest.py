@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.scenarios import Wish, scenario
-from harness.recording.run import record
-from harness.report.progress import Progress
-from spark_verify import session
-from topologies import parse
+from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.harness.recording.run import record
+from linkflap.harness.report.progress import Progress
+from linkflap.spark_verify import session
+from linkflap.topologies import parse
 
 
 @pytest.fixture(scope="session")

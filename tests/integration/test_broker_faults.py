@@ -9,12 +9,12 @@ from typing import cast
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.faults import FAULTS
-from harness.model.protocols import Broker, Deployment, World
-from harness.model.scenario import FaultSpec
-from harness.rundir import EventLog
-from harness.runtimes import runtime
-from topologies import parse
+from linkflap.chaos.faults import FAULTS
+from linkflap.harness.model.protocols import Broker, Deployment, World
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes import runtime
+from linkflap.topologies import parse
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("broker-faults")]
 

@@ -10,14 +10,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.capture.logs import INTERNAL, Captures
-from harness.log.batches import scan
-from harness.model.history import Watermark
-from harness.model.scenario import MirrorSpec, Scenario
-from harness.model.topology import CANARY, topic_name
-from harness.model.wait import until
-from harness.rundir import FORMAT, Run, RunReader, RunWriter
-from harness.wire.offsets import bounds, quiet
+from linkflap.harness.capture.logs import INTERNAL, Captures
+from linkflap.harness.log.batches import scan
+from linkflap.harness.model.history import Watermark
+from linkflap.harness.model.scenario import MirrorSpec, Scenario
+from linkflap.harness.model.topology import CANARY, topic_name
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
+from linkflap.harness.wire.offsets import bounds, quiet
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A:3->B")]
 

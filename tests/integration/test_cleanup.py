@@ -11,17 +11,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harness.machine import cleanup, ledger
-from harness.model.wait import until
+from linkflap.harness.machine import cleanup, ledger
+from linkflap.harness.model.wait import until
 from tests.command_line import ledger_of_its_own
 
 pytestmark = pytest.mark.integration
 
 HARNESS = """
 import json, os, pathlib, sys
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
-from harness.machine import cleanup, ledger
-from harness.runtimes import runtime
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.machine import cleanup, ledger
+from linkflap.harness.runtimes import runtime
 
 class Silent:
     def event(self, kind, subject, **data):
@@ -87,7 +87,7 @@ def of_brokers(started, said) -> list[psutil.Process]:
 
 
 def watchdog_of(started) -> psutil.Process:
-    return next(process for process in started if "harness.machine.cleanup" in process.cmdline())
+    return next(process for process in started if "linkflap.harness.machine.cleanup" in process.cmdline())
 
 
 def test_kill_9_of_the_harness_leaves_no_process_no_port_no_lease_no_folder(harness):
@@ -129,7 +129,7 @@ def test_the_watchdog_ends_a_child_that_its_parents_death_did_not(tmp_path, monk
     keep = "import ctypes, signal; ctypes.CDLL(None).prctl(1, 0); print('deaf', flush=True); signal.pause()"
     owner = f"""
 import pathlib, sys
-from harness.machine import children
+from linkflap.harness.machine import children
 output = pathlib.Path({str(tmp_path / "out")!r})
 child = children.spawn([sys.executable, "-c", {keep!r}], name="deaf", folder=output.parent, output=output)
 print(child.pid, flush=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.model.topology import DEFAULT_KAFKA
-from harness.model.wait import until
-from harness.runtimes.distribution.kafka import kafka, pinned
+from linkflap.harness.model.topology import DEFAULT_KAFKA
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.distribution.kafka import kafka, pinned
 from tests.command_line import environment, linkflap
 
 pytestmark = pytest.mark.integration

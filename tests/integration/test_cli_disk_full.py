@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.machine import mounts
-from harness.model.wait import until
-from harness.rundir import RunReader
+from linkflap.harness.machine import mounts
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunReader
 from tests.command_line import environment, linkflap
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]

@@ -9,9 +9,9 @@ import signal
 
 import pytest
 
-from harness.machine import ledger
-from harness.model.wait import until
-from harness.rundir import RunReader
+from linkflap.harness.machine import ledger
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunReader
 from tests.command_line import environment, linkflap, start
 
 pytestmark = pytest.mark.integration

@@ -17,7 +17,7 @@ def test_one_bad_directory_spoils_no_other(tmp_path):
     good, bad = write_run(tmp_path / "good"), tmp_path / "bad"
     bad.mkdir()
     (bad / "run.json").write_text('{"format": 1, "status": "nobody knows"}')
-    command = [sys.executable, "-m", "harness.cli", "verify", "--json", str(bad), str(good)]
+    command = [sys.executable, "-m", "linkflap", "verify", "--json", str(bad), str(good)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 254, done.stderr
     assert json.loads(done.stdout)["run"] == str(good)

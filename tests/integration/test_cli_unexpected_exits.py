@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.rundir import RunReader
+from linkflap.harness.rundir import RunReader
 from tests.command_line import environment, linkflap, start
 
 pytestmark = pytest.mark.integration
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.integration
 @pytest.mark.parametrize(
     ("program", "kind", "subject", "says"),
     [
-        ("harness.mirrors.shadow", "mirror-crashed", "A->B", "the mirror of A->B died by itself"),
+        ("linkflap.harness.mirrors.shadow", "mirror-crashed", "A->B", "the mirror of A->B died by itself"),
         pytest.param("/B/1/server.properties", "broker-died", "B/1", "broker B/1 died by itself", marks=pytest.mark.nightly),
         pytest.param("/A/1/server.properties", "broker-died", "A/1", "broker A/1 died by itself", marks=pytest.mark.nightly),
     ],

@@ -14,16 +14,16 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.faults import FAULTS, IN_CONTAINERS
-from chaos.scenarios import Wish, scenario
-from harness.model.errors import InputError, SetupError
-from harness.model.protocols import Deployment, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import ClusterSpec
-from harness.recording.run import check
-from harness.runtimes import runtime
-from harness.runtimes.kraft import readiness
-from harness.runtimes.small_disk import SmallDisk
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS
+from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.protocols import Deployment, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import ClusterSpec
+from linkflap.harness.recording.run import check
+from linkflap.harness.runtimes import runtime
+from linkflap.harness.runtimes.kraft import readiness
+from linkflap.harness.runtimes.small_disk import SmallDisk
 from tests.on_runtimes import EVERY, QUIET, Events, skip_without, topology, values
 
 pytestmark = pytest.mark.integration

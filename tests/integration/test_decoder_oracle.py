@@ -18,16 +18,16 @@ import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.log import batches, codecs, layout, records, reference
-from harness.model.payload import HEADER, encode
-from harness.model.protocols import Cluster
-from harness.model.topology import DEFAULT_KAFKA, ClusterSpec
-from harness.model.wait import until
-from harness.runtimes.process import deploy
-from harness.wire.offsets import bounds, quiet
-from spark_verify.checks import logs
-from spark_verify.checks.last_stable_offset import recompute
-from spark_verify.view import Batches, Records, Replica
+from linkflap.harness.log import batches, codecs, layout, records, reference
+from linkflap.harness.model.payload import HEADER, encode
+from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.process import deploy
+from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.spark_verify.checks import logs
+from linkflap.spark_verify.checks.last_stable_offset import recompute
+from linkflap.spark_verify.view import Batches, Records, Replica
 from tests.on_runtimes import Events, topology
 from tests.oracles.dump_log import Dumped, dump
 from tests.oracles.words import as_told, consumed_as, data_of, got, record_told, slowly_told, states, without_place

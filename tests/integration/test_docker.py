@@ -16,13 +16,13 @@ from importlib import import_module
 import psutil
 import pytest
 
-from harness.machine import cleanup, ledger, mounts, process_identity
-from harness.machine.leases import Lease
-from harness.model.errors import EnvironmentFailure, SetupError
-from harness.model.topology import DEFAULT_KAFKA, ClusterSpec
-from harness.model.wait import until
-from harness.runtimes import runtime
-from harness.runtimes.distribution.kafka import kafka
+from linkflap.harness.machine import cleanup, ledger, mounts, process_identity
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.model.errors import EnvironmentFailure, SetupError
+from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import runtime
+from linkflap.harness.runtimes.distribution.kafka import kafka
 from tests.command_line import environment, ledger_of_its_own, linkflap
 from tests.on_runtimes import Events, create, produce, skip_without, topology
 
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.integration
 
 HARNESS = """
 import json, sys
-from harness.machine import cleanup
-from harness.runtimes import runtime
+from linkflap.harness.machine import cleanup
+from linkflap.harness.runtimes import runtime
 from tests.on_runtimes import Events, topology
-from harness.model.topology import ClusterSpec
+from linkflap.harness.model.topology import ClusterSpec
 
 with cleanup.temporary_folder() as folder:
     with runtime("docker")(topology(ClusterSpec(name="A")), folder=folder, recorder=Events()) as deployment:
@@ -47,8 +47,8 @@ with cleanup.temporary_folder() as folder:
 def engine():
     """The engine's client, with the image built."""
     skip_without("docker")
-    from harness.runtimes.docker import engine
-    from harness.runtimes.docker.images import kafka_image
+    from linkflap.harness.runtimes.docker import engine
+    from linkflap.harness.runtimes.docker.images import kafka_image
 
     kafka_image.ready(kafka(DEFAULT_KAFKA))
     return engine.client()
@@ -57,7 +57,7 @@ def engine():
 @pytest.fixture
 def bystanders(engine):
     """A container, a network and a volume of somebody else: nobody may touch them."""
-    from harness.runtimes.docker.images import kafka_image
+    from linkflap.harness.runtimes.docker.images import kafka_image
 
     name = f"not-linkflaps-{os.getpid()}"
     container = engine.containers.create(kafka_image.ready(kafka(DEFAULT_KAFKA)).id, ["java", "-version"], name=name)
@@ -76,7 +76,7 @@ def bystanders(engine):
 
 def of(engine, owner: process_identity.Identity) -> list[str]:
     """The containers and networks that one process made."""
-    from harness.machine import engine_leftovers
+    from linkflap.harness.machine import engine_leftovers
 
     mine = {"label": f"{engine_leftovers.OWNER}={engine_leftovers.owner_label(owner)}"}
     containers = engine.containers.list(all=True, filters=mine, ignore_removed=True)
@@ -137,7 +137,7 @@ def test_kill_9_of_the_harness_leaves_no_container_no_network_no_volume(engine, 
 def test_clean_does_what_a_dead_watchdog_cannot(engine, bystanders, harness):
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
-        if "harness.machine.cleanup" in child.cmdline():
+        if "linkflap.harness.machine.cleanup" in child.cmdline():
             child.kill()
     assert cleanup.clean().removed == [], "what a living harness holds is not touched"
     process.kill()
@@ -152,11 +152,11 @@ def test_clean_does_what_a_dead_watchdog_cannot(engine, bystanders, harness):
 
 @pytest.mark.xdist_group("leftovers")
 def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_nothing_else(engine, harness):
-    from harness.runtimes.docker.images import proxy_image
+    from linkflap.harness.runtimes.docker.images import proxy_image
 
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
-        if "harness.machine.cleanup" in child.cmdline():
+        if "linkflap.harness.machine.cleanup" in child.cmdline():
             child.kill()
     *containers, network = of(engine, owner)
     guest = engine.containers.run(
@@ -179,8 +179,8 @@ def test_a_container_of_somebody_elses_on_the_network_is_named_and_holds_up_noth
 
 
 def test_a_normal_end_names_a_container_of_somebody_elses_and_can_be_tried_again(engine):
-    from harness.runtimes.docker.images import proxy_image
-    from harness.runtimes.docker.network import create_network
+    from linkflap.harness.runtimes.docker.images import proxy_image
+    from linkflap.harness.runtimes.docker.network import create_network
 
     network = create_network()
     guest = engine.containers.run(
@@ -205,7 +205,7 @@ def test_what_cannot_be_removed_now_is_not_forgotten(engine, harness, monkeypatc
     """The engine is down when the harness is cleaned up after."""
     process, owner = harness
     for child in psutil.Process(process.pid).children(recursive=True):
-        if "harness.machine.cleanup" in child.cmdline():
+        if "linkflap.harness.machine.cleanup" in child.cmdline():
             child.kill()
     process.kill()
     process.wait()
@@ -268,7 +268,7 @@ def test_a_full_disk_of_this_machine_is_one_sentence(tmp_path, engine):
 
 def laid_out_as_released(engine, name: str, *lines: str) -> None:
     """An image as others make them: with an entry point, a user and volumes of its own."""
-    from harness.runtimes.docker.images import kafka_image
+    from linkflap.harness.runtimes.docker.images import kafka_image
 
     recipe = "\n".join(
         [f"FROM {kafka_image.ready(kafka(DEFAULT_KAFKA)).tag}", *lines, 'ENTRYPOINT ["/none"]', 'VOLUME ["/var/lib/kafka/data"]']
@@ -293,8 +293,8 @@ def test_an_image_of_somebody_elses_runs_as_one_of_the_clusters(engine, tmp_path
 
 
 def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_path):
-    from harness.runtimes.docker import choice
-    from harness.runtimes.docker.images import custom_image, kafka_image
+    from linkflap.harness.runtimes.docker import choice
+    from linkflap.harness.runtimes.docker.images import custom_image, kafka_image
 
     plain, other = f"linkflap-test/none:{os.getpid()}", f"linkflap-test/other:{os.getpid()}"
     load_for(engine, other, architecture="arm64" if platform.machine() == "x86_64" else "amd64")
@@ -318,7 +318,7 @@ def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_
 
 
 def test_an_image_with_a_java_and_no_kafka_is_told_before_a_run(engine):
-    from harness.runtimes.docker.images import custom_image, inventory
+    from linkflap.harness.runtimes.docker.images import custom_image, inventory
 
     name = f"linkflap-test/java:{os.getpid()}"
     laid_out_as_released(engine, name, f"LABEL of={name}")
@@ -333,8 +333,8 @@ def test_an_image_with_a_java_and_no_kafka_is_told_before_a_run(engine):
 
 @pytest.mark.parametrize(("module", "names"), [("proxy_image", ("tag", "OFFICIAL")), ("python_image", ("tag",))])
 def test_an_image_that_every_run_needs_and_that_is_missing_is_told(engine, monkeypatch, capsys, module, names):
-    from harness.cli.images import check
-    from harness.runtimes.docker import choice
+    from linkflap.harness.cli.images import check
+    from linkflap.harness.runtimes.docker import choice
 
     there = import_module(f"harness.runtimes.docker.images.{module}")
     none = "linkflap-test/none:none"
@@ -347,7 +347,7 @@ def test_an_image_that_every_run_needs_and_that_is_missing_is_told(engine, monke
 
 
 def test_a_java_that_cannot_run_is_quoted(engine):
-    from harness.runtimes.docker.images.java_inside import java_in
+    from linkflap.harness.runtimes.docker.images.java_inside import java_in
 
     name = f"linkflap-test:not-java-{os.getpid()}"
     context = io.BytesIO()
@@ -394,7 +394,7 @@ def load_for(engine, name: str, *, architecture: str) -> None:
 
 
 def test_a_base_that_cannot_be_pulled_is_named_with_the_mend(engine):
-    from harness.runtimes.docker.images import kafka_image
+    from linkflap.harness.runtimes.docker.images import kafka_image
 
     with pytest.raises(SetupError, match=r"could not pull the base image 127\.0\.0\.1:1/none:1 .* leave --base"):
         kafka_image.ready(kafka(DEFAULT_KAFKA), "127.0.0.1:1/none:1")
@@ -402,7 +402,7 @@ def test_a_base_that_cannot_be_pulled_is_named_with_the_mend(engine):
 
 def test_a_base_without_a_java_is_refused(engine):
     """The base is whatever the user names: it is asked before anything is built on it."""
-    from harness.runtimes.docker.images import kafka_image
+    from linkflap.harness.runtimes.docker.images import kafka_image
 
     empty = io.BytesIO()
     tarfile.open(fileobj=empty, mode="w").close()
@@ -420,7 +420,7 @@ def test_a_base_without_a_java_is_refused(engine):
 def test_errors_of_the_engine_are_of_the_environment(engine):
     from docker.errors import APIError
 
-    from harness.runtimes.docker.engine import asked
+    from linkflap.harness.runtimes.docker.engine import asked
 
     with pytest.raises(EnvironmentFailure, match="could not fill the glass"), asked("fill the glass"):
         raise APIError("no water")
@@ -478,7 +478,7 @@ def test_an_engine_that_dies_is_one_sentence_and_what_is_left_is_removed_when_it
         relay.close()
         _, said = process.communicate("go on\n", timeout=600)
         last = said.strip().splitlines()[-1]
-        assert last.startswith("harness.model.errors.EnvironmentFailure: the Docker engine could not")
+        assert last.startswith("linkflap.harness.model.errors.EnvironmentFailure: the Docker engine could not")
         assert "Connection refused" in last
         assert "containers may run on there: when it answers again, remove them with `linkflap clean`" in last
         (entry,) = [entry for entry in ledger.entries() if entry.owner == owner]

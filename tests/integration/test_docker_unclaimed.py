@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.machine import engine_leftovers, process_identity
+from linkflap.harness.machine import engine_leftovers, process_identity
 from tests.on_runtimes import skip_without
 
 pytestmark = pytest.mark.integration
@@ -53,7 +53,7 @@ def test_who_is_alive_or_cannot_be_judged_is_left_alone(owner, age, stale):
 @pytest.mark.xdist_group("leftovers")  # of dead owners, which others remove as well
 def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_not():
     skip_without("docker")
-    from harness.runtimes.docker import engine
+    from linkflap.harness.runtimes.docker import engine
 
     name = f"linkflap-unclaimed-{secrets.token_hex(4)}"
     client = engine.client()

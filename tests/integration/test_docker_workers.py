@@ -10,8 +10,8 @@ import sys
 import psutil
 import pytest
 
-from harness.machine import cleanup, ledger
-from harness.model.wait import until
+from linkflap.harness.machine import cleanup, ledger
+from linkflap.harness.model.wait import until
 from tests.command_line import environment
 from tests.on_runtimes import skip_without
 
@@ -34,7 +34,7 @@ def test_a_pair_of_its_own(number, linkflap_deployment, worker_id):
 @pytest.fixture
 def client():
     skip_without("docker")
-    from harness.runtimes.docker import engine
+    from linkflap.harness.runtimes.docker import engine
 
     return engine.client()
 

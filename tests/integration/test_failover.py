@@ -8,13 +8,13 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.faults import FAULTS
-from harness.mirrors import make_mirror
-from harness.model.clock import now
-from harness.model.errors import FaultError
-from harness.model.scenario import FaultSpec, MirrorSpec
-from harness.model.wait import until
-from harness.wire.offsets import bounds, quiet
+from linkflap.chaos.faults import FAULTS
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import FaultError
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import bounds, quiet
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
@@ -174,7 +174,7 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(st
 
 
 def test_a_failover_needs_a_link():
-    from topologies import parse
+    from linkflap.topologies import parse
 
     for kind in ("failover-planned", "failover-forced"):
         assert FAULTS[kind].applies_to("A->B", parse("A->B")) is None

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.model.verdict import Verdict
-from spark_verify.verify import verify
+from linkflap.harness.model.verdict import Verdict
+from linkflap.spark_verify.verify import verify
 from tests import mutations
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]

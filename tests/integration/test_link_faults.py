@@ -12,15 +12,15 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from chaos.faults import FAULTS
-from harness.model.errors import SetupError
-from harness.model.protocols import Deployment, Link, World
-from harness.model.scenario import FaultSpec, Option
-from harness.model.wait import until
-from harness.rundir import EventLog
-from harness.runtimes import probe, runtime
-from harness.runtimes.toxiproxy.link import ToxiproxyLink
-from topologies import parse
+from linkflap.chaos.faults import FAULTS
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.protocols import Deployment, Link, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes import probe, runtime
+from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.topologies import parse
 
 # One group: the last test kills a cluster that the others use.
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("link-faults")]
@@ -252,7 +252,7 @@ def test_a_path_that_kafka_does_not_advertise_is_not_proven(deployment: Deployme
 
 def test_a_link_to_a_dead_cluster_bites_nothing_and_heals(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     """Last, because it kills B. A silent path proves nothing about a cut, and nobody can ask a dead cluster for a round trip."""
-    monkeypatch.setattr("chaos.faults.link_path.ANSWERS_WITHIN", 0.5)
+    monkeypatch.setattr("linkflap.chaos.faults.link_path.ANSWERS_WITHIN", 0.5)
     broker = deployment.clusters["B"].brokers[1]
     broker.kill()
     until(lambda: deployment.links["*->B"].round_trip(within=1) is None, within=10, what="B to be gone")

@@ -10,14 +10,14 @@ from typing import cast
 
 import pytest
 
-from chaos.faults import FAULTS
-from harness.mirrors import MIRRORS
-from harness.model.protocols import Mirror, World
-from harness.model.scenario import FaultSpec, MirrorSpec
-from harness.rundir import EventLog
-from harness.runtimes import runtime
+from linkflap.chaos.faults import FAULTS
+from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.protocols import Mirror, World
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes import runtime
+from linkflap.topologies import parse
 from tests.shadows import TOPIC, drained, ends, make_topic, own_write, shadow
-from topologies import parse
 
 pytestmark = pytest.mark.integration
 KILL = FaultSpec(id="crash", fault="mirror-kill", target="A->B", at=0, duration=1)

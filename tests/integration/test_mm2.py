@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from harness.mirrors import make_mirror, mm2
-from harness.mirrors.mm2_progress import Progress, reader
-from harness.model.errors import DeadlineExceeded
-from harness.model.scenario import MirrorSpec
-from harness.model.wait import until
-from harness.wire.offsets import bounds, quiet
+from linkflap.harness.mirrors import make_mirror, mm2
+from linkflap.harness.mirrors.mm2_progress import Progress, reader
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import bounds, quiet
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from chaos.scenarios.base import GROUP, everyday
-from harness.model.scenario import FaultSpec, MirrorSpec, Scenario, WorkloadSpec
-from harness.model.verdict import Verdict
-from harness.recording.run import record
-from harness.report.progress import Progress
-from spark_verify.judge import Judgement
-from spark_verify.verify import verify
-from topologies import parse
+from linkflap.chaos.scenarios.base import GROUP, everyday
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.recording.run import record
+from linkflap.harness.report.progress import Progress
+from linkflap.spark_verify.judge import Judgement
+from linkflap.spark_verify.verify import verify
+from linkflap.topologies import parse
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -11,9 +11,9 @@ import re
 
 import pytest
 
-from harness.model.verdict import Verdict
-from spark_verify import recording
-from spark_verify.verify import verify
+from linkflap.harness.model.verdict import Verdict
+from linkflap.spark_verify import recording
+from linkflap.spark_verify.verify import verify
 from tests.faithful.mutations import CATALOGUE
 from tests.faithful.spec import spec
 from tests.faithful.stories import story

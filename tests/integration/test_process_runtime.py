@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.machine.leases import Lease
-from harness.model.errors import SetupError
-from harness.runtimes.kraft.configuration import BrokerPorts
-from harness.runtimes.process.cluster import ProcessCluster
-from harness.runtimes.process.installation import install
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
+from linkflap.harness.runtimes.process.cluster import ProcessCluster
+from linkflap.harness.runtimes.process.installation import install
 
 pytestmark = pytest.mark.integration
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from harness.machine import ledger
-from harness.model.wait import until
+from linkflap.harness.machine import ledger
+from linkflap.harness.model.wait import until
 from tests.command_line import ledger_of_its_own
 
 pytestmark = pytest.mark.integration
@@ -44,7 +44,7 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project):
     project.makepyfile(
         """
         import pathlib, pytest
-        from harness.model.wait import until
+        from linkflap.harness.model.wait import until
 
         def meet(name, up, request):
             here = pathlib.Path(request.config.rootpath)
@@ -144,8 +144,8 @@ def test_what_fails_before_the_test_is_an_error_of_one_sentence(project, monkeyp
     assert_nothing_left(project)
 
 
-def test_a_project_with_folders_of_our_names_is_not_disturbed_and_told_when_it_uses_a_fixture(project):
-    for name in ("harness", "chaos"):
+def test_a_project_with_folders_of_our_names_uses_its_own_and_the_fixtures(project):
+    for name in ("harness", "chaos", "docker", "tests"):
         project.mkpydir(name)
     project.makepyfile(
         """
@@ -155,10 +155,9 @@ def test_a_project_with_folders_of_our_names_is_not_disturbed_and_told_when_it_u
             assert not hasattr(harness, "rundir")
 
         def test_ours(linkflap_deployment):
-            pass
+            assert list(linkflap_deployment.clusters) == ["A", "B"]
         """
     )
     done = project.runpytest_subprocess(timeout=300)
-    done.assert_outcomes(passed=1, errors=1)
-    done.stdout.re_match_lines(["linkflap's package 'harness' is shadowed by .*harness; rename that, .*"])
-    done.stdout.no_fnmatch_line("*Traceback*")
+    done.assert_outcomes(passed=2)
+    assert_nothing_left(project)

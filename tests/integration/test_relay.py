@@ -10,20 +10,20 @@ import msgspec
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.capture.logs import Captures
-from harness.model.clock import now
-from harness.model.history import Operation
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from harness.model.topology import ClusterSpec, Topology
-from harness.model.wait import until
-from harness.rundir import FORMAT, Run, RunReader, RunWriter, inventory, write_whole
-from harness.runtimes.process import deploy
-from harness.workloads import topics
-from harness.workloads.clients import WorkloadClients
-from harness.workloads.crew import Names, make
-from spark_verify import tables
-from spark_verify.assemble import views
-from spark_verify.checks import REGISTRY
+from linkflap.harness.capture.logs import Captures
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Operation
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter, inventory, write_whole
+from linkflap.harness.runtimes.process import deploy
+from linkflap.harness.workloads import topics
+from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.crew import Names, make
+from linkflap.spark_verify import tables
+from linkflap.spark_verify.assemble import views
+from linkflap.spark_verify.checks import REGISTRY
 
 pytestmark = pytest.mark.integration
 

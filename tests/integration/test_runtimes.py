@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from harness.capture.logs import copy_segments
-from harness.machine import ledger
-from harness.model.errors import SetupError
-from harness.model.topology import ClusterSpec
-from harness.model.wait import until
-from harness.runtimes import runtime
-from harness.runtimes.kraft import readiness
+from linkflap.harness.capture.logs import copy_segments
+from linkflap.harness.machine import ledger
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.topology import ClusterSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import runtime
+from linkflap.harness.runtimes.kraft import readiness
 from tests.on_runtimes import EVERY, Events, create, in_sync, produce, skip_without, topology, values
 
 pytestmark = pytest.mark.integration
@@ -252,7 +252,7 @@ def test_versions_mix_in_one_topology(tmp_path, version, on):
 @pytest.mark.nightly
 def test_a_directory_of_jars_runs(tmp_path, monkeypatch, on):
     """A KIP author's own build: here the released jars, in a place that nobody pinned."""
-    from harness.runtimes.distribution.kafka import kafka
+    from linkflap.harness.runtimes.distribution.kafka import kafka
 
     mine = tmp_path / "mine" / "libs"
     mine.mkdir(parents=True)

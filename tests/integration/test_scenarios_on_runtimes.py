@@ -10,10 +10,10 @@ import secrets
 
 import pytest
 
-from chaos.scenarios import SCENARIOS, Wish, scenario
-from harness.mirrors import MIRRORS
-from harness.model.errors import InputError
-from harness.recording.run import check
+from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.recording.run import check
 from tests.on_runtimes import EVERY, skip_without
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]

@@ -11,13 +11,13 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
-from harness.log.batches import scan
-from harness.mirrors import make_mirror
-from harness.mirrors.mm2_progress import reader
-from harness.model.errors import InputError
-from harness.model.scenario import MirrorSpec
-from harness.model.wait import until
-from harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.log.batches import scan
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.mirrors.mm2_progress import reader
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import answered_bounds, quiet
 from tests.shadows import answered
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]

@@ -12,17 +12,17 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.settings import JOURNAL
-from harness.model.errors import InputError, LinkflapError, SetupError
-from harness.model.wait import until
-from harness.rundir import EventLog
-from harness.runtimes import runtime
-from harness.wire.offsets import bounds, quiet
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.settings import JOURNAL
+from linkflap.harness.model.errors import InputError, LinkflapError, SetupError
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes import runtime
+from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.topologies import parse
 from tests.shadow_cells import Shadowed, shadow
 from tests.shadows import PLACES, TOPIC, headers
-from topologies import parse
 
 pytestmark = pytest.mark.integration
 

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.machine.java import java_for
-from harness.model.topology import DEFAULT_KAFKA
-from harness.model.wait import until
-from harness.runtimes.distribution.kafka import kafka
-from harness.wire.offsets import quiet
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.model.topology import DEFAULT_KAFKA
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.distribution.kafka import kafka
+from linkflap.harness.wire.offsets import quiet
 from tests.shadows import TOPIC, Writer, drained, make_topic, shadow, stray
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]

@@ -18,24 +18,24 @@ import numpy as np
 import pytest
 from confluent_kafka import Producer
 
-from chaos.scenarios import Wish, scenario
-from chaos.scenarios.base import everyday
-from harness.log.batches import Headers, scan
-from harness.mirrors import make_mirror
-from harness.mirrors.shadow.journal import Journal
-from harness.model.errors import EnvironmentFailure
-from harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
-from harness.model.verdict import Verdict
-from harness.model.wait import until
-from harness.recording import run as recording
-from harness.report.progress import Progress
-from harness.rundir import RunReader
-from harness.workloads import incarnation, process, worker
-from harness.workloads.protocol import Channel, Command
-from spark_verify.judge import Judgement
-from spark_verify.verify import verify
+from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.chaos.scenarios.base import everyday
+from linkflap.harness.log.batches import Headers, scan
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.wait import until
+from linkflap.harness.recording import run as recording
+from linkflap.harness.report.progress import Progress
+from linkflap.harness.rundir import RunReader
+from linkflap.harness.workloads import incarnation, process, worker
+from linkflap.harness.workloads.protocol import Channel, Command
+from linkflap.spark_verify.judge import Judgement
+from linkflap.spark_verify.verify import verify
+from linkflap.topologies import parse
 from tests.shadows import drained
-from topologies import parse
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.mirrors import make_mirror
-from harness.mirrors.shadow.failpoints import PAUSE_AT, TAKING_OVER
-from harness.model.errors import InputError, SetupError
-from harness.model.scenario import MirrorSpec
-from harness.model.side_by_side import side_by_side
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.mirrors import make_mirror
+from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, TAKING_OVER
+from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 from tests import shadows
 from tests.integration.test_shadow import PLACES, SAME, TOPIC, Events, Writer, drained, ends, headers, own_write, shadowed
 from tests.shadow_cells import Shadowed, Sides, forgotten

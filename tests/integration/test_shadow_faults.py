@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.rundir import EventLog
-from harness.runtimes import runtime
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes import runtime
+from linkflap.topologies import parse
 from tests.shadow_cells import BREAKS, FAILING_OVER, Sides, run_cell, shadow
-from topologies import parse
 
 pytestmark = pytest.mark.integration
 CONTINUOUS = {("appended", "kill"), ("handing-over", "disconnect")}

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 from tests.shadows import TOPIC, Writer, drained, ends, make_topic, shadow
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]

@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from harness.mirrors.shadow.log.mirrored_log import WINDOW_BYTES
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.mirrors.shadow.log.mirrored_log import WINDOW_BYTES
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 from tests.shadows import TOPIC, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]

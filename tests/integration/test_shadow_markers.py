@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from harness.mirrors.shadow.journal import Journal
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 from tests.shadows import PLACES, TOPIC, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]

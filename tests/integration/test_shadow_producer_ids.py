@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from harness.mirrors.shadow.destination.client import Destination
-from harness.mirrors.shadow.failpoints import PAUSE_AT
-from harness.mirrors.shadow.log.producer_ids import MARGIN
-from harness.model.protocols import Broker
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
+from linkflap.harness.mirrors.shadow.log.producer_ids import MARGIN
+from linkflap.harness.model.protocols import Broker
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 from tests.shadow_cells import TOPIC, Shadowed, shadow
 from tests.shadows import active_controller, drained, ends, headers, make_topic
 

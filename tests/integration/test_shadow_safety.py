@@ -11,16 +11,16 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from harness.mirrors.shadow.failpoints import PAUSE_AT
-from harness.model.wait import until
-from harness.rundir import EventLog
-from harness.runtimes import runtime
-from harness.wire import messages
-from harness.wire.connection import Connection
-from harness.wire.offsets import quiet
+from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes import runtime
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection
+from linkflap.harness.wire.offsets import quiet
+from linkflap.topologies import parse
 from tests import shadows
 from tests.shadow_cells import PLACES, TOPIC, Shadowed, Traffic, Watch, assert_failed_over, ends, forgotten, shadow
-from topologies import parse
 
 OTHER = "A.other"
 SESSION_SECONDS = 2.0

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from harness.mirrors.shadow.destination.client import Destination
-from harness.mirrors.shadow.journal import Journal
-from harness.model.errors import DeadlineExceeded
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 from tests.shadows import PLACES, TOPIC, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]

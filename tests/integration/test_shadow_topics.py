@@ -14,10 +14,10 @@ from confluent_kafka.admin import (
     NewTopic,
 )
 
-from harness.mirrors.shadow.failpoints import PAUSE_AT
-from harness.model.errors import SetupError
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 from tests.shadow_cells import Shadowed
 from tests.shadows import TOPIC, all_end, assert_equal, drained, ends, make_topic, own_write, shadow
 

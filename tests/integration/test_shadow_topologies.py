@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from harness.model.errors import InputError
-from harness.model.side_by_side import side_by_side
-from harness.model.wait import until
-from harness.wire.offsets import quiet
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import quiet
 from tests.shadows import (
     PLACES,
     SAME,

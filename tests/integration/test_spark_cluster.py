@@ -18,24 +18,24 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from harness.machine.java import java_for
-from harness.machine.leases import Lease
-from harness.model import errors
-from harness.model.wait import until
-from spark_verify.verify import VERDICT_FILE
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.model import errors
+from linkflap.harness.model.wait import until
+from linkflap.spark_verify.verify import VERDICT_FILE
 from tests.command_line import environment
 from tests.copied_logs import sound
 from tests.kafka_log import batches_in, changed, rewrite
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 HERE = Path(__file__).parents[2]
-PACKAGES = ("harness", "chaos", "topologies", "spark_verify")
+PACKAGES = ("linkflap", "harness", "chaos", "topologies", "spark_verify")
 DRIVER = """
 import dataclasses, json, os, pathlib, signal, sys
 import psutil
 from click.testing import CliRunner
-from harness.cli.commands import linkflap
-from spark_verify import session, verify
+from linkflap.harness.cli.commands import linkflap
+from linkflap.spark_verify import session, verify
 
 told = []
 commands = json.load(sys.stdin)
@@ -55,7 +55,8 @@ for arguments in commands:
     error = result.exception
     told.append({"code": result.return_value, "error": str(error or ""), "exit": getattr(error, "exit_code", None)})
 spark = session.session()
-found = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("spark_verify").__file__).collect()
+where = lambda _: __import__("linkflap.spark_verify").spark_verify.__file__
+found = spark.sparkContext.parallelize(range(4), 4).map(where).collect()
 session.close()
 print(json.dumps({"told": told, "found": found}))
 """
@@ -67,8 +68,8 @@ def elsewhere(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("elsewhere")
     source = root / "source"
     for name in PACKAGES:
-        shutil.copytree(HERE / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("linkflap_pytest.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copytree(HERE / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(HERE / name, source)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", str(root), str(source)], check=True, timeout=600)

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine.leases import Lease
-from harness.model import errors
-from harness.model.verdict import Verdict
-from spark_verify import verify
-from spark_verify.checks.base import Check, Finding
-from spark_verify.verify import VERDICT_FILE
-from spark_verify.view import PartitionView
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.model import errors
+from linkflap.harness.model.verdict import Verdict
+from linkflap.spark_verify import verify
+from linkflap.spark_verify.checks.base import Check, Finding
+from linkflap.spark_verify.verify import VERDICT_FILE
+from linkflap.spark_verify.view import PartitionView
 from tests.command_line import environment, linkflap
 from tests.synthetic import write_run
 
 HEAVY = """
-from harness.cli import commands
-from spark_verify import verify
-from spark_verify.checks.base import Check, Found
+from linkflap.harness.cli import commands
+from linkflap.spark_verify import verify
+from linkflap.spark_verify.checks.base import Check, Found
 
 def kernel(view):
     return [Found(kind="heavy", cluster="A", offset=n, evidence={"weight": "x" * 300_000_000}) for n in range(3)]

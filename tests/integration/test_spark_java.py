@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from harness.machine.java import PACKAGE
+from linkflap.harness.machine.java import PACKAGE
 
 ASK = """
-from spark_verify import session
+from linkflap.spark_verify import session
 spark = session.session()
 print("java", spark.sparkContext._jvm.System.getProperty("java.version"))
 session.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from harness.model.scenario import Budgets
-from harness.model.verdict import Verdict
-from spark_verify.verify import verify
+from linkflap.harness.model.scenario import Budgets
+from linkflap.harness.model.verdict import Verdict
+from linkflap.spark_verify.verify import verify
 from tests import rounds
 from tests.kafka_log import ABORT
 from tests.rounds import END, HOME, LOST, OF_B, PARTED, TAIL, chain, operation, round_trip

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.commands import linkflap
-from harness.model import errors
-from harness.model.errors import InputError
-from harness.model.verdict import Verdict
-from harness.rundir import RunReader
-from spark_verify.verify import VERDICT_FILE, verify
+from linkflap.harness.cli.commands import linkflap
+from linkflap.harness.model import errors
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify.verify import VERDICT_FILE, verify
 from tests import mutations
 from tests.kafka_log import batches_in
 from tests.mutations import TOPIC, Copy

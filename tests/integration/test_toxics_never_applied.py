@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.scenarios.base import everyday
-from harness.model.scenario import FaultSpec, MirrorSpec, Scenario
-from harness.model.verdict import Verdict
-from harness.recording.run import record
-from harness.report.progress import Progress
-from harness.runtimes.toxiproxy import proof
-from harness.runtimes.toxiproxy.link import ToxiproxyLink
-from spark_verify.verify import verify
-from topologies import parse
+from linkflap.chaos.scenarios.base import everyday
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.recording.run import record
+from linkflap.harness.report.progress import Progress
+from linkflap.harness.runtimes.toxiproxy import proof
+from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.spark_verify.verify import verify
+from linkflap.topologies import parse
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine.leases import Lease
-from harness.model.clock import now
-from harness.model.errors import FaultError, SetupError
-from harness.model.history import Event
-from harness.model.wait import until
-from harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
-from harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
-from harness.runtimes.toxiproxy.link import ToxiproxyLink
-from harness.runtimes.toxiproxy.server import ToxiproxyProcess
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import FaultError, SetupError
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
+from linkflap.harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
+from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyProcess
 
 pytestmark = pytest.mark.integration
 CHUNK = b"x" * 65_536

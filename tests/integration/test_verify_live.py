@@ -9,16 +9,16 @@ import threading
 import pytest
 from click.testing import CliRunner
 
-from harness.capture.folders import Asked
-from harness.capture.live.properties import access
-from harness.capture.live.record import LiveAsked, record
-from harness.cli.commands import linkflap
-from harness.log.batches import scan
-from harness.model.errors import EnvironmentFailure, InputError
-from harness.model.topology import LinkSpec
-from harness.model.verdict import Verdict
-from harness.model.wait import until
-from harness.rundir import RunReader
+from linkflap.harness.capture.folders import Asked
+from linkflap.harness.capture.live.properties import access
+from linkflap.harness.capture.live.record import LiveAsked, record
+from linkflap.harness.cli.commands import linkflap
+from linkflap.harness.log.batches import scan
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunReader
 from tests.copied_logs import judged_again
 from tests.secured import PASSWORD, add_reader, certificates, properties, secure, state_of
 from tests.shadows import PLACES, SAME, TOPIC, Writer, all_end, drained, ends, headers, make_topic, own_write, shadow

@@ -7,10 +7,10 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from harness.capture.folders import record
-from harness.cli.commands import linkflap
-from harness.model.verdict import Verdict
-from spark_verify.verify import verify
+from linkflap.harness.capture.folders import record
+from linkflap.harness.cli.commands import linkflap
+from linkflap.harness.model.verdict import Verdict
+from linkflap.spark_verify.verify import verify
 from tests.copied_logs import BAD, KIP_1279, asked, judged_again, sound
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]

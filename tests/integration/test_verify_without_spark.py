@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.machine.java import PACKAGE
-from harness.model import errors
-from spark_verify.verify import VERDICT_FILE
+from linkflap.harness.machine.java import PACKAGE
+from linkflap.harness.model import errors
+from linkflap.spark_verify.verify import VERDICT_FILE
 from tests.synthetic import write_run
 
 PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
-from harness.cli import commands
-from spark_verify import session, verify
-from spark_verify.checks.base import Check
+from linkflap.harness.cli import commands
+from linkflap.spark_verify import session, verify
+from linkflap.spark_verify.checks.base import Check
 
 session.session()
 jvm = session._jvm.pid

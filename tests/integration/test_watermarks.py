@@ -9,13 +9,13 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.capture.watermarks import StallWatch, WatermarkSampler
-from harness.model.clock import now
-from harness.model.scenario import MirrorSpec, Scenario
-from harness.model.topology import ClusterSpec, Topology
-from harness.model.wait import until
-from harness.rundir import FORMAT, Run, RunReader, RunWriter
-from harness.runtimes.process import deploy
+from linkflap.harness.capture.watermarks import StallWatch, WatermarkSampler
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.scenario import MirrorSpec, Scenario
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
+from linkflap.harness.runtimes.process import deploy
 
 TOPIC = "A.t"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.model.wait import until
-from harness.wire.offsets import answered_bounds, bounds, quiet
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import answered_bounds, bounds, quiet
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 PLACE = ("t", 0)

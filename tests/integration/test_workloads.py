@@ -10,17 +10,17 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from harness.capture.watermarks import WatermarkSampler
-from harness.model.clock import now
-from harness.model.history import Operation, Poll
-from harness.model.payload import process_of, uid_in
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
-from harness.model.wait import until
-from harness.rundir import FORMAT, Run, RunReader, RunWriter
-from harness.runtimes.process import ProcessDeployment, deploy
-from harness.workloads.clients import WorkloadClients
-from harness.workloads.crew import Crew, Names, make
+from linkflap.harness.capture.watermarks import WatermarkSampler
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Operation, Poll
+from linkflap.harness.model.payload import process_of, uid_in
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
+from linkflap.harness.runtimes.process import ProcessDeployment, deploy
+from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.crew import Crew, Names, make
 
 pytestmark = pytest.mark.integration
 

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Check
-from spark_verify.tables import FindingRow, combined, examine
-from spark_verify.view import PartitionView
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.tables import FindingRow, combined, examine
+from linkflap.spark_verify.view import PartitionView
 from tests.oracles.plain import Place, Plain, plain
 
 _PROVEN = """

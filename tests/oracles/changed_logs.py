@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from harness.log.coordinators import GroupCommit
+from linkflap.harness.log.coordinators import GroupCommit
 from tests.oracles.worlds import ABORT, COMMIT, DATA, RESET, Row, World, count_of
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.machine import children
-from harness.runtimes.kraft import jvm
-from harness.runtimes.process.installation import install
+from linkflap.harness.machine import children
+from linkflap.harness.runtimes.kraft import jvm
+from linkflap.harness.runtimes.process.installation import install
 
 MAIN = "org.apache.kafka.tools.DumpLogSegments"
 _MEMORY = ("-Xms64m", "-Xmx256m")

@@ -12,7 +12,7 @@ from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any
 
-from spark_verify.view import DATA, OTHER_CONTROL, PartitionView, Replica
+from linkflap.spark_verify.view import DATA, OTHER_CONTROL, PartitionView, Replica
 
 NEVER = 2**62
 """After everything: an offset or a time that does not come."""

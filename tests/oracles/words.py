@@ -6,8 +6,8 @@ import struct
 
 from confluent_kafka import Message
 
-from harness.log import codecs, layout, reference
-from harness.log.batches import Headers, Log
+from linkflap.harness.log import codecs, layout, reference
+from linkflap.harness.log.batches import Headers, Log
 from tests.oracles.dump_log import Fields
 
 LAST_BATCH = ("firstSequence", "lastSequence", "lastOffset", "offsetDelta")

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from harness.guarantees import declared
-from harness.log.coordinators import GROUPS, PREPARE_ABORT, PREPARE_COMMIT, TRANSACTIONS, GroupCommit, TransactionState
-from harness.model.history import GroupOffset
-from harness.model.scenario import Budgets, MirrorSpec
-from spark_verify.view import (
+from linkflap.harness.guarantees import declared
+from linkflap.harness.log.coordinators import GROUPS, PREPARE_ABORT, PREPARE_COMMIT, TRANSACTIONS, GroupCommit, TransactionState
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.spark_verify.view import (
     WHOLE,
     Batches,
     PartitionView,
@@ -33,7 +33,7 @@ from spark_verify.view import (
     Watermarks,
     Window,
 )
-from topologies import parse
+from linkflap.topologies import parse
 
 SECOND = 1_000_000_000
 TOPIC = "A.t"

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.log import reference
-from harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
-from harness.model.scenario import Budgets, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
-from harness.rundir import FORMAT, Run, RunReader, RunWriter
+from linkflap.harness.log import reference
+from linkflap.harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
+from linkflap.topologies import parse
 from tests.kafka_log import Plain, batch, ours, record, segment
 from tests.oracles.worlds import DATA, TOPIC, Row, World
 from tests.synthetic import append_events
-from topologies import parse
 
 END = "2-end"
 _KEY_TYPE = {0: 0, 1: 1, 2: 7}

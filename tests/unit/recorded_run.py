@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.model.history import Bounds, Fetched, Operation, Poll, SendGroup, Watermark
-from harness.model.payload import PROCESS_SHIFT
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
-from harness.rundir import Run, RunWriter
+from linkflap.harness.model.history import Bounds, Fetched, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.rundir import Run, RunWriter
 
 START = 1_790_000_000_000_000_000
 SECOND = 1_000_000_000
@@ -90,7 +90,7 @@ class Recorded:
     def _event(self, second: float, kind: str, subject: str, /, **data: object) -> None:
         import msgspec
 
-        from harness.model.history import Event
+        from linkflap.harness.model.history import Event
 
         row = Event(time=self._at(second), kind=kind, subject=subject, data=data)
         with (self.folder / "events.jsonl").open("ab") as file:

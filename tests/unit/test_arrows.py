@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.model.errors import InputError
-from harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
-from topologies import TOPOLOGIES
-from topologies.arrows import arrows, parse
-from topologies.chain import chain
-from topologies.fan_in import fan_in
-from topologies.legal import check
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
+from linkflap.topologies import TOPOLOGIES
+from linkflap.topologies.arrows import arrows, parse
+from linkflap.topologies.chain import chain
+from linkflap.topologies.fan_in import fan_in
+from linkflap.topologies.legal import check
 
 
 def links(topology: Topology) -> list[str]:

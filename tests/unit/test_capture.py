@@ -12,14 +12,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.capture import logs, replicas
-from harness.capture.replicas import Known, Replica
-from harness.model.errors import EnvironmentFailure
-from harness.model.history import Watermark
-from harness.rundir import RunWriter
+from linkflap.harness.capture import logs, replicas
+from linkflap.harness.capture.replicas import Known, Replica
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.history import Watermark
+from linkflap.harness.rundir import RunWriter
+from linkflap.topologies import parse
 from tests.kafka_log import batch, ours, segment
 from tests.unit.recorded_run import run
-from topologies import parse
 
 
 @dataclass

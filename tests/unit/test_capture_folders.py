@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from harness.capture.folders import bounds, folders
-from harness.capture.promotions_from_bytes import promotions_in
-from harness.log import batches
-from harness.model.errors import InputError
-from harness.model.topology import LinkSpec
-from harness.model.verdict import Verdict
-from harness.rundir import RunReader
-from spark_verify.plan import plan
+from linkflap.harness.capture.folders import bounds, folders
+from linkflap.harness.capture.promotions_from_bytes import promotions_in
+from linkflap.harness.log import batches
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify.plan import plan
 from tests.copied_logs import KIP_1279, asked, judged, sound
 from tests.kafka_log import ABORT, batch, batches_in, marker, mirror_pid_reset, record, rewrite, segment
 

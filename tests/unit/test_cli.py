@@ -7,13 +7,13 @@ import errno
 import click
 import pytest
 
-from chaos.catalogue import catalogue
-from harness.cli import commands
-from harness.cli.run import option_value
-from harness.mirrors import MIRRORS, OPTIONS
-from harness.model.errors import DeadlineExceeded, InputError
-from harness.model.scenario import FaultSpec
-from harness.recording.unexpected_exits import ends_broker, ends_mirror
+from linkflap.chaos.catalogue import catalogue
+from linkflap.harness.cli import commands
+from linkflap.harness.cli.run import option_value
+from linkflap.harness.mirrors import MIRRORS, OPTIONS
+from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.recording.unexpected_exits import ends_broker, ends_mirror
 
 
 @pytest.mark.parametrize(

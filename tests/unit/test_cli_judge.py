@@ -7,8 +7,8 @@ from pathlib import Path
 
 from recorded_run import Recorded, document
 
-from harness.cli import judge
-from harness.report import html
+from linkflap.harness.cli import judge
+from linkflap.harness.report import html
 
 
 @dataclass(frozen=True)

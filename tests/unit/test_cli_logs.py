@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.commands import linkflap
-from harness.cli.logs import asked_live, asked_logs
-from harness.model.errors import InputError
-from harness.model.topology import LinkSpec
+from linkflap.harness.cli.commands import linkflap
+from linkflap.harness.cli.logs import asked_live, asked_logs
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import LinkSpec
 
 NOTHING = {"logs": (), "links": (), "promotions": (), "topics": ".*", "producer_ids": "keep",
     "bootstrap": (), "properties": (), "rate": None,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kafka_log import batch, record, segment
 
-FORENSICS = (sys.executable, "-m", "harness.cli", "forensics")
+FORENSICS = (sys.executable, "-m", "linkflap", "forensics")
 
 
 @pytest.fixture

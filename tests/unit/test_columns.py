@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from harness.model.verdict import Anomaly
-from spark_verify import columns
-from spark_verify.tables import FindingRow
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify import columns
+from linkflap.spark_verify.tables import FindingRow
 
 
 def examined(partition: int, count: int) -> FindingRow:

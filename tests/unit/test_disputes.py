@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_verify.assemble import views
-from spark_verify.checks.replica_agreement import kernel
+from linkflap.spark_verify.assemble import views
+from linkflap.spark_verify.checks.replica_agreement import kernel
 from tests.kafka_log import batch, batches_in, ours, rewrite
 from tests.synthetic import ENDED, TOPIC, Shape, write_run
 

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from harness.machine import cache
+from linkflap.harness.machine import cache
 
 MAKE = """
 import os, sys
-from harness.machine import cache
+from linkflap.harness.machine import cache
 
 def make(target):
     with open(sys.argv[1], "a") as log:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from harness.machine.java import Java, java_for
-from harness.model.errors import SetupError
+from linkflap.harness.machine.java import Java, java_for
+from linkflap.harness.model.errors import SetupError
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,10 @@ import zipfile
 
 import pytest
 
-from harness.model.errors import InputError, SetupError
-from harness.model.topology import DEFAULT_KAFKA
-from harness.runtimes.distribution import kafka as kafkas
-from harness.runtimes.distribution.kafka import Pin, kafka
+from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.topology import DEFAULT_KAFKA
+from linkflap.harness.runtimes.distribution import kafka as kafkas
+from linkflap.harness.runtimes.distribution.kafka import Pin, kafka
 
 
 @pytest.fixture(autouse=True)

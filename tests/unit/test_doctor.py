@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.cli.doctor import report, software
-from harness.cli.doctor.finding import Finding
-from harness.cli.doctor.report import complete, examine, show
-from harness.machine import java, ledger, process_identity
-from harness.model.errors import FAILED
-from harness.runtimes.distribution import toxiproxy_server
+from linkflap.harness.cli.doctor import report, software
+from linkflap.harness.cli.doctor.finding import Finding
+from linkflap.harness.cli.doctor.report import complete, examine, show
+from linkflap.harness.machine import java, ledger, process_identity
+from linkflap.harness.model.errors import FAILED
+from linkflap.harness.runtimes.distribution import toxiproxy_server
 
 
 def found(name: str) -> Finding:

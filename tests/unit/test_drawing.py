@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from test_arrows import legal
 
-from harness.model.errors import InputError
-from harness.model.topology import DEFAULT_KAFKA, Topology
-from topologies.arrows import parse
-from topologies.drawing import draw
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
+from linkflap.topologies.arrows import parse
+from linkflap.topologies.drawing import draw
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.machine import engine_address
-from harness.model.errors import SetupError
-from harness.model.topology import ClusterSpec, Topology
-from harness.runtimes.docker import choice
+from linkflap.harness.machine import engine_address
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.runtimes.docker import choice
 
 PAIR = Topology(clusters=(ClusterSpec(name="A"),), links=())
 
@@ -30,7 +30,7 @@ def test_an_engine_of_this_machine_is_near(host: str) -> None:
     ],
 )
 def test_the_usual_runtime_and_the_one_that_is_named_say_the_same(host: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.runtimes.docker import engine
+    from linkflap.harness.runtimes.docker import engine
 
     monkeypatch.setenv("DOCKER_HOST", host)
     monkeypatch.setattr(engine, "_clients", {})

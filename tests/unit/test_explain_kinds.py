@@ -9,10 +9,10 @@ from random import Random
 import msgspec
 import pytest
 
-from harness.report.evidence import tell_why
-from spark_verify.assemble import views
-from spark_verify.checks import REGISTRY
-from spark_verify.explain import Explanation, explain
+from linkflap.harness.report.evidence import tell_why
+from linkflap.spark_verify.assemble import views
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.explain import Explanation, explain
 from tests.oracles.agreement import told
 from tests.oracles.changes import change
 from tests.oracles.happenings import world

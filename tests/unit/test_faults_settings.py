@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.faults.settings import direction, number, settings
-from harness.model.errors import InputError
-from harness.model.scenario import FaultSpec, Option
+from linkflap.chaos.faults.settings import direction, number, settings
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import FaultSpec, Option
 
 DEFAULTS: dict[str, Option] = {"latency": 100, "share": 0.5, "stalled": "responses|requests"}
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from harness.cli.commands import linkflap
+from linkflap.harness.cli.commands import linkflap
 from tests.copied_logs import BAD, KIP_1279, sound
 from tests.faithful.coordinators import COMPLETE_COMMIT, ONGOING, PREPARE_COMMIT, state_of
 from tests.kafka_log import ABORT, COMMIT, batch, batches_in, changed, marker, mirror_pid_reset, ours, record, rewrite, segment

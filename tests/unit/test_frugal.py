@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from harness.guarantees import declared
-from harness.model.scenario import MirrorSpec
-from spark_verify import tables
-from spark_verify.assemble import views
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Check
-from spark_verify.plan import plan
-from spark_verify.rows import batch_rows
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.spark_verify import tables
+from linkflap.spark_verify.assemble import views
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.plan import plan
+from linkflap.spark_verify.rows import batch_rows
 from tests.copied_logs import KIP_1279, asked, judged, sound
 from tests.synthetic import write_run
 

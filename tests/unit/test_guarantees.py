@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import mirrors
-from harness.guarantees import DECLARATIONS, declared
-from harness.model.errors import InputError
-from harness.model.guarantee import Guarantee
-from harness.model.scenario import MirrorSpec
-from harness.rundir import RunReader, RunWriter
-from spark_verify.plan import plan
+from linkflap.harness import mirrors
+from linkflap.harness.guarantees import DECLARATIONS, declared
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.guarantee import Guarantee
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.rundir import RunReader, RunWriter
+from linkflap.spark_verify.plan import plan
 from tests.unit.recorded_run import run
 
 PROMISED = Guarantee(equality="records", offsets_kept=True, producer_ids="replaced", delivery="exactly-once")
@@ -66,6 +66,6 @@ def test_a_guarantee_that_cannot_be_is_no_guarantee(tmp_path):
 
 
 def test_the_verifier_names_no_kind_of_mirror():
-    kinds = re.compile(rf"""["']({"|".join(mirrors.MIRRORS)}|exact|cluster-mirroring)["']""")
+    kinds = re.compile(rf"""["']({"|".join(mirrors.MIRRORS)}|cluster-mirroring)["']""")
     sources = (Path(__file__).parents[2] / "spark_verify").rglob("*.py")
     assert [f"{path.name}: {found}" for path in sources for found in kinds.findall(path.read_text())] == []

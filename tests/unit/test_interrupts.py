@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from harness.model.interrupts import held_off
+from linkflap.harness.model.interrupts import held_off
 
 
 def test_a_signal_waits_for_the_end_of_the_block():

@@ -10,16 +10,16 @@ import msgspec
 import psutil
 import pytest
 
-from harness.machine import cleanup, leases, ledger, process_identity
-from harness.model.errors import InputError, SetupError
-from harness.model.wait import until
+from linkflap.harness.machine import cleanup, leases, ledger, process_identity
+from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.wait import until
 
 # A hundred ports for each worker of pytest-xdist: with ledgers of their own they cannot see each other's leases.
 FIRST = 16000 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 
 HOLD = """
 import sys
-from harness.machine.leases import Lease
+from linkflap.harness.machine.leases import Lease
 print(*Lease().ports(int(sys.argv[1])), flush=True)
 sys.stdin.read()
 """

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from scramp import ScramMechanism
 
-from harness.capture.live.comparable import far_first, truncate
-from harness.capture.live.copy import Copied, trim
-from harness.capture.live.properties import access
-from harness.log.walk import walk
-from harness.model.errors import InputError
-from harness.model.history import Event
-from harness.model.topology import LinkSpec
-from harness.wire.sasl import Login, LoginFailed
+from linkflap.harness.capture.live.comparable import far_first, truncate
+from linkflap.harness.capture.live.copy import Copied, trim
+from linkflap.harness.capture.live.properties import access
+from linkflap.harness.log.walk import walk
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.wire.sasl import Login, LoginFailed
 from tests.copied_logs import sound
 from tests.kafka_log import batches_in as reference
 from tests.secured import certificates

@@ -11,7 +11,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.log import batches, layout, records, reference, segments
+from linkflap.harness.log import batches, layout, records, reference, segments
 from tests.kafka_log import (
     ABORT,
     COMMIT,

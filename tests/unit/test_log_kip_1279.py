@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.log import batches, records, reference
-from harness.log.layout import ABORT, COMMIT, DATA, OTHER_CONTROL
+from linkflap.harness.log import batches, records, reference
+from linkflap.harness.log.layout import ABORT, COMMIT, DATA, OTHER_CONTROL
 
 LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
 SEGMENTS = sorted(LOGS.rglob("*.log"))

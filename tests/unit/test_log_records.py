@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.log import batches, codecs, layout, records, reference
-from harness.model.payload import FOREIGN, HEADER, LAYOUT, encode
+from linkflap.harness.log import batches, codecs, layout, records, reference
+from linkflap.harness.model.payload import FOREIGN, HEADER, LAYOUT, encode
 from tests.kafka_log import CODECS, Plain, batch, marker, ours, record, recrc, segment
 
 Row = tuple[int, int, int, int, int, int]

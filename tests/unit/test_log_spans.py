@@ -7,7 +7,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from harness.log import batches, records, segments
+from linkflap.harness.log import batches, records, segments
 from tests.kafka_log import COMMIT, batch, changed, marker, ours, record, segment
 
 

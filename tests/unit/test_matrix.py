@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_verify.checks import REGISTRY
-from spark_verify.recording import NAMES
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.recording import NAMES
 from tests.faithful.matrix import render
 from tests.faithful.mutations import CATALOGUE
 from tests.faithful.mutations.base import WHY
@@ -48,7 +48,7 @@ def test_the_generator_shares_no_code_with_what_it_tests():
         nodes = list(ast.walk(ast.parse(path.read_text())))
         names = {name.name for node in nodes if isinstance(node, ast.Import) for name in node.names}
         names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-        shared = {name for name in names if name.startswith(("harness.log", "harness.wire", "spark_verify"))}
+        shared = {name for name in names if name.startswith(("linkflap.harness.log", "linkflap.harness.wire", "spark_verify"))}
         assert not shared, f"{path} imports {shared}"
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_verify import rows
-from spark_verify.assemble import view
-from spark_verify.checks import REGISTRY, inconsistent_offset, logs
-from spark_verify.checks.base import Check
-from spark_verify.plan import RunPlan, plan
-from spark_verify.tables import examine
-from spark_verify.view import PartitionView
+from linkflap.spark_verify import rows
+from linkflap.spark_verify.assemble import view
+from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset, logs
+from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.plan import RunPlan, plan
+from linkflap.spark_verify.tables import examine
+from linkflap.spark_verify.view import PartitionView
 from tests.synthetic import TOPIC, Shape, write_run
 from tests.traced import peak
 

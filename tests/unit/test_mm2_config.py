@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.mirrors import make_mirror, mm2_config
-from harness.model.errors import InputError
-from harness.model.scenario import MirrorSpec
-from harness.model.topology import LinkSpec, topic_pattern
+from linkflap.harness.mirrors import make_mirror, mm2_config
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import LinkSpec, topic_pattern
 
 LINK = LinkSpec(source="A", destination="B")
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks import REGISTRY
 from tests.oracles import checks as references
 from tests.oracles.agreement import disagreement, told
 from tests.oracles.changes import change

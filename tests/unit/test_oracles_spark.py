@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from spark_verify import tables
-from spark_verify.checks import REGISTRY
+from linkflap.spark_verify import tables
+from linkflap.spark_verify.checks import REGISTRY
 from tests.oracles import changes
 from tests.oracles.agreement import disagreement
 from tests.oracles.happenings import world

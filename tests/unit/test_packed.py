@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_verify.packed import packed, unpacked
+from linkflap.spark_verify.packed import packed, unpacked
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 

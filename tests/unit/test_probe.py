@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.runtimes import probe
+from linkflap.harness.runtimes import probe
 
 Behaviour = Callable[[socket.socket], None]
 

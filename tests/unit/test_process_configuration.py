@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.model.errors import InputError, SetupError
-from harness.model.topology import ClusterSpec, LinkSpec, Topology
-from harness.runtimes import RUNTIMES, runtime
-from harness.runtimes.kraft import storage
-from harness.runtimes.kraft.configuration import BrokerPorts, paths_into, server_properties
+from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
+from linkflap.harness.runtimes import RUNTIMES, runtime
+from linkflap.harness.runtimes.kraft import storage
+from linkflap.harness.runtimes.kraft.configuration import BrokerPorts, paths_into, server_properties
 
 
 def chain(*names: str) -> Topology:

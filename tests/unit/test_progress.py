@@ -8,7 +8,7 @@ import threading
 import pytest
 from rich.console import Console
 
-from harness.report.progress import Counters, Display, Lines, Progress, Screen, display_for
+from linkflap.harness.report.progress import Counters, Display, Lines, Progress, Screen, display_for
 
 
 class Clock:

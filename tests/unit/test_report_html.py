@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from recorded_run import DIED, Recorded, document, run
 
-from harness.model.errors import InputError
-from harness.report import html
-from harness.report.series import series
-from harness.report.timeline import svg
-from harness.rundir import RunReader, RunWriter
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.report import html
+from linkflap.harness.report.series import series
+from linkflap.harness.report.timeline import svg
+from linkflap.harness.rundir import RunReader, RunWriter
 from tests.traced import peak
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}

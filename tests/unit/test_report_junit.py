@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, parse
 
 from recorded_run import DIED, document
 
-from harness.report import junit
+from linkflap.harness.report import junit
 
 
 def written(tmp_path: Path, *documents: dict[str, object]) -> Element:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from recorded_run import DIED, Recorded, document
 
-from harness.model.errors import InputError
-from harness.report import document as documents
-from harness.report import table
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.report import document as documents
+from linkflap.harness.report import table
 
 
 @pytest.fixture

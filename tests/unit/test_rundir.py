@@ -13,13 +13,13 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from harness import rundir
-from harness.machine import disk_full
-from harness.model.errors import EnvironmentFailure, SetupError
-from harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
-from harness.model.scenario import TopicSpec
-from harness.recording import run as running
-from harness.rundir import Appender, RunReader, RunWriter
+from linkflap.harness import rundir
+from linkflap.harness.machine import disk_full
+from linkflap.harness.model.errors import EnvironmentFailure, SetupError
+from linkflap.harness.model.history import Bounds, Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.scenario import TopicSpec
+from linkflap.harness.recording import run as running
+from linkflap.harness.rundir import Appender, RunReader, RunWriter
 from tests.unit.recorded_run import run
 
 ROW = GroupOffset(time=1, cluster="A", group="g", topic="A.t", partition=0, offset=1)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chaos.scenario_file import json_schema, read, render, save
-from chaos.scenarios import SCENARIOS, Wish, scenario
-from harness import mirrors, workloads
-from harness.cli.commands import linkflap
-from harness.model.errors import InputError
-from topologies import parse
+from linkflap.chaos.scenario_file import json_schema, read, render, save
+from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.harness import mirrors, workloads
+from linkflap.harness.cli.commands import linkflap
+from linkflap.harness.model.errors import InputError
+from linkflap.topologies import parse
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "scenario.schema.json"
 GOOD = """\

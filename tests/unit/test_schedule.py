@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from chaos import schedule
-from chaos.scenarios import SCENARIOS, Wish, scenario
-from harness.model.errors import FaultError, InputError
-from harness.model.protocols import Bite
-from harness.model.scenario import FaultSpec
-from topologies import parse
+from linkflap.chaos import schedule
+from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
+from linkflap.harness.model.errors import FaultError, InputError
+from linkflap.harness.model.protocols import Bite
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.topologies import parse
 
 CUT = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=0.0)
 AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=1.0, duration=0.0)

@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from spark_verify.sends import ARRAYS, NUMBERS, WORDS, Gathering, Sends
-from spark_verify.view import Send
+from linkflap.spark_verify.sends import ARRAYS, NUMBERS, WORDS, Gathering, Sends
+from linkflap.spark_verify.view import Send
 from tests.oracles.happenings import world
 from tests.oracles.worlds import views
 from tests.synthetic import same
@@ -39,7 +39,7 @@ def test_one_by_one_they_are_the_same(sends: list[Send]):
 
 @pytest.mark.parametrize("sends", EVERY)
 def test_a_selection_has_their_columns(sends: list[Send], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("spark_verify.sends._AT_ONCE", 3)
+    monkeypatch.setattr("linkflap.spark_verify.sends._AT_ONCE", 3)
     rows = np.array(Random(5).sample(range(len(sends)), len(sends) // 2))
     chosen = [sends[row] for row in rows]
     for taken in (Sends.of(sends).take(rows), Sends.of(sends).take(rows).packed()):

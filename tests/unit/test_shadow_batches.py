@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from harness.log import reference
-from harness.log.walk import walk
-from harness.mirrors.shadow.log import producer_ids
-from harness.mirrors.shadow.log.batches import abort_marker, end_of, reset_marker, stamp, within
-from harness.mirrors.shadow.settings import Options
+from linkflap.harness.log import reference
+from linkflap.harness.log.walk import walk
+from linkflap.harness.mirrors.shadow.log import producer_ids
+from linkflap.harness.mirrors.shadow.log.batches import abort_marker, end_of, reset_marker, stamp, within
+from linkflap.harness.mirrors.shadow.settings import Options
 from tests import kafka_log
 from tests.kafka_log import batch, record
 

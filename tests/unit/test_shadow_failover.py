@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.mirrors.shadow.failover import failover
-from harness.mirrors.shadow.failover.failover import Failover
-from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.model.errors import DeadlineExceeded
+from linkflap.harness.mirrors.shadow.failover import failover
+from linkflap.harness.mirrors.shadow.failover.failover import Failover
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.model.errors import DeadlineExceeded
 from tests.shadows import config
 
 PLACE = ("A.t", 0)

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Steps
-from harness.mirrors.shadow.journal import PartitionNote
-from harness.mirrors.shadow.log.leader_epochs import Lineage
-from harness.mirrors.shadow.log.partition import Partition
-from harness.model.errors import InputError
+from linkflap.harness.mirrors.shadow.failpoints import PAUSE_AT, STEPS, Steps
+from linkflap.harness.mirrors.shadow.journal import PartitionNote
+from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.model.errors import InputError
 
 
 async def returns(steps: Steps, step) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.mirrors.shadow.group_offsets import clamped, reached
-from harness.mirrors.shadow.journal import PartitionNote
-from harness.mirrors.shadow.log.leader_epochs import Lineage
-from harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.group_offsets import clamped, reached
+from linkflap.harness.mirrors.shadow.journal import PartitionNote
+from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
+from linkflap.harness.mirrors.shadow.log.partition import Partition
 
 
 def partition(**state) -> Partition:

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.mirrors.shadow.destination.client import Led, Picture, Topic
-from harness.mirrors.shadow.failover import handover
-from harness.mirrors.shadow.failover.handover import Handover
-from harness.mirrors.shadow.journal import Journal, TopicNote
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.mirrors.shadow.destination.client import Led, Picture, Topic
+from linkflap.harness.mirrors.shadow.failover import handover
+from linkflap.harness.mirrors.shadow.failover.handover import Handover
+from linkflap.harness.mirrors.shadow.journal import Journal, TopicNote
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from tests.shadows import config
 
 

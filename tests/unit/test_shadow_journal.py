@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.mirrors.shadow.journal import PartitionNote
+from linkflap.harness.mirrors.shadow.journal import PartitionNote
 
 MARKER = "ABORT of producer 7, epoch 0"
 

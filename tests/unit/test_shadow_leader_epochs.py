@@ -1,6 +1,6 @@
 """Leader epochs as a broker keeps them: who diverges from whom, and where."""
 
-from harness.mirrors.shadow.log.leader_epochs import NONE, Lineage
+from linkflap.harness.mirrors.shadow.log.leader_epochs import NONE, Lineage
 
 
 def test_epochs_rise_and_an_old_one_changes_nothing():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.log import mirrored_log
-from harness.mirrors.shadow.log.batches import Stamped
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.log import mirrored_log
+from linkflap.harness.mirrors.shadow.log.batches import Stamped
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from tests.unit.test_shadow_protocol import config
 
 FRAME = 1 << 20

@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import pytest
 
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.journal import Journal
-from harness.wire import messages
-from harness.wire.connection import Unanswered, quietly_closed
-from harness.wire.messages import Error
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Unanswered, quietly_closed
+from linkflap.harness.wire.messages import Error
 from tests.shadows import config
 
 

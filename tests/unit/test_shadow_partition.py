@@ -2,11 +2,11 @@
 
 import pytest
 
-from harness.mirrors.shadow.group_offsets import clamped
-from harness.mirrors.shadow.journal import PartitionNote
-from harness.mirrors.shadow.log.batches import stamp
-from harness.mirrors.shadow.log.leader_epochs import Lineage
-from harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.group_offsets import clamped
+from linkflap.harness.mirrors.shadow.journal import PartitionNote
+from linkflap.harness.mirrors.shadow.log.batches import stamp
+from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
+from linkflap.harness.mirrors.shadow.log.partition import Partition
 from tests.kafka_log import batch, record
 
 

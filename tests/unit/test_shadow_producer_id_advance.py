@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from harness.mirrors.shadow.failover import producer_id_advance
-from harness.mirrors.shadow.failover.producer_id_advance import AHEAD, ProducerIdAdvance
-from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.producer_ids import MARGIN
-from harness.mirrors.shadow.settings import Options
-from harness.wire.connection import Unanswered
+from linkflap.harness.mirrors.shadow.failover import producer_id_advance
+from linkflap.harness.mirrors.shadow.failover.producer_id_advance import AHEAD, ProducerIdAdvance
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.producer_ids import MARGIN
+from linkflap.harness.mirrors.shadow.settings import Options
+from linkflap.harness.wire.connection import Unanswered
 from tests.shadows import config
 
 BLOCK = 1000

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.mirrors.shadow.destination.leader import EPOCH_ENDS, FETCH, LIST_OFFSETS, Leader
-from harness.mirrors.shadow.destination.listeners import Listeners
-from harness.mirrors.shadow.journal import Journal, TopicNote
-from harness.mirrors.shadow.log.batches import stamp
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.wire import messages
-from harness.wire.connection import Connection, Unanswered
-from harness.wire.messages import Error, Malformed
+from linkflap.harness.mirrors.shadow.destination.leader import EPOCH_ENDS, FETCH, LIST_OFFSETS, Leader
+from linkflap.harness.mirrors.shadow.destination.listeners import Listeners
+from linkflap.harness.mirrors.shadow.journal import Journal, TopicNote
+from linkflap.harness.mirrors.shadow.log.batches import stamp
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.messages import Error, Malformed
 from tests.kafka_log import batch, record
 from tests.shadows import config
 

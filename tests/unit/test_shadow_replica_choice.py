@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.mirrors.shadow.destination.client import Led, Picture, Topic
-from harness.mirrors.shadow.source.replica_choice import Divergence, Readers, truncation_point
+from linkflap.harness.mirrors.shadow.destination.client import Led, Picture, Topic
+from linkflap.harness.mirrors.shadow.source.replica_choice import Divergence, Readers, truncation_point
 
 PARTITION = ("A.records", 0)
 BROKERS = {1: "one:1", 2: "two:2", 3: "three:3", 1000: "shadow:0"}

@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness.mirrors.shadow import settings
-from harness.mirrors.shadow.journal import Journal
-from harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.mirrors.shadow import settings
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from tests.shadows import config
 
 

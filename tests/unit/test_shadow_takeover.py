@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from harness.mirrors import check
-from harness.mirrors.shadow.failback import follower
-from harness.mirrors.shadow.failback.takeover import failback_point
-from harness.mirrors.shadow.log.leader_epochs import Lineage, parting
-from harness.mirrors.shadow.settings import TakenPartition
-from harness.model.errors import InputError
-from harness.model.scenario import MirrorSpec
-from harness.wire import messages
+from linkflap.harness.mirrors import check
+from linkflap.harness.mirrors.shadow.failback import follower
+from linkflap.harness.mirrors.shadow.failback.takeover import failback_point
+from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage, parting
+from linkflap.harness.mirrors.shadow.settings import TakenPartition
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.wire import messages
 
 FIVE_THEN_TWO = ((0, 0), (2, 50))
 

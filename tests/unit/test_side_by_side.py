@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from harness.model.side_by_side import side_by_side
+from linkflap.harness.model.side_by_side import side_by_side
 
 
 def test_all_run_at_once():

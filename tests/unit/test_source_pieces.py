@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.guarantees import declared
-from harness.log import records
-from harness.model.history import Bounds
-from harness.model.scenario import MirrorSpec
-from harness.model.topology import ClusterSpec, Topology
-from spark_verify import assemble, source
-from spark_verify.plan import Captured, RunPlan
-from spark_verify.rows import batch_rows
-from spark_verify.view import WHOLE, PartitionView
+from linkflap.harness.guarantees import declared
+from linkflap.harness.log import records
+from linkflap.harness.model.history import Bounds
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.spark_verify import assemble, source
+from linkflap.spark_verify.plan import Captured, RunPlan
+from linkflap.spark_verify.rows import batch_rows
+from linkflap.spark_verify.view import WHOLE, PartitionView
 from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, batch, changed, marker, ours, record, recrc, segment
 from tests.synthetic import same
 

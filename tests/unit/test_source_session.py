@@ -14,10 +14,16 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from harness.model.wait import until
-from spark_verify import session
+from linkflap.harness.model.wait import until
+from linkflap.spark_verify import session
 
-OPENS = "import sys; from spark_verify import session; session.session(); print(session._jvm.pid, flush=True); sys.stdin.read()"
+OPENS = """
+import sys
+from linkflap.spark_verify import session
+session.session()
+print(session._jvm.pid, flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.mark.spark
@@ -42,9 +48,9 @@ def test_a_killed_harness_leaves_no_jvm_and_nothing_that_it_wrote(tmp_path: Path
 FAILS = """
 import sys
 from pathlib import Path
-from harness.model.errors import SetupError
-from harness.machine.java import Java
-from spark_verify import session
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.machine.java import Java
+from linkflap.spark_verify import session
 session.java_for = lambda kafka: Java(path=Path(sys.argv[1]), major=17)
 try:
     session._open_gateway()
@@ -65,7 +71,7 @@ def test_a_java_that_fails_is_one_sentence(tmp_path: Path):
 
 def test_the_telling_line_of_a_trace():
     trace = "Traceback (most recent call last):\n  File x\nharness.model.errors.InputError: no run.json\n SQLSTATE: 38000"
-    assert session.cause(trace) == "harness.model.errors.InputError: no run.json"
+    assert session.cause(trace) == "linkflap.harness.model.errors.InputError: no run.json"
     assert session.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith("NoClassDefFoundError: A")
     assert session.cause("") == "it printed nothing"
 

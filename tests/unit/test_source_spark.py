@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_verify import source, tables
-from spark_verify.assemble import views
-from spark_verify.checks.base import Check, Clue, Combined, Examined, Found, Unjudged
-from spark_verify.plan import Captured, plan
-from spark_verify.view import PartitionView
+from linkflap.spark_verify import source, tables
+from linkflap.spark_verify.assemble import views
+from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, Found, Unjudged
+from linkflap.spark_verify.plan import Captured, plan
+from linkflap.spark_verify.view import PartitionView
 from tests.kafka_log import batches_in, field_of, segment
 from tests.synthetic import ENDED, TOPIC, Shape, same, write_run
 

@@ -6,11 +6,11 @@ import itertools
 
 import pytest
 
-from chaos.scenarios.base import Wish
-from chaos.scenarios.chain_flap import build, homes
-from chaos.schedule import check
-from chaos.triggers import after
-from topologies import parse
+from linkflap.chaos.scenarios.base import Wish
+from linkflap.chaos.scenarios.chain_flap import build, homes
+from linkflap.chaos.schedule import check
+from linkflap.chaos.triggers import after
+from linkflap.topologies import parse
 
 EVERY = ("A->B", "A->B->C", "A<->B", "A->C, B->C", "A->B, A->C", "A->B->C->A", "A<->B<->C", "A->B->C->D->A")
 

@@ -13,8 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import toxiproxy.api
 
-from harness.model.errors import FaultError, SetupError
-from harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
+from linkflap.harness.model.errors import FaultError, SetupError
+from linkflap.harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
 
 LATENCY = Toxic(name="one", kind="latency", direction="responses", attributes={"latency": 1}, toxicity=1.0, owner="somebody")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.model.errors import SetupError
-from harness.runtimes.distribution import toxiproxy_server as module
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.distribution import toxiproxy_server as module
 
 RELEASED = "\n".join(f"\t{'mod' if line.startswith(module.MODULE) else 'dep'}\t{line}" for line in sorted(module.CHECKSUMS))
 

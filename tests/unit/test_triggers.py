@@ -2,7 +2,7 @@
 
 import pytest
 
-from chaos.triggers import after, parts
+from linkflap.chaos.triggers import after, parts
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.model.errors import EnvironmentFailure
-from harness.model.scenario import FaultSpec
-from harness.recording.unexpected_exits import UnexpectedExits, how
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.recording.unexpected_exits import UnexpectedExits, how
 
 AWAY = FaultSpec(id="away", fault="failover-forced", target="A->B", at=0, duration=0)
 REVERSE = FaultSpec(id="reverse", fault="mirror-reverse", target="A->B", at=0, duration=0, when="after:away")

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from harness.capture.promotions_from_bytes import promotions_in
-from harness.log import batches
-from harness.model.topology import LinkSpec
-from harness.model.verdict import Verdict
+from linkflap.harness.capture.promotions_from_bytes import promotions_in
+from linkflap.harness.log import batches
+from linkflap.harness.model.topology import LinkSpec
+from linkflap.harness.model.verdict import Verdict
 from tests.copied_logs import KIP_1279, asked, judged
 from tests.kafka_log import batch, batches_in, field_of, mirror_pid_reset, record, rewrite, segment
 

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from harness.model.verdict import Verdict
-from spark_verify.plan import plan
+from linkflap.harness.model.verdict import Verdict
+from linkflap.spark_verify.plan import plan
 from tests.copied_logs import KIP_1279, asked, judged
 from tests.kafka_log import changed
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.model.verdict import Verdict
+from linkflap.harness.model.verdict import Verdict
 from tests.copied_logs import BAD, asked, judged, overlapping_segments, segment_of_another_topic, sound
 from tests.kafka_log import batches_in, changed, rewrite
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from harness.report.progress import COUNTERS_EVERY, Lines, Screen
-from spark_verify.watching import COMBINED, JUDGED, READ, Watch
+from linkflap.harness.report.progress import COUNTERS_EVERY, Lines, Screen
+from linkflap.spark_verify.watching import COMBINED, JUDGED, READ, Watch
 
 
 class Tracker:

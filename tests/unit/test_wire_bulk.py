@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kio.serial import entity_reader, entity_writer
 
-from harness.wire import messages
-from harness.wire.bulk import VIEWED_FROM, Pieces
-from harness.wire.messages import Error, Malformed
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.bulk import VIEWED_FROM, Pieces
+from linkflap.harness.wire.messages import Error, Malformed
 
 VERSIONS = range(VIEWED_FROM, 19)
 LONG = st.integers(-1, (1 << 63) - 1)

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from harness.wire.bulk import Pieces
-from harness.wire.messages import LENGTH, Malformed
-from harness.wire.stream import Stream
+from linkflap.harness.wire.bulk import Pieces
+from linkflap.harness.wire.messages import LENGTH, Malformed
+from linkflap.harness.wire.stream import Stream
 
 LARGE = 9 << 20
 """More than both sockets' buffers hold."""

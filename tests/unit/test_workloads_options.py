@@ -9,19 +9,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness import workloads
-from harness.model.clock import now
-from harness.model.errors import InputError
-from harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
-from harness.model.topology import ClusterSpec, Topology
-from harness.rundir import FORMAT, Run, RunWriter
-from harness.workloads import KINDS, context, first_cluster, relay
-from harness.workloads.client import Client, Tally
-from harness.workloads.clients import WorkloadClients
-from harness.workloads.crew import Crew, Names, WorkloadProgress, make
-from harness.workloads.numbers import Numbers
-from harness.workloads.producers import Producing
-from harness.workloads.transactional import TransactionalClient
+from linkflap.harness import workloads
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.rundir import FORMAT, Run, RunWriter
+from linkflap.harness.workloads import KINDS, context, first_cluster, relay
+from linkflap.harness.workloads.client import Client, Tally
+from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.crew import Crew, Names, WorkloadProgress, make
+from linkflap.harness.workloads.numbers import Numbers
+from linkflap.harness.workloads.producers import Producing
+from linkflap.harness.workloads.transactional import TransactionalClient
 
 
 @dataclass(frozen=True)

@@ -15,19 +15,19 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from harness.model.clock import now
-from harness.model.errors import DeadlineExceeded, InputError
-from harness.model.history import Fetched, Operation, Poll, SendGroup
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from harness.model.topology import ClusterSpec, Topology
-from harness.model.wait import until
-from harness.rundir import FORMAT, Appender, Run, RunReader, RunWriter, last_rows
-from harness.workloads import worker as workers
-from harness.workloads.clients import WorkloadClients
-from harness.workloads.crew import Names, make
-from harness.workloads.numbers import Numbers
-from harness.workloads.protocol import Ask, Channel, ClientState, Command, Counts, Report, State
-from harness.workloads.worker import DEATHS_IN_A_ROW, Worker
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import DeadlineExceeded, InputError
+from linkflap.harness.model.history import Fetched, Operation, Poll, SendGroup
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import FORMAT, Appender, Run, RunReader, RunWriter, last_rows
+from linkflap.harness.workloads import worker as workers
+from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.crew import Names, make
+from linkflap.harness.workloads.numbers import Numbers
+from linkflap.harness.workloads.protocol import Ask, Channel, ClientState, Command, Counts, Report, State
+from linkflap.harness.workloads.worker import DEATHS_IN_A_ROW, Worker
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(clients: WorkloadClient
 
 
 def test_a_program_that_cannot_start_ends_as_a_named_failure(writer: RunWriter, clients: WorkloadClients, monkeypatch) -> None:
-    monkeypatch.setattr(workers, "_PROGRAM", "harness.no_such_module")
+    monkeypatch.setattr(workers, "_PROGRAM", "linkflap.harness.no_such_module")
     clients.start()
     until(lambda: len(clients.crashes) == 2, within=60, what="both processes to be given up")
     assert all("No module named harness.no_such_module" in reason for reason in clients.crashes)
@@ -196,7 +196,7 @@ def test_clients_that_are_not_there_cannot_be_killed(clients: WorkloadClients) -
 def test_a_process_without_its_harness_ends(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "harness.workloads.process", str(theirs.fileno())]
+        command = [sys.executable, "-m", "linkflap.harness.workloads.process", str(theirs.fileno())]
         process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
     ours.close()
     assert process.wait(20) == 3

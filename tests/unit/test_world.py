@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from harness.recording.world import RunWorld
+from linkflap.harness.recording.world import RunWorld
 
 
 def stage(states, captured):

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal
 
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
-from harness.model.topology import TopicPartition
-from harness.model.wait import until
-from harness.wire import messages
-from harness.wire.connection import Unanswered
-from harness.wire.messages import Error, Message
-from harness.wire.peer import Access, Peer, Refused
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.peer import Access, Peer, Refused
 
 """Topic, partition."""
 Bound = Literal["start", "high", "stable"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from harness.capture.live.copy import Copied, trim
-from harness.model.history import Event
-from harness.model.topology import LinkSpec, TopicPartition
+from linkflap.harness.capture.live.copy import Copied, trim
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.topology import LinkSpec, TopicPartition
 
 Ends = Mapping[str, Mapping[TopicPartition, int]]
 """Per cluster and partition an offset."""

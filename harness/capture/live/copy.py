@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from harness.capture.live.cluster import GivenUp, LiveCluster
-from harness.log.walk import walk
-from harness.model.topology import TopicPartition
-from harness.model.wait import pause
-from harness.wire.connection import Unanswered
-from harness.wire.messages import Error
+from linkflap.harness.capture.live.cluster import GivenUp, LiveCluster
+from linkflap.harness.log.walk import walk
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.wait import pause
+from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.messages import Error
 
 SEGMENT_BYTES: Final = 256 << 20
 _LARGEST_FETCH: Final = 8 << 20

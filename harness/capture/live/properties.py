@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import InputError
-from harness.wire.connection import CLIENT
-from harness.wire.peer import Access
-from harness.wire.sasl import MECHANISMS, Login
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.wire.connection import CLIENT
+from linkflap.harness.wire.peer import Access
+from linkflap.harness.wire.sasl import MECHANISMS, Login
 
 PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 KNOWN: Final = (

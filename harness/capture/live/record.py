@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from harness.capture.folders import (
+from linkflap.harness.capture.folders import (
     Asked,
     check_promotions,
     folders,
@@ -25,18 +25,18 @@ from harness.capture.folders import (
     scenario_of,
     topology_of,
 )
-from harness.capture.live.cluster import PATIENCE, Bound, GivenUp, LiveCluster
-from harness.capture.live.comparable import Ends, far_first, truncate
-from harness.capture.live.copy import Copied, Pace, copy
-from harness.capture.promotions_from_bytes import promotions_in
-from harness.model.clock import now
-from harness.model.errors import EnvironmentFailure, InputError
-from harness.model.history import Bounds, Event
-from harness.model.side_by_side import side_by_side
-from harness.model.topology import TopicPartition
-from harness.rundir import FORMAT, Run, RunWriter
-from harness.version import VERSION
-from harness.wire.peer import Access, Refused
+from linkflap.harness.capture.live.cluster import PATIENCE, Bound, GivenUp, LiveCluster
+from linkflap.harness.capture.live.comparable import Ends, far_first, truncate
+from linkflap.harness.capture.live.copy import Copied, Pace, copy
+from linkflap.harness.capture.promotions_from_bytes import promotions_in
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.history import Bounds, Event
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.rundir import FORMAT, Run, RunWriter
+from linkflap.harness.version import VERSION
+from linkflap.harness.wire.peer import Access, Refused
 
 MOMENT: Final = "1-fetched"
 RUNTIME: Final = "live clusters"

@@ -13,8 +13,8 @@ from typing import Final
 
 import psutil
 
-from harness.cli.doctor.finding import GIB, Finding
-from harness.machine import leases, ledger, process_identity
+from linkflap.harness.cli.doctor.finding import GIB, Finding
+from linkflap.harness.machine import leases, ledger, process_identity
 
 _PLENTY_OF_PORTS: Final = 300
 

@@ -16,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.cli.doctor import machine, software
-from harness.cli.doctor.finding import Finding
-from harness.model.errors import FAILED, LinkflapError
-from harness.runtimes import RUNTIMES
+from linkflap.harness.cli.doctor import machine, software
+from linkflap.harness.cli.doctor.finding import Finding
+from linkflap.harness.model.errors import FAILED, LinkflapError
+from linkflap.harness.runtimes import RUNTIMES
 
 LOOKS: Final[Sequence[Callable[[], Finding]]] = (
     software.look_at_python,

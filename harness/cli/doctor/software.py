@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from harness.cli.doctor.finding import GIB, Finding
-from harness.machine import cache, java
-from harness.model.topology import DEFAULT_KAFKA
-from harness.runtimes.distribution import kafka, toxiproxy_server
+from linkflap.harness.cli.doctor.finding import GIB, Finding
+from linkflap.harness.machine import cache, java
+from linkflap.harness.model.topology import DEFAULT_KAFKA
+from linkflap.harness.runtimes.distribution import kafka, toxiproxy_server
 
 _LOOK_WITHIN: Final = 10.0
 _DOCKER_WITHIN: Final = 3
@@ -144,7 +144,7 @@ def look_at_docker() -> Finding:
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
-    from harness.machine.engine_address import host, not_near, reason
+    from linkflap.harness.machine.engine_address import host, not_near, reason
 
     needed = "docker"
     if why := not_near(host()):

@@ -1,4 +1,4 @@
-"""`python -m harness.mirrors.shadow FOLDER`: one shadow, configured by shadow.json in FOLDER, until it has failed over.
+"""`python -m linkflap.harness.mirrors.shadow FOLDER`: one shadow, configured by shadow.json in FOLDER, until it has failed over.
 
 Exit status 0: handed over. SIGTERM ends it where it is (status 143): what it leads has then no leader. Its last line says why
 it ended otherwise.
@@ -12,11 +12,11 @@ import signal
 import sys
 from pathlib import Path
 
-from harness.mirrors.shadow.control import Control, bound
-from harness.mirrors.shadow.settings import read
-from harness.mirrors.shadow.shadow import Shadow
-from harness.model.errors import LinkflapError
-from harness.wire.connection import Unanswered
+from linkflap.harness.mirrors.shadow.control import Control, bound
+from linkflap.harness.mirrors.shadow.settings import read
+from linkflap.harness.mirrors.shadow.shadow import Shadow
+from linkflap.harness.model.errors import LinkflapError
+from linkflap.harness.wire.connection import Unanswered
 
 log = logging.getLogger("shadow")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from harness.model.errors import SetupError
-from harness.model.protocols import Cluster
-from harness.wire.offsets import quiet
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.wire.offsets import quiet
 
 
 def broker_settings(cluster: Cluster) -> dict[int, dict[str, str]]:

@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from harness.mirrors.shadow.journal import Phase
-from harness.mirrors.shadow.settings import Config
-from harness.mirrors.shadow.shadow import Shadow
-from harness.model.errors import EnvironmentFailure
-from harness.wire.connection import quietly_closed
+from linkflap.harness.mirrors.shadow.journal import Phase
+from linkflap.harness.mirrors.shadow.settings import Config
+from linkflap.harness.mirrors.shadow.shadow import Shadow
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.wire.connection import quietly_closed
 
 Verb = Literal["status", "fail-over", "go-on"]
 

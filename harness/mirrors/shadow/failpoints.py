@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
-from harness.model.errors import InputError
+from linkflap.harness.model.errors import InputError
 
 log = logging.getLogger(__name__)
 PAUSE_AT: Final = "LINKFLAP_SHADOW_PAUSE_AT"

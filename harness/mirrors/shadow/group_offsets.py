@@ -17,12 +17,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.model.topology import TopicPartition
-from harness.wire import messages
-from harness.wire.connection import AnyOf, Connection, Unanswered
-from harness.wire.messages import Error
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
+from linkflap.harness.wire.messages import Error
 
 log = logging.getLogger(__name__)
 SYNC_SECONDS: Final = 1.0

@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
-from harness.mirrors.shadow.settings import JOURNAL
-from harness.model.errors import EnvironmentFailure
+from linkflap.harness.mirrors.shadow.settings import JOURNAL
+from linkflap.harness.model.errors import EnvironmentFailure
 
 Phase = Literal["taking-over", "mirroring", "settling", "ending", "handing-over", "handed-over"]
 """A mirror's steps in order: what is behind was done, what a journal names may have been done."""

@@ -12,15 +12,15 @@ from typing import Final
 
 from confluent_kafka.admin import AdminClient
 
-from harness.mirrors.shadow.destination.client import DEBUGGING, Picture, follower_bounds, picture
-from harness.mirrors.shadow.destination.topic_configs import shadows_into
-from harness.mirrors.shadow.settings import Options, folder_at
-from harness.mirrors.topics import data_topics
-from harness.model.protocols import Cluster
-from harness.wire import messages
-from harness.wire.connection import AnyOf, Connection, Unanswered
-from harness.wire.messages import Error
-from harness.wire.offsets import Partition, bounds
+from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING, Picture, follower_bounds, picture
+from linkflap.harness.mirrors.shadow.destination.topic_configs import shadows_into
+from linkflap.harness.mirrors.shadow.settings import Options, folder_at
+from linkflap.harness.mirrors.topics import data_topics
+from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
+from linkflap.harness.wire.messages import Error
+from linkflap.harness.wire.offsets import Partition, bounds
 
 _LATEST: Final = -1
 

@@ -17,19 +17,19 @@ from typing import Final
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.mirrors.shadow import control, settings
-from harness.mirrors.shadow.addresses import broker_settings, listeners
-from harness.mirrors.shadow.group_offsets import PATIENCE_SECONDS
-from harness.mirrors.shadow.journal import Notes, read_notes
-from harness.mirrors.shadow.lag import source_ends
-from harness.mirrors.topics import create, data_topics
-from harness.model.errors import DeadlineExceeded, InputError, SetupError
-from harness.model.protocols import Cluster, Deployment, Recorder, Running, Sidecar
-from harness.model.scenario import MirrorSpec
-from harness.model.topology import CANARY, LinkSpec, topic_name
-from harness.model.wait import until
-from harness.wire.connection import Unanswered
-from harness.wire.offsets import Partition, quiet
+from linkflap.harness.mirrors.shadow import control, settings
+from linkflap.harness.mirrors.shadow.addresses import broker_settings, listeners
+from linkflap.harness.mirrors.shadow.group_offsets import PATIENCE_SECONDS
+from linkflap.harness.mirrors.shadow.journal import Notes, read_notes
+from linkflap.harness.mirrors.shadow.lag import source_ends
+from linkflap.harness.mirrors.topics import create, data_topics
+from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
+from linkflap.harness.model.protocols import Cluster, Deployment, Recorder, Running, Sidecar
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.offsets import Partition, quiet
 
 START_SECONDS: Final = 150.0
 FAILOVER_SECONDS: Final = 150.0
@@ -154,7 +154,7 @@ class ShadowMirror:
         ports = {name: self._deployment.free_port() for name in joined}
         self._sidecar = sidecar = self._deployment.sidecar(
             f"shadow-{self._folder.name.removeprefix('shadow-')}",
-            module="harness.mirrors.shadow",
+            module="linkflap.harness.mirrors.shadow",
             folder=self._folder,
             log=self.log,
             ports=(self._port, *ports.values()),

@@ -10,10 +10,10 @@ from typing import Final, Literal, cast
 
 import msgspec
 
-from harness.model.errors import InputError
-from harness.model.protocols import Cluster
-from harness.model.scenario import Option
-from harness.model.topology import CANARY, is_data_topic, topic_name
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.topology import CANARY, is_data_topic, topic_name
 
 FIRST_BROKER_ID: Final = 1000
 """Broker ids from here on are shadows: no real broker of a deployment has one."""

@@ -8,23 +8,23 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from harness.mirrors.shadow.destination.client import Destination
-from harness.mirrors.shadow.destination.evict_unmirrored import Evictions
-from harness.mirrors.shadow.destination.leader import Leader
-from harness.mirrors.shadow.destination.listeners import Listeners
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.destination.topics import Topics
-from harness.mirrors.shadow.failback.takeover import Takeover
-from harness.mirrors.shadow.failover.failover import Failover
-from harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
-from harness.mirrors.shadow.group_offsets import GroupOffsets
-from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.mirrors.shadow.settings import Config
-from harness.mirrors.shadow.source.fetch import Source
-from harness.model.errors import EnvironmentFailure
-from harness.wire.connection import Unanswered
+from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.destination.evict_unmirrored import Evictions
+from linkflap.harness.mirrors.shadow.destination.leader import Leader
+from linkflap.harness.mirrors.shadow.destination.listeners import Listeners
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.topics import Topics
+from linkflap.harness.mirrors.shadow.failback.takeover import Takeover
+from linkflap.harness.mirrors.shadow.failover.failover import Failover
+from linkflap.harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
+from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.settings import Config
+from linkflap.harness.mirrors.shadow.source.fetch import Source
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.wire.connection import Unanswered
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 0.25

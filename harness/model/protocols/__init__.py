@@ -4,12 +4,12 @@ A fault receives the `World` and nothing else; only `harness.runtimes` knows wha
 Service. Everything here blocks until it is true (a killed broker is dead, a cut link refuses) or raises.
 """
 
-from harness.model.protocols.clients import ClientDeath, Clients, Moment, Workload
-from harness.model.protocols.clusters import Broker, BrokerState, Cluster, Confines, MemoryUse
-from harness.model.protocols.deployments import Deployment, Running, Service, Sidecar, Spawn
-from harness.model.protocols.faults import Bite, Fault, FaultFactory, World
-from harness.model.protocols.links import Direction, Link
-from harness.model.protocols.mirrors import Mirror, Recorder
+from linkflap.harness.model.protocols.clients import ClientDeath, Clients, Moment, Workload
+from linkflap.harness.model.protocols.clusters import Broker, BrokerState, Cluster, Confines, MemoryUse
+from linkflap.harness.model.protocols.deployments import Deployment, Running, Service, Sidecar, Spawn
+from linkflap.harness.model.protocols.faults import Bite, Fault, FaultFactory, World
+from linkflap.harness.model.protocols.links import Direction, Link
+from linkflap.harness.model.protocols.mirrors import Mirror, Recorder
 
 __all__ = [
     "Bite",

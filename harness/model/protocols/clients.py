@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.scenario import WorkloadSpec
 
 
 class ClientDeath(Protocol):

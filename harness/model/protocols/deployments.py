@@ -7,9 +7,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from harness.model.protocols.clusters import Cluster
-from harness.model.protocols.links import Link
-from harness.model.topology import Topology
+from linkflap.harness.model.protocols.clusters import Cluster
+from linkflap.harness.model.protocols.links import Link
+from linkflap.harness.model.topology import Topology
 
 
 class Running(Protocol):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from harness.model.protocols.clients import Clients
-from harness.model.protocols.deployments import Deployment
-from harness.model.protocols.mirrors import Mirror, Recorder
-from harness.model.scenario import FaultSpec, Option
-from harness.model.topology import Topology
+from linkflap.harness.model.protocols.clients import Clients
+from linkflap.harness.model.protocols.deployments import Deployment
+from linkflap.harness.model.protocols.mirrors import Mirror, Recorder
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology
 
 
 class World(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from harness.model.history import Event
-from harness.model.scenario import MirrorSpec
-from harness.model.topology import LinkSpec
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import LinkSpec
 
 
 class Recorder(Protocol):

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.machine import cache, children
-from harness.machine.java import java_for
-from harness.model.errors import EnvironmentFailure, InputError, SetupError
+from linkflap.harness.machine import cache, children
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.model.errors import EnvironmentFailure, InputError, SetupError
 
 _LISTS: Final = Path(__file__).parent / "kafka"
 _FETCH_WITHIN: Final = 900.0

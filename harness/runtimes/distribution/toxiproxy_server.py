@@ -16,9 +16,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from harness.machine import children
-from harness.machine.cache import kept, once
-from harness.model.errors import EnvironmentFailure, SetupError
+from linkflap.harness.machine import children
+from linkflap.harness.machine.cache import kept, once
+from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 
 VERSION: Final = "2.12.0"
 LEAST_GO: Final = (1, 23)

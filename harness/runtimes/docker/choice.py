@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from harness.machine import engine_address
-from harness.model.errors import EnvironmentFailure
-from harness.model.topology import Topology
+from linkflap.harness.machine import engine_address
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.topology import Topology
 
 _AT_ONCE: Final = 2.0
 _PORT: Final = 2375
@@ -23,7 +23,10 @@ def reason_against(topology: Topology) -> str | None:
         return why
     if not _answers(host):
         return "no Docker engine answers"
-    from harness.runtimes.docker.images import inventory, kafka_image  # slow to import, and not needed where no engine is
+    from linkflap.harness.runtimes.docker.images import (  # slow to import, and not needed where no engine is
+        inventory,
+        kafka_image,
+    )
 
     try:
         for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):

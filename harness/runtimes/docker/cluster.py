@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.model.protocols import Spawn
-from harness.model.side_by_side import side_by_side
-from harness.runtimes.docker.container import Container
-from harness.runtimes.docker.network import DeploymentNetwork
-from harness.runtimes.kraft import jvm
-from harness.runtimes.kraft.cluster import KraftCluster
-from harness.runtimes.kraft.configuration import CLIENT, BrokerPorts
-from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.kraft.service import KafkaService
+from linkflap.harness.model.protocols import Spawn
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.runtimes.docker.container import Container
+from linkflap.harness.runtimes.docker.network import DeploymentNetwork
+from linkflap.harness.runtimes.kraft import jvm
+from linkflap.harness.runtimes.kraft.cluster import KraftCluster
+from linkflap.harness.runtimes.kraft.configuration import CLIENT, BrokerPorts
+from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.service import KafkaService
 
 
 class ContainerCluster(KraftCluster):

@@ -17,12 +17,12 @@ from docker.errors import APIError, NotFound
 from docker.types import EndpointConfig, LogConfig
 from testcontainers.core.container import DockerContainer
 
-from harness.machine import engine_address, ledger, process_identity
-from harness.model.errors import EnvironmentFailure, SetupError
-from harness.model.wait import until
-from harness.runtimes.docker import engine
-from harness.runtimes.docker.container_faults import Confines
-from harness.runtimes.docker.network import DeploymentNetwork
+from linkflap.harness.machine import engine_address, ledger, process_identity
+from linkflap.harness.model.errors import EnvironmentFailure, SetupError
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.docker import engine
+from linkflap.harness.runtimes.docker.container_faults import Confines
+from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 
 _API_VERSION: Final = "1.41"
 _WORDS: Final = 200

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from harness.model.errors import EnvironmentFailure
-from harness.model.protocols import MemoryUse
-from harness.runtimes import probe
-from harness.runtimes.docker import engine
-from harness.runtimes.docker.images import python_image
-from harness.runtimes.docker.network import DeploymentNetwork
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.protocols import MemoryUse
+from linkflap.harness.runtimes import probe
+from linkflap.harness.runtimes.docker import engine
+from linkflap.harness.runtimes.docker.images import python_image
+from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 
-_INSIDE: Final = f"{python_image.CODE}/harness/runtimes/docker/inside.py"
+_INSIDE: Final = f"{python_image.CODE}/linkflap/harness/runtimes/docker/inside.py"
 _FIRST_NUMBER: Final = 100
 _UNLIMITED: Final = -1
 _WITHIN: Final = 60

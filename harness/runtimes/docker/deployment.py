@@ -11,24 +11,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import SetupError
-from harness.model.protocols import Recorder
-from harness.model.side_by_side import side_by_side
-from harness.model.topology import ClusterSpec, Topology
-from harness.runtimes import probe
-from harness.runtimes.distribution import kafka
-from harness.runtimes.docker.cluster import ContainerCluster, container_service
-from harness.runtimes.docker.container import Container
-from harness.runtimes.docker.images import custom_image, proxy_image
-from harness.runtimes.docker.installation import install
-from harness.runtimes.docker.network import DeploymentNetwork, create_network
-from harness.runtimes.docker.sidecar import ContainerSidecar
-from harness.runtimes.kraft.configuration import ACCESS, CLIENT, CONTROLLER, INTERNAL, BrokerPorts
-from harness.runtimes.kraft.deployment import KraftDeployment, started
-from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.kraft.service import KafkaService
-from harness.runtimes.toxiproxy.link import ToxiproxyLink
-from harness.runtimes.toxiproxy.server import ToxiproxyServer
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.protocols import Recorder
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.runtimes import probe
+from linkflap.harness.runtimes.distribution import kafka
+from linkflap.harness.runtimes.docker.cluster import ContainerCluster, container_service
+from linkflap.harness.runtimes.docker.container import Container
+from linkflap.harness.runtimes.docker.images import custom_image, proxy_image
+from linkflap.harness.runtimes.docker.installation import install
+from linkflap.harness.runtimes.docker.network import DeploymentNetwork, create_network
+from linkflap.harness.runtimes.docker.sidecar import ContainerSidecar
+from linkflap.harness.runtimes.kraft.configuration import ACCESS, CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from linkflap.harness.runtimes.kraft.deployment import KraftDeployment, started
+from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.service import KafkaService
+from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyServer
 
 _INTERNAL_PORT: Final = 9094
 _CONTROLLER_PORT: Final = 9093

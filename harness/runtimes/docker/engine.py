@@ -19,10 +19,10 @@ from requests.exceptions import RequestException
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.docker_client import DockerClient, get_docker_host
 
-from harness.machine import cleanup, ledger
-from harness.machine.engine_address import USUAL, knock, not_near, reason
-from harness.machine.engine_leftovers import OWNER, owner_label
-from harness.model.errors import EnvironmentFailure, LinkflapError, SetupError
+from linkflap.harness.machine import cleanup, ledger
+from linkflap.harness.machine.engine_address import USUAL, knock, not_near, reason
+from linkflap.harness.machine.engine_leftovers import OWNER, owner_label
+from linkflap.harness.model.errors import EnvironmentFailure, LinkflapError, SetupError
 
 ANSWERS_WITHIN: Final = 120
 _FIX: Final = "see that it runs and has room: docker info"

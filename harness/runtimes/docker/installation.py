@@ -7,17 +7,17 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from harness.machine import cache
-from harness.machine.java import Java, java_for
-from harness.machine.leases import Lease
-from harness.runtimes.distribution.kafka import Kafka, kafka
-from harness.runtimes.docker.cluster import ContainerCluster, container_service
-from harness.runtimes.docker.images import custom_image, kafka_image
-from harness.runtimes.docker.network import DeploymentNetwork, create_network
-from harness.runtimes.kraft import jvm, storage, training
-from harness.runtimes.kraft.cluster import BROKER_MAIN
-from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
-from harness.runtimes.kraft.installation import Installation
+from linkflap.harness.machine import cache
+from linkflap.harness.machine.java import Java, java_for
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka
+from linkflap.harness.runtimes.docker.cluster import ContainerCluster, container_service
+from linkflap.harness.runtimes.docker.images import custom_image, kafka_image
+from linkflap.harness.runtimes.docker.network import DeploymentNetwork, create_network
+from linkflap.harness.runtimes.kraft import jvm, storage, training
+from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN
+from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from linkflap.harness.runtimes.kraft.installation import Installation
 
 
 def install(asked: str, base_image: str | None = None) -> Installation:

@@ -18,9 +18,9 @@ from docker.errors import APIError
 from docker.types import IPAMConfig, IPAMPool
 from testcontainers.core.network import Network
 
-from harness.machine import engine_leftovers
-from harness.model.errors import EnvironmentFailure, SetupError
-from harness.runtimes.docker import engine
+from linkflap.harness.machine import engine_leftovers
+from linkflap.harness.model.errors import EnvironmentFailure, SetupError
+from linkflap.harness.runtimes.docker import engine
 
 _ATTEMPTS: Final = 20
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.runtimes.docker.container import Container, Run
-from harness.runtimes.docker.images import python_image
-from harness.runtimes.docker.network import DeploymentNetwork
+from linkflap.harness.runtimes.docker.container import Container, Run
+from linkflap.harness.runtimes.docker.images import python_image
+from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 
 # Output goes to a file at once: the engine hands it over only at the end, and not with every log driver.
 _LAUNCH: Final = (

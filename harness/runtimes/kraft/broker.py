@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import DeadlineExceeded, SetupError
-from harness.model.protocols import BrokerState, Confines, Spawn
-from harness.model.wait import until
-from harness.runtimes.kraft import readiness
-from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
-from harness.runtimes.kraft.program import Program
+from linkflap.harness.model.errors import DeadlineExceeded, SetupError
+from linkflap.harness.model.protocols import BrokerState, Confines, Spawn
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.kraft import readiness
+from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from linkflap.harness.runtimes.kraft.program import Program
 
 UP_WITHIN: Final = 120.0
 

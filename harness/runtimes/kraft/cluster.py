@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import DeadlineExceeded, SetupError
-from harness.model.protocols import Spawn
-from harness.model.wait import until
-from harness.runtimes.kraft import jvm, readiness, storage
-from harness.runtimes.kraft.broker import KraftBroker
-from harness.runtimes.kraft.configuration import INTERNAL, BrokerPorts, server_properties
-from harness.runtimes.kraft.installation import Installation
+from linkflap.harness.model.errors import DeadlineExceeded, SetupError
+from linkflap.harness.model.protocols import Spawn
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.kraft import jvm, readiness, storage
+from linkflap.harness.runtimes.kraft.broker import KraftBroker
+from linkflap.harness.runtimes.kraft.configuration import INTERNAL, BrokerPorts, server_properties
+from linkflap.harness.runtimes.kraft.installation import Installation
 
 READY_WITHIN: Final = 120.0
 BROKER_MAIN: Final = "kafka.Kafka"

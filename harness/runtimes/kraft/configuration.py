@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import InputError
-from harness.model.topology import Topology
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import Topology
 
 CONTROLLER: Final = "CONTROLLER"
 CLIENT: Final = "CLIENT"

@@ -14,17 +14,17 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self, TypeVar
 
-from harness.machine.leases import Lease
-from harness.model.errors import SetupError
-from harness.model.interrupts import held_off
-from harness.model.protocols import Recorder, Sidecar
-from harness.model.side_by_side import side_by_side
-from harness.model.topology import ClusterSpec, Topology
-from harness.runtimes.kraft.cluster import KraftCluster
-from harness.runtimes.kraft.configuration import paths_into
-from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.kraft.service import KafkaService
-from harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.interrupts import held_off
+from linkflap.harness.model.protocols import Recorder, Sidecar
+from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.runtimes.kraft.cluster import KraftCluster
+from linkflap.harness.runtimes.kraft.configuration import paths_into
+from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.service import KafkaService
+from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 _MEGABYTE: Final = 1 << 20
 BROKER_MEMORY: Final = 350 * _MEGABYTE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.machine.java import Java
-from harness.runtimes.distribution.kafka import Kafka
+from linkflap.harness.machine.java import Java
+from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

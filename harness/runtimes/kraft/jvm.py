@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.machine.java import Java
-from harness.runtimes.distribution.kafka import Kafka
-from harness.runtimes.kraft.installation import Installation
+from linkflap.harness.machine.java import Java
+from linkflap.harness.runtimes.distribution.kafka import Kafka
+from linkflap.harness.runtimes.kraft.installation import Installation
 
 LOGGING: Final = Path(__file__).parent / "logging"
 _FIRST_WITH_AOT: Final = 25

@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from harness.model.errors import SetupError
-from harness.model.protocols import Running, Spawn
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.protocols import Running, Spawn
 
 STOP_WITHIN: Final = 60.0
 

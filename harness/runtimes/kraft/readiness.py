@@ -18,7 +18,7 @@ from kio.schema.types import TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32
 
-from harness.runtimes import probe
+from linkflap.harness.runtimes import probe
 
 _ANSWER_WITHIN: Final = 2.0
 Response = TypeVar("Response", ApiVersionsResponse, DescribeQuorumResponse)

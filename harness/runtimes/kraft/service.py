@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.model.protocols import Spawn
-from harness.runtimes.kraft.program import Program
+from linkflap.harness.model.protocols import Spawn
+from linkflap.harness.runtimes.kraft.program import Program
 
 
 class KafkaService(Program):

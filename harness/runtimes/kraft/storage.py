@@ -14,10 +14,10 @@ import uuid
 from pathlib import Path
 from typing import Final
 
-from harness.machine import cache, children
-from harness.machine.java import Java
-from harness.model.errors import SetupError
-from harness.runtimes.distribution.kafka import Kafka
+from linkflap.harness.machine import cache, children
+from linkflap.harness.machine.java import Java
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 _ANY_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 _FORMAT: Final = """\

@@ -12,12 +12,12 @@ from typing import Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.model.errors import EnvironmentFailure, SetupError
-from harness.model.wait import until
-from harness.runtimes.distribution.kafka import Kafka
-from harness.runtimes.kraft.cluster import BROKER_MAIN, KraftCluster
-from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.kraft.service import KafkaService
+from linkflap.harness.model.errors import EnvironmentFailure, SetupError
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.distribution.kafka import Kafka
+from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN, KraftCluster
+from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.service import KafkaService
 
 MIRROR_MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
 MIRROR_FILE: Final = "mm2.properties"

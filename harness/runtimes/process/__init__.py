@@ -1,8 +1,8 @@
 """The process runtime: brokers, proxies and services as plain child processes on loopback. No engine, no root, no images."""
 
-from harness.model.topology import Topology
-from harness.runtimes.distribution import kafka
-from harness.runtimes.process.deployment import ProcessDeployment, deploy
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.runtimes.distribution import kafka
+from linkflap.harness.runtimes.process.deployment import ProcessDeployment, deploy
 
 __all__ = ["ProcessDeployment", "check", "deploy"]
 

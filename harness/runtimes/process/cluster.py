@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from harness.machine import children
-from harness.model.protocols import Spawn
-from harness.runtimes.kraft import jvm
-from harness.runtimes.kraft.cluster import KraftCluster
-from harness.runtimes.kraft.configuration import BrokerPorts
-from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.kraft.service import KafkaService
+from linkflap.harness.machine import children
+from linkflap.harness.model.protocols import Spawn
+from linkflap.harness.runtimes.kraft import jvm
+from linkflap.harness.runtimes.kraft.cluster import KraftCluster
+from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
+from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.service import KafkaService
 
 
 class ProcessCluster(KraftCluster):

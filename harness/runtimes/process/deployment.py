@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.machine import children
-from harness.model.protocols import Recorder
-from harness.model.topology import ClusterSpec, Topology
-from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
-from harness.runtimes.kraft.deployment import KraftDeployment, started
-from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.kraft.service import KafkaService
-from harness.runtimes.process.cluster import ProcessCluster, process_service
-from harness.runtimes.process.installation import install
-from harness.runtimes.toxiproxy.link import ToxiproxyLink
+from linkflap.harness.machine import children
+from linkflap.harness.model.protocols import Recorder
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from linkflap.harness.runtimes.kraft.deployment import KraftDeployment, started
+from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.kraft.service import KafkaService
+from linkflap.harness.runtimes.process.cluster import ProcessCluster, process_service
+from linkflap.harness.runtimes.process.installation import install
+from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 
 
 class ChildSidecar:

@@ -6,15 +6,15 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from harness.machine import cache
-from harness.machine.java import java_for
-from harness.machine.leases import Lease
-from harness.runtimes.distribution.kafka import kafka
-from harness.runtimes.kraft import jvm, storage, training
-from harness.runtimes.kraft.cluster import BROKER_MAIN
-from harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
-from harness.runtimes.kraft.installation import Installation
-from harness.runtimes.process.cluster import ProcessCluster, process_service
+from linkflap.harness.machine import cache
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.machine.leases import Lease
+from linkflap.harness.runtimes.distribution.kafka import kafka
+from linkflap.harness.runtimes.kraft import jvm, storage, training
+from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN
+from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
+from linkflap.harness.runtimes.kraft.installation import Installation
+from linkflap.harness.runtimes.process.cluster import ProcessCluster, process_service
 
 
 def install(asked: str) -> Installation:

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import requests
 
-from harness.model.errors import FaultError, SetupError
-from harness.model.protocols import Direction
+from linkflap.harness.model.errors import FaultError, SetupError
+from linkflap.harness.model.protocols import Direction
 
 DEADLINE: Final = 3.0
 _copies = itertools.count(1)

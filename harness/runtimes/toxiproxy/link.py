@@ -20,14 +20,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from harness.model.errors import FaultError, SetupError
-from harness.model.protocols import Direction, Recorder
-from harness.runtimes import probe
-from harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
-from harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
-from harness.runtimes.toxiproxy.meter import LinkMeter
-from harness.runtimes.toxiproxy.proof import prove
-from harness.runtimes.toxiproxy.server import ToxiproxyProcess, ToxiproxyServer
+from linkflap.harness.model.errors import FaultError, SetupError
+from linkflap.harness.model.protocols import Direction, Recorder
+from linkflap.harness.runtimes import probe
+from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
+from linkflap.harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
+from linkflap.harness.runtimes.toxiproxy.meter import LinkMeter
+from linkflap.harness.runtimes.toxiproxy.proof import prove
+from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyProcess, ToxiproxyServer
 
 _Answer = TypeVar("_Answer")
 

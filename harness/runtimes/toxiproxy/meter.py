@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from harness.model.errors import DeadlineExceeded
-from harness.model.wait import until
-from harness.runtimes import probe
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import probe
 
 Answer = TypeVar("Answer")
 

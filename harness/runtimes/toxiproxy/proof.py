@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.model.errors import DeadlineExceeded, SetupError
-from harness.model.protocols import Link, Recorder
-from harness.model.wait import until
-from harness.runtimes import probe
-from harness.runtimes.toxiproxy.meter import LinkMeter
+from linkflap.harness.model.errors import DeadlineExceeded, SetupError
+from linkflap.harness.model.protocols import Link, Recorder
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes import probe
+from linkflap.harness.runtimes.toxiproxy.meter import LinkMeter
 
 PROBE_MS: Final = 100
 ANSWERS_WITHIN: Final = 60.0

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from harness.machine.children import spawn
-from harness.model.errors import DeadlineExceeded, SetupError
-from harness.model.protocols import Running, Spawn
-from harness.model.wait import until
+from linkflap.harness.machine.children import spawn
+from linkflap.harness.model.errors import DeadlineExceeded, SetupError
+from linkflap.harness.model.protocols import Running, Spawn
+from linkflap.harness.model.wait import until
 
 START_WITHIN: Final = 30.0
 

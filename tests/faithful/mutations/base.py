@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from harness.model.history import Event, Operation, Poll, Watermark
+from linkflap.harness.model.history import Event, Operation, Poll, Watermark
 from tests.faithful.entries import ABORT, COMMIT, RESET, Entry
 from tests.faithful.made import Made
 from tests.faithful.spec import spec

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
-from harness.model.history import Watermark
+from linkflap.harness.model.history import Watermark
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import PAIR, change_mark, data, marks, mutation, states
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from harness.model.history import Fetched
+from linkflap.harness.model.history import Fetched
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import ROUND_TRIP, NoPlace, change_poll, data, got, mutation, polls, promotion
 

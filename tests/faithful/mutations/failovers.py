@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from harness.model.history import SendGroup
-from harness.model.scenario import Budgets
+from linkflap.harness.model.history import SendGroup
+from linkflap.harness.model.scenario import Budgets
 from tests.faithful.clients import MS, SECOND
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made

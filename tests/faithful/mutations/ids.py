@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.model.payload import PROCESS_SHIFT
 from tests.faithful.entries import WRAP, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from harness.model.history import GroupOffset, Poll
+from linkflap.harness.model.history import GroupOffset, Poll
 from tests.faithful.clients import MS
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made

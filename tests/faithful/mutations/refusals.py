@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from harness.model.history import SendGroup
+from linkflap.harness.model.history import SendGroup
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import PAIR, NoPlace, change_return, data, forget, mutation, promised, returned

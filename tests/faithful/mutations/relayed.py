@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from harness.model.history import Operation, SendGroup
+from linkflap.harness.model.history import Operation, SendGroup
 from tests.faithful.entries import ABORT
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import FORCED, PAIR, PLANNED, NoPlace, change_return, mutation, put, states

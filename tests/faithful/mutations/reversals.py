@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from harness.model.history import Poll, Watermark
+from linkflap.harness.model.history import Poll, Watermark
 from tests.faithful.entries import COMMIT, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (

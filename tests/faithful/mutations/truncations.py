@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from harness.model.history import Fetched
-from harness.model.scenario import Budgets
+from linkflap.harness.model.history import Fetched
+from linkflap.harness.model.scenario import Budgets
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from harness.model.history import Event
+from linkflap.harness.model.history import Event
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import FORCED, MM2_FORCED, PAIR, change_return, drop_events, event, mutation, states
 

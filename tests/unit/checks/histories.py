@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.guarantees import declared
-from harness.model.history import GroupOffset
-from harness.model.payload import PROCESS_SHIFT
-from harness.model.scenario import Budgets, MirrorSpec
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Clue, Examined, Found, Unjudged
-from spark_verify.eras import REVERSAL
-from spark_verify.view import (
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from linkflap.spark_verify.eras import REVERSAL
+from linkflap.spark_verify.view import (
     ABORT,
     COMMIT,
     DATA,
@@ -39,7 +39,7 @@ from spark_verify.view import (
     Watermarks,
     Window,
 )
-from topologies import parse
+from linkflap.topologies import parse
 
 SECOND = 1_000_000_000
 ENDED = 1000 * SECOND

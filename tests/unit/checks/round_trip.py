@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from histories import SECOND, Log, promoted, reversed_, send, view
 
-from spark_verify.view import PartitionView, Promotion, Truncation
+from linkflap.spark_verify.view import PartitionView, Promotion, Truncation
 
 BACK = reversed_("A->B", at=600)
 AWAY = promoted(2)

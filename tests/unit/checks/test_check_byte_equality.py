@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, promoted, unjudged, view
 
-from harness.guarantees import declared
-from harness.model.scenario import MirrorSpec
-from spark_verify.view import Stop
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.spark_verify.view import Stop
 
 NAME = "byte-equality"
 

@@ -21,14 +21,14 @@ from histories import (
     view,
 )
 
-from harness.guarantees import DECLARATIONS, declared
-from harness.model.history import GroupOffset
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from harness.model.verdict import Anomaly
-from spark_verify.allowed import why_allowed
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Clue, Found
-from topologies import parse
+from linkflap.harness.guarantees import DECLARATIONS, declared
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.allowed import why_allowed
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Clue, Found
+from linkflap.topologies import parse
 
 NAME = "exactly-once"
 INPUTS = 4

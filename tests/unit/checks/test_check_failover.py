@@ -20,9 +20,9 @@ from histories import (
 )
 from round_trip import trip
 
-from harness.model.scenario import Budgets
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Clue
+from linkflap.harness.model.scenario import Budgets
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Clue
 
 DIED = 500 * SECOND
 

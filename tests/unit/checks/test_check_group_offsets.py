@@ -18,11 +18,11 @@ from histories import (
     view,
 )
 
-from harness.guarantees import declared
-from harness.model.history import GroupOffset
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from spark_verify.checks import REGISTRY
-from topologies import parse
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.topologies import parse
 
 NAME = "group-offsets"
 AFTER = 600 * SECOND

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from histories import Log, Rejected, poll, promoted, view
 
-from harness.log.coordinators import (
+from linkflap.harness.log.coordinators import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     GROUPS,
@@ -16,10 +16,10 @@ from harness.log.coordinators import (
     GroupCommit,
     TransactionState,
 )
-from harness.model.history import GroupOffset
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Clue, Examined, Found, Unjudged
-from spark_verify.tables import examine
+from linkflap.harness.model.history import GroupOffset
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from linkflap.spark_verify.tables import examine
 
 CHECK = REGISTRY["internal-topics"]
 PLACE = ("A.t", 0)

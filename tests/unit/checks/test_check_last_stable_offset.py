@@ -19,9 +19,9 @@ from histories import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_verify.checks.last_stable_offset import attained, recompute
-from spark_verify.checks.logs import read
-from spark_verify.view import Stop
+from linkflap.spark_verify.checks.last_stable_offset import attained, recompute
+from linkflap.spark_verify.checks.logs import read
+from linkflap.spark_verify.view import Stop
 
 NAME = "last-stable-offset"
 OPEN = Log("A").txn(1, pid=7, end=None)
@@ -157,7 +157,7 @@ def test_what_no_cut_explains(truncated, told, found):
 
 
 def test_unknown_epochs_under_a_broker_fault_are_not_compared():
-    from spark_verify.view import Window
+    from linkflap.spark_verify.view import Window
 
     seen = view(
         [Log("A").data(1, 2)],

@@ -17,8 +17,8 @@ from histories import (
 )
 from round_trip import trip
 
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Unjudged
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Unjudged
 
 NAME = "provenance"
 ACCEPTED = {

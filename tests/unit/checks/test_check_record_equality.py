@@ -6,11 +6,11 @@ import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, unjudged, view
 from round_trip import on_a, on_b, trip
 
-from harness.guarantees import declared
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from spark_verify.checks import REGISTRY
-from spark_verify.view import Stop
-from topologies import parse
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.view import Stop
+from linkflap.topologies import parse
 
 NAME = "record-equality"
 

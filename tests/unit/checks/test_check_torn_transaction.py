@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from histories import Log, Rejected, assert_accepted, assert_rejected, commit, examined, findings, poll, promoted, unjudged, view
 
-from harness.guarantees import DECLARATIONS
-from harness.model.verdict import Anomaly
-from spark_verify.allowed import why_allowed
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Clue, Found
+from linkflap.harness.guarantees import DECLARATIONS
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.allowed import why_allowed
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Clue, Found
 
 NAME = "torn-transaction"
 A12 = Log("A").txn(1, 2, pid=7)

@@ -19,10 +19,10 @@ from histories import (
 )
 from round_trip import TOLD, trip
 
-from harness.guarantees import declared
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from spark_verify.checks import REGISTRY
-from topologies import parse
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.topologies import parse
 
 NAME = "unseen"
 A = Log("A").data(1, 2)

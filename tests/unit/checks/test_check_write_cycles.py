@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, ints, places, view
 
-from harness.guarantees import declared
-from harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Clue
-from spark_verify.checks.write_cycles import components
-from topologies import parse
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Clue
+from linkflap.spark_verify.checks.write_cycles import components
+from linkflap.topologies import parse
 
 NAME = "write-cycles"
 A = Log("A").data(1, 2, 3, 4)

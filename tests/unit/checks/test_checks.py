@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from histories import Log, commit, examined, places, poll, promoted, samples, view
 
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Clue, Examined, Found, Unjudged
-from spark_verify.recording import NAMES
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from linkflap.spark_verify.recording import NAMES
 
 MODULES = {name: importlib.import_module(f"test_check_{name.replace('-', '_')}") for name in REGISTRY}
 
@@ -80,7 +80,12 @@ EXEMPT = {
     "write-cycles": "it follows what clients sent and what they got, wherever that was",
 }
 """Checks that look at eras and whose anomalies no missing event can make up."""
-ERAS = ("spark_verify.eras", "spark_verify.checks.lives", "spark_verify.checks.mirroring", "spark_verify.checks.outcomes")
+ERAS = (
+    "linkflap.spark_verify.eras",
+    "linkflap.spark_verify.checks.lives",
+    "linkflap.spark_verify.checks.mirroring",
+    "linkflap.spark_verify.checks.outcomes",
+)
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from harness.guarantees import ALLOWED
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.document import render
-from spark_verify.recording import NAMES
+from linkflap.harness.guarantees import ALLOWED
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.document import render
+from linkflap.spark_verify.recording import NAMES
 
 PAGE = Path(__file__).parents[3] / "docs" / "checks.md"
 
 
 def test_the_page_is_up_to_date():
-    assert PAGE.read_text() == render(), "write it again: python -m spark_verify.checks.document > docs/checks.md"
+    assert PAGE.read_text() == render(), "write it again: python -m linkflap.spark_verify.checks.document > docs/checks.md"
 
 
 def test_the_page_has_every_check_kind_and_allowance():

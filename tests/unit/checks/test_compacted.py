@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from histories import Log, commit, findings, places, poll, promoted, send, unjudged, view
 
-from harness.capture.folders import bounds, folders
-from spark_verify.checks import REGISTRY
+from linkflap.harness.capture.folders import bounds, folders
+from linkflap.spark_verify.checks import REGISTRY
 from tests.kafka_log import batch, record, segment
 
 A = Log("A").data(1).data(2).data(3)

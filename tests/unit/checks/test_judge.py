@@ -6,17 +6,17 @@ import msgspec
 import pytest
 from histories import SECOND
 
-from harness.model.clock import now
-from harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
-from harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec, clients
-from harness.model.verdict import Verdict
-from harness.rundir import Run, RunReader, RunWriter
-from harness.workloads.crew import Names
-from spark_verify.checks import REGISTRY
-from spark_verify.judge import EXAMPLES, judge
-from spark_verify.mirror_parts import failed_parts
-from spark_verify.tables import FindingRow
-from topologies import parse
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Bounds, Event, Fetched, Operation, Poll, SendGroup, Watermark
+from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Scenario, WorkloadSpec, clients
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.rundir import Run, RunReader, RunWriter
+from linkflap.harness.workloads.crew import Names
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.judge import EXAMPLES, judge
+from linkflap.spark_verify.mirror_parts import failed_parts
+from linkflap.spark_verify.tables import FindingRow
+from linkflap.topologies import parse
 
 LINK = "A->B"
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from test_judge import LINK, Recorded, looked, result, row
 
-from harness.model.clock import now
-from harness.model.history import Event
-from harness.model.scenario import FaultSpec, MirrorSpec
-from harness.model.verdict import Verdict
-from harness.rundir import RunReader
-from spark_verify.checks import REGISTRY
-from spark_verify.judge import judge
-from spark_verify.plan import plan
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.judge import judge
+from linkflap.spark_verify.plan import plan
 from tests.synthetic import append_events
 
 BACK = "B->A"

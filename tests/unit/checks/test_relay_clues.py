@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from histories import SECOND, Log, commit, ints, poll, promoted, uid, view
 
-from spark_verify.checks import REGISTRY
-from spark_verify.sends import Sends
-from spark_verify.tables import FindingRow, combined, examine
-from spark_verify.view import PartitionView
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.sends import Sends
+from linkflap.spark_verify.tables import FindingRow, combined, examine
+from linkflap.spark_verify.view import PartitionView
 from tests.traced import peak
 
 FEW, MANY, RECORDS = 300, 1200, 10

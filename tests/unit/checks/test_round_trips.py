@@ -6,7 +6,7 @@ import pytest
 from histories import SECOND, Log, commit, examined, places, poll, promoted, reversed_, samples, send, uid, unjudged, view
 from round_trip import AWAY, BACK, TOLD, before, home_again, on_a, on_b, trip
 
-from spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks import REGISTRY
 
 CHAIN = {"topology": "A->B->C", "mirror_kind": "shadow", "promotions": [promoted(2)]}
 

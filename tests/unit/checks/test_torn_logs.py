@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from test_checks import MODULES
 
-from spark_verify.checks import REGISTRY
-from spark_verify.checks.base import Check, Examined, Found
-from spark_verify.tables import examine
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Check, Examined, Found
+from linkflap.spark_verify.tables import examine
 
 CASES = [(name, kind) for name, module in MODULES.items() for kind in getattr(module, "REJECTS", {})]
 

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from harness.model.errors import InputError
-from harness.model.verdict import Verdict
-from harness.rundir import RunReader, write_whole
-from spark_verify.checks import REGISTRY
-from spark_verify.recording import NAMES
-from spark_verify.verify import VERDICT_FILE, checks_of, verify
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.rundir import RunReader, write_whole
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.recording import NAMES
+from linkflap.spark_verify.verify import VERDICT_FILE, checks_of, verify
 from tests.synthetic import Shape, write_run
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from harness.model.errors import EnvironmentFailure
-from harness.model.topology import TopicPartition
-from harness.wire import messages
-from harness.wire.connection import AnyOf, Connection, Unanswered
-from harness.wire.messages import Error, Message
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
+from linkflap.harness.wire.messages import Error, Message
 
 _TIMEOUT: Final = timedelta(seconds=10)
 _CONTROLLER_SECONDS: Final = 5.0

@@ -11,15 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from harness.mirrors.shadow.destination import isr
-from harness.mirrors.shadow.destination.client import Destination, Led, Picture, Topic
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.journal import PartitionNote
-from harness.mirrors.shadow.log.leader_epochs import Lineage
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.mirrors.shadow.settings import FIRST_BROKER_ID
-from harness.model.topology import TopicPartition
+from linkflap.harness.mirrors.shadow.destination import isr
+from linkflap.harness.mirrors.shadow.destination.client import Destination, Led, Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.journal import PartitionNote
+from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from linkflap.harness.model.topology import TopicPartition
 
 log = logging.getLogger(__name__)
 

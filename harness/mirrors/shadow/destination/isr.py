@@ -10,10 +10,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from harness.mirrors.shadow.destination.client import Picture
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.log.partition import Partition
-from harness.wire.messages import Error, Message
+from linkflap.harness.mirrors.shadow.destination.client import Picture
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 _MOST_GUESSES: Final = 64

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Final
 
-from harness.mirrors.shadow.log.batches import end_of
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.wire import messages
-from harness.wire.bulk import Buffer, Pieces
-from harness.wire.messages import Error, Message
+from linkflap.harness.mirrors.shadow.log.batches import end_of
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.bulk import Buffer, Pieces
+from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 FETCH, LIST_OFFSETS, EPOCH_ENDS = 1, 2, 23

@@ -15,16 +15,16 @@ import socket
 from datetime import timedelta
 from typing import Final
 
-from harness.mirrors.shadow.destination.client import DEBUGGING, follower_bounds
-from harness.mirrors.shadow.destination.leader import EPOCH_ENDS, FETCH, LATEST, LIST_OFFSETS, Leader
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.model.errors import EnvironmentFailure
-from harness.wire import messages
-from harness.wire.bulk import Pieces
-from harness.wire.connection import Connection, Unanswered
-from harness.wire.messages import Error, Malformed, Message
-from harness.wire.stream import Stream
+from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING, follower_bounds
+from linkflap.harness.mirrors.shadow.destination.leader import EPOCH_ENDS, FETCH, LATEST, LIST_OFFSETS, Leader
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.bulk import Pieces
+from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.messages import Error, Malformed, Message
+from linkflap.harness.wire.stream import Stream
 
 log = logging.getLogger(__name__)
 PRODUCE, API_VERSIONS = 0, 18

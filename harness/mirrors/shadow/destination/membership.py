@@ -15,13 +15,13 @@ import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
-from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.settings import Config
-from harness.model.errors import EnvironmentFailure, InputError
-from harness.model.topology import TopicPartition
-from harness.wire import messages
-from harness.wire.connection import AnyOf, Unanswered
-from harness.wire.messages import Error, Message
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.settings import Config
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import AnyOf, Unanswered
+from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 0.5

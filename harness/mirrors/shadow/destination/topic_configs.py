@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
-from harness.mirrors.shadow.destination.client import Destination, Refused
-from harness.mirrors.shadow.journal import Notes, TopicNote, read_notes
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.settings import JOURNAL
-from harness.model.errors import EnvironmentFailure
-from harness.wire import messages
-from harness.wire.connection import AnyOf, Unanswered
-from harness.wire.messages import Error, Message
+from linkflap.harness.mirrors.shadow.destination.client import Destination, Refused
+from linkflap.harness.mirrors.shadow.journal import Notes, TopicNote, read_notes
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.settings import JOURNAL
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import AnyOf, Unanswered
+from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 WHILE_MIRRORED: Final[Mapping[str, str]] = {

@@ -19,17 +19,17 @@ import uuid
 from collections.abc import Collection
 from typing import Final
 
-from harness.mirrors.shadow.destination import isr
-from harness.mirrors.shadow.destination.client import Destination, Led, Picture, Refused, Topic
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, TopicConfigs
-from harness.mirrors.shadow.journal import TopicNote
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
-from harness.model.errors import EnvironmentFailure, InputError
-from harness.wire.connection import AnyOf, Unanswered
-from harness.wire.messages import Error
+from linkflap.harness.mirrors.shadow.destination import isr
+from linkflap.harness.mirrors.shadow.destination.client import Destination, Led, Picture, Refused, Topic
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, TopicConfigs
+from linkflap.harness.mirrors.shadow.journal import TopicNote
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, Config
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.wire.connection import AnyOf, Unanswered
+from linkflap.harness.wire.messages import Error
 
 log = logging.getLogger(__name__)
 _MOST_REPLICAS: Final = 3

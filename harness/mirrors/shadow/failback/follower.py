@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Final
 
-from harness.mirrors.shadow.log.leader_epochs import NONE, Entry, Lineage
-from harness.model.topology import TopicPartition
-from harness.wire import messages
-from harness.wire.connection import Connection, Unanswered
-from harness.wire.messages import Error, Message
+from linkflap.harness.mirrors.shadow.log.leader_epochs import NONE, Entry, Lineage
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.messages import Error, Message
 
 _WAIT: Final = timedelta(milliseconds=20)
 _LATEST: Final = -1

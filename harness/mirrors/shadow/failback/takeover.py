@@ -22,21 +22,21 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
-from harness.mirrors.shadow.destination.client import Destination, Led, Picture
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, topic_configs
-from harness.mirrors.shadow.destination.topics import Topics, refuse_taken
-from harness.mirrors.shadow.failback.follower import Leaders, claim, epochs_of
-from harness.mirrors.shadow.group_offsets import GroupOffsets
-from harness.mirrors.shadow.journal import TopicNote
-from harness.mirrors.shadow.log.leader_epochs import Lineage, parting
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.mirrors.shadow.settings import FIRST_BROKER_ID, TakenPartition, TakenTopic
-from harness.mirrors.shadow.source.fetch import Source
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
-from harness.model.topology import TopicPartition
-from harness.wire.connection import Unanswered
+from linkflap.harness.mirrors.shadow.destination.client import Destination, Led, Picture
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.topic_configs import WHILE_MIRRORED, topic_configs
+from linkflap.harness.mirrors.shadow.destination.topics import Topics, refuse_taken
+from linkflap.harness.mirrors.shadow.failback.follower import Leaders, claim, epochs_of
+from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
+from linkflap.harness.mirrors.shadow.journal import TopicNote
+from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage, parting
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID, TakenPartition, TakenTopic
+from linkflap.harness.mirrors.shadow.source.fetch import Source
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire.connection import Unanswered
 
 log = logging.getLogger(__name__)
 STEP_SECONDS: Final = 120.0

@@ -18,22 +18,22 @@ from collections.abc import Coroutine, Iterable
 from datetime import timedelta
 from typing import Final
 
-from harness.mirrors.shadow.destination.client import Destination
-from harness.mirrors.shadow.destination.leader import Leader
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.destination.topics import Topics
-from harness.mirrors.shadow.failover import markers, open_transactions
-from harness.mirrors.shadow.failover.handover import Handover
-from harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
-from harness.mirrors.shadow.group_offsets import GroupOffsets
-from harness.mirrors.shadow.journal import Phase
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.mirrors.shadow.source.fetch import Source
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from harness.wire import messages
-from harness.wire.connection import Connection, Unanswered
-from harness.wire.messages import Error
+from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.destination.leader import Leader
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.topics import Topics
+from linkflap.harness.mirrors.shadow.failover import markers, open_transactions
+from linkflap.harness.mirrors.shadow.failover.handover import Handover
+from linkflap.harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
+from linkflap.harness.mirrors.shadow.group_offsets import GroupOffsets
+from linkflap.harness.mirrors.shadow.journal import Phase
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.source.fetch import Source
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.messages import Error
 
 log = logging.getLogger(__name__)
 STEP_SECONDS: Final = 60.0

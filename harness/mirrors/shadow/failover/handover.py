@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from harness.mirrors.shadow.destination import isr
-from harness.mirrors.shadow.destination.client import Destination, Picture, Topic
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.destination.topics import Topics
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.mirrors.shadow.settings import FIRST_BROKER_ID
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from harness.wire.connection import Unanswered
+from linkflap.harness.mirrors.shadow.destination import isr
+from linkflap.harness.mirrors.shadow.destination.client import Destination, Picture, Topic
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.destination.topics import Topics
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.wire.connection import Unanswered
 
 log = logging.getLogger(__name__)
 WITHIN_SECONDS: Final = 60.0

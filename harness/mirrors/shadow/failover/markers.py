@@ -13,16 +13,16 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from harness.mirrors.shadow.destination.client import Destination, Picture
-from harness.mirrors.shadow.log.batches import ABORT, controls, end_of
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.mirrors.shadow.settings import FIRST_BROKER_ID
-from harness.model.errors import DeadlineExceeded, EnvironmentFailure
-from harness.model.topology import TopicPartition
-from harness.wire import messages
-from harness.wire.connection import Connection, Unanswered
-from harness.wire.messages import Error, Message
+from linkflap.harness.mirrors.shadow.destination.client import Destination, Picture
+from linkflap.harness.mirrors.shadow.log.batches import ABORT, controls, end_of
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Connection, Unanswered
+from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 WITHIN_SECONDS: Final = 60.0

@@ -15,14 +15,14 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
-from harness.mirrors.shadow.destination.client import Destination
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.failover import markers
-from harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
-from harness.mirrors.shadow.log.batches import Stamped, abort_marker, reset_marker
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.model.errors import EnvironmentFailure
+from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.failover import markers
+from linkflap.harness.mirrors.shadow.failover.producer_id_advance import ProducerIdAdvance
+from linkflap.harness.mirrors.shadow.log.batches import Stamped, abort_marker, reset_marker
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.model.errors import EnvironmentFailure
 
 log = logging.getLogger(__name__)
 _RESET: Final = "reset"

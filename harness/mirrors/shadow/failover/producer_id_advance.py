@@ -15,12 +15,12 @@ import logging
 import time
 from typing import Final
 
-from harness.mirrors.shadow.destination.client import Destination
-from harness.mirrors.shadow.destination.membership import Membership
-from harness.mirrors.shadow.log.mirrored_log import MirroredLog
-from harness.mirrors.shadow.log.producer_ids import MARGIN
-from harness.model.errors import EnvironmentFailure
-from harness.wire.connection import Unanswered
+from linkflap.harness.mirrors.shadow.destination.client import Destination
+from linkflap.harness.mirrors.shadow.destination.membership import Membership
+from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
+from linkflap.harness.mirrors.shadow.log.producer_ids import MARGIN
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.wire.connection import Unanswered
 
 log = logging.getLogger(__name__)
 AHEAD: Final = 10 * MARGIN

@@ -13,9 +13,9 @@ from typing import Final, cast
 
 from crc32c import crc32c
 
-from harness.log import layout
-from harness.log.walk import INT, LONG, walk
-from harness.wire.bulk import Buffer
+from linkflap.harness.log import layout
+from linkflap.harness.log.walk import INT, LONG, walk
+from linkflap.harness.wire.bulk import Buffer
 
 NO_PRODUCER: Final = -1
 ABORT, RESET = layout.ABORT, 7

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from harness.mirrors.shadow.failpoints import Steps
-from harness.mirrors.shadow.journal import Journal
-from harness.mirrors.shadow.log import producer_ids
-from harness.mirrors.shadow.log.batches import Stamped, stamp
-from harness.mirrors.shadow.log.leader_epochs import Lineage
-from harness.mirrors.shadow.log.partition import Partition
-from harness.mirrors.shadow.settings import Config
-from harness.model.topology import TopicPartition
-from harness.wire.messages import Message
+from linkflap.harness.mirrors.shadow.failpoints import Steps
+from linkflap.harness.mirrors.shadow.journal import Journal
+from linkflap.harness.mirrors.shadow.log import producer_ids
+from linkflap.harness.mirrors.shadow.log.batches import Stamped, stamp
+from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.settings import Config
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.wire.messages import Message
 
 WINDOW_BYTES: Final = 4 << 20
 """What one partition may hold; one batch more when that is larger."""

@@ -10,10 +10,10 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from harness.mirrors.shadow.journal import PartitionNote
-from harness.mirrors.shadow.log.batches import Stamped, end_of, within
-from harness.mirrors.shadow.log.leader_epochs import Lineage
-from harness.wire.bulk import Pieces
+from linkflap.harness.mirrors.shadow.journal import PartitionNote
+from linkflap.harness.mirrors.shadow.log.batches import Stamped, end_of, within
+from linkflap.harness.mirrors.shadow.log.leader_epochs import Lineage
+from linkflap.harness.wire.bulk import Pieces
 
 LIVE_SECONDS = 3.0
 """A follower that has not fetched for so long holds nobody up (replica.lag.time.max.ms)."""

@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from harness.mirrors.shadow.log.batches import ProducerIds
-from harness.mirrors.shadow.settings import Options
+from linkflap.harness.mirrors.shadow.log.batches import ProducerIds
+from linkflap.harness.mirrors.shadow.settings import Options
 
 _LONGEST: Final = (1 << 63) - 1
 MARGIN: Final = 1000

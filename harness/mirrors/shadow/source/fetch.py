@@ -14,15 +14,15 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from harness.mirrors.shadow.destination.client import DEBUGGING, Picture, picture
-from harness.mirrors.shadow.log.mirrored_log import BUDGET_BYTES, WINDOW_BYTES, MirroredLog
-from harness.mirrors.shadow.log.partition import Partition
-from harness.mirrors.shadow.settings import FIRST_BROKER_ID
-from harness.mirrors.shadow.source.replica_choice import Divergence, Readers, Reading, truncation_point
-from harness.wire import messages
-from harness.wire.bulk import Buffer
-from harness.wire.connection import AnyOf, Connection, Unanswered
-from harness.wire.messages import Error, Message
+from linkflap.harness.mirrors.shadow.destination.client import DEBUGGING, Picture, picture
+from linkflap.harness.mirrors.shadow.log.mirrored_log import BUDGET_BYTES, WINDOW_BYTES, MirroredLog
+from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from linkflap.harness.mirrors.shadow.source.replica_choice import Divergence, Readers, Reading, truncation_point
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.bulk import Buffer
+from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
+from linkflap.harness.wire.messages import Error, Message
 
 log = logging.getLogger(__name__)
 POLL: Final = timedelta(milliseconds=250)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.mirrors.shadow.destination.client import Led, Picture
-from harness.mirrors.shadow.settings import FIRST_BROKER_ID
-from harness.model.topology import TopicPartition
+from linkflap.harness.mirrors.shadow.destination.client import Led, Picture
+from linkflap.harness.mirrors.shadow.settings import FIRST_BROKER_ID
+from linkflap.harness.model.topology import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

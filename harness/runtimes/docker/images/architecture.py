@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.model.errors import SetupError
-from harness.runtimes.docker import engine
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.docker import engine
 
 _SAME: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 

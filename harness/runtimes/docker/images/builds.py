@@ -12,10 +12,10 @@ from typing import IO, Final
 
 from docker.errors import BuildError, ImageNotFound
 
-from harness.machine import cache as kept
-from harness.machine.engine_address import reason
-from harness.model.errors import SetupError
-from harness.runtimes.docker import engine
+from linkflap.harness.machine import cache as kept
+from linkflap.harness.machine.engine_address import reason
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.docker import engine
 
 _IN_PACKAGE: Final = Path(__file__).parents[1] / "recipes"
 _IN_CHECKOUT: Final = Path(__file__).resolve().parents[4] / "docker"

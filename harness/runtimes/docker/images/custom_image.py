@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from docker.errors import NotFound
 
-from harness.machine import cache
-from harness.model.errors import InputError, SetupError
-from harness.runtimes.distribution.kafka import Kafka, look_for
-from harness.runtimes.docker import engine
-from harness.runtimes.docker.images import architecture, builds, registry
-from harness.runtimes.docker.images.java_inside import java_in
+from linkflap.harness.machine import cache
+from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.runtimes.distribution.kafka import Kafka, look_for
+from linkflap.harness.runtimes.docker import engine
+from linkflap.harness.runtimes.docker.images import architecture, builds, registry
+from linkflap.harness.runtimes.docker.images.java_inside import java_in
 
 OFFICIAL: Final = "apache/kafka"
 _LIBS: Final = ("/opt/kafka/libs", "/usr/share/java/kafka")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from harness.model.errors import LinkflapError
-from harness.runtimes.docker.images import builds, custom_image, proxy_image, python_image
+from linkflap.harness.model.errors import LinkflapError
+from linkflap.harness.runtimes.docker.images import builds, custom_image, proxy_image, python_image
 
 
 def besides() -> Mapping[str, str | None]:

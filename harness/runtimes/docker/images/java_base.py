@@ -10,10 +10,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from harness.machine import children
-from harness.machine.java import Java
-from harness.model.errors import SetupError
-from harness.runtimes.docker.images import rootfs
+from linkflap.harness.machine import children
+from linkflap.harness.machine.java import Java
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.docker.images import rootfs
 
 _MODULES: Final = (
     "java.base,java.compiler,java.desktop,java.logging,java.management,java.naming,java.net.http,java.scripting,"

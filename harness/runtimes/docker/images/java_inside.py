@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from harness.model.errors import SetupError
-from harness.runtimes.docker import engine
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.docker import engine
 
 _WITHIN: Final = 60
 _LEAST: Final = 17

@@ -15,14 +15,14 @@ from typing import Any, Final
 from docker.errors import ImageNotFound
 from filelock import FileLock
 
-from harness.machine import cache
-from harness.machine.java import java_for
-from harness.model.errors import SetupError
-from harness.runtimes.distribution.kafka import Kafka, cached, look_for
-from harness.runtimes.distribution.kafka import kafka as fetched
-from harness.runtimes.docker import engine
-from harness.runtimes.docker.images import architecture, builds, custom_image, java_base, registry
-from harness.runtimes.docker.images.java_inside import java_in
+from linkflap.harness.machine import cache
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.distribution.kafka import Kafka, cached, look_for
+from linkflap.harness.runtimes.distribution.kafka import kafka as fetched
+from linkflap.harness.runtimes.docker import engine
+from linkflap.harness.runtimes.docker.images import architecture, builds, custom_image, java_base, registry
+from linkflap.harness.runtimes.docker.images.java_inside import java_in
 
 BASE_VARIABLE: Final = "LINKFLAP_BASE"
 LIBS: Final = Path("/opt/kafka/libs")

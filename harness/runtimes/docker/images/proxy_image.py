@@ -7,9 +7,9 @@ from typing import Final
 
 from filelock import FileLock
 
-from harness.machine import cache
-from harness.runtimes.distribution import toxiproxy_server
-from harness.runtimes.docker.images import builds, registry
+from linkflap.harness.machine import cache
+from linkflap.harness.runtimes.distribution import toxiproxy_server
+from linkflap.harness.runtimes.docker.images import builds, registry
 
 SERVER: Final = "/toxiproxy"
 OFFICIAL: Final = f"ghcr.io/shopify/toxiproxy:{toxiproxy_server.VERSION}"

@@ -18,10 +18,11 @@ from typing import Final
 from docker.errors import ImageNotFound
 from filelock import FileLock
 
-from harness.machine import cache as kept
-from harness.model.errors import SetupError
-from harness.runtimes.docker import engine
-from harness.runtimes.docker.images import rootfs
+import linkflap
+from linkflap.harness.machine import cache as kept
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.docker import engine
+from linkflap.harness.runtimes.docker.images import rootfs
 
 PYTHON: Final = "/usr/local/bin/python3"
 CODE: Final = "/opt/linkflap/code"
@@ -35,7 +36,7 @@ _LEFT_OUT: Final = ("test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to
 _NEEDED: Final = """
 import importlib.metadata, sys
 before = set(sys.modules)
-import harness.mirrors.shadow.__main__
+import linkflap.harness.mirrors.shadow.__main__
 known = importlib.metadata.packages_distributions()
 for name in {name.partition(".")[0] for name in set(sys.modules) - before}:
     for distribution in known.get(name, ()):
@@ -46,7 +47,7 @@ for name in {name.partition(".")[0] for name in set(sys.modules) - before}:
 def code() -> dict[Path, str]:
     """Linkflap's own code: its folder here, and where containers see it."""
     package = Path(__file__).resolve().parents[3]
-    return {package: f"{CODE}/{package.name}"}
+    return {package: f"{CODE}/linkflap/{package.name}"}
 
 
 def ready() -> str:
@@ -84,7 +85,7 @@ def tag() -> str:
 def _needed() -> tuple[Distribution, ...]:
     """The packages that the shadow imports, as they are installed here; not linkflap's own."""
     command = [sys.executable, "-c", _NEEDED]
-    root = Path(__file__).resolve().parents[4]
+    root = Path(linkflap.__file__).resolve().parents[1]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=_WITHIN, check=False, cwd=root, stdin=subprocess.DEVNULL
     )

@@ -7,10 +7,10 @@ from docker.errors import DockerException
 from requests.exceptions import RequestException
 from testcontainers.core.docker_client import get_docker_host
 
-from harness.machine import cache
-from harness.model.errors import SetupError
-from harness.runtimes.docker import engine
-from harness.runtimes.docker.images import builds
+from linkflap.harness.machine import cache
+from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.docker import engine
+from linkflap.harness.runtimes.docker.images import builds
 
 _ANSWERS_WITHIN = 20
 _unreachable: set[str] = set()

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from harness.machine import cache
-from harness.model.errors import EnvironmentFailure, SetupError
-from harness.runtimes.docker import engine
+from linkflap.harness.machine import cache
+from linkflap.harness.model.errors import EnvironmentFailure, SetupError
+from linkflap.harness.runtimes.docker import engine
 
 # Loaded by name at run time, so that ldd does not see them: host names, and what native codecs want.
 _BY_NAME: Final = ("libnss_dns.so.2", "libnss_files.so.2", "libresolv.so.2", "libgcc_s.so.1", "libstdc++.so.6")

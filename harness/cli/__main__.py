@@ -1,5 +1,0 @@
-"""`python -m harness.cli` is `linkflap`."""
-
-from harness.cli.commands import main
-
-main()

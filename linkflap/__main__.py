@@ -1,0 +1,5 @@
+"""`python -m linkflap` is the command `linkflap`."""
+
+from linkflap.harness.cli.commands import main
+
+main()

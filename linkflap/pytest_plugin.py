@@ -1,0 +1,58 @@
+"""The pytest plugin: its marker and fixtures. Nothing else of linkflap is imported before a test uses a fixture."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from linkflap.harness import pytest_plugin
+    from linkflap.harness.model.protocols import Deployment
+
+_USED = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "linkflap(scenario='link-flap', topology=None, mirror=None, seed=None, runtime=None, **options): a linkflap run",
+    )
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Spark, once started, serves all tests of a process, and ends with them."""
+    if config.stash.get(_USED, False):
+        from linkflap.harness import pytest_plugin
+
+        pytest_plugin.close()
+
+
+@pytest.fixture
+def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
+    """Clusters and links, started and proven: the marker's `topology` (default `A->B`) on its `runtime`.
+
+    A marker without `runtime` leaves it to $LINKFLAP_RUNTIME, else it is process.
+    """
+    plugin = _plugin(request.config)
+    with plugin.one_sentence(), plugin.deployment(request, tmp_path) as up:
+        yield up
+
+
+@pytest.fixture
+def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> pytest_plugin.Judged:
+    """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
+    plugin = _plugin(request.config)
+    with plugin.one_sentence():
+        judged: pytest_plugin.Judged = plugin.run(request, tmp_path)
+    return judged
+
+
+def _plugin(config: pytest.Config) -> ModuleType:
+    """What the fixtures do. Imported at the first use of one, so that other projects' tests do not pay for it."""
+    config.stash[_USED] = True
+    return importlib.import_module("linkflap.harness.pytest_plugin")
