@@ -107,7 +107,7 @@ def test_a_fault_says_what_it_is(name: str) -> None:
     assert (inspect.getdoc(fault) or "").partition("\n")[0].endswith(".")
     assert isinstance(fault.restores, bool)
     if name in HEADED:
-        assert fault.__module__ == f"chaos.faults.{name.replace('-', '_')}"
+        assert fault.__module__ == f"linkflap.chaos.faults.{name.replace('-', '_')}"
         assert header.startswith(f"{name}: ")
         assert all(f"\n{part} " in header for part in ("Breaks", "Bite", "Heal"))
 

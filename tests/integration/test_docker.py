@@ -336,7 +336,7 @@ def test_an_image_that_every_run_needs_and_that_is_missing_is_told(engine, monke
     from linkflap.harness.cli.images import check
     from linkflap.harness.runtimes.docker import choice
 
-    there = import_module(f"harness.runtimes.docker.images.{module}")
+    there = import_module(f"linkflap.harness.runtimes.docker.images.{module}")
     none = "linkflap-test/none:none"
     for name in names:
         monkeypatch.setattr(there, name, (lambda: none) if callable(getattr(there, name)) else none)

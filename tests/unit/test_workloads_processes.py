@@ -203,7 +203,7 @@ def test_a_process_without_its_harness_ends(tmp_path: Path) -> None:
 
 
 def test_what_a_client_imports_is_small() -> None:
-    program = "import harness.workloads.process, sys; print(*sys.modules)"
+    program = "import linkflap.harness.workloads.process, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert "confluent_kafka" in loaded
     assert not {"pyspark", "pandas", "numpy", "numba", "psutil", "rich", "docker", "kio", "pyarrow"} & set(loaded)
