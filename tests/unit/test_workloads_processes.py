@@ -151,7 +151,7 @@ def test_a_program_that_cannot_start_ends_as_a_named_failure(writer: RunWriter, 
     monkeypatch.setattr(workers, "_PROGRAM", "linkflap.harness.no_such_module")
     clients.start()
     until(lambda: len(clients.crashes) == 2, within=60, what="both processes to be given up")
-    assert all("No module named harness.no_such_module" in reason for reason in clients.crashes)
+    assert all("No module named linkflap.harness.no_such_module" in reason for reason in clients.crashes)
 
 
 def test_a_death_while_it_stops_is_told_and_nobody_comes_after_it(clients: WorkloadClients, writer: RunWriter) -> None:
@@ -234,7 +234,7 @@ def test_messages_arrive_whole_and_in_order() -> None:
 def test_numbers_are_given_once_whoever_asks(tmp_path: Path) -> None:
     path = tmp_path / "numbers"
     program = (
-        "import sys; from pathlib import Path; from harness.workloads.numbers import Numbers\n"
+        "import sys; from pathlib import Path; from linkflap.harness.workloads.numbers import Numbers\n"
         "n = Numbers(Path(sys.argv[1])); print(*(n.next() for _ in range(200)))"
     )
     others = [subprocess.Popen([sys.executable, "-c", program, str(path)], stdout=subprocess.PIPE, text=True) for _ in range(2)]
