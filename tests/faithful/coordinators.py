@@ -86,6 +86,13 @@ def with_state(entry: Entry, state: int) -> Entry:
     return replace(entry, records=(record._replace(value=value[:16] + bytes([state]) + value[17:]),))
 
 
+def decided_in(log: list[Entry], pid: int) -> list[Entry]:
+    """`__transaction_state`, with the transaction of a producer id that was going on last prepared to commit, and complete."""
+    ongoing = [e for e in log if state_in(e) == ONGOING and struct.unpack_from(">q", e.records[0].value or b"", 2)[0] == pid][-1]
+    states = (PREPARE_COMMIT, COMPLETE_COMMIT)
+    return [*log, *(replace(with_state(ongoing, state), offset=log[-1].end + n) for n, state in enumerate(states))]
+
+
 def committed_at(entry: Entry) -> tuple[str, Spot, int]:
     """Group, partition and offset of a batch of `__consumer_offsets`."""
     (record,) = entry.records

@@ -73,7 +73,8 @@ def id_of_two_clusters_upstream(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must=f"ghost-ack/ghost-ack lost-write/lost-write {COLLISION}",
-    may="inconsistent-offset/inconsistent-offset read-committed-visibility/phantom-read",
+    may="inconsistent-offset/inconsistent-offset last-stable-offset/high-watermark-above-log "
+    "poll-continuity/position-beyond-end read-committed-visibility/phantom-read",
 )
 def taken_for_a_repeat(made: Made, rng: Random) -> None:
     """B acknowledged a new producer's batch with the offset of a mirrored one of the same id, and appended nothing."""

@@ -145,7 +145,7 @@ def _first_on_b(made: Made) -> Poll:
     return next(p for p in polls(made, "follower") if p.cluster == "B")
 
 
-@mutation(FORCED, must="group-offsets/group-skip", may="group-offsets poll-continuity")
+@mutation(FORCED, must="group-offsets/group-skip", may="group-offsets internal-topics/commit-missing poll-continuity")
 def group_skipped(made: Made, rng: Random) -> None:
     """The group began on B behind records that it had neither got nor committed on A."""
     own = [p for p in made.polls if p.reader == "follower"]
@@ -212,7 +212,7 @@ def _synced(made: Made) -> list[GroupOffset]:
     return [g for g in made.groups if (g.cluster, g.partition) == ("B", 0) and g.time < fault and g.offset > 0]
 
 
-@mutation(PLANNED, must="group-offsets/checkpoint-regression")
+@mutation(PLANNED, must="group-offsets/checkpoint-regression", may="internal-topics/commit-missing")
 def checkpoint_went_back(made: Made, rng: Random) -> None:
     """The offset that the mirror committed for the group on B went back."""
     first, *later = _synced(made)
@@ -221,7 +221,11 @@ def checkpoint_went_back(made: Made, rng: Random) -> None:
     made.groups[made.groups.index(later[-1])] = replace(later[-1], offset=first.offset - 1)
 
 
-@mutation(PLANNED, must="group-offsets/checkpoint-beyond-end", may="group-offsets/checkpoint-ahead")
+@mutation(
+    PLANNED,
+    must="group-offsets/checkpoint-beyond-end",
+    may="group-offsets/checkpoint-ahead internal-topics/commit-missing",
+)
 def checkpoint_beyond_the_end(made: Made, rng: Random) -> None:
     """The offset that the mirror committed for the group on B is above B's high watermark."""
     last = _synced(made)[-1]

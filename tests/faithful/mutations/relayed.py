@@ -41,7 +41,7 @@ def _inputs(group: SendGroup) -> tuple[int, int]:
 @mutation(
     RELAYED,
     must="exactly-once/input-lost commit-aborted/commit-aborted",
-    may="aborted-read lost-write read-committed-visibility torn-transaction",
+    may="aborted-read internal-topics/outcome-disagreement lost-write read-committed-visibility torn-transaction",
 )
 def output_lost(made: Made, rng: Random) -> None:
     """The outputs of a relay's transaction are aborted in one partition, on both clusters, though its offsets were committed."""
@@ -74,7 +74,7 @@ def output_of_nothing(made: Made, rng: Random) -> None:
     _made_from(made, row, group, (((77 << 40) + 9, offset, 1), *rest))
 
 
-@mutation(RELAYED, must="exactly-once/offset-behind")
+@mutation(RELAYED, must="exactly-once/offset-behind", may="internal-topics/commit-missing")
 def offset_lost(made: Made, rng: Random) -> None:
     """The group's offset is sampled below what transactions had committed that were over."""
     steps = _steps(made, least=2)

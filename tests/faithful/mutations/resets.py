@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from tests.faithful.coordinators import STATES, decided_in
 from tests.faithful.entries import COMMIT, Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
@@ -147,7 +148,8 @@ def stable_offset_stuck(made: Made, rng: Random) -> None:
 
 
 def _committed_late(made: Made) -> None:
-    """A commits what B's mirror has aborted."""
+    """A commits what B's mirror has aborted: its coordinator decides, and every partition gets a marker."""
+    ended: set[int] = set()
     for partition in range(made.scenario.topics.partitions):
         log = made.log("A", partition)
         opened = [o for o, state in states(log).state.items() if state == "open"]
@@ -159,6 +161,9 @@ def _committed_late(made: Made) -> None:
             leader_epoch=log[-1].leader_epoch, coordinator=9,
         )  # fmt: skip
         made.change("A", partition, lambda all_, marker=marker: [*all_, marker])
+        ended.add(first.pid)
+    for pid in sorted(ended):
+        made.change("A", STATES[1], lambda all_, pid=pid: decided_in(all_, pid), topic=STATES[0])
 
 
 @mutation({**FORCED, **V1, "open_at_death": True}, must=SPLIT, may="torn-transaction/torn-by-failover", verdict="valid")

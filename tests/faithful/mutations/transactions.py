@@ -49,7 +49,8 @@ def _marker(made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool
 @mutation(
     FORCED,
     must="commit-aborted/commit-aborted",
-    may="aborted-read lost-write/lost-write read-committed-visibility/phantom-read torn-transaction/torn-transaction",
+    may="aborted-read internal-topics/outcome-disagreement lost-write/lost-write read-committed-visibility/phantom-read "
+    "torn-transaction/torn-transaction",
 )
 def commit_became_abort(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is an ABORT in one partition, though the commit was acknowledged and read."""
@@ -59,7 +60,8 @@ def commit_became_abort(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must="commit-aborted/abort-committed",
-    may="poll-continuity read-committed-visibility/hidden-committed torn-transaction/torn-transaction",
+    may="internal-topics/outcome-disagreement poll-continuity read-committed-visibility/hidden-committed "
+    "torn-transaction/torn-transaction",
 )
 def abort_became_commit(made: Made, rng: Random) -> None:
     """An ABORT marker of B's own is a COMMIT, though the abort was acknowledged."""
@@ -69,8 +71,8 @@ def abort_became_commit(made: Made, rng: Random) -> None:
 @mutation(
     {**FORCED, **V1},
     must="marker-pairing/marker-missing",
-    may="aborted-read commit-aborted lost-write/lost-write read-committed-visibility/phantom-read "
-    "torn-transaction/torn-transaction",
+    may="aborted-read commit-aborted internal-topics/marker-missing lost-write/lost-write "
+    "read-committed-visibility/phantom-read torn-transaction/torn-transaction",
 )
 def marker_lost_and_overrun(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is gone, and its producer went on in the same epoch: the next marker ends both."""
@@ -80,8 +82,8 @@ def marker_lost_and_overrun(made: Made, rng: Random) -> None:
 @mutation(
     {**FORCED, **V2},
     must="marker-pairing/marker-missing",
-    may="aborted-read commit-aborted lost-write/lost-write read-committed-visibility/phantom-read "
-    "torn-transaction/torn-transaction",
+    may="aborted-read commit-aborted internal-topics/marker-missing lost-write/lost-write "
+    "read-committed-visibility/phantom-read torn-transaction/torn-transaction",
 )
 def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own is gone, and its producer went on in the next epoch, as transactions v2 do."""
@@ -91,7 +93,8 @@ def marker_lost_in_its_epoch(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must="commit-aborted/commit-unmarked",
-    may="last-stable-offset/lso-mismatch lost-write/lost-write read-committed-visibility/phantom-read "
+    may="internal-topics/marker-missing last-stable-offset/high-watermark-above-log last-stable-offset/lso-mismatch "
+    "lost-write/lost-write poll-continuity/position-beyond-end read-committed-visibility/phantom-read "
     "torn-transaction/torn-transaction",
 )
 def last_marker_lost(made: Made, rng: Random) -> None:
@@ -102,7 +105,8 @@ def last_marker_lost(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must="last-stable-offset/hanging-transaction",
-    may="poll-continuity commit-aborted/commit-unmarked last-stable-offset/lso-mismatch lost-write/lost-write "
+    may="commit-aborted/commit-unmarked internal-topics/marker-missing last-stable-offset/high-watermark-above-log "
+    "last-stable-offset/lso-mismatch lost-write/lost-write poll-continuity/position-beyond-end "
     "read-committed-visibility/phantom-read torn-transaction/torn-transaction",
 )
 def transaction_hangs(made: Made, rng: Random) -> None:
@@ -151,7 +155,11 @@ def _moved(log: list[Entry], marker: Entry, first: Entry) -> list[Entry]:
     return sorted([*kept, replace(marker, offset=first.offset), *later], key=lambda e: e.offset)
 
 
-@mutation({**FORCED, **V2}, must="marker-pairing/marker-epoch")
+@mutation(
+    {**FORCED, **V2},
+    must="marker-pairing/marker-epoch",
+    may="internal-topics/marker-missing internal-topics/marker-unexplained",
+)
 def marker_of_an_older_epoch(made: Made, rng: Random) -> None:
     """A COMMIT marker of B's own has an epoch below that of the data it ends."""
     marker = _marker(made, "B", COMMIT)
@@ -238,7 +246,8 @@ def told_committed(made: Made, rng: Random) -> None:
 @mutation(
     FORCED,
     must="torn-transaction/torn-transaction",
-    may="aborted-read commit-aborted/commit-aborted lost-write/lost-write read-committed-visibility/phantom-read",
+    may="aborted-read commit-aborted/commit-aborted internal-topics/outcome-disagreement lost-write/lost-write "
+    "read-committed-visibility/phantom-read",
 )
 def torn_over_partitions(made: Made, rng: Random) -> None:
     """A transaction of B's own over two partitions says COMMIT in one and ABORT in the other."""

@@ -134,7 +134,12 @@ def fault_not_measured(made: Made, rng: Random) -> None:
     drop_events(made, lambda e: e.kind == "fault-bite")
 
 
-@mutation(FORCED, may="byte-equality record-equality lost-write/lost-write", unknown="recording failover", verdict="unknown")
+@mutation(
+    FORCED,
+    may="byte-equality internal-topics/marker-missing record-equality lost-write/lost-write",
+    unknown="recording failover",
+    verdict="unknown",
+)
 def promotion_not_recorded(made: Made, rng: Random) -> None:
     """Of a failover nobody wrote down from which offset on B's log is its own."""
     drop_events(made, lambda e: e.kind == "promotion")
