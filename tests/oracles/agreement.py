@@ -20,10 +20,11 @@ _PROVEN = """
     replica-missing corrupt-batch log-disorder leader-epoch-regression epoch-reuse epoch-behind standby-write circular-mirror
     refused-write refused-read
     no-sequence truncation-too-deep tail-not-cut marker-unannounced promotion-mismatch promotion-unaccounted epoch-mismatch
-    epoch-not-kept coordinator-epoch-regression outcome-disagreement marker-missing marker-unexplained commit-missing
+    epoch-not-kept coordinator-epoch-regression outcome-disagreement internal-topics/marker-missing marker-unexplained
+    commit-missing
 """
 DESPITE_TORN = frozenset(_PROVEN.split())
-"""What is there proves it, whatever is missing."""
+"""What is there proves it, whatever is missing; a kind that two checks have, of which only one can prove it, with its check."""
 TORN_THEMSELVES = frozenset(
     {"torn-transaction", "write-cycles", "exactly-once", "failover", "producer-id-uniqueness", "internal-topics"}
 )
@@ -66,7 +67,7 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
 def _doubtful(check: str, place: Place, views: Sequence[Plain]) -> bool:
     """Whether the rest of a torn log does not prove this; what several partitions tell of the references know themselves."""
     torn = any(view.torn for view in views if (view.topic, view.partition) == place[2:4])
-    return torn and check not in TORN_THEMSELVES and place[0] not in DESPITE_TORN
+    return torn and check not in TORN_THEMSELVES and not DESPITE_TORN & {place[0], f"{check}/{place[0]}"}
 
 
 def _of_kind(kind: str, found: Sequence[FindingRow], wanted: Sequence[Place], *, each: bool, some: bool) -> str:

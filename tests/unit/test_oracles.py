@@ -108,3 +108,24 @@ def test_nothing_is_found_in_a_faithful_history(random):
         rows = told(check, seen)
         assert not disagreement(name, rows, seen)
         assert name in COSTS or {row.kind for row in rows if row.finding == "found"} <= again
+
+
+def test_what_one_check_proves_of_a_torn_log_another_check_of_the_same_kind_may_not():
+    """A marker of which the coordinator says that it wrote it, and which is not there, is missing; one that records ask for may
+    be in what is torn."""
+    made = world(Random(3))
+    first, second = (
+        {"records": [{"uid": n << 40, "operation": n << 40, "digest": n, "timestamp": 1}], "base": n - 1, "size": 1}
+        | {"pid": 7, "pepoch": 0, "txn": True, "seq": n - 1}
+        for n in (1, 2)
+    )
+    log = made.logs["A", 0]
+    log[:] = [log[0] | {"control": -1} | first, log[0] | {"control": -1} | second]
+    check = REGISTRY["marker-pairing"]
+    seen = views(made)[:1]
+    assert ("marker-missing", 0) in {(row.kind, row.offset) for row in told(check, seen)}
+    made.torn.add(("A", 0, 1))
+    seen = views(made)[:1]
+    rows = told(check, seen)
+    assert "marker-missing" not in {row.kind for row in rows}
+    assert not disagreement("marker-pairing", rows, seen)
