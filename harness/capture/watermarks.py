@@ -189,7 +189,11 @@ class ClusterSampler:
         """
         consumer = self._askers.get(group)
         if consumer is None:
-            consumer = self._askers[group] = Consumer({**self._config, "group.id": group, "enable.auto.commit": False})
+            config = {**self._config, "group.id": group, "enable.auto.commit": False}
+            # Else the broker refuses to answer while a transaction with offsets of the group is open (KIP-447, require_stable),
+            # which with relays at work is nearly always, and samples of bounds wait for it. What it says is committed either way.
+            config["isolation.level"] = "read_uncommitted"
+            consumer = self._askers[group] = Consumer(config)
         asked = now()
         for partition in consumer.committed([KafkaPartition(*tp) for tp in partitions], timeout=ANSWER_WITHIN):
             key = group, partition.topic, partition.partition

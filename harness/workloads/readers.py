@@ -66,7 +66,10 @@ class ReaderClient(Client):
         self._out_of_range: set[Place] = set()
 
     def _config(self) -> dict[str, object]:
+        # A static member (KIP-345): whoever comes after one that was killed has its place at once, not at its session's end.
+        member = {"group.instance.id": self.name} if self.group else {}
         return {
+            **member,
             "bootstrap.servers": self.context.bootstrap(self.cluster),
             "group.id": self.group or f"linkflap.assigned.{self.name}",
             "isolation.level": self.isolation,

@@ -1,6 +1,9 @@
-"""A broker or a mirror that dies by itself: the run goes on to its end, names it, and is not valid."""
+"""A broker or a mirror that dies by itself: the run goes on to its end, names it, and is not valid. A client that dies: it is."""
 
 from __future__ import annotations
+
+import json
+import signal
 
 import pytest
 
@@ -41,3 +44,32 @@ def test_what_dies_unasked_is_named_and_the_run_ends(tmp_path, program, kind, su
     judged = linkflap("verify", "run", env=env, cwd=tmp_path)
     assert judged.returncode in (1, 2), judged.stdout + judged.stderr
     assert "recording: the run was failed" in " ".join(judged.stdout.split())
+
+
+@pytest.mark.parametrize("number", [signal.SIGABRT, pytest.param(signal.SIGSEGV, marks=pytest.mark.nightly)])
+def test_clients_that_die_are_named_and_the_run_ends_with_its_verdict(tmp_path, number):
+    env = environment(tmp_path / "ledger")
+    running = start(["run", "baseline", "--seed", "1", "--out", "run"], env=env, cwd=tmp_path)
+    try:
+        running.says("phase breaking things")
+        running.says("count acknowledged")
+        running.look()
+        clients = [p for p in running.alive() if any("harness.workloads.process" in word for word in p.cmdline())]
+        assert len(clients) >= 5, "a process for each workload"
+        for client in clients[:2]:
+            client.send_signal(number)
+        running.says(f"killed by {number.name}", within=60)
+        assert running.ends(within=400) == 0, running.said
+    finally:
+        running.close()
+    reader = RunReader(tmp_path / "run")
+    assert reader.run.status == "finished"
+    died = [e for e in reader.events()[0] if e.kind == "client-died"]
+    assert {e.data["pid"] for e in died} == {client.pid for client in clients[:2]}
+    assert {(e.data["by"], e.data["signal"], e.data["again"]) for e in died} == {("itself", number.name, True)}
+    document = json.loads((tmp_path / "run" / "verdict.json").read_text())
+    assert document["verdict"] == "valid"
+    assert [(d["process"], d["clients"]) for d in document["clients_died"]] == [(e.subject, e.data["clients"]) for e in died]
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "Clients that died" in page
+    assert all(", ".join(event.data["clients"]) in page for event in died)
