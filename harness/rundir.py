@@ -279,7 +279,15 @@ def _tail(path: Path, kind: type[_ClientRow]) -> tuple[Sequence[_ClientRow], int
                 file.truncate(size - torn)
     except FileNotFoundError:
         return [], 0
-    return [msgspec.json.decode(line, type=kind) for line in lines[1 if start else 0 :]], torn
+    return [row for line in lines[1 if start else 0 :] if (row := _decoded(line, kind)) is not None], torn
+
+
+def _decoded(line: bytes, kind: type[_ClientRow]) -> _ClientRow | None:
+    """The row of a line; None where it is none, which is for those to say who judge the run."""
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except msgspec.DecodeError:
+        return None
 
 
 def inventory(root: Path) -> dict[str, int]:

@@ -159,7 +159,7 @@ class Worker:
     def fall(self, order: Fall | None, *, by: str = "") -> None:
         """Has the process, or one that takes its place, killed (SIGKILL) as `order` says, `by` a fault; None takes it back."""
         with self._lock:
-            self._order, self._killer = order, by
+            self._order, self._killer, self._falling = order, by, None
             self._send(order or Fall(cluster=""))
 
     def look(self, *, cluster: str = "", since: int = 0) -> int:

@@ -92,6 +92,15 @@ def test_ids_that_were_drawn_on_both_sides_do_not_collide(linkflap_run):
 
 
 @pytest.mark.nightly
+@pytest.mark.linkflap(scenario="client-kill", seed=secrets.randbits(32))
+def test_clients_that_are_killed_are_named_and_leave_nothing_wrong(linkflap_run):
+    assert linkflap_run.verdict == "valid", linkflap_run.why
+    by_fault = {died["by"]: died for died in linkflap_run.document["clients_died"]}
+    assert {"commit", "open", "relay", "send", "reader", "commit-there", "relay-there"} <= by_fault.keys()
+    assert all(died["in_flight"] for name, died in by_fault.items() if name != "reader")
+
+
+@pytest.mark.nightly
 @pytest.mark.linkflap(scenario="failover-open-transactions", seed=secrets.randbits(32), open_transactions="truncate-once")
 def test_a_failover_that_cuts_is_invalid(linkflap_run):
     assert linkflap_run.verdict == "invalid"

@@ -66,7 +66,7 @@ class Clients(Protocol):
 
 
 class Workload(Protocol):
-    """Some clients with one purpose, each in a thread of its own. One class per kind, one line in harness.workloads."""
+    """Some clients with one purpose, in processes of a few each. What they do is one class and one line in harness.workloads."""
 
     @property
     def spec(self) -> WorkloadSpec: ...
