@@ -98,6 +98,7 @@ def context(
     writer: Writer,
     seed: int,
     numbers: Numbers,
+    deaths: int = 0,
 ) -> Context:
     """What the clients of a workload share; of `topics` (topic -> partitions, of all homes) those named `<home>.*` are used.
 
@@ -106,7 +107,9 @@ def context(
     kind = check(spec)
     own = {topic: count for topic, count in topics.items() if topic.startswith(topic_name(spec.home, ""))}
     home = {topic: count for topic, count in own.items() if _used(spec, kind, topic)}
-    made = Context(spec=spec, clusters=clusters, links=links, topics=home, writer=writer, seed=seed, numbers=numbers)
+    made = Context(
+        spec=spec, clusters=clusters, links=links, topics=home, writer=writer, seed=seed, numbers=numbers, deaths=deaths
+    )
     made.check(kind.options)
     return made
 

@@ -26,7 +26,7 @@ class Writer(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """Everything a workload's clients share. `topics` is topic -> partitions, which can grow, of the workload's home only;
-    `clusters` and `links` are name -> bootstrap servers."""
+    `clusters` and `links` are name -> bootstrap servers; `deaths` is how many processes of these clients died before."""
 
     spec: WorkloadSpec
     clusters: Mapping[str, str]
@@ -35,6 +35,7 @@ class Context:
     writer: Writer
     seed: int
     numbers: Numbers
+    deaths: int = 0
 
     @property
     def partitions(self) -> list[tuple[str, int]]:

@@ -62,6 +62,7 @@ class Process:
             writer=self._writer,
             seed=host.seed,
             numbers=Numbers(Path(host.numbers)),
+            deaths=host.deaths,
         )
         kind = KINDS[host.spec.kind]
         self._paused = {client.name for client in host.clients if client.paused}

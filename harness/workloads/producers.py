@@ -66,7 +66,8 @@ class Producing(Client):
     def __init__(self, context: Context, name: str, cluster: str) -> None:
         super().__init__(context, name, cluster)
         self.shape = Shape.of(context)
-        self.random = random.Random(f"linkflap {context.seed} {name}")
+        # Who comes after a dead one draws anew: the same draws again could lead to the same death, and to nothing else.
+        self.random = random.Random(f"linkflap {context.seed} {name}" + (f" {context.deaths}" if context.deaths else ""))
         self.incarnation: Incarnation | None = None
         self.flight: InFlight | None = None
         self._rows = context.writer.operations(name)

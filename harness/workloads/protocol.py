@@ -33,7 +33,8 @@ class Hosted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first message: which clients, of what, towards where. `clusters` and `links` are name -> bootstrap servers."""
+    """The first message: which clients, of what, towards where. `clusters` and `links` are name -> bootstrap servers; `deaths`,
+    how many processes of these clients died before."""
 
     spec: WorkloadSpec
     topics: Mapping[str, int]
@@ -43,6 +44,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     root: str
     numbers: str
     clients: tuple[Hosted, ...]
+    deaths: int = 0
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):

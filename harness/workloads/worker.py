@@ -45,7 +45,9 @@ from linkflap.harness.workloads.protocol import (
 ANSWERS_WITHIN: Final = 2.0
 ENDS_WITHIN: Final = 10.0
 DEATHS_IN_A_ROW: Final = 5
-"""So many deaths of one process, nothing done in between, and it is not started again."""
+"""So many deaths of one process soon after its start, nothing done in between, and it is not started again."""
+SOON: Final = int(5e9)
+"""Nanoseconds. Who lives longer and has done nothing has perhaps a cluster that does not answer."""
 _MOST_QUESTIONS: Final = 8
 _PROGRAM: Final = "linkflap.harness.workloads.process"
 
@@ -86,7 +88,7 @@ class Worker:
         self._order: Fall | None = None
         self._killer = ""
         self._falling: Falling | None = None
-        self._in_vain = 0
+        self._in_vain = self._died = 0
         self._never_returned: set[int] = set()
         self._first_began = self._began = 0
         self._channel: Channel[Command, Report] | None = None
@@ -208,7 +210,8 @@ class Worker:
         with theirs:
             child = spawn(f"clients {self.clients}", theirs, folder=self._writer.root, log=self._log)
         channel: Channel[Command, Report] = Channel(ours, Report)
-        channel.send(msgspec.structs.replace(self._host, clients=tuple(member.hosted for member in self.members)))
+        hosted = tuple(member.hosted for member in self.members)
+        channel.send(msgspec.structs.replace(self._host, clients=hosted, deaths=self._died))
         return channel, child
 
     def _watch(self) -> None:
@@ -281,7 +284,8 @@ class Worker:
             began=self._began,
             known=self._never_returned,
         )
-        self._in_vain = self._in_vain + 1 if death.idle else 0
+        self._in_vain = 0 if not death.idle else self._in_vain + (death.time - self._began < SOON)
+        self._died += 1
         self._falling = None
         if killed:
             self._order, self._killer = None, ""

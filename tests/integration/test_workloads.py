@@ -441,7 +441,8 @@ def assert_a_successor_is_another_process_of_the_same_name(operations: list[Oper
 
 
 def test_a_planned_failover_gets_over_a_death_while_clients_pause(rig: Rig) -> None:
-    clients = rig.start(rig.workload("transactional", clients=2, open_share=0.5, hold=60.0, rate=50.0, timeout=10.0))
+    held = rig.workload("transactional", clients=2, open_share=0.5, hold=60.0, rate=50.0, timeout=10.0)
+    clients = rig.start(held, rig.workload("idempotent"))
     until(lambda: clients.open_transactions("A"), within=60, what="an open transaction")
     (worker,) = clients.workloads[0].workers
     os.kill(worker.pid, signal.SIGSTOP)

@@ -61,7 +61,7 @@ def made(writer: RunWriter, kind: str, names: Names | None = None, **options: Op
     )
 
 
-def hosted(writer: RunWriter, kind: str, name: str = "one", **options: Option) -> Client:
+def hosted(writer: RunWriter, kind: str, name: str = "one", deaths: int = 0, **options: Option) -> Client:
     """A client as its process makes it."""
     shared = context(
         WorkloadSpec(kind=kind, home="A", options=options),
@@ -71,6 +71,7 @@ def hosted(writer: RunWriter, kind: str, name: str = "one", **options: Option) -
         writer=writer,
         seed=5,
         numbers=Numbers(writer.root / "numbers"),
+        deaths=deaths,
     )
     return KINDS[kind].client(shared, name, first_cluster(shared))
 
@@ -126,8 +127,9 @@ def test_proxied_clients_use_the_path_of_ordinary_clients(writer: RunWriter) -> 
 
 
 def test_plans_come_from_the_seed_and_spread_every_record(writer: RunWriter) -> None:
-    plans = [drawn(writer, name) for name in ("one", "one", "two")]
-    assert plans[0] == plans[1] != plans[2]
+    plans = [drawn(writer, name, deaths) for name, deaths in (("one", 0), ("one", 0), ("two", 0), ("one", 1))]
+    assert plans[0] == plans[1]
+    assert plans[0] not in plans[2:], "another client draws others, and so does who comes after a dead one"
     for plan in plans[0]:
         assert sum(count for _, _, count in plan) == 7
         assert len({partition for _, partition, _ in plan}) == len(plan) == 3
@@ -151,8 +153,8 @@ def test_producers_take_a_topic_that_has_grown_in_once_their_own_metadata_have_i
     assert set(client.context.topics) == {"A.t"}
 
 
-def drawn(writer: RunWriter, name: str) -> list[Sequence[tuple[str, int, int]]]:
-    client = hosted(writer, "transactional", name, records=7, partitions=3)
+def drawn(writer: RunWriter, name: str, deaths: int) -> list[Sequence[tuple[str, int, int]]]:
+    client = hosted(writer, "transactional", name, deaths, records=7, partitions=3)
     assert isinstance(client, TransactionalClient)
     return [client.plan() for _ in range(5)]
 
