@@ -8,15 +8,15 @@ from typing import cast
 
 import pytest
 
-from chaos.faults import client_kill
-from chaos.faults.client_kill import ClientKill
-from chaos.schedule import check
-from chaos.triggers import TRIGGERS
-from harness.model.errors import DeadlineExceeded, FaultError, InputError
-from harness.model.protocols import World
-from harness.model.scenario import FaultSpec, Option
-from harness.recording.unexpected_exits import ends_broker
-from topologies import parse
+from linkflap.chaos.faults import client_kill
+from linkflap.chaos.faults.client_kill import ClientKill
+from linkflap.chaos.schedule import check
+from linkflap.chaos.triggers import TRIGGERS
+from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
+from linkflap.harness.model.protocols import World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.recording.unexpected_exits import ends_broker
+from linkflap.topologies import parse
 
 PAIR = parse("A->B")
 
