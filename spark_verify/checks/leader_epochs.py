@@ -14,7 +14,8 @@ source's epoch in every batch. The CRC does not cover it, so that byte-equality 
 
 A sample's epoch is the leader's, and not that of the last batch (ListOffsets answers with `Partition.leaderEpoch`). It is held
 against what was below its high watermark. The last sample of a log speaks for all of that; earlier ones only where epochs are
-kept, since what they saw may have been cut (KIP-101: an unclean election) and written again in a higher epoch.
+kept, since what they saw may have been cut (KIP-101: an unclean election) and written again in a higher epoch. No earlier sample
+has an epoch above that of the last one of the cluster (`spark_verify.checks.sampled_epochs`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from linkflap.spark_verify.checks.cleaning import KEPT
 from linkflap.spark_verify.checks.lives import compacted, every, examined, log_of, marks_in, own
 from linkflap.spark_verify.checks.logs import locate
 from linkflap.spark_verify.checks.mirroring import Hop, appended_since, hops
+from linkflap.spark_verify.checks.sampled_epochs import REGRESSION, regressions
 from linkflap.spark_verify.eras import Life
 from linkflap.spark_verify.view import Bools, Ints, PartitionView, Replica, Watermarks
 
@@ -48,6 +50,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
                 findings += own(life, log.replica, _not_raised(life, log.replica))
     kept = view.mirror.guarantee.offsets_kept and view.mirror.guarantee.leader_epochs_kept
     findings += _behind(view, kept=kept)
+    findings += regressions(view)
     if kept:
         for compared in hops(view):
             findings += _not_kept(view, compared) if isinstance(compared, Hop) else ()
@@ -229,6 +232,14 @@ CHECK = Check(
             name="epoch-behind",
             meaning="A leader told a leader epoch below that of a batch under its high watermark.",
             smallest="B has 1 in epoch 5, a sample says high watermark 1, leader epoch 3: at the offset of 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=REGRESSION,
+            meaning="A leader reported an epoch above the one in the cluster's last sample, and epochs only rise: nobody had "
+            "assigned it. A lower epoch in between may be a deposed leader's, and a last sample within a fault on the cluster's "
+            "brokers too. The offset is the high watermark of the first such sample.",
+            smallest="A reported epoch 0, then 1000 with high watermark 1, then 3: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(

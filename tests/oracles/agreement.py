@@ -21,7 +21,7 @@ _PROVEN = """
     refused-write refused-read
     no-sequence truncation-too-deep tail-not-cut marker-unannounced promotion-mismatch promotion-unaccounted epoch-mismatch
     epoch-not-kept coordinator-epoch-regression outcome-disagreement internal-topics/marker-missing marker-unexplained
-    commit-missing
+    commit-missing sampled-epoch-regression
 """
 DESPITE_TORN = frozenset(_PROVEN.split())
 """What is there proves it, whatever is missing; a kind that two checks have, of which only one can prove it, with its check."""

@@ -50,6 +50,13 @@ def leader_behind_its_batches(made: Made, rng: Random) -> None:
     made.change("A", 0, lambda log: [replace(e, leader_epoch=e.leader_epoch + 3) for e in log])
 
 
+@mutation(PAIR, must="leader-epochs/sampled-epoch-regression")
+def epoch_that_nobody_assigned(made: Made, rng: Random) -> None:
+    """One sample of A, between two others, reports leader epoch 1000."""
+    told = marks(made, "A")
+    change_mark(made, told[len(told) // 2], leader_epoch=1000)
+
+
 @mutation(mapped(FORCED, leader_epochs="keep"), must="leader-epochs/epoch-behind", may="truncation-accounting/epoch-mismatch")
 def destination_behind_its_source(made: Made, rng: Random) -> None:
     """B's leader told an epoch below the source's, which the mirror keeps (KIP-1279: DLE >= SLE)."""

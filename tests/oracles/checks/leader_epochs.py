@@ -31,6 +31,9 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 found += [plain.place("epoch-not-raised", life.cluster, o) for o in _not_raised(life, log) if kept(life, o)]
             if log is not None and log.batches:
                 found += [plain.place("epoch-behind", life.cluster, o) for o in _behind(plain, story, life, log)]
+        found += [
+            plain.place("sampled-epoch-regression", cluster, o) for cluster in plain.marks for o in _sampled(plain, cluster)
+        ]
         for compared in crossings(plain, story) if plain.keeps and plain.options.get("leader_epochs") == "keep" else ():
             found += [plain.place("epoch-not-kept", compared.destination.cluster, o) for o in _not_kept(plain, compared)]
     return found
@@ -84,6 +87,15 @@ def _behind(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> list[
         if served and max(served) > mark.leader_epoch:
             return [next(b.base_offset for b in log.batches if b.leader_epoch > mark.leader_epoch)]
     return []
+
+
+def _sampled(plain: Plain, cluster: str) -> list[int]:
+    """The first sample of an epoch that the last one, from outside of faults on brokers, has not reached."""
+    said = [m for m in plain.marks[cluster] if m.leader_epoch >= 0]
+    broken = [w for w in plain.view.windows if w.target.split("/")[0] == cluster]
+    if not said or any(w.start <= said[-1].returned and said[-1].time <= w.end for w in broken):
+        return []
+    return [max(0, m.high_watermark) for m in said if m.leader_epoch > said[-1].leader_epoch][:1]
 
 
 def _uncut(plain: Plain, life: PlainLife, mark: Any) -> int:

@@ -4,7 +4,7 @@ import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, examined, places, promoted, samples, view
 from round_trip import before, on_b, trip
 
-from linkflap.spark_verify.view import Stop
+from linkflap.spark_verify.view import Stop, Window
 
 NAME = "leader-epochs"
 KEEP = {"leader_epochs": "keep"}
@@ -46,7 +46,23 @@ def cleaned_twice(*, below=2, **header):
     return view(logs, topology="A:3->B", compacted={"A": below})
 
 
+def reported(*epochs, windows=()):
+    """A has 1 in epoch 0, and its leaders reported these epochs, a second apart."""
+    return view([Log("A").data(1)], watermarks={"A": samples(*((1, 1) for _ in epochs), epochs=epochs)}, windows=windows)
+
+
+def election(start, end):
+    return Window(id="1", fault="broker-stop", target="A/1", start=start * SECOND, end=end * SECOND)
+
+
 ACCEPTED = {
+    "epochs that rose": (reported(0, 2, 3), {"A/native": 1}),
+    "a deposed leader that did not know it yet": (reported(0, 3, 0, 3), {"A/native": 1}),
+    "a deposed leader, the last that was asked, while a broker is stopped": (
+        reported(0, 3, 0, windows=[election(2, 4)]),
+        {"A/native": 1},
+    ),
+    "leaders that did not say their epoch": (reported(0, 3, -1), {"A/native": 1}),
     "the epoch of the source, kept": (mirrored_in(2), {"A/native": 1, "B/mirrored": 1}),
     "an epoch of its own, which nobody promised to keep": (mirrored_in(3, options=REWRITE), {"A/native": 1, "B/mirrored": 1}),
     "MirrorMaker's own epoch": (mirrored_in(3, mirror_kind="mm2", options={}), {"A/native": 1, "B/mirrored": 1}),
@@ -70,6 +86,7 @@ REJECTS = {
     ),
     "epoch-reuse": Rejected(view=trip(logs=[AGAIN, on_b()]), cluster="A", offset=2),
     "epoch-behind": Rejected(view=sampled(3, options=REWRITE), cluster="B", offset=0),
+    "sampled-epoch-regression": Rejected(view=reported(0, 1000, 3), cluster="A", offset=1),
     "epoch-not-kept": Rejected(view=mirrored_in(3), cluster="B", offset=0),
     "epoch-not-raised": Rejected(view=promoted_in(2), cluster="B", offset=1),
 }
@@ -122,3 +139,11 @@ def test_an_earlier_capture_is_looked_at_too():
 
 def test_of_what_was_cut_only_the_tail_is_counted():
     assert examined(NAME, trip())["A/native"] == 2 + 1 + 1
+
+
+def test_a_sampled_epoch_is_above_the_last_one_before_and_after_a_fault():
+    regression = [("sampled-epoch-regression", "A", 1)]
+    assert places(NAME, reported(4, 3)) == regression
+    assert places(NAME, reported(0, 1000, 1001, 3, 3)) == regression
+    assert places(NAME, reported(0, 1000, 3, windows=[election(1, 2)])) == regression
+    assert places(NAME, reported(0, 1000, -1, 3, -1)) == regression
