@@ -31,9 +31,10 @@ class Sessions:
     """Data batches by producer id, owner and place in the log, one element each; `row` is an index into the log's batches.
 
     `follows`: the element before is the same owner's, in the same section. `goes_on`: the element before is the same owner's of
-    an earlier era, in the same epoch. `owned`: the owner had this id and epoch in an earlier section, or may have. `adopted`: the
-    row of the batch of another cluster, with the same id and epoch and in an earlier section, behind whose last sequence this
-    one begins; else -1. `deleted`: an earlier batch of the owner may have been deleted with the log's beginning.
+    an earlier era, in the same epoch. `owned`: the owner had this id and epoch in an earlier section, or may have had them there
+    and ended below this. `adopted`: the row of the batch of another cluster, with the same id and epoch and in an earlier
+    section, behind whose last sequence this one begins; else -1. `deleted`: an earlier batch of the owner may have been deleted
+    with the log's beginning.
     `maybe_truncated`: the owner had, or may have had, an earlier era, whose end may have been truncated.
     """
 
@@ -62,6 +63,7 @@ def sessions(life: Life, replica: Replica, rows: Ints) -> Sessions:
     pid, epoch = batches.producer_id[rows], batches.producer_epoch[rows]
     alike = _as_before(pid, owner)
     owned, known = _owned(pid, owner, epoch, section, era)
+    owned = known | _behind_an_owner(replica, rows, (pid, owner, epoch), section, owned & ~known)
     return Sessions(
         row=rows,
         section=section,
@@ -93,6 +95,25 @@ def _owned(pid: Ints, owner: Ints, epoch: Ints, section: Ints, era: Ints) -> tup
     first[order] = order[np.maximum.accumulate(np.where(heads, np.arange(len(pid)), 0))]
     known = (era[first] < era) & (section[first] < section)
     return known | (section - section[first] > 1), known
+
+
+def _behind_an_owner(replica: Replica, rows: Ints, key: tuple[Ints, Ints, Ints], section: Ints, chosen: Bools) -> Bools:
+    """Per batch of `chosen` that begins a session, whether it is behind the end of one in a section that may have its owner.
+
+    Where no such session ended below it, it repeats that one's sequences or another producer's begin above 0: both are wrong.
+    """
+    found = chosen.copy()
+    first, last = replica.batches.base_sequence[rows], replica.batches.last_sequence[rows]
+    begins = chosen & (first > 0) & ~_as_before(*key, section)
+    order = np.lexsort((rows, *reversed(key)))
+    heads = np.flatnonzero(~_as_before(*(column[order] for column in key)))
+    for place in np.flatnonzero(begins[order]).tolist():
+        head = heads[np.searchsorted(heads, place, "right") - 1]
+        earlier, at = order[head:place], order[place]
+        ends = earlier[np.diff(section[earlier], append=section[at]) > 0]
+        ends = ends[section[ends] < section[at] - 1]
+        found[at] = bool(((first[at] - last[ends] - 1) % WRAP < WRAP // 2).any())
+    return found
 
 
 def _adopted(replica: Replica, rows: Ints, section: Ints, owner: Ints, era: Ints) -> Ints:

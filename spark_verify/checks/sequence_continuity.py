@@ -5,11 +5,11 @@ epochs of an id never go down, and a batch with an id has a sequence. Brokers ch
 appended without asking, changed, or lost. A log whose start was deleted may begin anywhere.
 
 Behind a reset of the partition's producer state (KIP-1279) an id begins at 0 as well: what begins above was acknowledged from 0
-on and not appended. Only a session of the same cluster that had the id and epoch in an earlier era goes on, at or above where it
-ended; what lies between was truncated when the cluster was taken back. If all of its earlier records were truncated, and were not
-captured before, it cannot be known: that is unknown, unless it goes on exactly where another cluster's producer of that id and
-epoch ended. And a batch that is there twice, with one id, epoch and sequence and the same bytes, is a repeat, whatever lies
-between.
+on and not appended. Only a session of the same cluster that had the id and epoch in an earlier era goes on, at or above where
+it ended, also where it is unknown which cluster's an era was; what lies between was truncated when the cluster was taken back.
+If all of its earlier records were truncated, and were not captured before, it cannot be known: that is unknown, unless it goes
+on exactly where another cluster's producer of that id and epoch ended. And a batch that is there twice, with one id, epoch and
+sequence and the same bytes, is a repeat, whatever lies between.
 
 Of a recorded run a cleaner's checkpoint says how far a log is compacted: below it a sequence may lack as many records as offsets
 are missing there, and no more. Of logs that linkflap did not record nobody knows whether they were compacted: there a break where

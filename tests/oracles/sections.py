@@ -40,8 +40,11 @@ def known_before(life: PlainLife, log: PlainLog, batch: Any) -> bool:
 
 
 def maybe_before(life: PlainLife, log: PlainLog, batch: Any) -> bool:
-    """Whether it may have had them two resets ago, or more."""
-    return any(resets_before(log, b) < resets_before(log, batch) - 1 for b in _first_of(life, log, batch))
+    """Whether it may have had them two resets ago, or more, and its session had ended there below this one."""
+    mine = [b for b in tracked(log) if b.row < batch.row and same_session(life, b, batch)]
+    ends = {resets_before(log, b): b.last_sequence for b in mine}
+    past = [end for section, end in ends.items() if section < resets_before(log, batch) - 1]
+    return any((batch.base_sequence - end - 1) % WRAP < WRAP // 2 for end in past)
 
 
 def _first_of(life: PlainLife, log: PlainLog, batch: Any) -> list[Any]:

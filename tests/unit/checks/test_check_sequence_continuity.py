@@ -111,6 +111,11 @@ def test_a_session_that_outlives_a_failback_repeats_nothing():
     assert places(NAME, trip(home(first=1))) == [("sequence-repeat", "A", 5)]
 
 
+def test_alone_it_is_no_session_that_outlives_a_failback_where_it_goes_on_below_what_that_had():
+    """Behind two resets it may be A's, which had 0 and 1, or another cluster's, which begins at 0: neither begins at 1."""
+    assert places(NAME, alone(home(first=1))) == [("sequence-start", "A", 5)]
+
+
 def test_a_session_whose_beginning_was_truncated_is_known_by_what_was_captured_and_unknown_without():
     seen = trip(home(first=3, pid=8))
     tail = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=8).taken("1-away", at=510)
