@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import IO, Final
@@ -32,14 +32,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from linkflap.harness.machine import cleanup, ledger, process_identity
-from linkflap.harness.machine.java import java_for
+from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
 from linkflap.harness.model.wait import until
-from linkflap.spark_verify import masters, tables
-from linkflap.spark_verify.source import register
+from linkflap.spark_verify import class_archive, masters, tables
+from linkflap.spark_verify.watching import Watch
 
 _WITHIN: Final = 120.0
-_WARM_WITHIN: Final = 600.0
+_WARM_WITHIN: Final = 900.0
+_ARCHIVED: Final = 300.0
+"""Seconds for a JVM to write its classes when it ends."""
 _MOURNED: Final = 10.0
 """Seconds in which a JVM that broke its connection has ended."""
 _OUT_OF_MEMORY: Final = 3
@@ -72,6 +74,7 @@ _ALLOWED: Final = (
     "--sun-misc-unsafe-memory-access=allow",
     "-XX:+ExitOnOutOfMemoryError",
 )
+_QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
 _lock = threading.Lock()
 _started: Future[SparkSession] | None = None
 _jvm: subprocess.Popen[bytes] | None = None
@@ -85,21 +88,27 @@ def warm(master: str = masters.LOCAL, settings: Mapping[str, str] | None = None)
 
     The same future for every call in a process, until `close`. Its result raises SetupError where Spark cannot start.
     """
+    return _begun(master, settings or {}, query=True)
+
+
+def _begun(master: str, settings: Mapping[str, str], *, query: bool) -> Future[SparkSession]:
     global _started
     with _lock:
         if _started is None:
             _started = Future()
-            threading.Thread(target=_fill, args=(_started, master, settings or {}), name="spark-warm-up", daemon=True).start()
+            told = (_started, master, settings, query)
+            threading.Thread(target=_fill, args=told, name="spark-warm-up", daemon=True).start()
         return _started
 
 
 def session(master: str = masters.LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session, started if it is not, and warm. Raises SetupError, one sentence, where Spark cannot start.
+    """The session, started if it is not. Raises SetupError, one sentence, where Spark cannot start.
 
+    On a cluster it has answered a query: executors need what only they can say. Here that would cost a seventh of a verdict.
     There is a deadline, because an error in a thread of the JVM's own leaves the first query without an answer for good.
     """
     try:
-        return warm(master, settings).result(timeout=_WARM_WITHIN)
+        return _begun(master, settings or {}, query=not masters.is_local(master)).result(timeout=_WARM_WITHIN)
     except TimeoutError:
         close()
         needs = (
@@ -108,7 +117,16 @@ def session(master: str = masters.LOCAL, settings: Mapping[str, str] | None = No
         raise SetupError(f"Spark started and did not answer within {_WARM_WITHIN:g} s; {needs}") from None
 
 
-def close() -> None:
+def train(java: Java, archive: Sequence[str]) -> None:
+    """Starts a JVM with options that make it write a class archive, runs the verifier's query in it and ends it in good order."""
+    spark = _start(masters.LOCAL, {}, java, archive)
+    with Watch(spark.sparkContext, lambda *_: None) as watch:
+        tables.warm_up(spark)
+        watch.look()
+    close(within=_ARCHIVED)
+
+
+def close(*, within: float = 10.0) -> None:
     """Ends Spark and its JVM; safe to call twice, and when it never started."""
     global _started, _jvm
     with _lock:
@@ -125,7 +143,7 @@ def close() -> None:
         gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
         if gateway is not None:
             gateway.shutdown()
-        _end(jvm)
+        _end(jvm, within)
     _room.close()
     os.environ.pop("PYSPARK_GATEWAY_PORT", None)
     os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
@@ -140,12 +158,12 @@ def _leave() -> None:
     close()
 
 
-def _end(jvm: subprocess.Popen[bytes]) -> None:
+def _end(jvm: subprocess.Popen[bytes], within: float) -> None:
     identity = process_identity.identify(jvm.pid)
     if jvm.stdin is not None:
         jvm.stdin.close()
     try:
-        jvm.wait(10)
+        jvm.wait(within)
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
@@ -153,9 +171,16 @@ def _end(jvm: subprocess.Popen[bytes]) -> None:
         ledger.remove_child(identity)
 
 
-def _fill(future: Future[SparkSession], master: str, settings: Mapping[str, str]) -> None:
+def _fill(future: Future[SparkSession], master: str, settings: Mapping[str, str], query: bool) -> None:
     try:
-        future.set_result(_start(master, settings))
+        spark = _start(master, settings)
+        try:
+            if query:
+                tables.warm_up(spark)
+        except BaseException:
+            spark.stop()
+            raise
+        future.set_result(spark)
     except EnvironmentFailure as error:
         future.set_exception(error)
     except (Py4JError, PySparkException, OSError) as error:
@@ -173,32 +198,28 @@ def _executors_need(printed: str) -> str:
     return "see --master in docs/scale.md"
 
 
-def _start(master: str, given: Mapping[str, str]) -> SparkSession:
+def _start(master: str, given: Mapping[str, str], java: Java | None = None, archive: Sequence[str] | None = None) -> SparkSession:
+    """A new session. `archive`: options of the JVM that stand in for the use of a class archive."""
     masters.check(master)
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = masters.python(master, given), sys.executable
     os.environ["SPARK_LOCAL_IP"] = masters.address(master)
     # It logs the traces of what it then raises: when the JVM dies, pages of them.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    _open_gateway(given.get(masters.DRIVER_MEMORY, masters.HEAP))
+    _open_gateway(given.get(masters.DRIVER_MEMORY, masters.HEAP), java, archive)
     builder = SparkSession.builder.master(master)
     for name, value in masters.settings(master, given).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     # When the JVM dies this thread of pyspark's prints a trace, of accumulators that no job here has; `fate` says what died.
     vars(spark.sparkContext._accumulatorServer)["handle_error"] = lambda request, address: None
-    try:
-        register(spark)
-        tables.warm_up(spark)
-    except BaseException:
-        spark.stop()
-        raise
     return spark
 
 
-def _open_gateway(heap: str = masters.HEAP) -> None:
+def _open_gateway(heap: str = masters.HEAP, java: Java | None = None, archive: Sequence[str] | None = None) -> None:
     """Starts the JVM and tells pyspark where its gateway is."""
     global _jvm
-    java = java_for("4").path  # Spark asks for what Kafka 4 asks for: 17 or later
+    java = java or java_for("4")  # Spark asks for what Kafka 4 asks for: 17 or later
+    options = [f"-Xmx{heap}", *(class_archive.options(java) if archive is None else archive)]
     folder = _room.enter_context(cleanup.temporary_folder("linkflap-spark-"))
     told = folder / "gateway"
     printed = folder / "printed"
@@ -206,7 +227,7 @@ def _open_gateway(heap: str = masters.HEAP) -> None:
     with printed.open("wb") as out, _lock:
         if _leaving:
             raise SetupError("Spark is not started any more: this process ends")
-        jvm = _jvm = _launch(java, heap, told, out)
+        jvm = _jvm = _launch(java.path, options, told, out)
     try:
         until(lambda: told.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
     except DeadlineExceeded as error:
@@ -215,7 +236,7 @@ def _open_gateway(heap: str = masters.HEAP) -> None:
     if not told.exists():
         said = cause(printed.read_text(errors="replace"))
         close()
-        raise SetupError(f"Spark did not start with {java}: {said}; set JAVA_HOME to Java 17 or later")
+        raise SetupError(f"Spark did not start with {java.path}: {said}; set JAVA_HOME to Java 17 or later")
     # Java's DataOutputStream: port i32, length i32, secret.
     content = told.read_bytes()
     (port,) = struct.unpack_from(">i", content)
@@ -223,12 +244,12 @@ def _open_gateway(heap: str = masters.HEAP) -> None:
     os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
 
 
-def _launch(java: Path, heap: str, told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
+def _launch(java: Path, options: Sequence[str], told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
     spark = Path(pyspark.__file__).parent
-    command = [str(java), f"-Xmx{heap}", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"]
+    command = [str(java), *_QUICK, *options]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
     command += [*_ALLOWED, f"-Djava.io.tmpdir={told.parent}"]
-    command += ["-cp", f"{spark}/jars/*", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
+    command += ["-cp", class_archive.class_path(), "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
     nice = shutil.which("nice")
     # Python workers get the environment of the JVM: they must find every module that a check here may come from.
     path = os.pathsep.join(entry for entry in sys.path if entry)

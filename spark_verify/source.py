@@ -1,38 +1,46 @@
-"""The run directory as two Spark data sources: `linkflap-batches` and `linkflap-history` (schemas in `spark_verify.rows`).
+"""The run directory as one Spark table: rows of its logs and of its history (schemas in `spark_verify.rows`), by partition.
 
-Python Data Source API, Arrow batches. One load() per scan, and no filter push-down: with it on, Spark 4.2 and 4.3 keep the
-filters of one query for the next one, and a verifier that counts too little says valid.
-What to read is planned by the caller and comes as the option `pieces`, JSON: a list of pieces, one Spark task each. Tasks run
-where Spark has executors, and those must see the files at the same paths: one that does not says so, and which it is.
+What to read is planned by the caller: a list of pieces, one Spark task each. Tasks run where Spark has executors, and those must
+see the files at the same paths: one that does not says so, and which it is. A task reads its piece in `mapInArrow`: a data source
+would be looked up, made and planned in three further Python processes, and hand over the same bytes.
+
+Through Spark go few rows: per task and partition the rows of some MiB as one value, an Arrow stream. The JVM sorts and groups by
+the key alone, and a row of sixty columns per send or watermark would cost it more than all else together.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapreplace
 from itertools import accumulate, groupby
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from linkflap.spark_verify.plan import Captured, RunPlan
-from linkflap.spark_verify.rows import BATCHES, HISTORY, PARTS, batch_rows, history_rows
+from linkflap.spark_verify.rows import HISTORY, PARTS, batch_rows, history_rows
 
-BATCHES_FORMAT: Final = "linkflap-batches"
-HISTORY_FORMAT: Final = "linkflap-history"
+KEY: Final = ("run", "topic", "partition")
+BUNDLES: Final = pa.schema([("run", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("rows", pa.binary())])
+"""What crosses Spark: of one partition, some rows as an Arrow stream; the kinds of history that none of them is are left out."""
+_KINDS: Final = tuple(name for name in HISTORY.names if name not in KEY)
+_BYTES_AT_ONCE: Final = 16 << 20
+"""Rows that are packed together: a stream costs some KiB, and rows of a thousand partitions come mixed."""
 _PIECE: Final = 4 << 20
 """Bytes of log per task: a task costs some ten milliseconds, and decoding 4 MiB about as much."""
 _APART: Final = 128 << 20
 """Bytes of one log from which on several tasks read it: about a second of decoding, ten times what a task may cost."""
+_PART: Final = 1 << 20
+"""What a part of a history counts as: a task of its own is worth it only beside others."""
 _HEADERS_ALONE: Final = 8
 """How many times faster a log is read of which nobody needs the records."""
 UNSEEN: Final = "UnseenPathError"
@@ -50,31 +58,82 @@ class Part:
     part: str
 
 
-class _Piece(InputPartition):
-    """What one task reads, as JSON: a plain string crosses to the worker whatever classes mean there."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one task reads."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-
-
-class _BatchReader(DataSourceReader):
-    def __init__(self, pieces: str) -> None:
-        self._pieces = pieces
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return [_Piece(bytes(raw).decode()) for raw in msgspec.json.decode(self._pieces, type=list[msgspec.Raw])]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        replicas = msgspec.json.decode(partition.value, type=list[Captured])
-        _see(Path(path) for replica in replicas for path in replica.paths)
-        return batch_rows(replicas)
+    replicas: Sequence[Captured] = ()
+    parts: Sequence[Part] = ()
 
 
-class _HistoryReader(_BatchReader):
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        for piece in msgspec.json.decode(partition.value, type=list[Part]):
-            _see([Path(piece.root) / "run.json"])
-            yield from history_rows(Path(piece.root), piece.part)
+def read(spark: SparkSession, asked: Sequence[Piece]) -> DataFrame:
+    """The rows of all pieces, packed (`BUNDLES`), each piece read by a task of its own."""
+    return spark.range(0, len(asked), 1, len(asked)).mapInArrow(reader(asked), from_arrow_schema(BUNDLES))
+
+
+def reader(asked: Sequence[Piece]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The tasks' function: numbers of pieces in, packed rows out. Every task gets all pieces, so they are compressed."""
+    pieces = [zlib.compress(msgspec.json.encode(piece), 1) for piece in asked]
+
+    def read_pieces(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch["id"].to_pylist():
+                yield from bundles(msgspec.json.decode(zlib.decompress(pieces[number]), type=Piece))
+
+    return read_pieces
+
+
+def bundles(piece: Piece) -> Iterator[pa.RecordBatch]:
+    """The rows of one piece, packed. Raises UnseenPathError where this machine has not the files."""
+    _see(Path(path) for replica in piece.replicas for path in replica.paths)
+    yield from _by_partition(batch_rows(piece.replicas))
+    for part in piece.parts:
+        _see([Path(part.root) / "run.json"])
+        yield from _by_partition(history_rows(Path(part.root), part.part))
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows that were packed, some at a time."""
+    for batch in batches:
+        for value in batch["rows"]:
+            # Copied: Spark's buffer may be unaligned, and must not be held.
+            yield from pa.ipc.open_stream(pa.py_buffer(value.as_py()))
+
+
+def _by_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of one schema, packed."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= _BYTES_AT_ONCE:
+            yield _pack(pa.concat_batches(waiting))
+            waiting, size = [], 0
+    if waiting:
+        yield _pack(pa.concat_batches(waiting))
+
+
+def _pack(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """One row per partition of the batch, which has some rows."""
+    codes = [batch[name].dictionary_encode().indices.to_numpy() for name in KEY]
+    order = np.lexsort(codes)
+    ordered = np.stack(codes)[:, order]
+    starts = [0, *(np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1).tolist()]
+    keys = batch.select(KEY).take(pa.array(order[starts]))
+    empty = {name for name in _KINDS if name in batch.schema.names and batch[name].null_count == len(batch)}
+    rest = [name for name in batch.schema.names if name not in KEY and name not in empty]
+    rows = batch.select(rest).take(pa.array(order))
+    edges = zip(starts, [*starts[1:], len(batch)], strict=True)
+    streams = pa.array([_stream(rows.slice(start, end - start)) for start, end in edges], pa.binary())
+    return pa.record_batch([*keys.columns, streams], schema=BUNDLES)
+
+
+def _stream(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as out:
+        out.write_batch(rows)
+    return bytes(sink.getvalue().to_pybytes())
 
 
 def _see(paths: Iterable[Path]) -> None:
@@ -87,52 +146,33 @@ def _see(paths: Iterable[Path]) -> None:
             )
 
 
-class BatchSource(DataSource):
-    """`linkflap-batches`: captured replicas, or pieces of them, one row each, and one per stretch of their batches."""
-
-    @classmethod
-    def name(cls) -> str:
-        return BATCHES_FORMAT
-
-    def schema(self) -> StructType:
-        return from_arrow_schema(BATCHES)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return _BatchReader(self.options["pieces"])
-
-
-class HistorySource(DataSource):
-    """`linkflap-history`: sends, reads, watermarks."""
-
-    @classmethod
-    def name(cls) -> str:
-        return HISTORY_FORMAT
-
-    def schema(self) -> StructType:
-        return from_arrow_schema(HISTORY)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return _HistoryReader(self.options["pieces"])
-
-
-def register(spark: SparkSession) -> None:
-    """Makes both formats known to a session."""
-    spark.dataSource.register(BatchSource)
-    spark.dataSource.register(HistorySource)
-
-
-def batch_pieces(plans: Sequence[RunPlan]) -> str:
-    """The option `pieces` of linkflap-batches: small replicas together, big ones apart, at least two pieces."""
+def pieces(plans: Sequence[RunPlan]) -> list[Piece]:
+    """What the tasks read: small replicas together, big ones apart, with the parts of the histories of runs that have one."""
     whole = (r for plan in plans for r in (*plan.replicas, *plan.earlier))
-    parts = sorted((part for replica in whole for part in _apart(replica)), key=lambda r: -_work(r))
-    total = sum(map(_work, parts))
-    pieces: list[list[Captured]] = [[] for _ in range(max(2, -(-total // _PIECE)))]
-    least = [(0, number) for number in range(len(pieces))]
-    for part in parts:
-        size, number = least[0]
-        pieces[number].append(part)
-        heapreplace(least, (size + _work(part), number))
-    return msgspec.json.encode([p for p in pieces if p] or [[]]).decode()
+    replicas = [(_work(part), part) for replica in whole for part in _apart(replica)]
+    parts = [(_PART, Part(root=plan.run, part=part)) for part in PARTS for plan in plans if plan.recorded]
+    wanted = max(2, -(-sum(work for work, _ in (*replicas, *parts)) // _PIECE))
+    return [
+        Piece(
+            replicas=tuple(each for each in some if isinstance(each, Captured)),
+            parts=tuple(each for each in some if isinstance(each, Part)),
+        )
+        for some in _spread([*replicas, *parts], wanted)
+    ] or [Piece()]
+
+
+Item = TypeVar("Item")
+
+
+def _spread(items: Iterable[tuple[int, Item]], number: int) -> list[list[Item]]:
+    """The items in at most so many lists of about equal work."""
+    lists: list[list[Item]] = [[] for _ in range(number)]
+    least = [(0, place) for place in range(number)]
+    for work, item in sorted(items, key=lambda pair: -pair[0]):
+        size, place = least[0]
+        lists[place].append(item)
+        heapreplace(least, (size + work, place))
+    return [some for some in lists if some]
 
 
 def _apart(replica: Captured) -> Iterator[Captured]:
@@ -158,8 +198,3 @@ def _size(path: str) -> int:
 
 def _work(replica: Captured) -> int:
     return replica.size if replica.canonical and replica.records == "every" else replica.size // _HEADERS_ALONE
-
-
-def history_pieces(plans: Sequence[RunPlan]) -> str:
-    """The option `pieces` of linkflap-history: one task per part of each run."""
-    return msgspec.json.encode([[Part(root=plan.run, part=part)] for part in PARTS for plan in plans] or [[]]).decode()

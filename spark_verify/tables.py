@@ -1,7 +1,7 @@
 """One Spark job from run directories to findings, for any number of runs at once.
 
-    (batches + history).groupBy(run, topic, partition)  ->  PartitionView  ->  kernels  ->  findings
-    findings.groupBy(run, check, together)              ->  combine        ->  findings
+    pieces.mapInArrow(read).groupBy(run, topic, partition)  ->  PartitionView  ->  kernels  ->  findings
+    findings.groupBy(run, check, together)                  ->  combine        ->  findings
 
 The second step runs only where a selected check has a `combine`; of logs without a history there is none to add. The rows of a
 partition come to it some MiB at a time. Columns of numbers in clues cross Spark packed (`spark_verify.packed`). Nothing is
@@ -32,7 +32,7 @@ from linkflap.spark_verify.assemble import damage_in, damage_of, view
 from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
 from linkflap.spark_verify.packed import packed, unpacked
 from linkflap.spark_verify.plan import Captured, RunPlan, plan
-from linkflap.spark_verify.source import BATCHES_FORMAT, HISTORY_FORMAT, batch_pieces, history_pieces
+from linkflap.spark_verify.source import KEY, pieces, read, rows_of
 from linkflap.spark_verify.view import PartitionView
 
 FindingName = Literal["found", "examined", "clue", "unjudged", "crashed", "damage"]
@@ -64,7 +64,6 @@ WARM_UP: Final = Check(
 )
 OURS_ALONE: Final = frozenset({"byte-equality", "duplicate", "marker-pairing", "producer-id-uniqueness", "replica-agreement"})
 """Checks of logs alone for which records that are not ours are nothing (but byte-equality, where a mirror maps producer ids)."""
-_KEY: Final = ("run", "topic", "partition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,18 +136,14 @@ def warm_up(spark: SparkSession) -> None:
     nothing = RunPlan(
         run="", topology=Topology(clusters=(ClusterSpec(name="A"),), links=()), mirror=declared(MirrorSpec(kind="none")),
         replicas=[Captured(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0)],
-        promotions={}, windows=(), ended=0, damage=(),
+        promotions={}, windows=(), ended=0, damage=(), recorded=False,
     )  # fmt: skip
-    _job(spark, [nothing], [WARM_UP], history_pieces([])).toArrow()
+    _job(spark, [nothing], [WARM_UP]).toArrow()
 
 
-def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], history_of: str = "") -> DataFrame:
+def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check]) -> DataFrame:
     schema = from_arrow_schema(FINDINGS)
-    rows = spark.read.format(BATCHES_FORMAT).option("pieces", batch_pieces(plans)).load()
-    if history_of or any(p.recorded for p in plans):
-        history = spark.read.format(HISTORY_FORMAT).option("pieces", history_of or history_pieces(plans)).load()
-        rows = rows.unionByName(history, allowMissingColumns=True)
-    found = rows.groupBy(*_KEY).applyInArrow(partition_judge(plans, checks), schema)
+    found = read(spark, pieces(plans)).groupBy(*KEY).applyInArrow(partition_judge(plans, checks), schema)
     if not any(check.combine for check in checks):
         return found
     return found.groupBy("run", "check", "together").applyInArrow(combiner(checks), schema)
@@ -161,8 +156,9 @@ def partition_judge(
     by_run = {p.run: p for p in plans}
 
     # Spark sees by the annotations that rows are to be handed over one batch after the other.
-    def judge(key: tuple[pa.Scalar, ...], rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def judge(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         run, topic, partition = (scalar.as_py() for scalar in key)
+        rows = rows_of(batches)
         if not topic:
             yield from _table(_damage(run, d.path, d.reason) for d in damage_in(rows)).to_batches()
             return

@@ -52,10 +52,11 @@ def judge(
     from linkflap.harness.report import junit as junit_report
     from linkflap.harness.report import table
     from linkflap.harness.report.progress import Progress
-    from linkflap.spark_verify import masters
+    from linkflap.spark_verify import masters, pandas_free
     from linkflap.spark_verify.checks import REGISTRY
     from linkflap.spark_verify.verify import verify
 
+    pandas_free.settle()
     settings = masters.given_settings(where.get("spark", ()))
     meanings = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies}
     with Progress() as progress, through(progress):

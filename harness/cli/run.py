@@ -169,8 +169,9 @@ def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str 
 def _record(chosen: Scenario, runtime: str, folder: Path, command: str, *, warm: bool, keep: bool) -> None:
     from linkflap.harness.recording.run import check, record
     from linkflap.harness.report.progress import Progress
-    from linkflap.spark_verify import session
+    from linkflap.spark_verify import pandas_free, session
 
+    pandas_free.settle()
     check(chosen, runtime)
     click.echo(f"{chosen.name} with seed {chosen.seed}; run directory {folder}", err=True)
     with Progress() as progress, NOTES.through(progress):

@@ -12,7 +12,7 @@ from linkflap.harness.machine.java import PACKAGE
 
 ASK = """
 from linkflap.spark_verify import session
-spark = session.session()
+spark = session.warm().result(500)
 print("java", spark.sparkContext._jvm.System.getProperty("java.version"))
 session.close()
 """

@@ -70,7 +70,7 @@ def test_a_java_that_fails_is_one_sentence(tmp_path: Path):
 
 
 def test_the_telling_line_of_a_trace():
-    trace = "Traceback (most recent call last):\n  File x\nharness.model.errors.InputError: no run.json\n SQLSTATE: 38000"
+    trace = "Traceback (most recent call last):\n  File x\nlinkflap.harness.model.errors.InputError: no run.json\n SQLSTATE"
     assert session.cause(trace) == "linkflap.harness.model.errors.InputError: no run.json"
     assert session.cause('Exception in thread "main" java.lang.NoClassDefFoundError: A').endswith("NoClassDefFoundError: A")
     assert session.cause("") == "it printed nothing"

@@ -6,7 +6,6 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
@@ -14,7 +13,7 @@ from pyspark.sql import SparkSession
 from linkflap.spark_verify import source, tables
 from linkflap.spark_verify.assemble import views
 from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, Found, Unjudged
-from linkflap.spark_verify.plan import Captured, plan
+from linkflap.spark_verify.plan import plan
 from linkflap.spark_verify.view import PartitionView
 from tests.kafka_log import batches_in, field_of, segment
 from tests.synthetic import ENDED, TOPIC, Shape, same, write_run
@@ -83,8 +82,7 @@ def test_a_log_that_several_tasks_read_is_one_again(spark: SparkSession, tmp_pat
         for some in (data[start : start + 16] for start in range(0, len(data), 16)):
             segment(path.parent, some, base_offset=field_of(some[0], "base_offset"))
     monkeypatch.setattr(source, "_APART", 1)
-    pieces = msgspec.json.decode(source.batch_pieces([plan(root)]), type=list[list[Captured]])
-    assert max(captured.piece for task in pieces for captured in task) == 3
+    assert max(captured.piece for task in source.pieces([plan(root)]) for captured in task.replicas) == 3
     found = tables.findings(spark, [root], [check("dump", dumped)])
     crossed = [pickle.loads(bytes.fromhex(str(row.data["pickle"]))) for row in found if row.finding == "found"]
     assert same(sorted(crossed, key=lambda view: view.partition), list(views(root)))

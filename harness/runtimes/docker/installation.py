@@ -7,14 +7,14 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from linkflap.harness.machine import cache
+from linkflap.harness.machine import cache, class_archives
 from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka
 from linkflap.harness.runtimes.docker.cluster import ContainerCluster, container_service
 from linkflap.harness.runtimes.docker.images import custom_image, kafka_image
 from linkflap.harness.runtimes.docker.network import DeploymentNetwork, create_network
-from linkflap.harness.runtimes.kraft import jvm, storage, training
+from linkflap.harness.runtimes.kraft import storage, training
 from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN
 from linkflap.harness.runtimes.kraft.configuration import CLIENT, CONTROLLER, INTERNAL, BrokerPorts
 from linkflap.harness.runtimes.kraft.installation import Installation
@@ -59,7 +59,7 @@ def _train(plain: Installation, target: Path) -> None:
         (client,) = lease.ports(1)
         listens = {INTERNAL: 9094, CLIENT: client, CONTROLLER: 9093}
         ports = {1: BrokerPorts(listens=listens, advertised={CLIENT: f"127.0.0.1:{client}"}, host=network.take_address())}
-        options = tuple(jvm.make(plain.java, target / BROKER_MAIN))
+        options = tuple(class_archives.make(plain.java, target / BROKER_MAIN))
         cluster = ContainerCluster("training", plain, ports, run, network, folders={target: True}, jvm_options=options)
         worker = container_service(
             "training-mirror",
@@ -70,7 +70,7 @@ def _train(plain: Installation, target: Path) -> None:
             files=training.mirror_files(cluster.inner_bootstrap),
             arguments=[training.MIRROR_FILE],
             folders={target: True},
-            jvm_options=tuple(jvm.make(plain.java, run / training.MIRROR_MAIN)),
+            jvm_options=tuple(class_archives.make(plain.java, run / training.MIRROR_MAIN)),
         )
         training.train(cluster, worker if training.mirrors(plain.kafka) else None)
     with contextlib.suppress(FileNotFoundError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from linkflap.harness.machine import class_archives
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.protocols import Spawn
 from linkflap.harness.model.wait import until
@@ -41,7 +42,7 @@ class KraftCluster:
         self._id = storage.fresh_id()
         self._installation = installation
         self._ports, self._settings = ports, settings or {}
-        self._archive = jvm_options or tuple(jvm.use(installation.java, installation.archive_of(BROKER_MAIN)))
+        self._archive = jvm_options or tuple(class_archives.use(installation.java, installation.archive_of(BROKER_MAIN)))
         self._brokers = {node: self._make(node, (folder / str(node)).absolute(), spawner) for node in ports}
         self._launched = 0.0
 

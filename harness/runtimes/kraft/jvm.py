@@ -1,7 +1,5 @@
-"""Command lines of JVMs: flags for small, quick ones, and class archives that save them loading and verifying classes.
-
-A class archive belongs to one Kafka and one Java, and is made once by a training run that ends in good order: a dynamic CDS
-archive (JEP 350) up to Java 24, an AOT cache (JEP 483, 514) from 25 on. A JVM that cannot use one starts without it.
+"""Command lines of JVMs: flags for small, quick ones, and the class archive (`harness.machine.class_archives`) of one Kafka and
+one Java, which is made once by a training run that ends in good order.
 """
 
 from __future__ import annotations
@@ -11,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from linkflap.harness.machine.class_archives import use
 from linkflap.harness.machine.java import Java
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 from linkflap.harness.runtimes.kraft.installation import Installation
 
 LOGGING: Final = Path(__file__).parent / "logging"
-_FIRST_WITH_AOT: Final = 25
 _QUICK: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError")
 BROKER_MEMORY: Final = ("-Xms64m", "-Xmx256m", "-XX:MaxDirectMemorySize=128m")
 SERVICE_MEMORY: Final = ("-Xms64m", "-Xmx512m", "-XX:MaxDirectMemorySize=128m")
@@ -61,19 +59,3 @@ def archive_name(kafka: Kafka, java: Java) -> str:
     """The archives' folder in the cache. It tells apart two Javas, two Kafkas, and the same Kafka in two places."""
     state = f"{java.path}{java.path.stat().st_mtime_ns}{kafka.classpath}"
     return f"archives/{kafka.key}-java{java.major}-{hashlib.sha256(state.encode()).hexdigest()[:12]}"
-
-
-def use(java: Java, archive: Path | None) -> list[str]:
-    """Options with which a JVM uses an archive."""
-    if archive is None:
-        return []
-    if java.major >= _FIRST_WITH_AOT:
-        return [f"-XX:AOTCache={archive}", "-Xlog:aot=off", "-Xlog:cds=off"]
-    return ["-Xshare:auto", f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
-
-
-def make(java: Java, archive: Path) -> list[str]:
-    """Options with which a JVM writes an archive when it ends in good order."""
-    if java.major >= _FIRST_WITH_AOT:
-        return [f"-XX:AOTCacheOutput={archive}"]
-    return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off"]

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 from pathlib import Path
 
-from linkflap.harness.machine import cache
+from linkflap.harness.machine import cache, class_archives
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.machine.leases import Lease
 from linkflap.harness.runtimes.distribution.kafka import kafka
@@ -34,7 +34,7 @@ def _train(plain: Installation, target: Path) -> None:
     try:
         internal, client, controller = lease.ports(3)
         ports = {1: BrokerPorts(listens={INTERNAL: internal, CLIENT: client, CONTROLLER: controller}, advertised={})}
-        options = tuple(jvm.make(plain.java, target / BROKER_MAIN))
+        options = tuple(class_archives.make(plain.java, target / BROKER_MAIN))
         cluster = ProcessCluster("training", plain, ports, run, jvm_options=options)
         worker = process_service(
             "training mirror",
@@ -43,7 +43,7 @@ def _train(plain: Installation, target: Path) -> None:
             folder=run / "mirror",
             files=training.mirror_files(cluster.inner_bootstrap),
             arguments=[training.MIRROR_FILE],
-            jvm_options=tuple(jvm.make(plain.java, run / training.MIRROR_MAIN)),
+            jvm_options=tuple(class_archives.make(plain.java, run / training.MIRROR_MAIN)),
         )
         training.train(cluster, worker if training.mirrors(plain.kafka) else None)
     finally:

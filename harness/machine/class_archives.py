@@ -1,0 +1,30 @@
+"""Class archives, which save a JVM loading and verifying the classes of its class path: options to write one and to use it.
+
+A dynamic CDS archive (JEP 350) up to Java 24, an AOT cache (JEP 483, 514) from 25 on. It belongs to one Java and one class path,
+and is written by a JVM that ends in good order. A JVM that cannot use one starts without it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from linkflap.harness.machine.java import Java
+
+_FIRST_WITH_AOT: Final = 25
+
+
+def use(java: Java, archive: Path | None) -> list[str]:
+    """Options with which a JVM uses an archive."""
+    if archive is None:
+        return []
+    if java.major >= _FIRST_WITH_AOT:
+        return [f"-XX:AOTCache={archive}", "-Xlog:aot=off", "-Xlog:cds=off"]
+    return ["-Xshare:auto", f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
+
+
+def make(java: Java, archive: Path) -> list[str]:
+    """Options with which a JVM writes an archive when it ends in good order."""
+    if java.major >= _FIRST_WITH_AOT:
+        return [f"-XX:AOTCacheOutput={archive}"]
+    return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off"]

@@ -1,0 +1,65 @@
+"""A class archive of Spark is a bonus: a Java that fails to make one, or makes none, runs Spark without."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from linkflap.harness.machine.java import Java
+from linkflap.spark_verify import class_archive
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
+    """One that fails."""
+    monkeypatch.setenv("LINKFLAP_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "bin" / "java"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\necho 'Error: no room for a heap' >&2\nexit 1\n")
+    path.chmod(0o755)
+    return Java(path=path, major=17)
+
+
+def archives(tmp_path: Path) -> list[Path]:
+    return [path for path in (tmp_path / "cache" / "archives").iterdir() if not path.name.startswith(".")]
+
+
+def test_a_java_that_fails_is_named_and_leaves_nothing(java: Java, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.INFO, logger="linkflap"):
+        assert class_archive.options(java) == []
+    assert any("without a class archive" in said and "no room for a heap" in said for said in caplog.messages), caplog.messages
+    assert archives(tmp_path) == []
+
+
+def test_a_java_that_writes_none_is_not_asked_again(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    asked = []
+    monkeypatch.setattr(class_archive.children, "run", lambda command, **_: asked.append(command) or 0)
+    assert class_archive.options(java) == class_archive.options(java) == []
+    assert len(asked) == 1
+    assert len(archives(tmp_path)) == 1
+
+
+def test_what_was_written_is_used(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def write(command: list[str], *, output: Path, **_: object) -> int:
+        (wanted,) = (word.partition("=")[2] for word in command if word.startswith("-XX:ArchiveClassesAtExit="))
+        Path(wanted).write_bytes(b"classes")
+        output.touch()
+        return 0
+
+    monkeypatch.setattr(class_archive.children, "run", write)
+    (folder,) = {Path(word.partition("=")[2]).parent for word in class_archive.options(java) if "SharedArchiveFile" in word}
+    assert [path.name for path in folder.iterdir()] == ["spark"]
+    assert folder in archives(tmp_path)
+
+
+def test_another_java_and_pyspark_installed_anew_have_others(java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    names = {class_archive._name(java)}
+    java.path.touch()
+    names.add(class_archive._name(java))
+    jar = tmp_path / "spark.jar"
+    jar.touch()
+    monkeypatch.setattr(class_archive, "class_path", lambda: str(jar))
+    names.add(class_archive._name(java))
+    assert len(names) == 3

@@ -1,0 +1,66 @@
+"""Python workers are forked from a process that has imported everything and has one thread; no process of ours imports pandas."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+IMPORTED = """
+import os, sys
+from linkflap.spark_verify import daemon
+alone = daemon.imported()
+assert "pandas" not in sys.modules and "linkflap.spark_verify.checks" in sys.modules
+if os.fork() == 0:
+    import pyarrow as pa
+    os._exit(pa.array([1, 2]).to_pylist() != [1, 2] or "pandas" in sys.modules)
+print(alone, os.wait()[1])
+"""
+# With the thread that it starts a fork could copy a lock that nobody will release: Spark's own daemon has to take over.
+THREADED = """
+import os, threading
+from linkflap.spark_verify import daemon
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+taken = []
+os.execv = lambda program, words: taken.append(words) or os._exit(words[2:] != ["pyspark.daemon", "pyspark.worker"])
+import sys
+sys.argv = ["daemon", "pyspark.worker"]
+daemon.main()
+"""
+LATER = """
+from linkflap.spark_verify import pandas_free
+pandas_free.settle()
+import pandas as pd, pyarrow as pa
+print(pa.array([1]).to_pandas().sum(), pa.Table.from_pandas(pd.DataFrame({"a": [2]}))["a"][0])
+"""
+BEFORE = """
+import pandas as pd, pyarrow as pa
+from linkflap.spark_verify import pandas_free
+pandas_free.settle()
+print(pa.array(pd.Series([3]))[0])
+"""
+
+
+def told(program: str) -> str:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark's own daemon serves")
+def test_all_is_imported_in_one_thread_and_a_fork_can_use_it():
+    assert told(IMPORTED) == "True 0"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark's own daemon serves")
+def test_where_a_library_starts_a_thread_sparks_own_daemon_takes_over():
+    told(THREADED)
+
+
+def test_pandas_can_be_imported_later():
+    assert told(LATER) == "1 2"
+
+
+def test_pandas_that_is_there_already_is_left_as_it_is():
+    assert told(BEFORE) == "3"
