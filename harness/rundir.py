@@ -221,7 +221,7 @@ class RunWriter:
 class ClientWriter:
     """What a process of clients writes of a run directory: a history for each client. What happens is for the harness to write.
 
-    A client that is started again goes on in the file of the one before it (`last_rows` has made its last line whole).
+    A client that is started again goes on in the file of the one before it (`last_rows` has removed an unfinished line).
     """
 
     def __init__(self, root: Path, happened: Callable[[str, str, dict[str, object]], None]) -> None:

@@ -1,8 +1,8 @@
 """client-kill: a process with clients of a cluster is killed (SIGKILL) with work in flight, and is started again.
 
-Breaks    whatever its clients had in flight: nobody asks for the end of a transaction that was open, and the answer to a commit
-          that was asked for reaches nobody. The clients begin anew under new process numbers: a producer with the transactional
-          id of the dead one, which aborts what that left open (KIP-98); a reader as any new one.
+Breaks    whatever its clients had in flight: the end of a transaction that was open is never asked for, and the answer to a
+          commit that was asked for is never read. The clients begin anew under new process numbers: a producer with the
+          transactional id of the dead one, which aborts what that left open (KIP-98); a reader as any new one.
 Bite      its process ended by SIGKILL, and its history has the operation that was in flight, without a return.
 Heal      the clients that were started again have acknowledged or read something.
 

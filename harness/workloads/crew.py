@@ -24,7 +24,7 @@ from linkflap.harness.workloads.worker import Worker
 SETTLE_WITHIN = 3 * GRACE
 JOIN_WITHIN = 6 * GRACE
 PER_PROCESS: Final = 3
-"""Clients of one process. It costs about 30 MB and 0.2 CPU seconds; what dies with it is what these had in flight."""
+"""Clients of one process. It costs about 20 MB and 0.2 CPU seconds; what dies with it is what these had in flight."""
 Ends = Mapping[str, Mapping[tuple[str, int], int]]
 """cluster -> (topic, partition) -> offset."""
 

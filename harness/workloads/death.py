@@ -95,7 +95,7 @@ def examined(
     began: int,
     known: set[int],
 ) -> Death:
-    """Looks at what a process that died since `began` left behind, and makes the ends of its files whole.
+    """Looks at what a process that died since `began` left behind, and removes a row that it had not finished.
 
     `known` are operations of earlier processes that never returned; those of this one join them.
     """
@@ -141,7 +141,7 @@ def _short(row: Operation) -> Mapping[str, object]:
 
 
 def _last_words(log: Path) -> Iterator[str]:
-    """The last lines that it printed; each is cut short."""
+    """The last lines that it printed, each shortened."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:

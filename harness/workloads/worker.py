@@ -95,7 +95,7 @@ class Worker:
         self._child: Running | None = None
         self._thread = threading.Thread(target=self._watch, name=f"process {name}", daemon=True)
 
-    # --- what it is commanded and asked
+    # --- commands and questions
 
     def prepare(self) -> None:
         """Starts the process, whose clients wait for `start`. Raises SetupError."""
@@ -180,7 +180,7 @@ class Worker:
                 del self._waiting[number]
                 answer.put(None)
                 for member in self.members:
-                    member.answered = number  # nobody is there who could disobey; who comes next begins as commanded
+                    member.answered = number  # what is gone holds nothing, and what comes next begins as commanded
         try:
             state = answer.get(timeout=ANSWERS_WITHIN)
         except queue.Empty:
@@ -203,7 +203,7 @@ class Worker:
         """Whether a process of it runs."""
         return self._child is not None and self._child.alive
 
-    # --- its life
+    # --- starts, reports and deaths
 
     def _spawn(self) -> tuple[Channel[Command, Report], Running]:
         ours, theirs = socket.socketpair()
@@ -250,7 +250,7 @@ class Worker:
             waiting.put(state)
 
     def _over(self, channel: Channel[Command, Report], child: Running) -> None:
-        """Notes the end of a process; when nobody asked for it, as a death."""
+        """Notes the end of a process: as a death, unless it was asked to end."""
         try:
             until(lambda: not child.alive, within=ENDS_WITHIN, what=f"clients {self.clients} to end")
         except DeadlineExceeded:

@@ -78,7 +78,7 @@ def test_it_asks_for_the_clients_and_the_moment_that_its_options_name() -> None:
 )
 def test_it_bit_when_the_process_was_killed_with_what_it_saw_in_flight(clients: Clients, bit: bool) -> None:
     one = fault(clients)
-    assert not one.bite().bit, "nobody was killed yet"
+    assert not one.bite().bit, "no process was killed yet"
     one.inject()
     assert one.bite().bit is bit
 

@@ -1,4 +1,4 @@
-"""Processes of clients: what they say and are told, and what follows when one dies. No broker answers here."""
+"""Processes of clients: what they report and are commanded, and what follows when one dies. No broker answers here."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def writer(tmp_path: Path) -> Iterator[RunWriter]:
 
 @pytest.fixture
 def clients(writer: RunWriter) -> Iterator[WorkloadClients]:
-    """Two producers in one process and a reader in another, of clusters that nobody answers for."""
+    """Two producers in one process and a reader in another, of clusters that do not answer."""
     names = Names()
     addresses = SimpleNamespace(clusters={n: SimpleNamespace(bootstrap="127.0.0.1:1") for n in "AB"}, links={})
     specs = (
@@ -143,7 +143,7 @@ def test_a_process_that_dies_again_and_again_is_given_up(clients: WorkloadClient
     assert reason.startswith("process clients-1 of transactional-1, transactional-2 died by itself (killed by SIGKILL)")
     assert f"{DEATHS_IN_A_ROW} times in a row" in reason
     assert [event[2]["again"] for event in events(writer, "client-died")] == [True] * (DEATHS_IN_A_ROW - 1) + [False]
-    clients.move("A", "B", drained=True)  # who is gone holds nobody up
+    clients.move("A", "B", drained=True)  # what is gone holds nothing up
     clients.pause("B")
 
 
