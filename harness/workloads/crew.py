@@ -297,7 +297,8 @@ def make(
     """
     clusters = {name: cluster.bootstrap for name, cluster in addresses.clusters.items()}
     links = {name: link.bootstrap for name, link in addresses.links.items()}
-    nowhere, numbers = _Nowhere(), writer.logs / "clients" / "numbers"
+    root = writer.root.resolve()  # processes of clients work in a folder of their own
+    nowhere, numbers = _Nowhere(), root / "logs" / "clients" / "numbers"
     try:
         shared = context(spec, clusters=clusters, links=links, topics=topics, writer=nowhere, seed=seed, numbers=Numbers(numbers))
         cluster = first_cluster(shared)
@@ -314,7 +315,7 @@ def make(
                 seed=seed,
                 clusters=clusters,
                 links=links,
-                root=str(writer.root),
+                root=str(root),
                 numbers=str(numbers),
                 clients=tuple(hosted[first : first + PER_PROCESS]),
             ),

@@ -31,13 +31,15 @@ from linkflap.harness.workloads.worker import DEATHS_IN_A_ROW, Worker
 
 
 @pytest.fixture
-def writer(tmp_path: Path) -> Iterator[RunWriter]:
+def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunWriter]:
+    """A run directory as a user may name it: relative to where the harness was started."""
+    monkeypatch.chdir(tmp_path)
     topology = Topology(clusters=(ClusterSpec(name="A"), ClusterSpec(name="B")), links=())
     scenario = Scenario(name="x", about="", seed=1, topology=topology, mirror=MirrorSpec(kind="none"), workloads=(), schedule=())
     run = Run(
         format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=now(), ended=0, scenario=scenario
     )
-    writer = RunWriter(tmp_path / "run", run)
+    writer = RunWriter(Path("run"), run)
     yield writer
     writer.close("finished")
 
