@@ -147,21 +147,32 @@ def stable_offset_stuck(made: Made, rng: Random) -> None:
             captured.bounds = replace(captured.bounds, last_stable=first)
 
 
+def _commit(first: Entry, last: Entry) -> Entry:
+    """The COMMIT of a transaction, behind the end of its log."""
+    return replace(
+        first, offset=last.end, records=(), span=1, sequence=-1, ends=COMMIT, codec="none", appended=None,
+        leader_epoch=last.leader_epoch, coordinator=9,
+    )  # fmt: skip
+
+
+def _sent_with(made: Made, uid: int) -> set[int]:
+    """All payloads of the transaction that has this one."""
+    rows = [o for o in made.operations if any(g.first_uid <= uid < g.first_uid + g.count for g in o.sends)]
+    return {one for o in rows for g in o.sends for one in range(g.first_uid, g.first_uid + g.count)}
+
+
 def _committed_late(made: Made) -> None:
     """A commits what B's mirror has aborted: its coordinator decides, and every partition gets a marker."""
+    there = {uid for partition in range(made.scenario.topics.partitions) for e in made.log("A", partition) for uid in e.uids}
     ended: set[int] = set()
     for partition in range(made.scenario.topics.partitions):
-        log = made.log("A", partition)
-        opened = [o for o, state in states(log).state.items() if state == "open"]
-        if not opened:
-            continue
-        first = next(e for e in log if e.offset == opened[0])
-        marker = replace(
-            first, offset=log[-1].end, records=(), span=1, sequence=-1, ends=COMMIT, codec="none", appended=None,
-            leader_epoch=log[-1].leader_epoch, coordinator=9,
-        )  # fmt: skip
-        made.change("A", partition, lambda all_, marker=marker: [*all_, marker])
-        ended.add(first.pid)
+        state = states(made.log("A", partition)).state
+        opened = {e.pid: e for e in reversed(made.log("A", partition)) if state.get(e.offset) == "open"}
+        for pid, first in sorted(opened.items()):
+            if not _sent_with(made, first.uids[0]) <= there:
+                raise NoPlace("A commits nothing of which a part never arrived")
+            made.change("A", partition, lambda log, first=first: [*log, _commit(first, log[-1])])
+            ended.add(pid)
     for pid in sorted(ended):
         made.change("A", STATES[1], lambda all_, pid=pid: decided_in(all_, pid), topic=STATES[0])
 
