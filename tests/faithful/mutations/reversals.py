@@ -137,7 +137,11 @@ def truncated_above_its_end(made: Made, rng: Random) -> None:
     event(made, "truncation", offset=10**6, end=10**6 + 1)
 
 
-@mutation(ROUND_TRIP, must="truncation-accounting/truncation-impossible", may="last-stable-offset")
+@mutation(
+    ROUND_TRIP,
+    must="truncation-accounting/truncation-impossible",
+    may="last-stable-offset poll-continuity/position-beyond-end",
+)
 def truncated_from_below(made: Made, rng: Random) -> None:
     """The mirror says that A's log ended below where it was truncated."""
     event(made, "truncation", end=promotion(made, "B") - 1)
