@@ -158,10 +158,11 @@ def truncated_that_never_followed(made: Made, rng: Random) -> None:
 
 @mutation(
     PAIR,
-    must="replica-agreement/log-ends-early last-stable-offset/high-watermark-above-log",
-    may="lost-write byte-equality record-equality order-equality duplicate poll-continuity unseen read-committed-visibility "
-    "ghost-ack inconsistent-offset replica-agreement last-stable-offset marker-pairing commit-aborted torn-transaction "
-    "exactly-once group-offsets provenance sequence-continuity uncommitted-read aborted-read",
+    must="replica-agreement/log-ends-early last-stable-offset/high-watermark-above-log poll-continuity/position-beyond-end "
+    "byte-equality/byte-stranger",
+    may="commit-aborted/commit-unmarked ghost-ack/ghost-ack internal-topics/marker-missing last-stable-offset/lso-mismatch "
+    "lost-write/lost-write order-equality/mirror-phantom order-equality/mirrored-aborted "
+    "read-committed-visibility/phantom-read record-equality/record-stranger torn-transaction/torn-transaction",
 )
 def last_batch_gone(made: Made, rng: Random) -> None:
     """The last batch of A is on none of its brokers, and its bounds and samples say that it was."""

@@ -136,7 +136,7 @@ def fault_not_measured(made: Made, rng: Random) -> None:
 
 @mutation(
     FORCED,
-    may="byte-equality internal-topics/marker-missing record-equality lost-write/lost-write",
+    may="byte-equality internal-topics/marker-missing lost-write/lost-write marker-pairing/outcome-split record-equality",
     unknown="recording failover",
     verdict="unknown",
 )
