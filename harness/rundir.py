@@ -341,6 +341,7 @@ class RunReader:
                 f"{root} has format {run.format}, this linkflap reads format {FORMAT}; use the linkflap that wrote it"
             )
         self.run = _with_guarantee(root, run)
+        self._clusters = frozenset(cluster.name for cluster in run.scenario.topology.clusters)
 
     def damage(self) -> list[Damage]:
         """What the manifest promises and the directory does not have; and what a run that never ended could not promise."""
@@ -429,8 +430,21 @@ class RunReader:
         for path in paths:
             yield from self._whole_lines(kind, path, damage)
 
+    def _elsewhere(self, row: Operation | Poll | Watermark | GroupOffset | Event) -> str:
+        """Why a row is of no cluster or no time of this run; empty where it is. What holds for events the verifier says."""
+        if isinstance(row, Event):
+            return ""
+        if row.cluster not in self._clusters:
+            return f"it is of cluster {row.cluster!r}, and the run has {', '.join(sorted(self._clusters))}"
+        if row.time < self.run.started:
+            return f"it is of {(self.run.started - row.time) / 1e9:.1f} s before the run had started"
+        if self.run.ended and row.time > self.run.ended:
+            return f"it is of {(row.time - self.run.ended) / 1e9:.1f} s after the run had ended"
+        return ""
+
     def _whole_lines(self, kind: type[Row], path: Path, damage: list[Damage]) -> Iterator[Row]:
         decoder, impossible = msgspec.json.Decoder(kind), _IMPOSSIBLE.get(kind)
+        elsewhere = self._elsewhere if self.run.recorded else None
         try:
             with path.open("rb") as lines:
                 for number, line in enumerate(lines, start=1):
@@ -442,12 +456,17 @@ class RunReader:
                     except msgspec.DecodeError as error:
                         damage.append(self._damage(path, f"line {number}: {error}"))
                         continue
-                    if impossible and (reason := impossible(row)):
+                    if (impossible and (reason := impossible(row))) or (elsewhere and (reason := elsewhere(row))):
                         damage.append(self._damage(path, f"line {number}: {reason}"))
                     else:
                         yield row
         except OSError as error:
             damage.append(self._damage(path, f"missing: {error.strerror}"))
+
+
+def _impossible_span(row: Poll | Watermark) -> str:
+    """An answer from before its question: all times of a run are of one clock."""
+    return f"it was asked at {row.time} and answered at {row.returned}, before that" if row.returned < row.time else ""
 
 
 def _impossible_operation(row: Operation) -> str:
@@ -481,5 +500,10 @@ _PLACED: Final[Mapping[str, Sequence[str]]] = {
     "truncation": ("partition", "offset", "end"),
     "failover": ("fault_time",),
 }
-_IMPOSSIBLE: Final[Mapping[type, Callable[[Any], str]]] = {Operation: _impossible_operation, Event: _impossible_event}
+_IMPOSSIBLE: Final[Mapping[type, Callable[[Any], str]]] = {
+    Operation: _impossible_operation,
+    Event: _impossible_event,
+    Poll: _impossible_span,
+    Watermark: _impossible_span,
+}
 """By kind of row, what in it cannot be though each number of it could: empty, or the reason."""

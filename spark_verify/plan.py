@@ -113,6 +113,8 @@ def plan(root: Path) -> RunPlan:
     topology = reader.run.scenario.topology
     replicas, earlier = _replicas(reader, run, topology, events, damage)
     homes = reader.run.homes
+    damage.extend(_elsewhere(topology, events))
+    damage.extend(_contradicted(events))
     if reader.run.recorded:
         damage.extend(out_of_time(reader.run, events))
         damage.extend(absent_steps(reader.run, events))
@@ -139,6 +141,36 @@ def plan(root: Path) -> RunPlan:
         deaths=_deaths(events, [c.bounds for c in replicas]),
         unclear={key: dict(rows) for key, rows in _by_partition(events, "promotion-unknown", _unclear, damage).items()},
     )
+
+
+def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:
+    """Promotions and truncations of clusters that the run does not have."""
+    known = [cluster.name for cluster in topology.clusters]
+    for event in events:
+        if event.kind in ("promotion", "truncation") and str(event.data.get("cluster")) not in known:
+            reason = f"a {event.kind} is of cluster {str(event.data.get('cluster'))!r}, and the run has {', '.join(known)}"
+            yield Damage(path="events.jsonl", reason=reason)
+
+
+def _contradicted(events: Sequence[Event]) -> Iterator[Damage]:
+    """Truncations of which the mirror, when it stopped, reported another place or another end of the log."""
+    for event in events:
+        if event.kind != "truncation":
+            continue
+        said = (event.data.get("offset"), event.data.get("end"))
+        for row in _journal_after(event, events):
+            same = all(row.get(name) == event.data.get(name) for name in ("topic", "partition"))
+            if same and row.get("cut_from", -1) != -1 and (row.get("cut"), row.get("cut_from")) != said:
+                where = f"{event.data.get('topic')}-{event.data.get('partition')} on {event.data.get('cluster')}"
+                reason = f"a truncation of {where} says {said}, its mirror {(row.get('cut'), row.get('cut_from'))} (offset, end)"
+                yield Damage(path="events.jsonl", reason=reason)
+
+
+def _journal_after(event: Event, events: Sequence[Event]) -> Sequence[Mapping[str, object]]:
+    """The partitions in the next journal of the mirror that reported an event; empty where there is none."""
+    stops = [e for e in events if e.kind == "mirror-stopped" and e.subject == event.subject and e.time >= event.time]
+    rows = stops[0].data.get("partitions") if stops else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def _judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:

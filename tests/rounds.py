@@ -108,7 +108,7 @@ class Made:
             workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=self.schedule, budgets=self.budgets,
             topics=TopicSpec(partitions=1),
         )  # fmt: skip
-        run = Run(scenario=scenario, started=1, ended=100 * SECOND, events=self.events)
+        run = Run(scenario=scenario, started=1, ended=1000 * SECOND, events=self.events)
         for row in self.operations:
             asked = tuple(replace(g, acks=()) for g in row.sends)
             run.operations.append(replace(row, phase="invoke", outcome="info", sends=asked))

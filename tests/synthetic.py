@@ -44,7 +44,7 @@ def write_run(root: Path, shape: Shape = Shape(), *, status: str = "finished") -
         workloads=(WorkloadSpec(kind="transactional", home="A"),), schedule=(),
         topics=TopicSpec(partitions=shape.partitions),
     )  # fmt: skip
-    run = Run(format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=1, ended=0, scenario=scenario)
+    run = Run(format=FORMAT, linkflap="0", command="", runtime="process", status="running", started=0, ended=0, scenario=scenario)
     writer = RunWriter(root, run)
     bounds: dict[str, list[Bounds]] = {DIED: [], ENDED: []}
     events: list[Event] = [_event(100, "fault-start", "A->B", id="f1", fault="flap")]

@@ -20,9 +20,9 @@ from linkflap.harness.model.history import Bounds, Event, Fetched, GroupOffset, 
 from linkflap.harness.model.scenario import TopicSpec
 from linkflap.harness.recording import run as running
 from linkflap.harness.rundir import Appender, RunReader, RunWriter
-from tests.unit.recorded_run import run
+from tests.unit.recorded_run import START, run
 
-ROW = GroupOffset(time=1, cluster="A", group="g", topic="A.t", partition=0, offset=1)
+ROW = GroupOffset(time=START, cluster="A", group="g", topic="A.t", partition=0, offset=1)
 NO_SPACE = r"no space left for the run directory .*/run; free some on its disk, or name a folder on another disk with --out"
 
 
@@ -143,16 +143,18 @@ def test_a_run_that_ends_without_its_record_has_not_finished(tmp_path):
         refused(writer).write(ROW)
 
 
+HOUR = 3600 * 10**9
 SENT = SendGroup(topic="A.t", partition=0, first_uid=7, count=3, acks=((0, 3, 10),))
 RETURNED = Operation(
-    number=1, phase="return", time=5, client="c", process=1, cluster="A", kind="send", outcome="ok", sends=(SENT,)
+    number=1, phase="return", time=START, client="c", process=1, cluster="A", kind="send", outcome="ok", sends=(SENT,)
 )  # fmt: skip
 POLLED = Poll(
-    time=1, returned=2, reader="r", process=1, cluster="A", isolation="read_committed", kind="poll",
+    time=START, returned=START + 1, reader="r", process=1, cluster="A", isolation="read_committed", kind="poll",
     fetched=(Fetched(topic="A.t", partition=0, runs=((-1, -1, 1), (7, 10, 3)), position=13),),
 )  # fmt: skip
 UNTOLD = Watermark(
-    time=1, returned=2, cluster="A", leader=-1, topic="A.t", partition=0, log_start=-1, last_stable=-1, high_watermark=0
+    time=START, returned=START + 1, cluster="A", leader=-1, topic="A.t", partition=0, log_start=-1, last_stable=-1,
+    high_watermark=0,
 )  # fmt: skip
 
 
@@ -180,6 +182,12 @@ def fetched(*run):
         (replace(UNTOLD, log_start=-1001), replace(UNTOLD, high_watermark=-1002), "high_watermark"),
         (UNTOLD, replace(UNTOLD, leader=1 << 40), "leader"),
         (ROW, replace(ROW, offset=-1), "offset"),
+        (ROW, replace(ROW, cluster="Z"), "it is of cluster 'Z', and the run has A, B"),
+        (POLLED, replace(POLLED, cluster="Z"), "it is of cluster 'Z'"),
+        (POLLED, replace(POLLED, returned=START - 1), "before that"),
+        (POLLED, replace(POLLED, time=START - HOUR), "it is of 3596.0 s before the run had started"),
+        (UNTOLD, replace(UNTOLD, time=1 << 62, returned=1 << 62), "after the run had ended"),
+        (RETURNED, replace(RETURNED, time=1 << 62), "after the run had ended"),
     ],
 )
 def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path, good, bad, said):

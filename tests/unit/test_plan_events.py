@@ -1,0 +1,47 @@
+"""Events that contradict the run, or each other: what they speak of is not known, and the run says which."""
+
+from __future__ import annotations
+
+import pytest
+
+from linkflap.harness.rundir import RunWriter
+from linkflap.spark_verify.plan import plan
+from tests.unit.recorded_run import run
+
+WHERE = {"cluster": "A", "topic": "A.t", "partition": 0}
+ROW = {"topic": "A.t", "partition": 0, "mirrored": 9, "promoted": 9}
+
+
+def reasons(tmp_path, *events):
+    """What of events.jsonl cannot be, as the plan of a run with these events says."""
+    writer = RunWriter(tmp_path / "run", run())
+    for kind, subject, data in events:
+        writer.event(kind, subject, **data)
+    writer.close("finished")
+    return [d.reason for d in plan(tmp_path / "run").damage if d.path == "events.jsonl"]
+
+
+def test_a_truncation_that_the_mirrors_journal_confirms(tmp_path):
+    truncated = ("truncation", "B->A", {**WHERE, "offset": 3, "end": 5})
+    stopped = ("mirror-stopped", "B->A", {"partitions": [{**ROW, "cut": 3, "cut_from": 5}]})
+    assert not [r for r in reasons(tmp_path, truncated, stopped) if "truncation" in r]
+
+
+@pytest.mark.parametrize(("cut", "cut_from"), [(3, 5000), (2, 5)])
+def test_a_truncation_that_the_mirrors_journal_contradicts(tmp_path, cut, cut_from):
+    truncated = ("truncation", "B->A", {**WHERE, "offset": 3, "end": 5})
+    stopped = ("mirror-stopped", "B->A", {"partitions": [{**ROW, "cut": cut, "cut_from": cut_from}]})
+    said = f"a truncation of A.t-0 on A says (3, 5), its mirror ({cut}, {cut_from}) (offset, end)"
+    assert said in reasons(tmp_path, truncated, stopped)
+
+
+def test_a_journal_that_truncated_nothing_says_nothing(tmp_path):
+    truncated = ("truncation", "B->A", {**WHERE, "offset": 3, "end": 5})
+    stopped = ("mirror-stopped", "B->A", {"partitions": [{**ROW, "cut": -1, "cut_from": -1}, "torn"]})
+    assert not [r for r in reasons(tmp_path, truncated, stopped) if "says" in r]
+
+
+@pytest.mark.parametrize("kind", ["promotion", "truncation"])
+def test_a_cluster_that_the_run_does_not_have(tmp_path, kind):
+    event = (kind, "B->A", {**WHERE, "cluster": "C", "offset": 3, "end": 5})
+    assert f"a {kind} is of cluster 'C', and the run has A, B" in reasons(tmp_path, event)
