@@ -179,6 +179,7 @@ def group_replayed_too_much(made: Made, rng: Random) -> None:
     own = [p for p in made.polls if p.reader == "follower" and p.kind == "commit" and p.cluster == "A"]
     # All commits but the first lie in one instant, long before the failover: nothing explains a step back.
     shift = 20_000 * MS
+    made.started -= shift
     for poll in own:
         made.polls[made.polls.index(poll)] = replace(poll, time=poll.time - shift, returned=poll.returned - shift)
     made.groups = [g for g in made.groups if g.cluster != "B"] + [
