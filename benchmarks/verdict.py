@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from itertools import cycle, islice
 from pathlib import Path
@@ -60,10 +61,13 @@ def spent(sources: Path, *arguments: str) -> float:
     with tempfile.TemporaryFile("w+") as out:
         name = "linkflap.harness.cli" if (sources / "linkflap").is_dir() else "harness.cli"
         command = [sys.executable, "-c", COMMAND.format(name), str(sources), *arguments]
+        began = time.time() - 1 / os.sysconf("SC_CLK_TCK")
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment, cwd=sources)
         while child.poll() is None:
             for process in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
+                    if process.create_time() < began:  # of the command before it
+                        continue
                     times = process.cpu_times()
                     used[process.pid, process.create_time()] = times.user + times.system
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -175,7 +175,7 @@ def test_executors_elsewhere_read_and_judge(judged, elsewhere):
     assert document["verdict"] == "valid"
     (byte_equality,) = (c for c in document["checks"] if c["name"] == "byte-equality")
     assert byte_equality["examined"] == {"B/mirrored": 18}
-    assert {Path(path).parents[4] for path in told["found"]} == {elsewhere / "python"}
+    assert {Path(path).parents[5] for path in told["found"]} == {elsewhere / "python"}
     assert len(list(elsewhere.glob("worker-*/apps/app-*"))) >= 1
 
 

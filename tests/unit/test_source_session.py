@@ -20,7 +20,7 @@ from linkflap.spark_verify import session
 OPENS = """
 import sys
 from linkflap.spark_verify import session
-session.session()
+session.warm().result()
 print(session._jvm.pid, flush=True)
 sys.stdin.read()
 """
@@ -34,6 +34,8 @@ def test_a_killed_harness_leaves_no_jvm_and_nothing_that_it_wrote(tmp_path: Path
         assert harness.stdout is not None
         jvm = psutil.Process(int(harness.stdout.readline()))
         assert jvm.is_running()
+        workers = jvm.children(recursive=True)
+        assert len(workers) >= 2, "the process that workers are forked from, and a worker"
         assert jvm.nice() >= min(19, psutil.Process(harness.pid).nice() + 5)
         (folder,) = tmp_path.glob("linkflap-spark-*")
         assert list(folder.glob("blockmgr-*"))
@@ -41,6 +43,7 @@ def test_a_killed_harness_leaves_no_jvm_and_nothing_that_it_wrote(tmp_path: Path
     until(
         lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE, within=60, what="the JVM to end", state=jvm.status
     )
+    until(lambda: not psutil.wait_procs(workers, timeout=0)[1], within=60, what="its Python workers to end")
     until(lambda: not folder.exists(), within=60, what="its folder to go", state=lambda: list(tmp_path.rglob("*")))
     assert [left.name for left in tmp_path.iterdir()] == [f"linkflap-{os.getuid()}"], "the ledger stays"
 
@@ -65,7 +68,10 @@ def test_a_java_that_fails_is_one_sentence(tmp_path: Path):
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'Error: could not find a thing' >&2\nexit 1\n")
     java.chmod(0o755)
-    done = subprocess.run([sys.executable, "-c", FAILS, str(java)], capture_output=True, text=True, timeout=120, check=True)
+    env = os.environ | {"LINKFLAP_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", FAILS, str(java)], capture_output=True, text=True, timeout=120, check=True, env=env
+    )
     assert re.fullmatch(r"Spark did not start with .*could not find a thing; set JAVA_HOME.* None\n", done.stdout), done.stdout
 
 
