@@ -10,11 +10,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from linkflap.harness.capture.logs import INTERNAL, Captures
+from linkflap.harness.capture.logs import Captures
 from linkflap.harness.log.batches import scan
 from linkflap.harness.model.history import Watermark
 from linkflap.harness.model.scenario import MirrorSpec, Scenario
-from linkflap.harness.model.topology import CANARY, topic_name
+from linkflap.harness.model.topology import CANARY, INTERNAL_TOPICS, topic_name
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
 from linkflap.harness.wire.offsets import bounds, quiet
@@ -96,7 +96,7 @@ def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer):
         stop.set()
         thread.join(60)
     by_place, ends = captured(writer.root, "9-end", "A")
-    assert {topic for topic, _ in by_place} == {TOPIC, *INTERNAL}
+    assert {topic for topic, _ in by_place} == {TOPIC, *INTERNAL_TOPICS}
     assert len(taken) == sum(map(len, by_place.values())) == 3 * (2 + 3)
     for place, rows in by_place.items():
         assert [row.broker for row in rows] == [1, 2, 3]
@@ -131,7 +131,7 @@ def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment
         for row in of_a[place]:
             # The checkpoint file may know more than the last sample; it never knows more than there was.
             assert highs[place] - 1 <= row.high_watermark <= highs[place] <= ends[*place, row.broker]
-    for topic in INTERNAL:
+    for topic in INTERNAL_TOPICS:
         assert sum(row.leader for row in of_a[topic, 0]) == 1
     for row in of_a[TOPIC, 0]:
         folder = a.brokers[row.broker].log_dir / f"{TOPIC}-0"
