@@ -198,21 +198,33 @@ class Producer:
             return
         asked = self.clock.tick(1, 3)
         if self.transactional:
-            ends = (COMMIT if writing.row.ending == "commit" else ABORT) if really is None else really
-            marker_epoch = self.epoch + (1 if self.version == 2 else 0)
-            spots = spots_of(writing.row)
-            decided(self._cluster(), self.name, self.pid, marker_epoch, ends, spots, self.clock.ms)
-            for spot in spots:
-                self._log(spot).mark(ends, pid=self.pid, epoch=marker_epoch, timestamp=self.clock.ms)
-            done(self._cluster(), self.name, self.pid, marker_epoch, ends, self.clock.ms)
-            if self.version == 2:
-                self.epoch = marker_epoch
-                # The sequence begins anew in every epoch.
-                self.sequences, self.first_sequence = {}, 0
-                self._cluster().transactional[self.name][1] = marker_epoch
+            self._mark((COMMIT if writing.row.ending == "commit" else ABORT) if really is None else really)
         self.clock.tick(1, 3)
         told = self._returned(writing.row, outcome, sends=writing.sends(), ended_at=asked if self.transactional else 0)
         self.notes.operations.append(replace(told, producer_epoch=writing_epoch(self, told)))
+        self.writing = None
+
+    def _mark(self, ends: int) -> None:
+        """What the cluster does when it is asked to end the transaction."""
+        assert self.writing is not None
+        marker_epoch = self.epoch + (1 if self.version == 2 else 0)
+        spots = spots_of(self.writing.row)
+        decided(self._cluster(), self.name, self.pid, marker_epoch, ends, spots, self.clock.ms)
+        for spot in spots:
+            self._log(spot).mark(ends, pid=self.pid, epoch=marker_epoch, timestamp=self.clock.ms)
+        done(self._cluster(), self.name, self.pid, marker_epoch, ends, self.clock.ms)
+        if self.version == 2:
+            self.epoch = marker_epoch
+            # The sequence begins anew in every epoch.
+            self.sequences, self.first_sequence = {}, 0
+            self._cluster().transactional[self.name][1] = marker_epoch
+
+    def killed(self, *, asked: bool) -> None:
+        """Its process is killed: it writes down nothing more. `asked`: for a commit, which is done all the same."""
+        if asked:
+            self.clock.tick(1, 3)
+            self._mark(COMMIT)
+        self.clock.tick(1, 3)
         self.writing = None
 
     def give_up(self, rng: Random) -> None:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Final
 
 from tests.faithful.clients import Producer, fence
+from tests.faithful.deaths import kill
 from tests.faithful.entries import ABORT, COMMIT
 from tests.faithful.links import sample_groups, sync_groups
 from tests.faithful.rebalances import disturb
@@ -33,6 +34,8 @@ def era(world: World) -> None:
         action(world)
         if world.spec.moves and world.moves.random() < 0.15:
             disturb(world)
+        if world.spec.deaths and world.dying.random() < 0.1:
+            kill(world)
 
 
 def go_on(world: World) -> None:

@@ -71,12 +71,13 @@ class Reader:
                     runs.append((record.uid, offset, 1))
         return tuple(runs), max(position, limit)
 
-    def commit(self, spots: Sequence[Spot] = ()) -> None:
-        """Commits the group's offsets of some partitions, or of all."""
+    def commit(self, spots: Sequence[Spot] = (), *, written: bool = True) -> None:
+        """Commits the group's offsets of some partitions, or of all; `written`: and writes that down."""
         assert self.cluster is not None
         for spot in spots or self.positions:
             committed(self.cluster, self.group, spot, self.positions[spot], self.clock.ms)
-        self._write("commit", {spot: () for spot in spots or self.positions})
+        if written:
+            self._write("commit", {spot: () for spot in spots or self.positions})
         self.held.update({spot: self.positions[spot] for spot in spots or self.positions})
 
     def revoke(self, spots: Sequence[Spot]) -> None:

@@ -45,6 +45,20 @@ class Relay:
             assert self.reader.cluster is not None
             self.reader.assign(self.reader.cluster, before)
 
+    def killed(self, rng: Random, *, asked: bool) -> None:
+        """Its process is killed in a transaction, `asked`: whose commit was asked for. Another begins where the group is."""
+        got = [f for f in self.reader.poll(rng, commits=False) if f.runs]
+        if got:
+            self._begin(got, rng, "commit")
+            while self.producer.write(rng) and (asked or rng.random() < 0.7):
+                pass
+            self.producer.killed(asked=asked)
+            if asked:
+                self.reader.commit([(f.topic, f.partition) for f in got], written=False)
+        assert self.reader.cluster is not None
+        self.reader.process = 0
+        self.start(self.reader.cluster, {**self.reader.positions, **self.reader.held})
+
     def _begin(self, got: list[Fetched], rng: Random, ending: str) -> None:
         counts = {(self.outputs, f.partition): sum(count for _, _, count in f.runs) for f in got}
         made_from = {(self.outputs, f.partition): f for f in got}

@@ -33,8 +33,9 @@ class Spec:
     is one, which before a forced failover passes on what is not mirrored (`relay_torn`), or begins on the destination anew
     (`relay_anew`). `behind`: followers may lack the last batch. `overlap`: where the mirror cuts what is open, cutting a
     transaction opens another. `moves`: readers are killed and come back, and partitions move between members of their group.
-    transaction opens another. `outlives`: two producers of A are there before and after a failback, and what the first did last
-    was truncated where the mirror resets producer states. `late_commit`: what was `open_at_death` A committed as it died.
+    `deaths`: producers and relays are killed with work in flight, and come back. `outlives`: two producers of A are there before
+    and after a failback, and what the first did last was truncated where the mirror resets producer states. `late_commit`: what
+    was `open_at_death` A committed as it died.
     """
 
     seed: int
@@ -62,6 +63,7 @@ class Spec:
     relay_anew: bool = False
     overlap: bool = False
     moves: bool = False
+    deaths: bool = False
     outlives: bool = False
     late_commit: bool = False
 
@@ -91,6 +93,7 @@ def spec(seed: int, **wanted: object) -> Spec:
         behind=rng.random() < 0.5,
         open_at_end=rng.random() < 0.2,
         moves=Random(f"moves {seed}").random() < 0.6,
+        deaths=Random(f"deaths {seed}").random() < 0.5,
     )
     told = replace(drawn, **wanted)  # type: ignore[arg-type]
     told = _ended(told, Random(f"sessions {seed}"), wanted)

@@ -36,6 +36,7 @@ class World:
     readers: list[Reader]
     spare: Reader | None
     moves: Random
+    dying: Random
     samplers: dict[str, Sampler]
     made: Made
     owner: Cluster
@@ -84,6 +85,7 @@ def world_of(told: Spec) -> World:
         readers=readers,
         spare=spare,
         moves=Random(f"moves of {told.seed}"),
+        dying=Random(f"deaths of {told.seed}"),
         samplers={name: Sampler(cluster, clock, notes) for name, cluster in clusters.items()},
     )
 
