@@ -119,7 +119,8 @@ def test_a_commit_that_became_an_abort(of):
     judgement, place = of("commit_to_abort")
     assert judgement.verdict == Verdict.INVALID
     assert any(map(at(place), anomalies(judgement, "commit-aborted")))
-    assert kinds(judgement) <= {"commit-aborted", *NOT_VISIBLE}, kinds(judgement)
+    # The coordinator, whose log was not changed, says that it committed.
+    assert kinds(judgement) <= {"commit-aborted", "outcome-disagreement", *NOT_VISIBLE}, kinds(judgement)
 
 
 def test_a_commit_marker_that_is_gone(of):
@@ -135,8 +136,8 @@ def test_a_producer_id_in_use(of):
     judgement, place = of("producer_id_in_use")
     assert judgement.verdict == Verdict.INVALID
     assert any(map(at(place), anomalies(judgement, "producer-id-collision")))
-    # Stale: where the transaction of that epoch was over by then.
-    assert kinds(judgement) <= {"producer-id-collision", "stale-data", *SEQUENCES}, kinds(judgement)
+    # Stale: where the transaction of that epoch was over by then. The id may be a transactional producer's.
+    assert kinds(judgement) <= {"producer-id-collision", "stale-data", "not-transactional", *SEQUENCES}, kinds(judgement)
 
 
 def test_an_emptied_history_is_unknown(of):
