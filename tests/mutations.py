@@ -249,7 +249,8 @@ def unseen_tail(run: Copy) -> Place:
     place = shown_tail(run)
     promoted, at = run.promotion(0), run.written_at()
     for path in run.root.glob("polls/*.jsonl"):
-        rows = run.rows(path)
+        # The log of Kafka's own commits stays as it is: what was committed of the tail is left out, and not moved.
+        rows = [row for row in run.rows(path) if not _commits(row, place.offset, promoted)]
         for row in rows:
             if row["cluster"] == "B":
                 _forget(row, place.offset, promoted)
@@ -261,6 +262,12 @@ def unseen_tail(run: Copy) -> Place:
                 row[name] = min(row[name], place.offset)
     run.write("watermarks/B.jsonl", rows)
     return place
+
+
+def _commits(poll: dict, first: int, end: int) -> bool:
+    """Whether a group committed an offset in (first, end] on B."""
+    ours = [f for f in poll["fetched"] if f["partition"] == 0 and f["topic"] == TOPIC]
+    return poll["kind"] == "commit" and poll["cluster"] == "B" and any(first < f["position"] <= end for f in ours)
 
 
 def _forget(poll: dict, first: int, end: int) -> None:

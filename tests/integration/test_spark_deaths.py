@@ -29,7 +29,7 @@ def kernel(view):
 
 heavy = Check(name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel)
 verify.REGISTRY = {**verify.REGISTRY, "duplicate": heavy}
-cli.main()
+commands.main()
 """
 
 

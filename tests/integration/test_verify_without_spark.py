@@ -31,7 +31,7 @@ def kernel(view):
 
 killer = Check(name="duplicate", guarantee="", source="", inputs=frozenset(), anomalies=(), kernel=kernel)
 verify.REGISTRY = {{**verify.REGISTRY, "duplicate": killer}}
-cli.main()
+commands.main()
 """
 
 
