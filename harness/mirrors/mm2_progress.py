@@ -138,12 +138,12 @@ class Progress:
         _, _, rest = key.partition("-")
         kind, _, name = rest.partition("-")
         if key.startswith("status-") and kind in ("connector", "task"):
-            told = value if isinstance(value, dict) else {"state": "REMOVED"}
-            before, self.states[f"{kind} {name}"] = self.states.get(f"{kind} {name}"), str(told["state"])
-            if before != told["state"]:
+            row = value if isinstance(value, dict) else {"state": "REMOVED"}
+            before, self.states[f"{kind} {name}"] = self.states.get(f"{kind} {name}"), str(row["state"])
+            if before != row["state"]:
                 connector, _, number = name.rpartition("-") if kind == "task" else (name, "", "-1")
-                trace = str(told.get("trace") or "")[:_TRACE]
-                self._changes.append(StateChange(connector=connector, task=int(number), state=str(told["state"]), trace=trace))
+                trace = str(row.get("trace") or "")[:_TRACE]
+                self._changes.append(StateChange(connector=connector, task=int(number), state=str(row["state"]), trace=trace))
 
 
 def _text(key: str | bytes) -> str:

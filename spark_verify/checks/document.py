@@ -15,6 +15,10 @@ HEAD = """# What is checked
 Written by `python -m linkflap.spark_verify.checks.document` from the declarations in `spark_verify/checks`; a test compares
 the two.
 
+Rows and events of clusters or times that the run does not have are named and left out, and what rests on them is unknown: the
+record contradicts itself, which says nothing of Kafka. A wrong leader epoch in the last sample of a cluster is not found: nothing
+later can contradict it.
+
 A check is *invalid* when it found an anomaly that the mirror's guarantee does not allow, and the run directory is not damaged in
 a part that it needs whole; else *unknown* when it could not look, crashed, or examined nothing where something was due; else
 *valid*. One for which nothing was due is *not due*, and counts neither way; a run in which nothing at all was due is unknown. The
