@@ -21,6 +21,7 @@ from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Budgets, FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import Topology
+from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.workloads import KINDS
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
@@ -142,6 +143,8 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _scenario(reader: _Reader, file: ScenarioFile, seed: int) -> Scenario:
+    if file.runtime is not None:
+        reader.known(("runtime",), "runtime", file.runtime, RUNTIMES)
     topology = _topology(reader, file)
     made = Scenario(
         name=file.name,
@@ -160,6 +163,7 @@ def _scenario(reader: _Reader, file: ScenarioFile, seed: int) -> Scenario:
             config=_config(reader, ("topics", "config"), file.topics.config),
         ),
         duration=file.duration,
+        runtime=file.runtime,
     )
     _placed(reader, ("fault",), lambda: schedule.check(made.schedule, topology))
     return made

@@ -17,6 +17,7 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import TRIGGERS
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.scenario import Option
+from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.workloads import KINDS
 from linkflap.topologies import TOPOLOGIES
 
@@ -98,6 +99,7 @@ class ScenarioFile(Table, frozen=True, kw_only=True):
     about: str = ""
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
     duration: Annotated[float, Meta(ge=1, le=86_400)] = 10.0
+    runtime: Name | None = None
     checks: list[Name] = []
     mirror: MirrorTable = MirrorTable()
     topics: TopicsTable = TopicsTable()
@@ -116,6 +118,7 @@ def json_schema() -> str:
     _names(tables["MirrorTable"], "kind", MIRRORS)
     tables["FaultTable"]["properties"]["when"]["examples"] = [*TRIGGERS, "after:flap and open-transactions"]
     tables["ScenarioFile"]["properties"]["topology"]["examples"] = ["A->B", "A:3->B", "A@3.9.2->B->C", "A<->B", *TOPOLOGIES]
+    _names(tables["ScenarioFile"], "runtime", RUNTIMES)
     tables["ScenarioFile"]["properties"]["schema"] = {"const": SCHEMA_VERSION}
     whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "linkflap scenario file", **schema}
     return json.dumps(whole, indent=2) + "\n"

@@ -37,6 +37,7 @@ def render(scenario: Scenario) -> str:
         about=scenario.about,
         seed=scenario.seed,
         duration=scenario.duration,
+        runtime=scenario.runtime,
         checks=list(scenario.checks),
         mirror=MirrorTable(kind=scenario.mirror.kind, options=dict(scenario.mirror.options)),
         topics=TopicsTable(

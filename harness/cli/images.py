@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from linkflap.harness.model.errors import FAILED
-from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
+from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 _kafka = click.option(
     "--kafka", "asked", multiple=True, default=(DEFAULT_KAFKA,), show_default=True, help="Version, or directory of jars."
@@ -19,17 +19,8 @@ _base = click.option(
 runtime_option = click.option(
     "--runtime",
     envvar="LINKFLAP_RUNTIME",
-    help="What brokers run in, process or docker; by default docker where an engine answers and has the images.",
+    help="What brokers run in, process or docker; by default process, unless a scenario file names one.",
 )
-
-
-def usual_runtime(topology: Topology) -> str:
-    """The runtime when the user names none, reported in one line. Raises InputError for a Kafka that does not exist."""
-    from linkflap.harness import runtimes
-
-    name, why = runtimes.usual(topology)
-    click.echo(f"runtime {name}: {why}; --runtime names another", err=True)
-    return name
 
 
 @click.group()

@@ -8,13 +8,15 @@ import math
 import secrets
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from linkflap.harness.cli.folders import RUNS, check_output, new_folder
-from linkflap.harness.cli.images import runtime_option, usual_runtime
+from linkflap.harness.cli.images import runtime_option
 from linkflap.harness.cli.judge import judge
 from linkflap.harness.cli.notes import NOTES
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
@@ -85,6 +87,7 @@ def run(
     """Runs SCENARIO, a built-in one or a file (my.toml), and judges what it left behind."""
     from linkflap.chaos import scenario_file
     from linkflap.chaos.scenarios import Wish, scenario
+    from linkflap.harness import runtimes
     from linkflap.harness.rundir import RunReader
     from linkflap.topologies import parse
 
@@ -102,7 +105,9 @@ def run(
         chosen = scenario_file.read(Path(scenario_name), seed=wish.seed, chosen=seed is not None)
     else:
         chosen = scenario(scenario_name, wish)
-    runtime = runtime or usual_runtime(chosen.topology)
+    if click.get_current_context().get_parameter_source("runtime") is ParameterSource.COMMANDLINE:
+        chosen = replace(chosen, runtime=runtime)
+    runtime = runtime or chosen.runtime or runtimes.DEFAULT
     if saved is not None:
         _save(chosen, runtime, saved, dry_run=dry_run)
     if dry_run:
@@ -132,7 +137,7 @@ def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.encode(chosen))
         return 0
-    click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}\n\n{draw(chosen.topology)}\n")
+    click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}; runtime {runtime}\n\n{draw(chosen.topology)}\n")
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
     return 0

@@ -6,11 +6,11 @@ The properties follow Kafka's MirrorMaker 2 documentation (georeplication) and K
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
+from linkflap.harness.mirrors.java_patterns import reason_against
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.topology import LinkSpec
@@ -29,9 +29,6 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "isolation": ("read_committed", "read_uncommitted"),
 }
 _MOST_TASKS: Final = 64
-_CLASS: Final = re.compile(r"\[\^?\]?(?:[^\[\]]|\[\^?\]?[^\[\]]*\])*\]")
-"""A character class of Java's, with others in it: a `]` at its beginning is one of its characters."""
-_NOTHING_REPEATED: Final = re.compile(r"(?:^|\|)[*+?]|\([*+]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,31 +68,13 @@ def _groups(value: Option) -> str:
             f"option groups of mirror mm2 is {value!r}; it must be a regular expression of group names on one line without "
             "backslashes, or empty for no group offset sync"
         )
-    if reason := _no_pattern(value):
+    # MirrorMaker takes commas for `|` (MirrorUtils.compilePatternList).
+    if reason := reason_against("|".join(part.strip() for part in value.split(","))):
         raise InputError(
             f"option groups of mirror mm2 is {value!r}, no regular expression in Java ({reason}); write one, or more with commas "
             "between them"
         )
     return value
-
-
-def _no_pattern(value: str) -> str:
-    """Why Java would certainly refuse these patterns, or empty; what it refuses besides, the connector's state says.
-
-    MirrorMaker takes commas for `|` (MirrorUtils.compilePatternList).
-    """
-    outside = _CLASS.sub("c", "|".join(part.strip() for part in value.split(",")))
-    if "[" in outside:
-        return "a '[' without its ']'"
-    depth = 0
-    for character in outside:
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if depth < 0:
-            return "a ')' without its '('"
-    if depth:
-        return "a '(' without its ')'"
-    nothing = _NOTHING_REPEATED.search(outside)
-    return f"nothing before {nothing[0][-1]!r} to repeat" if nothing else ""
 
 
 def _tasks(value: Option) -> int:

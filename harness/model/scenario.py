@@ -114,3 +114,5 @@ class Scenario:
     budgets: Budgets = Budgets()
     topics: TopicSpec = TopicSpec()
     duration: float = 10.0
+    runtime: str | None = None
+    """What brokers run in, where the scenario says so."""

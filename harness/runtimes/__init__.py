@@ -16,6 +16,8 @@ from linkflap.harness.model.topology import Topology
 
 # Modules by name, imported when used: the docker runtime's packages are slow to import and not needed by the other.
 RUNTIMES: Final = {"process": "linkflap.harness.runtimes.process", "docker": "linkflap.harness.runtimes.docker.deployment"}
+DEFAULT: Final = "process"
+"""What a run takes unless it is asked for another: an engine that runs here for something else changes nothing."""
 
 
 class Deploy(Protocol):
@@ -33,14 +35,6 @@ def check(name: str, topology: Topology) -> None:
     Nothing is fetched or started.
     """
     _module(name).check(topology)
-
-
-def usual(topology: Topology) -> tuple[str, str]:
-    """The runtime of a run that names none, and why that one, in a few words. Raises InputError for a Kafka that there is not."""
-    from linkflap.harness.runtimes.docker import choice
-
-    against = choice.reason_against(topology)
-    return ("docker", "an engine answers and has the images") if against is None else ("process", against)
 
 
 def _module(name: str) -> ModuleType:

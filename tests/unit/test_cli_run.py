@@ -1,0 +1,50 @@
+"""`linkflap run` before anything starts: what it takes, what it refuses and in which words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from linkflap.harness.cli.commands import linkflap
+from linkflap.harness.model.errors import InputError
+
+
+def said(*arguments: str) -> str:
+    """What a dry run prints; raises what it fails with."""
+    done = CliRunner().invoke(linkflap, ["run", *arguments, "--dry-run"], standalone_mode=False)
+    if done.exception:
+        raise done.exception
+    return done.output
+
+
+def refused(*arguments: str) -> str:
+    with pytest.raises(InputError) as error:
+        said(*arguments)
+    return str(error.value)
+
+
+@pytest.fixture
+def docker_scenario(tmp_path: Path) -> str:
+    path = tmp_path / "mine.toml"
+    said("baseline", "--runtime", "docker", "--save", str(path))
+    assert 'runtime = "docker"' in path.read_text()
+    return str(path)
+
+
+def test_brokers_are_processes_unless_docker_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("LINKFLAP_RUNTIME")
+    assert "runtime process" in said("baseline", "--save", str(tmp_path / "one.toml"))
+    assert "runtime =" not in (tmp_path / "one.toml").read_text()
+    monkeypatch.setenv("LINKFLAP_RUNTIME", "docker")
+    assert "runtime docker" in said("baseline")
+    assert "runtime process" in said("baseline", "--runtime", "process")
+
+
+def test_a_scenario_file_may_ask_for_docker(monkeypatch: pytest.MonkeyPatch, docker_scenario: str) -> None:
+    monkeypatch.delenv("LINKFLAP_RUNTIME")
+    assert "runtime docker" in said(docker_scenario)
+    assert "runtime process" in said(docker_scenario, "--runtime", "process")
+    monkeypatch.setenv("LINKFLAP_RUNTIME", "process")
+    assert "runtime process" in said(docker_scenario)

@@ -1,0 +1,71 @@
+"""Which patterns java.util.regex.Pattern takes: what it said of each of these, and what is known here without asking it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from pyspark.errors import PySparkException
+
+from linkflap.harness.mirrors.java_patterns import reason_against
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "", "a|", "|", "a}", "a]", "[]a]", "[^]a]", "[a-]", "[a-[b]]", "[&a]", "[a&&]", "[a&&[b]]", "^*", "$+", "a+?", "a{2}+",
+        "(a)*", "(?:a)", "(?=a)*", "(?!a).*", "(?<n>a)", "(?<!ab?c)d", "(?i)a", "(?i:a)", "(?-i)a", "(?)", "a{1,3}", "a{2,}",
+    ],
+)  # fmt: skip
+def test_what_java_takes_is_taken(pattern):
+    assert reason_against(pattern) == ""
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("[", "a '[' without its ']'"),
+        ("[]", "a '[' without its ']'"),
+        ("[a-", "a '[' without its ']'"),
+        ("[a[b]", "a '[' without its ']'"),
+        ("[&&]", "'&&' between nothing and nothing"),
+        ("[z-a]", "the range z-a"),
+        ("(", "a '(' without its ')'"),
+        (")", "a ')' without its '('"),
+        ("(?", "begins no group"),
+        ("(?P<x>a)", "'(?P', which begins no group"),
+        ("(?<1>a)", "without a name"),
+        ("(?<n>a)(?<n>b)", "two groups of the name n"),
+        ("*", "nothing before '*' to repeat"),
+        ("a|+", "nothing before '+' to repeat"),
+        ("a**", "nothing before '*' to repeat"),
+        ("(?i)*", "nothing before '*' to repeat"),
+        ("{", "nothing before '{' to repeat"),
+        ("a{", "a '{' that begins no"),
+        ("a{1", "a '{' that begins no"),
+        ("a{,3}", "a '{' that begins no"),
+        ("a{3,1}", "{3,1}, which no number of times is"),
+        ("a{9999999999}", "which no number of times is"),
+        ("(?<=a*)b", "a look-behind of any length"),
+    ],
+)
+def test_what_java_refuses_is_refused_with_the_reason(pattern, why):
+    assert why in reason_against(pattern)
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+def test_nothing_that_java_refuses_is_taken(spark):
+    """Held against Java itself, on patterns by chance."""
+    dice = random.Random(5)
+    parts = [*"aabz[](){}|*+?^$.-,&123", "[a-z]", "(?:", "(?i)", "(?=", "(?<n>", "(?<=", "{2}", "{3,1}", "&&", "[^", "a{", "-["]
+    pattern = spark._jvm.java.util.regex.Pattern
+    refused = 0
+    for _ in range(1500):
+        text = "".join(dice.choice(parts) for _ in range(dice.randrange(1, 7)))
+        try:
+            pattern.compile(text)
+        except PySparkException:  # PatternSyntaxException
+            refused += 1
+            assert reason_against(text), text
+    assert 300 < refused < 1500
