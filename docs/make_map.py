@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
     "linkflap": "The one name to import",
+    "linkflap/api": "What it offers programs",
     "harness/model": "Pure values and protocols, of the standard library and msgspec's ranges",
     "harness/model/protocols": "The seams: what runtimes, mirrors, workloads and faults are to each other",
     "harness/log": "Kafka's log format",

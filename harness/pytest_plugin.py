@@ -19,30 +19,14 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from linkflap.api.judged import Judged
 from linkflap.harness.model.errors import LinkflapError
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.verdict import Verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A run and what was found in it. `document` is what `linkflap run --json` prints."""
-
-    folder: Path
-    document: Mapping[str, Any]
-    verdict: Verdict
-
-    @property
-    def why(self) -> str:
-        """One line per check that is not valid, and where the run directory is: for the assertion's message."""
-        lines = [f"{c['name']}: {c['verdict']}: {c['reason']}" for c in self.document["checks"] if c["verdict"] != "valid"]
-        return "\n".join([*lines, f"run directory: {self.folder}"])
 
 
 def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -91,33 +75,18 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
 
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
     """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
-    from linkflap.chaos.scenarios import Wish, scenario
-    from linkflap.harness.recording.run import check, record
-    from linkflap.harness.report.progress import Progress
-    from linkflap.spark_verify import session
-    from linkflap.spark_verify.verify import verify
-    from linkflap.topologies import parse
+    from linkflap.api import runs
 
     wanted = _wanted(request)
     runtime = _runtime(wanted)
     wanted.pop("runtime", None)
-    name, topology = wanted.pop("scenario", "link-flap"), wanted.pop("topology", None)
-    wish = Wish(
-        seed=wanted.pop("seed", 1),
-        topology=parse(topology) if topology else None,
-        mirror=wanted.pop("mirror", None),
-        duration=wanted.pop("duration", None),
-        mirror_options=wanted,
-    )
+    name, seed = wanted.pop("scenario", "link-flap"), wanted.pop("seed", 1)
     folder = _folder(request, tmp_path)
-    request.node.add_report_section("setup", "linkflap", f"run directory {folder}, seed {wish.seed}")
-    chosen = scenario(name, wish)
-    check(chosen, runtime)
-    with Progress() as progress:
-        session.warm()
-        record(chosen, runtime=runtime, folder=folder, command=f"pytest {request.node.nodeid}", progress=progress)
-    (judgement,) = verify([folder])
-    return Judged(folder=folder, document=judgement.document, verdict=judgement.verdict)
+    request.node.add_report_section("setup", "linkflap", f"run directory {folder}, seed {seed}")
+    asked = {key: wanted.pop(key, None) for key in ("topology", "mirror", "duration")}
+    return runs.run(
+        name, folder=folder, seed=seed, runtime=runtime, mirror_options=wanted, command=f"pytest {request.node.nodeid}", **asked
+    )
 
 
 def close() -> None:

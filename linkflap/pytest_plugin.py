@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from linkflap.harness import pytest_plugin
+    from linkflap.api.judged import Judged
     from linkflap.harness.model.protocols import Deployment
 
 _USED = pytest.StashKey[bool]()
@@ -44,11 +44,11 @@ def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Itera
 
 
 @pytest.fixture
-def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> pytest_plugin.Judged:
+def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
     """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
     plugin = _plugin(request.config)
     with plugin.one_sentence():
-        judged: pytest_plugin.Judged = plugin.run(request, tmp_path)
+        judged: Judged = plugin.run(request, tmp_path)
     return judged
 
 

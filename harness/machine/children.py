@@ -18,10 +18,10 @@ from pathlib import Path
 
 import psutil
 
-import linkflap
 from linkflap.harness.machine import cleanup, ledger, process_identity
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.wait import until
+from linkflap.harness.version import INSTALLED
 
 # Runs in the child, between fork and the real program: a fresh interpreter, because code between fork and exec in a process
 # with threads can deadlock. The second look at the parent closes the race with a parent that died before prctl took effect.
@@ -34,7 +34,7 @@ if os.getppid() != int(sys.argv[1]):
 os.execv(sys.argv[2], sys.argv[2:])
 """
 
-_ROOT = str(Path(linkflap.__file__).resolve().parents[1])
+_ROOT = str(INSTALLED)
 _spawners: dict[int, ThreadPoolExecutor] = {}
 _spawners_lock = threading.Lock()
 

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import linkflap
 from linkflap.harness.machine import ledger, process_identity
 from linkflap.harness.machine.engine_leftovers import StillThere
+from linkflap.harness.version import INSTALLED
 
 _watched = 0
 _lock = threading.Lock()
@@ -66,7 +66,7 @@ def watch_over_me() -> None:
         if _watched == os.getpid():
             return
         mine = ledger.own().owner
-        root = str(Path(linkflap.__file__).resolve().parents[1])
+        root = str(INSTALLED)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))}
         command = [sys.executable, "-m", "linkflap.harness.machine.cleanup", str(mine.pid), mine.born]
         null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]

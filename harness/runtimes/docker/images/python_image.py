@@ -18,11 +18,11 @@ from typing import Final
 from docker.errors import ImageNotFound
 from filelock import FileLock
 
-import linkflap
 from linkflap.harness.machine import cache as kept
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.runtimes.docker import engine
 from linkflap.harness.runtimes.docker.images import rootfs
+from linkflap.harness.version import INSTALLED
 
 PYTHON: Final = "/usr/local/bin/python3"
 CODE: Final = "/opt/linkflap/code"
@@ -85,7 +85,7 @@ def tag() -> str:
 def _needed() -> tuple[Distribution, ...]:
     """The packages that the shadow imports, as they are installed here; not linkflap's own."""
     command = [sys.executable, "-c", _NEEDED]
-    root = Path(linkflap.__file__).resolve().parents[1]
+    root = INSTALLED
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=_WITHIN, check=False, cwd=root, stdin=subprocess.DEVNULL
     )

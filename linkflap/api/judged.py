@@ -1,0 +1,67 @@
+"""What a run came to: its verdict, what each check examined and found, and where its run directory is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.verdict import Anomaly, CheckResult, Failover, Verdict
+
+if TYPE_CHECKING:
+    from linkflap.spark_verify.judge import Judgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A run and what was found in it.
+
+    `anomalies` are all that was found, also what the mirror's guarantee allows (`Anomaly.allowed`); `document` is what
+    `linkflap run --json` prints and verdict.json holds.
+    """
+
+    folder: Path
+    verdict: Verdict
+    checks: Mapping[str, CheckResult]
+    anomalies: tuple[Anomaly, ...]
+    failovers: tuple[Failover, ...]
+    document: Mapping[str, Any]
+
+    @property
+    def valid(self) -> bool:
+        """Whether every guarantee held and enough was seen to say so."""
+        return self.verdict is Verdict.VALID
+
+    @property
+    def violations(self) -> tuple[Anomaly, ...]:
+        """The anomalies that no guarantee allows."""
+        return tuple(anomaly for anomaly in self.anomalies if not anomaly.allowed)
+
+    @property
+    def why(self) -> str:
+        """One line per check that is not valid, and where the run directory is: for the assertion's message."""
+        lines = [f"{c.name}: {c.verdict}: {c.reason}" for c in self.checks.values() if c.verdict is not Verdict.VALID]
+        return "\n".join([*lines, f"run directory: {self.folder}"])
+
+    def found(self, kind: str) -> tuple[Anomaly, ...]:
+        """The anomalies of a kind, such as `lost-write`. Raises InputError for a kind that no check has."""
+        from linkflap.spark_verify.checks import REGISTRY
+
+        known = sorted({each.name for check in REGISTRY.values() for each in check.anomalies})
+        if kind not in known:
+            raise InputError(f"there is no anomaly {kind!r}; there is {', '.join(known)}")
+        return tuple(anomaly for anomaly in self.anomalies if anomaly.kind == kind)
+
+
+def judged(judgement: Judgement) -> Judged:
+    """The verifier's judgement as users of the API have it."""
+    return Judged(
+        folder=judgement.folder,
+        verdict=judgement.verdict,
+        checks={check.name: check for check in judgement.checks},
+        anomalies=tuple(judgement.anomalies),
+        failovers=tuple(judgement.failovers),
+        document=judgement.document,
+    )

@@ -1,0 +1,101 @@
+"""`linkflap.run` and `linkflap.verify`: what the commands of these names do, for a program."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from linkflap.api.judged import Judged, judged
+from linkflap.harness.model.errors import InputError
+
+if TYPE_CHECKING:
+    from linkflap.harness.model.scenario import Option, Scenario
+    from linkflap.harness.model.topology import Topology
+
+
+def run(
+    scenario: str | Path | Scenario,
+    *,
+    folder: str | Path,
+    seed: int | None = None,
+    topology: str | Topology | None = None,
+    mirror: str | None = None,
+    mirror_options: Mapping[str, Option] | None = None,
+    duration: float | None = None,
+    runtime: str | None = None,
+    command: str = "",
+) -> Judged:
+    """Runs a scenario, judges what it left in the new run directory `folder`, and returns what came out.
+
+    `scenario` is a built-in name, a scenario file (a path, or a text that ends in .toml) or a Scenario. What a built-in scenario
+    leaves to its user can be given; a file and a Scenario say all of it themselves, but for the seed of a file without one.
+    `runtime` is process or docker, by default $LINKFLAP_RUNTIME or process; `command` is what run.json says made the run.
+    Spark, once started, serves all later calls of this process. Raises InputError before anything starts; EnvironmentFailure or
+    FaultError where the machine or a process failed.
+    """
+    from linkflap.harness.recording.run import check, record
+    from linkflap.harness.report.progress import Progress
+    from linkflap.spark_verify import session
+
+    chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration)
+    runtime = runtime or os.environ.get("LINKFLAP_RUNTIME") or "process"
+    folder = new(folder)
+    check(chosen, runtime)
+    made_by = command or f"linkflap.run({chosen.name!r}, seed={chosen.seed}, runtime={runtime!r})"
+    with Progress() as progress:
+        session.warm()
+        record(chosen, runtime=runtime, folder=folder, command=made_by, progress=progress)
+    return verify(folder)
+
+
+def _chosen(
+    scenario: str | Path | Scenario,
+    seed: int | None,
+    topology: str | Topology | None,
+    mirror: str | None,
+    options: Mapping[str, Option],
+    duration: float | None,
+) -> Scenario:
+    from linkflap.chaos import scenario_file
+    from linkflap.chaos.scenarios import Wish
+    from linkflap.chaos.scenarios import scenario as built_in
+    from linkflap.topologies import parse
+
+    drawn = secrets.randbits(32) if seed is None else seed
+    if isinstance(scenario, str) and not scenario_file.is_file(scenario):
+        asked = parse(topology) if isinstance(topology, str) else topology
+        wish = Wish(seed=drawn, topology=asked, mirror=mirror, mirror_options=options, duration=duration)
+        return built_in(scenario, wish)
+    given = {"topology": topology, "mirror": mirror, "mirror_options": options, "duration": duration}
+    if changed := [name for name, value in given.items() if value]:
+        raise InputError(f"{changed[0]} changes a built-in scenario, and this one says all of it itself; change it there")
+    if isinstance(scenario, str | Path):
+        return scenario_file.read(Path(scenario), seed=drawn, chosen=seed is not None)
+    if seed not in (None, scenario.seed):
+        raise InputError(f"seed is {seed}, and the scenario has {scenario.seed}; give the scenario that seed")
+    return scenario
+
+
+def verify(folder: str | Path) -> Judged:
+    """Judges a run directory, and writes verdict.json into it.
+
+    A run that broke off is judged by what it left: unknown, with the reason. Raises InputError where it is no run directory,
+    SetupError where Spark does not start.
+    """
+    from linkflap.spark_verify.verify import verify as judge
+
+    (judgement,) = judge([Path(folder)])
+    return judged(judgement)
+
+
+def new(folder: str | Path) -> Path:
+    """A run directory to be made. Raises InputError when there is one of that name, or no folder to make it in."""
+    path = Path(folder)
+    if os.path.lexists(path):
+        raise InputError(f"{path} exists already; name a folder that does not")
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"there is no folder {path.absolute().parent} to make the run directory in; make it, or name another")
+    return path

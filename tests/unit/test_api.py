@@ -1,0 +1,94 @@
+"""The Python API: what `import linkflap` costs and offers, and what it says to wrong arguments. No broker runs here."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import linkflap
+from linkflap.api.judged import Judged
+
+ROOT = Path(linkflap.__file__).parent
+EXPECTED = (
+    "import sys, linkflap; print(sorted(name for name in sys.modules if name.startswith(('linkflap', 'confluent', 'pyspark'))))"
+)
+
+
+def test_importing_it_imports_nothing_else():
+    done = subprocess.run([sys.executable, "-c", EXPECTED], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "['linkflap']"
+
+
+def test_every_public_name_is_where_type_checkers_are_sent():
+    tree = ast.parse((ROOT / "__init__.py").read_text())
+    typed = {
+        alias.asname: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert typed == linkflap._HOMES
+    for name in typed:
+        assert getattr(linkflap, name).__doc__, f"linkflap.{name} has no documentation"
+    assert set(typed) <= set(dir(linkflap))
+    assert (ROOT / "py.typed").exists()
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'rum'"):
+        _ = linkflap.rum
+
+
+@pytest.mark.parametrize(
+    ("scenario", "options", "said"),
+    [
+        ("link-flop", {}, "there is no scenario 'link-flop'"),
+        ("nowhere.toml", {}, "there is no scenario file nowhere.toml"),
+        ("nowhere.toml", {"mirror": "mm2"}, "mirror changes a built-in scenario"),
+        ("baseline", {"mirror": "mm3"}, "there is no mirror 'mm3'"),
+        ("baseline", {"topology": "A->"}, "topology 'A->'"),
+        ("baseline", {"runtime": "boat"}, "there is no runtime 'boat'"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence_before_anything_starts(tmp_path, scenario, options, said):
+    with pytest.raises(linkflap.InputError, match=said):
+        linkflap.run(scenario, folder=tmp_path / "run", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_directory_is_never_written_over(tmp_path):
+    with pytest.raises(linkflap.InputError, match="exists already"):
+        linkflap.run("baseline", folder=tmp_path)
+    with pytest.raises(linkflap.InputError, match="there is no folder"):
+        linkflap.run("baseline", folder=tmp_path / "no" / "run")
+
+
+def test_a_folder_that_is_no_run_directory_cannot_be_verified(tmp_path):
+    with pytest.raises(linkflap.InputError, match="is not a run directory"):
+        linkflap.verify(tmp_path)
+
+
+def test_what_was_found_is_asked_for_by_its_kind():
+    lost = linkflap.Anomaly(check="lost-write", kind="lost-write", cluster="B", topic="A.orders", partition=0, offset=-1)
+    allowed = linkflap.Anomaly(
+        check="duplicate", kind="mirrored-duplicate", cluster="B", topic="A.orders", partition=0, offset=7, allowed=True
+    )
+    check = linkflap.CheckResult(
+        name="lost-write", verdict=linkflap.Verdict.INVALID, examined={}, anomalies=1, allowed=0, reason="1 lost"
+    )
+    seen = Judged(
+        folder=Path("run"), verdict=linkflap.Verdict.INVALID, checks={"lost-write": check}, anomalies=(lost, allowed),
+        failovers=(), document={},
+    )  # fmt: skip
+    assert seen.found("lost-write") == seen.violations == (lost,)
+    assert seen.found("mirrored-duplicate") == (allowed,)
+    assert seen.found("duplicate") == ()
+    assert seen.why == "lost-write: invalid: 1 lost\nrun directory: run"
+    assert not seen.valid
+    with pytest.raises(linkflap.InputError, match="there is no anomaly 'lost-rite'"):
+        seen.found("lost-rite")
