@@ -4,7 +4,8 @@ LSO(h) = the first offset of the earliest transaction with records below high wa
 a pure function of the log and h, so every sample can be recomputed. A sample is two requests, LSO and high watermark, at two
 unknown moments of [time, returned]; the high watermark at the LSO's moment lies between the samples before and after. A
 sample is wrong only if no high watermark in that interval gives its LSO. Samples are compared within one leader's epoch, because
-a new leader may begin with an older high watermark. What a mirror cut off its destination when it began or ended is in no capture
+a new leader may begin with an older high watermark; those that carry no epoch, unless brokers were broken or a mirror ended or
+began between them. What a mirror cut off its destination when it began or ended is in no capture
 any more: a sample from before that, which a high watermark above the cut may have given, is not recomputed. Nor is an LSO below
 the log start, or below what a cleaner has compacted: the transaction that began there may be gone.
 
@@ -62,9 +63,17 @@ def _same_tenure(view: PartitionView, cluster: str, marks: Watermarks, told: Int
     before, after = told[:-1], told[1:]
     same = (marks.leader[before] == marks.leader[after]) & (marks.leader_epoch[before] == marks.leader_epoch[after])
     unknown = marks.leader_epoch[after] < 0
-    for window in on_cluster(view.windows, cluster):
-        same &= ~(unknown & (marks.time[before] <= window.end) & (marks.returned[after] >= window.start))
+    for start, end in _leaders_moved(view, cluster):
+        same &= ~(unknown & (marks.time[before] <= end) & (marks.returned[after] >= start))
     return np.asarray(same)
+
+
+def _leaders_moved(view: PartitionView, cluster: str) -> Iterator[tuple[int, int]]:
+    """[start, end] of all that may have given a partition another leader: broken brokers, and a mirror that ends or begins."""
+    yield from ((window.start, window.end) for window in on_cluster(view.windows, cluster))
+    yield from ((p.fault_time, p.time) for p in view.promotions if p.cluster == cluster)
+    yield from ((stop.time, stop.time) for stop in view.stops if stop.cluster == cluster)
+    yield from ((t.time, t.time) for t in view.truncations if t.cluster == cluster)
 
 
 def _order(view: PartitionView, cluster: str, marks: Watermarks, told: Ints) -> Sequence[Finding]:

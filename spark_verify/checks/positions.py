@@ -220,23 +220,26 @@ def unheard(view: PartitionView, life: Life, log: Log, reads: Sequence[Read], sk
             said = {**_of(beyond), "position": _position(beyond), "log_end": end, "row": beyond.kind}
             yield Found(kind="position-beyond-end", cluster=life.cluster, offset=end, evidence=said)
         for over in passed(rows, truncations, stood_before(view, life, rows)):
-            gone = _not_skipped(unread(there, over, floor), rows, skips)
+            gone = _not_skipped(unread(there, over, floor), over.last, skips)
             said = {"began_at": over.start, "began_by": over.first.kind, "stood_at": over.end, "says": over.last.kind}
             yield from _missed("passed-unread", log, over.last, gone, **said)
-        yield from _drained_early(log, rows, there, floor, promised)
-    yield from _ahead(view, log, reads, floor)
+        yield from _drained_early(log, rows, there, floor, promised, skips)
+    yield from _ahead(view, log, reads, floor, skips)
 
 
-def _drained_early(log: Log, rows: Sequence[Read], there: Ints, floor: int, promised: int) -> Iterator[Found]:
+def _drained_early(
+    log: Log, rows: Sequence[Read], there: Ints, floor: int, promised: int, skips: Sequence[Found]
+) -> Iterator[Found]:
     done = max((r for r in rows if r.kind == "drained"), key=lambda r: r.position, default=None)
     if done is None or done.position < 0:
         return
     got = np.concatenate([np.empty(0, np.int64), *(r.offsets for r in rows if r.kind == "poll")])
     due = there[np.searchsorted(there, max(done.position, floor)) : np.searchsorted(there, promised)]
-    yield from _missed("drained-early", log, done, due[~among(due, got)], stood_at=done.position, last_stable=promised)
+    gone = _not_skipped(due[~among(due, got)], done, skips)
+    yield from _missed("drained-early", log, done, gone, stood_at=done.position, last_stable=promised)
 
 
-def _ahead(view: PartitionView, log: Log, reads: Sequence[Read], floor: int) -> Iterator[Found]:
+def _ahead(view: PartitionView, log: Log, reads: Sequence[Read], floor: int, skips: Sequence[Found]) -> Iterator[Found]:
     """Of a group what no member got, on whatever cluster: a mirror may have carried its offset on."""
     together: dict[tuple[str, int], list[Read]] = {}
     for rows in consumers(reads):
@@ -251,7 +254,7 @@ def _ahead(view: PartitionView, log: Log, reads: Sequence[Read], floor: int) -> 
         had = np.concatenate([np.empty(0, np.int64), *(r.uids for r in everywhere if r.kind == "poll")])
         for gap in gaps:
             due = there[np.searchsorted(there, max(gap.before, floor)) : np.searchsorted(there, gap.row.position)]
-            gone = due[~among(_uids(log, due), had)]
+            gone = _not_skipped(due[~among(_uids(log, due), had)], gap.row, skips)
             yield from _missed("began-ahead", log, gap.row, gone, began_at=gap.row.position, group_at=gap.before)
 
 
@@ -261,11 +264,11 @@ def consumers(reads: Sequence[Read]) -> Iterator[list[Read]]:
     return (list(rows) for _, rows in groupby(ordered, attrgetter("reader", "process")))
 
 
-def _not_skipped(offsets: Ints, rows: Sequence[Read], skips: Sequence[Found]) -> Ints:
-    """Without what lies between two records of the same consumer's polls, and was found there."""
+def _not_skipped(offsets: Ints, row: Read, skips: Sequence[Found]) -> Ints:
+    """Without what lies between two records of the same reader's polls, and was found there."""
     for skip in skips:
         before, then = skip.evidence.get("before"), skip.evidence.get("then")
-        if skip.evidence.get("reader") == rows[0].reader and isinstance(before, dict) and isinstance(then, dict):
+        if skip.evidence.get("reader") == row.reader and isinstance(before, dict) and isinstance(then, dict):
             offsets = offsets[(offsets <= before["offset"]) | (offsets >= then["offset"])]
     return offsets
 

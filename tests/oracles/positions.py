@@ -81,6 +81,7 @@ def _left_at(plain: Plain, life: PlainLife, rows: Sequence[Any]) -> int:
 def spans(rows: Sequence[Any], cuts: Sequence[tuple[int, int]], left_at: int) -> list[Span]:
     found: list[Span] = []
     here = Span(left_at) if left_at >= 0 else None
+    found += [here] if here is not None else []
     moved, before = -1, limit(rows[0], cuts) if here is not None else NEVER
     for row in rows:
         if here is not None and limit(row, cuts) != before and here.reached() > before:

@@ -22,8 +22,11 @@ def reads_by_log(reads: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]
         rest = [r for r in reads if r.returned > began and r.time >= ended]
         for who in {(r.reader, r.process) for r in during}:
             rows = sorted((r for r in during if (r.reader, r.process) == who), key=lambda r: r.returned)
-            for row, old, new in _told_apart(rows, truncated, before, after):
-                mine += _only(row, old)
+            parts = _told_apart(rows, truncated, before, after)
+            last = max((row.returned for row, old, _ in parts if old), default=-1)
+            for row, old, new in parts:
+                # Of the last poll of the old log, which was over after the truncation, the position may be of the new one.
+                mine += _only(row, old, sure=row.returned < last or row.returned <= truncated)
                 rest += _only(row, new)
         found.append(sorted(mine, key=_order))
         reads = sorted(rest, key=_order)
@@ -58,12 +61,14 @@ def _has(log: PlainLog | None, row: Any, i: int) -> bool:
     return record is not None and record.uid == row.uids[i] and (record.visible or row.isolation != "read_committed")
 
 
-def _only(row: Any, some: Sequence[int | None]) -> list[Any]:
-    """A row with some of its records."""
-    if not some or some == [None] or len(some) == len(row.offsets):
+def _only(row: Any, some: Sequence[int | None], *, sure: bool = True) -> list[Any]:
+    """A row with some of its records; its position, unless that is `sure`, is where these leave a consumer."""
+    if not some or some == [None]:
         return [row] if some else []
+    if len(some) == len(row.offsets) and sure:
+        return [row]
     offsets, uids = ([values[i] for i in some] for values in (row.offsets, row.uids))  # type: ignore[index]
-    position = row.position if some[-1] == len(row.offsets) - 1 else offsets[-1] + 1
+    position = row.position if sure and some[-1] == len(row.offsets) - 1 else offsets[-1] + 1
     return [SimpleNamespace(**vars(row) | {"offsets": offsets, "uids": uids, "position": position})]
 
 

@@ -38,8 +38,12 @@ def _tenure(plain: Plain, life: PlainLife, before: Any, after: Any) -> bool:
     """Whether two samples are surely of one leader in one epoch."""
     if (before.leader, before.leader_epoch) != (after.leader, after.leader_epoch):
         return False
-    broken = [w for w in plain.view.windows if w.target.split("/")[0] == life.cluster]
-    return after.leader_epoch >= 0 or not any(before.time <= w.end and after.returned >= w.start for w in broken)
+    view = plain.view
+    moved = [(w.start, w.end) for w in view.windows if w.target.split("/")[0] == life.cluster]
+    moved += [(p.fault_time, p.time) for p in view.promotions if p.cluster == life.cluster]
+    moved += [(s.time, s.time) for s in view.stops if s.cluster == life.cluster]
+    moved += [(t.time, t.time) for t in view.truncations if t.cluster == life.cluster]
+    return after.leader_epoch >= 0 or not any(before.time <= end and after.returned >= start for start, end in moved)
 
 
 def _order(plain: Plain, life: PlainLife, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:

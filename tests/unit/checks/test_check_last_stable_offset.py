@@ -1,5 +1,7 @@
 """last-stable-offset: the smallest histories, and the closed form against a search."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from histories import (
@@ -165,6 +167,20 @@ def test_unknown_epochs_under_a_broker_fault_are_not_compared():
         windows=[Window(id="f", fault="broker-kill", target="A/1", start=0, end=5 * SECOND)],
     )
     assert [kind for kind, _, _ in places(NAME, seen) if kind.endswith("regression")] == []
+
+
+@pytest.mark.parametrize(("at", "found"), [(5, ["high-watermark-regression"]), (2, [])])
+def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(at, found):
+    """It truncates what it had mirrored too far, and the partition gets another leader; samples that say no epoch cannot tell."""
+    truncated = Stop(link="A->B", cluster="B", time=at * SECOND, mirrored=2, promoted=1, truncated=((2, 1),), appended=())
+    seen = view(
+        [Log("A").data(1, 2), Log("B").data(1)],
+        stops=[truncated],
+        watermarks={"B": samples((1, 2), (1, 1), epochs=[-1, -1])},
+    )
+    assert [kind for kind, _, _ in places(NAME, seen) if kind.endswith("regression")] == found
+    known = {"B": samples((1, 2), (1, 1), epochs=[0, 0])}
+    assert "high-watermark-regression" in [kind for kind, _, _ in places(NAME, replace(seen, watermarks=known))]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort", "plain"])), max_size=25))

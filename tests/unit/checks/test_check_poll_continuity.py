@@ -19,7 +19,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import trip
+from round_trip import BACK, cut, trip
 
 from linkflap.spark_verify.view import Stop
 
@@ -332,9 +332,26 @@ def test_a_commit_beyond_what_was_passed_loses_what_lies_between():
         (poll((2, 4), (3, 5), at=650 * SECOND), [("passed-unread", "A", 1)]),
         (poll((1, 2), (2, 4), at=650 * SECOND), []),
         (assigned(2, at=650), []),
+        (later(kind="revoke", position=2, at=650), [("passed-unread", "A", 1)]),
     ],
-    ids=["skipped what is below the truncation", "went on where it stood", "was moved"],
+    ids=["skipped what is below the truncation", "went on where it stood", "was moved", "had moved before it was revoked"],
 )
 def test_who_stood_below_a_truncation_goes_on_from_there(then, found):
     """A reader had got offset 0 when A died; 1 is below the truncation, and there still."""
     assert places(NAME, trip(reads=[assigned(0), poll((0, 1), at=400 * SECOND), then])) == found
+
+
+def test_what_the_polls_of_a_reader_show_as_skipped_its_positions_do_not_show_again():
+    """Assigned ahead of where it had been, it got what lies before and behind a record, but not that record."""
+    moved = [assigned(0), later(kind="revoke", position=0, at=60), assigned(2, at=70)]
+    assert places(NAME, view([A], reads=[*moved, poll((0, 1), (2, 3))])) == [("internal-skip", "A", 1)]
+    assert places(NAME, view([A], reads=[*moved, poll((2, 3))])) == [("began-ahead", "A", 0)]
+
+
+def test_the_position_of_a_poll_that_spans_a_truncation_may_be_of_either_log():
+    """What it handed over it had fetched before; how far it stood then may be how far it looked in the log that came instead."""
+    spanning = replace(poll((2, 3), position=4), time=615 * SECOND, returned=625 * SECOND)
+    lasts, truncated = replace(BACK, end=640 * SECOND), replace(cut(), time=620 * SECOND)
+    assert places(NAME, trip(windows=[lasts], truncations=[truncated], reads=[spanning])) == []
+    before = replace(spanning, returned=618 * SECOND)
+    assert places(NAME, trip(windows=[lasts], truncations=[truncated], reads=[before])) == [("position-beyond-end", "A", 3)]
