@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.triggers import TRIGGERS
-from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.mirrors import ABOUT, MIRRORS
+from linkflap.harness.model.option import OptionAbout
+from linkflap.harness.model.scenario import Option
 from linkflap.harness.workloads import KINDS
 from linkflap.spark_verify import recording
 from linkflap.spark_verify.checks import REGISTRY
@@ -26,6 +28,23 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
         "triggers": {name: _first_line(trigger) for name, trigger in TRIGGERS.items()},
         "checks": {name: check.guarantee for name, check in REGISTRY.items()} | dict(recording.GUARANTEES),
     }
+
+
+def options() -> Mapping[str, Mapping[str, OptionAbout]]:
+    """What has options -> option -> what it may be, its default, what it does. Workloads name theirs without values."""
+    return {f"mirror {name}": about for name, about in ABOUT.items()} | {
+        f"fault {name}": {option: _of_fault(default) for option, default in fault.defaults.items()}
+        for name, fault in FAULTS.items()
+        if fault.defaults
+    }
+
+
+def _of_fault(default: Option) -> OptionAbout:
+    """A default that is text lists the choices; a number is one from 0."""
+    if isinstance(default, str):
+        choices = tuple(default.split("|"))
+        return OptionAbout(default=choices[0], choices=choices, about="")
+    return OptionAbout(default=default, takes="a number from 0", about="")
 
 
 def _first_line(thing: object) -> str:

@@ -16,6 +16,7 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.protocols import Fault, World
 from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import pause, until
 
@@ -41,7 +42,10 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
         if ids.count(spec.id) > 1:
             raise InputError(f"two faults of the schedule are called {spec.id!r}; give each an id of its own")
         if spec.fault not in FAULTS:
-            raise InputError(f"fault {spec.id!r} is of unknown kind {spec.fault!r}; known are {', '.join(sorted(FAULTS))}")
+            raise InputError(
+                f"fault {spec.id!r} is of unknown kind {spec.fault!r}{nearest(spec.fault, FAULTS)}; "
+                f"known are {', '.join(sorted(FAULTS))}"
+            )
         if parts(spec.when)[1] not in TRIGGERS:
             raise InputError(f"fault {spec.id!r} waits for unknown {spec.when!r}; known are {', '.join(sorted(TRIGGERS))}")
         reason = FAULTS[spec.fault].applies_to(spec.target, topology)

@@ -4,7 +4,7 @@
     paths    := path ("," | ";") path …             A->B, A->C        several paths: fan-out, fan-in
     path     := cluster (("->" | "<->") cluster)+   A->B->C           A<->B is A->B and B->A
     cluster  := name ["@" kafka] [":" brokers]      A@3.9.2:3         given once, repeated at will
-    name     := a capital letter, then letters and digits
+    name     := a letter, then letters and digits, in parts that single hyphens or underscores join: us-east, eu_west
     kafka    := a release (3.9.2), a folder (./dist) or an image (apache/kafka); in double quotes when it holds a space, a colon,
                 a comma, a semicolon, an arrow or a quote (written twice): A@"apache/kafka:4.3.1"
     named    := one of topologies.named, with the kafka and brokers of all its clusters: pair, chain:3, ring@3.9.2
@@ -20,16 +20,20 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.topologies.legal import check, check_brokers, check_kafka, check_name
 from linkflap.topologies.named import TOPOLOGIES
 
-_NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔\"]+")
+_NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔⇒\"]+(?:-[^\s@:,;<>\-=→←↔⇒\"]+)*")
 _WORD: Final = re.compile(r"[a-z][a-z_]*(?:-[a-z_]+)*")
 _BARE: Final = re.compile(r"(?:(?!<?->)[^\s:,;\"])+")
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
 _BROKERS: Final = re.compile(r"(?:(?!<?->)[^\s,;])*")
 _ARROW: Final = re.compile(r"[-=~<>→←↔⇒]+")
+_LINK: Final = re.compile(r"->|<-|[→←↔⇒]")
+_LIKE_LINKS: Final = re.compile(r"[=~<>→←↔⇒,;]|--|-\s|\s-|-$")
+"""What stands between clusters, rightly or wrongly, and in no name of a topology."""
 _NEEDS_QUOTES: Final = re.compile(r'[\s:,;"]|->')
 
 
@@ -73,7 +77,7 @@ def parse(text: str) -> Topology:
     cursor = _Text(text)
     cursor.skip_blanks()
     word = _WORD.match(text, cursor.at)
-    if word and (word.group().replace("-", "_") in TOPOLOGIES or not _ARROW.search(text)):
+    if word and not _links_in(text, word.group().replace("-", "_")):
         return _named(cursor, word.group())
     mentions: list[_Mention] = []
     links: list[tuple[int, LinkSpec]] = []
@@ -90,6 +94,11 @@ def parse(text: str) -> Topology:
     except InputError as error:
         raise InputError(f"topology {text!r}: {error}") from None
     return topology
+
+
+def _links_in(text: str, word: str) -> bool:
+    """Whether a text that begins with a word means links, and not a topology of that name."""
+    return bool((_LINK if word in TOPOLOGIES else _LIKE_LINKS).search(_QUOTED.sub("", text)))
 
 
 def arrows(topology: Topology) -> str:
@@ -126,7 +135,8 @@ def _write(cluster: ClusterSpec, written: set[str]) -> str:
 def _named(cursor: _Text, word: str) -> Topology:
     name, at = word.replace("-", "_"), cursor.at
     if name not in TOPOLOGIES:
-        cursor.fail(f"there is no topology named {word!r}; write links like A->B, or one of {', '.join(sorted(TOPOLOGIES))}")
+        known = ", ".join(sorted(TOPOLOGIES))
+        cursor.fail(f"there is no topology named {word!r}{nearest(name, TOPOLOGIES)}; write links like A->B, or one of {known}")
     cursor.at += len(word)
     kafka, brokers = _version(cursor, word), _brokers(cursor, word)
     cursor.skip_blanks()

@@ -12,11 +12,13 @@ import re
 from typing import Final
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
+from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology, hyphen_free
 
 MOST_CLUSTERS: Final = 9
 MOST_BROKERS: Final = 9
-LONGEST_NAME: Final = 20
+LONGEST_NAME: Final = 32
+_TAKEN: Final = ("run", "services", "mm2", "shadow")
+"""What a run directory and containers have beside clusters."""
 _RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 
 
@@ -37,11 +39,14 @@ def check(topology: Topology) -> Topology:
 
 
 def check_name(name: str) -> None:
-    """Names are part of topic names, listener names and folder names: a capital letter, then ASCII letters and digits."""
-    if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name):
+    """Names are part of topic names, listener names and folder names: ASCII letters and digits, in parts that - or _ joins."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*", name):
         raise InputError(
-            f"{name!r} is not a cluster's name; begin with a capital letter, then only letters and digits: A, East, B2"
+            f"{name!r} is not a cluster's name; begin with a letter, then letters and digits, with single - or _ between them: "
+            "A, us-east, eu_west2"
         )
+    if name.lower() in _TAKEN:
+        raise InputError(f"{name!r} cannot be a cluster's name, for it means something else in a run directory; choose another")
     if len(name) > LONGEST_NAME:
         raise InputError(f"the name {name!r} has {len(name)} characters, and {LONGEST_NAME} are the most; choose a shorter one")
 
@@ -69,12 +74,15 @@ def check_kafka(name: str, kafka: str) -> None:
 
 
 def _check_spelling(names: list[str]) -> None:
-    """Kafka's listener names are upper case, and some file systems do not tell case: East and EAST would meet there."""
+    """Kafka's listener names are upper case, and some file systems do not tell case: East and EAST would meet there.
+
+    In names of containers hyphens and underscores are one: us-east and us_east would meet there.
+    """
     seen: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(name.upper(), name)
+        other = seen.setdefault(hyphen_free(name).upper(), name)
         if other != name:
-            raise InputError(f"clusters {other} and {name} differ only in case; rename one")
+            raise InputError(f"clusters {other} and {name} differ only in case, or in - and _; rename one")
     if len(set(names)) != len(names):
         raise InputError("a cluster is in it twice; name each once")
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Direction
 from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.spelling import nearest
 
 
 def settings(spec: FaultSpec, defaults: Mapping[str, Option]) -> dict[str, Option]:
@@ -16,7 +17,9 @@ def settings(spec: FaultSpec, defaults: Mapping[str, Option]) -> dict[str, Optio
     """
     if unknown := sorted(spec.options.keys() - defaults.keys()):
         known = ", ".join(sorted(defaults)) or "no options"
-        raise InputError(f"fault {spec.id!r} ({spec.fault}) has no option {unknown[0]!r}; it has {known}")
+        raise InputError(
+            f"fault {spec.id!r} ({spec.fault}) has no option {unknown[0]!r}{nearest(unknown[0], defaults)}; it has {known}"
+        )
     return {name: _read(spec, name, default) for name, default in defaults.items()}
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NoReturn, TypeGuard, get_args
@@ -20,6 +19,7 @@ from linkflap.chaos.triggers import TRIGGERS, parts
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Budgets, FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.workloads import KINDS
@@ -60,7 +60,7 @@ class _Reader:
         """Refuses a name that a registry does not have."""
         names = sorted(known)
         if name not in names:
-            self.fail(at, f"there is no {what} {name!r}{_nearest(name, names)}; there is {', '.join(names)}")
+            self.fail(at, f"there is no {what} {name!r}{nearest(name, names)}; there is {', '.join(names)}")
 
 
 def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
@@ -101,7 +101,7 @@ def _explain(reader: _Reader, content: Mapping[str, object], error: msgspec.Vali
     what, at = (found["what"], _path(found["path"] or "$", content)) if found else (str(error), ())
     if unknown := _UNKNOWN.match(what):
         names = _fields(at)
-        sentence = f"there is no {unknown['name']!r} here{_nearest(unknown['name'], names)}; there is {', '.join(names)}"
+        sentence = f"there is no {unknown['name']!r} here{nearest(unknown['name'], names)}; there is {', '.join(names)}"
         reader.fail((*at, unknown["name"]), sentence)
     if missing := _MISSING.match(what):
         reader.fail(at, f"{missing['name']!r} is missing; add {missing['name']} = …")
@@ -135,11 +135,6 @@ def _fields(at: places.Path) -> list[str]:
 
 def _is_table(kind: object) -> TypeGuard[type[msgspec.Struct]]:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _scenario(reader: _Reader, file: ScenarioFile, seed: int) -> Scenario:

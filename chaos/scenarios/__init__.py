@@ -28,6 +28,7 @@ from linkflap.chaos.scenarios import (
 from linkflap.chaos.scenarios.base import Builder, Wish
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.spelling import nearest
 
 SCENARIOS: Mapping[str, Builder] = MappingProxyType(
     {
@@ -56,7 +57,7 @@ SCENARIOS: Mapping[str, Builder] = MappingProxyType(
 def scenario(name: str, wish: Wish) -> Scenario:
     """The scenario called `name`, as the user wishes it; InputError when there is none."""
     if name not in SCENARIOS:
-        raise InputError(f"there is no scenario {name!r}; known are {', '.join(SCENARIOS)} (linkflap list)")
+        raise InputError(f"there is no scenario {name!r}{nearest(name, SCENARIOS)}; known are {', '.join(SCENARIOS)}")
     return SCENARIOS[name](wish)
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from linkflap.chaos.scenarios.base import GROUP, Wish, everyday
 from linkflap.chaos.triggers import after
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Option, Scenario, WorkloadSpec
-from linkflap.harness.model.topology import LinkSpec, Topology
+from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free
 from linkflap.topologies import parse
 
 _HELD = 2.0
@@ -87,7 +87,7 @@ def _of_hop(link: LinkSpec, dice: random.Random) -> Iterator[FaultSpec]:
     dice.shuffle(kinds)
     before: tuple[str, ...] = ()
     for name, fault, options in kinds:
-        id_ = f"{name}-{link.source}{link.destination}"
+        id_ = f"{name}-{hyphen_free(link.source)}-{hyphen_free(link.destination)}"
         at = round((_HEALS if before else 0.5) + dice.uniform(0.0, 0.7), 2)
         when = after(*before) if before else "always"
         yield FaultSpec(id=id_, fault=fault, target=link.name, at=at, duration=_HELD, when=when, options=options)

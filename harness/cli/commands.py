@@ -7,7 +7,6 @@ imported inside the command that needs it, so that --help and Ctrl-C answer at o
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -18,6 +17,7 @@ import click
 
 from linkflap.harness.cli import output
 from linkflap.harness.cli.images import images
+from linkflap.harness.cli.listing import list_
 from linkflap.harness.cli.logs import explain, forensics
 from linkflap.harness.cli.notes import NOTES
 from linkflap.harness.cli.run import run
@@ -42,24 +42,7 @@ linkflap.add_command(verify)
 linkflap.add_command(forensics)
 linkflap.add_command(images)
 linkflap.add_command(explain)
-
-
-@linkflap.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def list_(as_json: bool) -> int:
-    """Lists scenarios, topologies, mirrors, workloads, faults, triggers and checks."""
-    from linkflap.chaos.catalogue import catalogue
-
-    known = catalogue()
-    if as_json:
-        click.echo(json.dumps(known))
-        return 0
-    for title, entries in known.items():
-        click.echo(f"{title}:")
-        for name, about in entries.items():
-            click.echo(f"  {name:28} {about}")
-        click.echo()
-    return 0
+linkflap.add_command(list_)
 
 
 @linkflap.command()
@@ -118,6 +101,8 @@ def _run() -> int:
         return int(linkflap.main(standalone_mode=False) or 0)
     except click.exceptions.Exit as leave:
         return leave.exit_code
+    except SystemExit as leave:  # of completion, which click ends by itself
+        return leave.code if isinstance(leave.code, int) else 0
 
 
 def _exit_of(error: BaseException) -> tuple[int, str]:

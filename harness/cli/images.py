@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 
+from linkflap.harness.cli import completion
 from linkflap.harness.model.errors import FAILED
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
@@ -19,6 +20,7 @@ _base = click.option(
 runtime_option = click.option(
     "--runtime",
     envvar="LINKFLAP_RUNTIME",
+    shell_complete=completion.runtimes,
     help="What brokers run in, process or docker; by default process, unless a scenario file names one.",
 )
 

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 import click
 import msgspec
 
+from linkflap.harness.cli import completion
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
+from linkflap.topologies.legal import check_name
 
 if TYPE_CHECKING:
     from linkflap.harness.capture.folders import Asked, Folder
@@ -107,8 +109,9 @@ def _named(option: str, texts: Sequence[str], what: str, example: str) -> list[t
     named: dict[str, str] = {}
     for text in texts:
         name, equals, where = text.partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z0-9_-]+", name) or not where or name in named:
+        if not equals or not name or not where or name in named:
             raise InputError(f"{option} {text!r} is not CLUSTER={what} with a name of its own, for example {option} A={example}")
+        check_name(name)
         named[name] = where
     return list(named.items())
 
@@ -146,6 +149,8 @@ def _link(text: str) -> LinkSpec:
     source, arrow, destination = text.partition("->")
     if not arrow or not source or not destination or source == destination or "->" in destination:
         raise InputError(f"--link {text!r} is not one link between two clusters, for example --link 'A->B'")
+    for name in (source, destination):
+        check_name(name)
     return LinkSpec(source=source, destination=destination)
 
 
@@ -209,7 +214,7 @@ def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], 
 
 # So that -1 is an anomaly that there is not, and no option that click does not know.
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("folder", metavar="RUNDIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="RUNDIR", type=click.Path(path_type=Path), shell_complete=completion.run_directories)
 @click.argument("anomaly")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 def explain(folder: Path, anomaly: str, as_json: bool) -> int:

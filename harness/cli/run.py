@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from linkflap.harness.cli import completion
 from linkflap.harness.cli.folders import RUNS, check_output, new_folder
 from linkflap.harness.cli.images import runtime_option
 from linkflap.harness.cli.judge import judge
@@ -50,13 +51,23 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
 
 
 @click.command()
-@click.argument("scenario_name", metavar="SCENARIO")
+@click.argument("scenario_name", metavar="SCENARIO", shell_complete=completion.scenarios)
 @click.option(
-    "--topology", metavar="ARROWS", help="Other clusters and links than the scenario's, e.g. 'A:3->B:3' or 'A@3.9.2->B'."
+    "--topology",
+    metavar="ARROWS",
+    shell_complete=completion.topologies,
+    help="Other clusters and links than the scenario's, e.g. 'A:3->B:3' or 'A@3.9.2->B'.",
 )
 @runtime_option
-@click.option("--mirror", help="What replicates over the links (linkflap list).")
-@click.option("--set", "options", multiple=True, metavar="NAME=VALUE", help="An option of the mirror, e.g. producer_ids=keep.")
+@click.option("--mirror", shell_complete=completion.mirrors, help="What replicates over the links (linkflap list mirrors).")
+@click.option(
+    "--set",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    shell_complete=completion.mirror_options,
+    help="An option of the mirror, e.g. producer_ids=keep.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives the schedule and the payloads; by default a new one.")
 @click.option("--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload.")
 @click.option("--out", type=click.Path(path_type=Path), help=f"The run directory to make; by default a new one in {RUNS}/.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from linkflap.harness.cli import completion
 from linkflap.harness.cli.folders import RUNS, check_junit, check_output, new_folder
 from linkflap.harness.cli.judge import judge, spark_options
 from linkflap.harness.cli.logs import LogOptions, asked_live, asked_logs, copied_logs
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("folders", metavar="[RUNDIR]...", nargs=-1, type=click.Path(path_type=Path))
+@click.argument(
+    "folders", metavar="[RUNDIR]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.run_directories
+)
 @copied_logs
 @click.option("--out", type=click.Path(path_type=Path), help=f"Of logs: the folder to make; by default a new one in {RUNS}/.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (a list when several directories are given).")

@@ -15,8 +15,10 @@ from linkflap.harness.mirrors import mm2, mm2_config
 from linkflap.harness.mirrors.shadow import mirror as shadow
 from linkflap.harness.mirrors.shadow import settings as shadow_settings
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Deployment, Mirror, Recorder
 from linkflap.harness.model.scenario import MirrorSpec, Option
+from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import LinkSpec
 
 
@@ -33,12 +35,14 @@ OPTIONS: Final[Mapping[str, Callable[[Mapping[str, Option]], mm2_config.Options 
     "shadow": shadow_settings.options,
 }
 """Per kind, what reads its options and raises InputError for one that it does not have."""
+ABOUT: Final[Mapping[str, Mapping[str, OptionAbout]]] = {"mm2": mm2_config.ABOUT, "shadow": shadow_settings.ABOUT}
+"""Per kind, its options as they are listed."""
 
 
 def resolve(spec: MirrorSpec) -> MirrorSpec:
     """The mirror with all its options and its guarantee. Raises InputError for an unknown kind, option or value."""
     if spec.kind not in MIRRORS:
-        raise InputError(f"there is no mirror {spec.kind!r}; there is {', '.join(MIRRORS)}")
+        raise InputError(f"there is no mirror {spec.kind!r}{nearest(spec.kind, MIRRORS)}; there is {', '.join(MIRRORS)}")
     return declared(replace(spec, resolved=asdict(OPTIONS[spec.kind](spec.options))))
 
 

@@ -24,7 +24,7 @@ from linkflap.harness.mirrors.topics import copy_topics, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.protocols import Cluster, Deployment, Mirror, Recorder, Service
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name, topic_pattern
+from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name, topic_pattern
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import Partition, bounds, quiet
 
@@ -65,7 +65,7 @@ class MirrorMaker:
             replicas=min(3, len(self._destination.brokers)),
             port=deployment.free_port() if self._options.delivery == "exactly-once" else 0,
         )
-        name = f"mm2-{self.link.source}-{self.link.destination}"
+        name = f"mm2-{hyphen_free(self.link.source)}-{hyphen_free(self.link.destination)}"
         return deployment.service(
             name,
             main=mm2_config.MAIN,

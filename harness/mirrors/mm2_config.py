@@ -12,7 +12,9 @@ from typing import Final, Literal, cast
 
 from linkflap.harness.mirrors.java_patterns import reason_against
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import LinkSpec
 
 MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"
@@ -29,6 +31,21 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "isolation": ("read_committed", "read_uncommitted"),
 }
 _MOST_TASKS: Final = 64
+ABOUT: Final[Mapping[str, OptionAbout]] = {
+    "delivery": OptionAbout(
+        choices=_CHOICES["delivery"], default="at-least-once", about="exactly-once: the worker writes in transactions (KIP-618)"
+    ),
+    "isolation": OptionAbout(
+        choices=_CHOICES["isolation"], default="read_committed", about="what its consumer reads of the source"
+    ),
+    "groups": OptionAbout(
+        takes="a regular expression of Java's, without backslashes; empty: none",
+        default=".*",
+        about="consumer groups whose offsets are synced every second (KIP-545)",
+    ),
+    "tasks": OptionAbout(takes=f"1 to {_MOST_TASKS}", default=2, about="tasks.max of its connectors"),
+}
+"""Its options, as they are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +64,9 @@ class Options:
 
 def options(given: Mapping[str, Option]) -> Options:
     """The options of a MirrorSpec; InputError that names an unknown option or value and what is allowed."""
-    allowed = (*_CHOICES, "groups", "tasks")
     for name in given:
-        if name not in allowed:
-            raise InputError(f"mirror mm2 has no option {name!r}; it has {', '.join(allowed)}")
+        if name not in ABOUT:
+            raise InputError(f"mirror mm2 has no option {name!r}{nearest(name, ABOUT)}; it has {', '.join(ABOUT)}")
     for name, choices in _CHOICES.items():
         if name in given and given[name] not in choices:
             raise InputError(f"option {name} of mirror mm2 is {given[name]!r}; it must be {' or '.join(choices)}")

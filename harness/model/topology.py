@@ -80,6 +80,11 @@ class Topology:
         return tuple(c.name for c in self.clusters if c.name in homes)
 
 
+def hyphen_free(name: str) -> str:
+    """A cluster's name as part of a name whose parts hyphens join: `mm2-us.east-eu.west` can be read in one way only."""
+    return name.replace("-", ".").replace("_", ".")
+
+
 def topic_name(home: str, name: str) -> str:
     """The name of a topic whose first writers are on cluster `home`: the home is part of it, so that mirrors can tell."""
     return f"{home}.{name}"

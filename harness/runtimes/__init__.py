@@ -12,6 +12,7 @@ from typing import Final, Protocol, cast
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment, Recorder
+from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 
 # Modules by name, imported when used: the docker runtime's packages are slow to import and not needed by the other.
@@ -39,5 +40,5 @@ def check(name: str, topology: Topology) -> None:
 
 def _module(name: str) -> ModuleType:
     if name not in RUNTIMES:
-        raise InputError(f"there is no runtime {name!r}; there is {', '.join(RUNTIMES)}")
+        raise InputError(f"there is no runtime {name!r}{nearest(name, RUNTIMES)}; there is {', '.join(RUNTIMES)}")
     return import_module(RUNTIMES[name])

@@ -11,6 +11,7 @@ from typing import Final
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.workloads import idempotent, readers, relay, transactional, zombie
 from linkflap.harness.workloads.client import Client
@@ -65,7 +66,7 @@ KINDS: Final[Mapping[str, Kind]] = {
 def check(spec: WorkloadSpec) -> Kind:
     """The kind of a spec; InputError when there is no such kind, or the number of clients is wrong."""
     if spec.kind not in KINDS:
-        raise InputError(f"there is no workload {spec.kind!r}; there are {', '.join(KINDS)}")
+        raise InputError(f"there is no workload {spec.kind!r}{nearest(spec.kind, KINDS)}; there are {', '.join(KINDS)}")
     if spec.clients < 1:
         raise InputError(f"workload {spec.kind} cannot have {spec.clients} clients; give 1 or more")
     return KINDS[spec.kind]

@@ -58,7 +58,7 @@ def fails(work, env, code, says, *arguments):
 @pytest.mark.parametrize(
     ("says", "arguments"),
     [
-        ("no scenario 'link-flop'; known are link-flap", ["run", "link-flop"]),
+        ("no scenario 'link-flop' .did you mean 'link-flap'.*; known are link-flap", ["run", "link-flop"]),
         ("No such command 'rum'", ["rum"]),
         ("No such option.*--topologie", ["run", "baseline", "--topologie", "A->B"]),
         ("Missing argument", ["run"]),
@@ -67,7 +67,7 @@ def fails(work, env, code, says, *arguments):
         ("no list of jars is kept for Kafka '9.9.9', only for", ["run", "baseline", "--topology", "A@9.9.9->B"]),
         ("there is no directory ./nowhere", ["run", "baseline", "--topology", "A@./nowhere->B"]),
         ("'[AB]/.' is not a broker; this topology has A/1, B/1", ["run", "broker-loss", "--topology", "A->B"]),
-        ("no mirror 'mm3'; there is mm2", ["run", "baseline", "--mirror", "mm3"]),
+        ("no mirror 'mm3' .did you mean 'mm2'.*; there is mm2", ["run", "baseline", "--mirror", "mm3"]),
         ("has no option 'speed'; it has delivery", ["run", "baseline", "--mirror", "mm2", "--set", "speed=9"]),
         ("option delivery of mirror mm2 is 'twice'", ["run", "baseline", "--mirror", "mm2", "--set", "delivery=twice"]),
         ("not of the form name=value", ["run", "baseline", "--set", "delivery"]),

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import errno
+import json
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from linkflap.chaos.catalogue import catalogue
+from linkflap.chaos.scenarios import Wish, scenario
+from linkflap.chaos.schedule import check
+from linkflap.harness import runtimes
 from linkflap.harness.cli import commands
+from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.cli.run import option_value
-from linkflap.harness.mirrors import MIRRORS, OPTIONS
+from linkflap.harness.mirrors import ABOUT, MIRRORS, OPTIONS, resolve
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
-from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.recording.unexpected_exits import ends_broker, ends_mirror
+from linkflap.topologies import parse
 
 
 @pytest.mark.parametrize(
@@ -86,3 +93,39 @@ def fault(kind, target):
 def test_which_fault_explains_which_death(spec, broker, mirror):
     assert ends_broker(spec, "A/1") is broker
     assert ends_mirror(spec, "A->B") is mirror
+
+
+@pytest.mark.parametrize(
+    ("refuse", "says"),
+    [
+        (lambda: scenario("link-flop", Wish(seed=1)), "no scenario 'link-flop' (did you mean 'link-flap'?)"),
+        (lambda: scenario("ROUND_TRIP", Wish(seed=1)), "(did you mean 'round-trip'?)"),
+        (lambda: resolve(MirrorSpec(kind="mm3")), "no mirror 'mm3' (did you mean 'mm2'?)"),
+        (lambda: resolve(MirrorSpec(kind="mm2", options={"task": 1})), "no option 'task' (did you mean 'tasks'?)"),
+        (lambda: resolve(MirrorSpec(kind="shadow", options={"bond": 1})), "no option 'bond' (did you mean 'bound'?)"),
+        (lambda: parse("round-trap"), "no topology named 'round-trap' (did you mean 'round_trip'?)"),
+        (lambda: check([fault("link-cat", "A->B")], parse("A->B")), "unknown kind 'link-cat' (did you mean 'link-cut'?)"),
+        (lambda: runtimes.check("proces", parse("A->B")), "no runtime 'proces' (did you mean 'process'?)"),
+        (lambda: linkflap.main(["list", "mirrrors"], standalone_mode=False), "no list of 'mirrrors' (did you mean 'mirrors'?)"),
+    ],
+)
+def test_a_name_that_there_is_not_comes_with_the_nearest_that_there_is(refuse, says):
+    with pytest.raises(InputError) as refused:
+        refuse()
+    assert says in str(refused.value)
+
+
+def test_every_option_of_every_mirror_is_listed_with_its_values_and_default():
+    assert ABOUT.keys() == MIRRORS.keys()
+    for kind, options in ABOUT.items():
+        resolved = resolve(MirrorSpec(kind=kind)).resolved
+        assert {name: option.default for name, option in options.items()} == dict(resolved)
+        for name, option in options.items():
+            assert option.about
+            assert option.values
+            for value in option.choices:
+                assert resolve(MirrorSpec(kind=kind, options={name: value})).resolved[name] == value
+    said = CliRunner().invoke(linkflap, ["list", "mirrors"]).output
+    assert "  producer_ids                 jump | keep | negate | complement | region | reset (default jump)\n" in said
+    said = CliRunner().invoke(linkflap, ["list", "options", "--json"]).output
+    assert json.loads(said)["options"]["fault link-half-open"]["stalled"]["choices"] == ["responses", "requests"]

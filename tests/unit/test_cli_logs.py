@@ -86,7 +86,7 @@ def test_live_clusters_that_cannot_be_meant_are_refused(said, words):
         live(**said)
 
 
-@pytest.mark.parametrize("text", ["A", "=x", "A=", "A/1=x", "A B=x"])
+@pytest.mark.parametrize("text", ["A", "=x", "A="])
 def test_logs_that_name_no_cluster_or_folder_are_refused(text):
     with pytest.raises(InputError, match="is not CLUSTER=DIR"):
         asked(logs=(text,))

@@ -27,7 +27,10 @@ def test_the_other_direction_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"latncy": 5}, "fault 'slow' (link-latency) has no option 'latncy'; it has latency, share, stalled"),
+        (
+            {"latncy": 5},
+            "fault 'slow' (link-latency) has no option 'latncy' (did you mean 'latency'?); it has latency, share, stalled",
+        ),
         ({"latency": -1}, "option latency of fault 'slow' (link-latency) is -1; it must be a number of 0 or more"),
         ({"latency": True}, "option latency of fault 'slow' (link-latency) is True; it must be a number of 0 or more"),
         ({"latency": "long"}, "option latency of fault 'slow' (link-latency) is 'long'; it must be a number of 0 or more"),

@@ -27,7 +27,10 @@ def test_defaults_read_committed_and_deliver_at_least_once():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"delivrey": "exactly-once"}, "no option 'delivrey'; it has delivery, isolation, groups, tasks"),
+        (
+            {"delivrey": "exactly-once"},
+            "no option 'delivrey' (did you mean 'delivery'?); it has delivery, isolation, groups, tasks",
+        ),
         ({"delivery": "at-most-once"}, "'at-most-once'; it must be at-least-once or exactly-once"),
         ({"isolation": True}, "True; it must be read_committed or read_uncommitted"),
         ({"groups": "a\nb.enabled=true"}, "on one line"),

@@ -26,7 +26,7 @@ HOME = FaultSpec(id="home", fault="failover-planned", target="B->A", at=1.0, dur
     ("specs", "says"),
     [
         ([CUT, CUT], "two faults of the schedule are called 'cut'"),
-        ([replace(CUT, fault="link-snip")], "unknown kind 'link-snip'; known are broker-"),
+        ([replace(CUT, fault="link-snip")], "unknown kind 'link-snip' (did you mean 'link-flap'?); known are broker-"),
         ([replace(CUT, when="full-moon")], "waits for unknown 'full-moon'; known are always"),
         ([replace(CUT, target="A->C")], "cannot be applied to 'A->C'"),
         ([replace(CUT, options={"rate": 3})], "no option 'rate'"),

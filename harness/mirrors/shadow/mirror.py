@@ -26,7 +26,7 @@ from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.protocols import Cluster, Deployment, Recorder, Running, Sidecar
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name
+from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.connection import Unanswered
 from linkflap.harness.wire.offsets import Partition, quiet
@@ -66,7 +66,8 @@ class ShadowMirror:
         self._settings: dict[str, dict[int, dict[str, str]]] = {} if reverses is None else reverses._settings
         self._there = AdminClient(quiet(self._source.bootstrap))
         nth = f"-{self._generation}" if self._generation else ""
-        self._folder = settings.folder_at(self._destination) / f"shadow-{link.source}-{link.destination}{nth}"
+        name = f"shadow-{hyphen_free(link.source)}-{hyphen_free(link.destination)}{nth}"
+        self._folder = settings.folder_at(self._destination) / name
         self._sidecar: Sidecar | None = None
         self._child: Running | None = None
         self._port = deployment.free_port()
@@ -120,7 +121,7 @@ class ShadowMirror:
             "mirror-started",
             self.link.name,
             mirror="shadow",
-            options={name: getattr(self._options, name) for name in settings.NAMES},
+            options={name: getattr(self._options, name) for name in settings.ABOUT},
             seconds=round(time.monotonic() - began, 3),
         )
 

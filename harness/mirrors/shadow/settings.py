@@ -11,8 +11,10 @@ from typing import Final, Literal, cast
 import msgspec
 
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import CANARY, is_data_topic, topic_name
 
 FIRST_BROKER_ID: Final = 1000
@@ -37,7 +39,21 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Per option its values; the first is the default."""
 _GROUPS: Final = "groups"
-NAMES: Final = (*CHOICES, _GROUPS)
+_ABOUT: Final[Mapping[str, str]] = {
+    "producer_ids": "what becomes of producer ids: how KIP-1279's drafts keep B's producers from using A's",
+    "bound": "how far it mirrors: to the source's high watermark, or to its last stable offset",
+    "open_transactions": "what a failover does with transactions that are open",
+    "leader_epochs": "whether batches get B's leader epochs or keep A's",
+    "clients": "whether clients of B may read a topic while it is mirrored",
+    "failback_point": "what a failback truncates to: the last mirrored offset, or the last common leader epoch",
+}
+ABOUT: Final[Mapping[str, OptionAbout]] = {
+    **{name: OptionAbout(choices=values, default=values[0], about=_ABOUT[name]) for name, values in CHOICES.items()},
+    _GROUPS: OptionAbout(
+        takes="a regular expression; empty: none", default=".*", about="consumer groups whose offsets are synced"
+    ),
+}
+"""Its options, as they are listed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +75,8 @@ class Options:
 def options(given: Mapping[str, Option]) -> Options:
     """The options of a MirrorSpec; InputError that names an unknown option or value and what there is."""
     for name, value in given.items():
-        if name not in NAMES:
-            raise InputError(f"mirror shadow has no option {name!r}; it has {', '.join(NAMES)}")
+        if name not in ABOUT:
+            raise InputError(f"mirror shadow has no option {name!r}{nearest(name, ABOUT)}; it has {', '.join(ABOUT)}")
         if name != _GROUPS and value not in CHOICES[name]:
             raise InputError(f"option {name} of mirror shadow is {value!r}; it must be {' or '.join(CHOICES[name])}")
     chosen = {name: given.get(name, values[0]) for name, values in CHOICES.items()}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from linkflap.harness.model.protocols import Spawn
 from linkflap.harness.model.side_by_side import side_by_side
+from linkflap.harness.model.topology import hyphen_free
 from linkflap.harness.runtimes.docker.container import Container
 from linkflap.harness.runtimes.docker.network import DeploymentNetwork
 from linkflap.harness.runtimes.kraft import jvm
@@ -82,7 +83,7 @@ def container_service(
 
 def host_name(cluster: str, node: int) -> str:
     """A broker's container and its name on the network."""
-    return f"{cluster.lower()}-{node}"
+    return f"{hyphen_free(cluster.lower())}-{node}"
 
 
 def _shared(installation: Installation) -> dict[Path, bool]:

@@ -14,7 +14,7 @@ from typing import Final
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.model.side_by_side import side_by_side
-from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.topology import ClusterSpec, Topology, hyphen_free
 from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.distribution import kafka
 from linkflap.harness.runtimes.docker.cluster import ContainerCluster, container_service
@@ -109,7 +109,7 @@ class DockerDeployment(KraftDeployment):
             folder = self._folder / spec.name / listener.lower()
             api = next(ports)
             published = [api, *(port for port, _ in proxies[path].values())]
-            server = self._server(f"{spec.name}-{listener}", servers[path], published, folder / "toxiproxy.log")
+            server = self._server(f"{hyphen_free(spec.name)}-{listener}", servers[path], published, folder / "toxiproxy.log")
             self._links[path] = ToxiproxyLink(
                 path,
                 spec.name,

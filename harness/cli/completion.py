@@ -1,0 +1,116 @@
+"""Shell completion (bash, zsh, fish) of what only linkflap knows: scenarios, mirrors, their options and values, topologies.
+
+    eval "$(_LINKFLAP_COMPLETE=bash_source linkflap)"           in ~/.bashrc; zsh_source for zsh
+    _LINKFLAP_COMPLETE=fish_source linkflap | source            in ~/.config/fish/config.fish
+
+Bash breaks words at `=` and `:`, so that `--set delivery=ex` reaches us as four words; they are joined again, and what is
+answered is what stands behind the last of these characters, since bash puts in no more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import click
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+
+Items = list[CompletionItem[str]]
+_BREAKS: Final = "=:"
+
+
+@add_completion_class
+class Bash(BashComplete):
+    """Bash, with words that hold `=` or `:`; no blank follows a name that ends in `=`."""
+
+    source_template = BashComplete.source_template.replace(
+        "    return 0\n", "    [[ ${COMPREPLY[0]-} == *= ]] && compopt -o nospace\n\n    return 0\n"
+    )
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the one that is completed, and that one as far as it is written."""
+        raw = split_arg_string(os.environ["COMP_WORDS"])
+        last = int(os.environ["COMP_CWORD"])
+        words = [*raw[:last], raw[last] if last < len(raw) else ""]
+        joined: list[str] = []
+        for index, word in enumerate(words):
+            after = index > 0 and bool(words[index - 1]) and not words[index - 1].strip(_BREAKS)
+            if joined and (after or (word and not word.strip(_BREAKS))):
+                joined[-1] += word
+            else:
+                joined.append(word)
+        return joined[1:-1], joined[-1]
+
+    def format_completion(self, item: CompletionItem[Any]) -> str:
+        """Without what bash keeps of the word."""
+        incomplete = self.get_completion_args()[1]
+        kept = len(re.split(f"[{_BREAKS}]", incomplete)[-1])
+        written = incomplete.partition("=")[2] if incomplete.startswith("--") else incomplete
+        value = str(item.value)
+        if item.type == "plain" and value.startswith(written):
+            value = value[len(written) - kept :]
+        return f"{item.type},{value}"
+
+
+def _items(known: Mapping[str, str], incomplete: str) -> Items:
+    return [CompletionItem(name, help=about) for name, about in known.items() if name.startswith(incomplete)]
+
+
+def _names(known: Iterable[str], incomplete: str) -> Items:
+    return _items(dict.fromkeys(known, ""), incomplete)
+
+
+def scenarios(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Built-in scenarios; a file where none begins so."""
+    from linkflap.chaos.scenarios import SCENARIOS
+
+    return _names(SCENARIOS, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def mirrors(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    from linkflap.harness.mirrors import MIRRORS
+
+    return _names(MIRRORS, incomplete)
+
+
+def mirror_options(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Names of the options of the mirror that is named before, else of all; behind the `=`, the values of that one."""
+    from linkflap.harness.mirrors import ABOUT
+
+    kind = str(ctx.params.get("mirror") or "")
+    abouts = [ABOUT[kind]] if kind in ABOUT else list(ABOUT.values())
+    name, equals, value = incomplete.partition("=")
+    if not equals:
+        return _items({f"{option}=": about.about for every in abouts for option, about in every.items()}, incomplete)
+    values = (each for every in abouts if name in every for each in every[name].choices)
+    return _names((f"{name}={each}" for each in values), f"{name}={value}")
+
+
+def runtimes(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    from linkflap.harness.runtimes import RUNTIMES
+
+    return _names(RUNTIMES, incomplete)
+
+
+def topologies(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """Those that have names; arrows nobody can guess."""
+    from linkflap.topologies import TOPOLOGIES
+
+    return _names((name.replace("_", "-") for name in TOPOLOGIES), incomplete)
+
+
+def titles(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """What `linkflap list` takes."""
+    from linkflap.chaos.catalogue import catalogue
+
+    return _names((*catalogue(), "options"), incomplete)
+
+
+def run_directories(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    """What is in linkflap-runs/, and any folder."""
+    from linkflap.harness.cli.folders import RUNS
+
+    there = sorted((f"{RUNS}/{path.name}" for path in RUNS.glob("*") if path.is_dir()), reverse=True)
+    return _names(there, incomplete) or [CompletionItem(incomplete, type="dir")]

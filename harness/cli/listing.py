@@ -1,0 +1,67 @@
+"""`linkflap list`: everything that has a name a user can give; with a title, only that, and mirrors with their options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from linkflap.harness.cli import completion
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.spelling import nearest
+
+if TYPE_CHECKING:
+    from linkflap.harness.model.option import OptionAbout
+
+OPTIONS: Final = "options"
+
+
+@click.command("list")
+@click.argument("what", metavar="[WHAT]", required=False, shell_complete=completion.titles)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def list_(what: str | None, as_json: bool) -> int:
+    """Lists scenarios, topologies, mirrors, workloads, faults, triggers and checks.
+
+    WHAT: one of them. With `mirrors` or `options`, every option is there with its values and its default.
+    """
+    from linkflap.chaos.catalogue import catalogue, options
+
+    known = catalogue()
+    if what == OPTIONS:
+        every = options()
+        click.echo(json.dumps({OPTIONS: _plain(every)}) if as_json else _options(every))
+    elif what is None or what in known:
+        chosen = known if what is None else {what: known[what]}
+        mirrors = {name: about for name, about in options().items() if name.startswith("mirror ")} if what == "mirrors" else {}
+        click.echo(json.dumps({**chosen, **({OPTIONS: _plain(mirrors)} if mirrors else {})}) if as_json else _names(chosen))
+        if mirrors and not as_json:
+            click.echo(_options(mirrors))
+    else:
+        titles = (*known, OPTIONS)
+        raise InputError(f"there is no list of {what!r}{nearest(what, titles)}; there is {', '.join(titles)}")
+    return 0
+
+
+def _names(chosen: Mapping[str, Mapping[str, str]]) -> str:
+    return "\n".join(
+        f"{title}:\n" + "".join(f"  {name:28} {about}\n" for name, about in entries.items()) for title, entries in chosen.items()
+    )
+
+
+def _options(every: Mapping[str, Mapping[str, OptionAbout]]) -> str:
+    lines = []
+    for owner, options in every.items():
+        lines.append(f"options of {owner}:")
+        for name, option in options.items():
+            default = "default: none" if option.default == "" else f"default {option.default}"
+            lines.append(f"  {name:28} {option.values} ({default})")
+            lines += [f"  {'':28} {option.about}"] if option.about else []
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _plain(every: Mapping[str, Mapping[str, OptionAbout]]) -> dict[str, Any]:
+    return {owner: {name: asdict(option) for name, option in options.items()} for owner, options in every.items()}

@@ -1,0 +1,22 @@
+"""What is said of an option, wherever options are listed: what it may be, what it is when not given, what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from linkflap.harness.model.scenario import Option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionAbout:
+    """An option. `choices` are all its values, or empty where `takes` says in words what it may be."""
+
+    default: Option
+    about: str
+    choices: tuple[str, ...] = ()
+    takes: str = ""
+
+    @property
+    def values(self) -> str:
+        """What it may be, on one line."""
+        return " | ".join(self.choices) or self.takes

@@ -1,0 +1,104 @@
+"""Shell completion: scenarios, mirrors, options and their values; in bash itself, and as zsh and fish ask for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from linkflap.chaos.scenarios import SCENARIOS
+from linkflap.harness.cli.commands import linkflap
+
+_RUN = 'import sys; sys.argv[0] = "linkflap"; from linkflap.harness.cli import main; main()'
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Path:
+    """`linkflap` on the PATH, as it is where it is installed."""
+    path = tmp_path / "linkflap"
+    path.write_text(f"#!/bin/sh\nexec {sys.executable} -c '{_RUN}' \"$@\"\n")
+    path.chmod(0o755)
+    return path
+
+
+def completed(shell: str, words: list[str], incomplete: str) -> list[str]:
+    """What the command prints when a shell asks it, by line."""
+    asked = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words)), "_LINKFLAP_COMPLETE": f"{shell}_complete"}
+    if shell == "fish":
+        asked["COMP_CWORD"] = incomplete
+    else:
+        asked["COMP_WORDS"] += f" {incomplete}"
+    return CliRunner().invoke(linkflap, prog_name="linkflap", env=asked).output.splitlines()
+
+
+def in_bash(command: Path, *words: str, cwd: Path) -> list[str]:
+    """What bash would put in for the last of these words, as it splits them."""
+    listed = " ".join(f"'{word}'" for word in words)
+    script = f"""
+        source <(_LINKFLAP_COMPLETE=bash_source linkflap)
+        compopt() {{ echo "compopt $*" >&2; }}
+        COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}
+        _linkflap_completion linkflap
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    env = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], env=env, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "linkflap:" not in done.stderr
+    return done.stdout.split()
+
+
+def test_bash_completes_names_and_values_and_ends_well(command, tmp_path):
+    assert in_bash(command, "linkflap", "run", "link-", cwd=tmp_path) == ["link-flap"]
+    assert in_bash(command, "linkflap", "run", "link-flap", "--set", "delivery", "=", "ex", cwd=tmp_path) == ["exactly-once"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_its_script_and_exit_code_0(shell, command):
+    env = {**os.environ, "_LINKFLAP_COMPLETE": f"{shell}_source"}
+    done = subprocess.run([command], env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{shell}_complete" in done.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("words", "incomplete", "found"),
+    [
+        (["linkflap", "run"], "producer-id", ["producer-id-collision"]),
+        (["linkflap", "run"], "", list(SCENARIOS)),
+        (["linkflap", "run", "baseline", "--mirror"], "m", ["mm2"]),
+        (["linkflap", "run", "baseline", "--mirror", "mm2", "--set"], "", ["delivery=", "isolation=", "groups=", "tasks="]),
+        (["linkflap", "run", "baseline", "--set"], "prod", ["producer_ids="]),
+        (["linkflap", "run", "baseline", "--runtime"], "d", ["docker"]),
+        (["linkflap", "run", "baseline", "--topology"], "round", ["round-trip"]),
+        (["linkflap", "list"], "mir", ["mirrors"]),
+    ],
+)
+def test_what_is_offered(shell, words, incomplete, found):
+    printed = completed(shell, words, incomplete)
+    if shell == "zsh":  # three lines each: type, value, help
+        assert printed[1::3] == found
+    else:
+        assert [line.partition(",")[2].partition("\t")[0] for line in printed if line.startswith("plain,")] == found
+
+
+@pytest.mark.parametrize(
+    ("words", "incomplete", "found"),
+    [
+        (["linkflap", "run", "x", "--set", "producer_ids"], "=", ["jump", "keep", "negate", "complement", "region", "reset"]),
+        (["linkflap", "run", "x", "--set", "isolation", "="], "read_u", ["read_uncommitted"]),
+        (["linkflap", "run", "x", "--mirror", "="], "sh", ["shadow"]),
+        (["linkflap", "run", "x", "--set", "bound", "=", "lso", "--set", "leader_epochs", "="], "k", ["keep"]),
+    ],
+)
+def test_words_that_bash_breaks_at_an_equals_sign(words, incomplete, found):
+    assert [line.partition(",")[2] for line in completed("bash", words, incomplete)] == found
+
+
+def test_a_scenario_may_be_a_file():
+    assert completed("bash", ["linkflap", "run"], "./mi") == ["file,./mi"]
