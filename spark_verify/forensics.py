@@ -42,8 +42,7 @@ MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for ki
     "record of these logs. Where the log is still mirrored or written to, the marker may be to come.",
     "producer-id-shared": "A producer id was used by two producers in one epoch, or its state was lost in between.",
 }
-INTERNAL: Final = "internal-topics"
-CHECKS: Final = ("replica-agreement", "leader-epochs", "sequence-continuity", "marker-pairing", INTERNAL)
+CHECKS: Final = tuple(check for check in REGISTRY.values() if check.of_one_cluster)
 
 
 Logs = Mapping[tuple[str, int], batches.Log]
@@ -101,7 +100,9 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
     newest = 0
     for place, same in sorted(by_place.items()):
         newest = max(newest, _partition(cluster, place, same, report, uses, open_ones, partial))
-    report.cases += [_case(row, {}) for row in combined(REGISTRY[INTERNAL], "", partial) if row.finding == "found"]
+    for check in CHECKS:
+        mine = [row for row in partial if row.check == check.name]
+        report.cases += [_case(row, {}) for row in combined(check, "", mine) if row.finding == "found"]
     known = {(case.kind, case.topic, case.partition, case.offset) for case in report.cases}
     for case, began in open_ones:
         if (LEFT_OPEN, case.topic, case.partition, case.offset) in known:
@@ -158,12 +159,12 @@ def _anonymous(replica: Replica) -> Replica:
 def _judged(seen: PartitionView, replica: Replica, logs: Logs, report: Report, partial: list[FindingRow]) -> Iterator[Case]:
     """What the kernels find in a partition; what takes several to see joins `partial`."""
     log = logs[replica.cluster, replica.broker]
-    for name in CHECKS:
-        for row in examine(REGISTRY[name], seen):
-            if row.finding == "clue" and name == INTERNAL:
+    for check in CHECKS:
+        for row in examine(check, seen):
+            if row.finding == "clue":
                 partial.append(row)
             elif row.finding == "crashed":
-                report.unreadable.append(f"{seen.topic}-{seen.partition}: {name} failed: {row.data.get('reason')}")
+                report.unreadable.append(f"{seen.topic}-{seen.partition}: {check.name} failed: {row.data.get('reason')}")
             elif row.finding == "unjudged" and not any(each.damage for each in seen.replicas):
                 report.notes.append(_note(seen, str(row.data["reason"])))
             elif row.finding == "found":

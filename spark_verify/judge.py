@@ -19,10 +19,11 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Failover, Verdict, worst
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.allowed import why_allowed
-from linkflap.spark_verify.checks.base import Check, Input
+from linkflap.spark_verify.checks.base import Check, Clue, Input, Measured
 from linkflap.spark_verify.eras import history
 from linkflap.spark_verify.explained import eras_of
 from linkflap.spark_verify.mirror_parts import CARRIES_GROUPS, FailedPart, failed_parts
+from linkflap.spark_verify.packed import unpacked
 from linkflap.spark_verify.plan import RunPlan, plan
 from linkflap.spark_verify.promised import rests_on_a_capture
 from linkflap.spark_verify.reader_histories import Silent, asks_readers, silent
@@ -45,9 +46,6 @@ PARTS_OF: Final[Mapping[str, Input]] = {
     "poll": "reads",
 }
 """First part of a damaged path, or the name of a kind of rows that is missing altogether -> the input that it feeds."""
-EVERY_BATCH: Final = frozenset({"replica-agreement", "leader-epochs", "byte-equality"})
-"""Checks that have something to examine in any log; what the others examine (transactions, producer ids) not every log has."""
-TIME_BASED: Final = frozenset({"failover", "last-stable-offset"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +74,15 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
     damage = list(dict.fromkeys([*damage, *(each.damage for each in quiet if each.missing)]))
     anomalies: list[Anomaly] = []
     results: list[CheckResult] = []
+    failovers: list[Failover] = []
     for check in checks:
         if not (reader.run.recorded or check.from_bytes):
             results.append(_without_history(check))
             continue
         found = [_anomaly(row, planned) for row in by_check[check.name] if row.finding == "found"]
-        result = _result(check, by_check[check.name], found, planned, reader.run, events, damage, quiet)
+        measured = _measured(check, by_check[check.name], events)
+        failovers += measured.failovers
+        result = _result(check, by_check[check.name], found, planned, reader.run, events, damage, measured.missing, quiet)
         results.append(_without_followers(result) if reader.run.leaders_only and check.of_replicas else result)
         anomalies += found
     if reader.run.recorded:
@@ -89,7 +90,6 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         results += run_checks(reader, events, planned.windows, damage, planned.ended, done, unfinished)
     else:
         results += copied(reader, planned.replicas, damage)
-    failovers = _failovers(by_check["failover"])
     # Checks that were not due prove nothing, and what is proven of the run alone is not enough.
     verdict = worst([worst(r.verdict for r in results[: len(checks)]), *(r.verdict for r in results[len(checks) :])])
     eras = eras_of(planned, rows, anomalies, checks)
@@ -159,7 +159,8 @@ def _result(
     run: Run,
     events: Sequence[Event],
     damage: Sequence[Damage],
-    quiet: Sequence[Silent] = (),
+    unmeasured: Sequence[str],
+    quiet: Sequence[Silent],
 ) -> CheckResult:
     examined: Counter[tuple[str, str]] = Counter()
     for row in rows:
@@ -174,11 +175,11 @@ def _result(
     reasons = [
         *unfounded,
         *_unjudged(rows),
-        *(silence(check.name, check.inputs, quiet) if due or examined else ()),
+        *(silence(check, quiet) if due or examined else ()),
         *_nothing_seen(check, examined, due, failed, recorded=run.recorded),
         *_not_carried(check, due, failed),
         *_stalls(check, events),
-        *(_unmeasured(rows, events) if check.name == "failover" else ()),
+        *unmeasured,
     ]
     proven = bool(broken) and not unfounded
     said = [counted] if proven else []
@@ -216,7 +217,7 @@ def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:
 
 def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
     """Places where something is due, (cluster, origin) each."""
-    if not (run.recorded or check.name in EVERY_BATCH):
+    if not (run.recorded or check.examines_any_log):
         return []
     promotions = [p for found in planned.promotions.values() for p in found]
     if check.due_at is not None:
@@ -307,48 +308,23 @@ def _never_synced(examined: Mapping[tuple[str, str], int], due: Sequence[tuple[s
 
 
 def _stalls(check: Check, events: Sequence[Event]) -> Iterable[str]:
-    if check.name not in TIME_BASED:
+    if not check.time_based:
         return
     stalls = [s for e in events if e.kind == "host-stall" and isinstance(s := e.data.get("seconds"), int | float)]
     if stalls and max(stalls) >= STALL_SECONDS:
         yield f"the host stood still for {max(stalls):.1f} s, so nothing that rests on time can be said"
 
 
-def _unmeasured(rows: Sequence[FindingRow], events: Sequence[Event]) -> Iterable[str]:
-    """Failovers that promoted nothing, or after which nothing was written."""
-    measured = {f.link for f in _failovers(rows)}
-    for link in dict.fromkeys(e.subject for e in events if e.kind == "failover"):
-        if link not in measured:
-            yield f"the failover over {link} promoted no partition"
-    for failover in _failovers(rows):
-        if failover.rto_seconds is None:
-            yield f"after the failover over {failover.link} no write was acknowledged, so it has no recovery time"
-
-
-def _failovers(rows: Sequence[FindingRow]) -> Sequence[Failover]:
-    """One per failover, its partitions added up."""
-    by_failover: dict[tuple[int, str, str], list[FindingRow]] = defaultdict(list)
-    for row in rows:
-        if row.finding == "clue":
-            by_failover[_number(row, "fault_time"), str(row.data.get("link")), str(row.data.get("kind"))].append(row)
-    found = []
-    for (fault_time, link, kind), mine in sorted(by_failover.items()):
-        writes = [w for r in mine if isinstance(w := r.data.get("first_write"), int)]
-        found.append(
-            Failover(
-                link=link,
-                kind=kind,
-                promoted=len(mine),
-                rpo_records=sum(_number(r, "rpo_records") for r in mine),
-                rto_seconds=round((min(writes) - fault_time) / 1e9, 3) if writes else None,
-            )
-        )
-    return found
-
-
-def _number(row: FindingRow, name: str) -> int:
-    value = row.data.get(name)
-    return value if isinstance(value, int) else 0
+def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event]) -> Measured:
+    """What a check measured of the run's failovers."""
+    if check.measure is None:
+        return Measured(failovers=())
+    partial = [
+        Clue(cluster=r.cluster, offset=r.offset, data=unpacked(r.data), topic=r.topic, partition=r.partition, together=r.together)
+        for r in rows
+        if r.finding == "clue"
+    ]
+    return check.measure(partial, events)
 
 
 def _document(

@@ -18,26 +18,13 @@ from linkflap.harness.model.history import Event, Operation, Poll
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients
 from linkflap.harness.model.topology import is_data_topic
 from linkflap.harness.rundir import Damage, Run
+from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.plan import Captured
 
 TopicPartition = tuple[str, int]
 """Topic and partition, as rows name them."""
 READERS: Final = "readers"
 RELAY: Final = "relay"
-OF_RELAYS: Final = frozenset({"exactly-once"})
-"""Checks that look at what relays read, and at no other reader."""
-OF_READERS: Final = frozenset(
-    {
-        "aborted-read",
-        "uncommitted-read",
-        "read-committed-visibility",
-        "poll-continuity",
-        "unseen",
-        "inconsistent-offset",
-        "group-offsets",
-    }
-)
-"""Checks that judge what readers got. Others with reads among their inputs learn from them what must be there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +36,11 @@ class Silent:
     missing: bool
     reason: str
 
-    def concerns(self, check: str, inputs: Collection[str]) -> bool:
+    def concerns(self, check: Check) -> bool:
         """Whether what a check says rests on this reader."""
-        if "reads" not in inputs or (check in OF_RELAYS and self.kind != RELAY):
+        if "reads" not in check.inputs or (check.only_relays and self.kind != RELAY):
             return False
-        return self.missing or check in OF_READERS
+        return self.missing or check.judges_readers
 
     @property
     def damage(self) -> Damage:
@@ -133,6 +120,6 @@ def _ends_at(workload: WorkloadSpec, events: Sequence[Event]) -> str:
     return cluster
 
 
-def reasons(check: str, inputs: Collection[str], quiet: Sequence[Silent]) -> Iterator[str]:
+def reasons(check: Check, quiet: Sequence[Silent]) -> Iterator[str]:
     """Why a check that rests on these readers cannot be valid."""
-    yield from (each.reason for each in quiet if each.concerns(check, inputs))
+    yield from (each.reason for each in quiet if each.concerns(check))

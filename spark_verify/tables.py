@@ -62,8 +62,6 @@ WARM_UP: Final = Check(
     kernel=lambda _: [],
     combine=lambda _: [],
 )
-OURS_ALONE: Final = frozenset({"byte-equality", "duplicate", "marker-pairing", "producer-id-uniqueness", "replica-agreement"})
-"""Checks of logs alone for which records that are not ours are nothing (but byte-equality, where a mirror maps producer ids)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +73,7 @@ class FindingRow:
     unjudged   data = {"reason"}
     crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was combine
     damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition -1
-    clue       cluster, offset, data (columns packed), together; where the check has a combine, only if it keeps clues
+    clue       cluster, offset, data (columns packed), together; where the check has a combine, only if it measures failovers
     """
 
     run: str
@@ -118,11 +116,9 @@ def judged(
 
 def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
     """The plan with no more records to be decoded than these checks ask for; one that does not say what it needs gets all."""
-    asking = {c.name for c in checks if ("records" in c.inputs or not c.inputs) and (planned.recorded or c.from_bytes)}
-    if planned.recorded or asking - OURS_ALONE or planned.mirror.guarantee.producer_ids_mapped:
-        records: Literal["every", "ours", "none"] = "every" if asking else "none"
-    else:
-        records = "ours" if asking else "none"
+    asking = [c for c in checks if ("records" in c.inputs or not c.inputs) and (planned.recorded or c.from_bytes)]
+    every = planned.recorded or planned.mirror.guarantee.producer_ids_mapped or not all(c.only_our_records for c in asking)
+    records: Literal["every", "ours", "none"] = "none" if not asking else "every" if every else "ours"
     lean = [[replace(captured, records=records) for captured in some] for some in (planned.replicas, planned.earlier)]
     return replace(planned, replicas=lean[0], earlier=lean[1])
 
@@ -216,7 +212,7 @@ def combiner(
         clues: list[FindingRow] = []
         for batch in rows:
             is_clue = pc.equal(batch["finding"], "clue")
-            if check is None or check.combine is None or check.keeps_clues:
+            if check is None or check.combine is None or check.measure is not None:
                 yield batch.cast(FINDINGS)
             else:
                 yield batch.filter(pc.invert(is_clue)).cast(FINDINGS)

@@ -81,4 +81,5 @@ CHECK = Check(
     ),
     complete=frozenset({"promotions"}),
     kernel=kernel,
+    judges_readers=True,
 )

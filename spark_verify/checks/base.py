@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.verdict import Failover
 from linkflap.spark_verify.view import Origin, PartitionView, Promotion
 
 Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
@@ -92,8 +94,16 @@ class Combined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a check measured of the failovers of a run, and why some of it could not be measured, which makes it unknown."""
+
+    failovers: Sequence[Failover]
+    missing: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """The declaration of a check.
+    """The declaration of a check: all that the judge, the Spark job, `linkflap logs` and the docs know of it.
 
     Where something is due it must have been examined for the verdict to be valid: a check that looked at nothing there is
     unknown. `due` says of which origins: native wherever clients of the workload write, mirrored wherever a link leads.
@@ -104,8 +114,15 @@ class Check:
     what was found is told, but proves nothing. So it is with all checks where a whole capture is missing, but for kinds
     that are proven `despite_torn`.
     `internal`: its kernel also gets the partitions of Kafka's own topics.
-    `from_bytes`: it is made of logs alone too. `of_replicas`: it compares the replicas of a cluster. `keeps_clues`: the judge is
-    told of its clues as well as `combine`.
+    `from_bytes`: it is made of logs alone too, without a client history. `of_one_cluster`: and of one cluster's logs
+    (`linkflap logs`). `examines_any_log`: it has something to examine in any log; what others examine (transactions,
+    producer ids) not every log has. `only_our_records`: of logs alone, records that linkflap's clients did not write are nothing
+    to it (unless the mirror maps producer ids), so those need not be decoded.
+    `of_replicas`: it compares the replicas of a cluster. `time_based`: what it says rests on times, so a host that stood still
+    makes it unknown.
+    `judges_readers`: it judges what readers got; others with reads among their inputs learn from them what must be there.
+    `only_relays`: it looks at what relays read, and at no other reader.
+    `measure`: from all partial findings of a run, and its events, what its failovers cost.
     """
 
     name: str
@@ -120,10 +137,16 @@ class Check:
     due_at: Callable[[Scenario, Sequence[Promotion]], Collection[tuple[str, Origin | Literal["checkpoints"]]]] | None = None
     when: str = ""
     complete: frozenset[Input] = frozenset()
+    measure: Callable[[Sequence[Clue], Sequence[Event]], Measured] | None = None
     from_bytes: bool = False
+    of_one_cluster: bool = False
+    examines_any_log: bool = False
+    only_our_records: bool = False
     of_replicas: bool = False
+    time_based: bool = False
+    judges_readers: bool = False
+    only_relays: bool = False
     internal: bool = False
-    keeps_clues: bool = False
 
     @property
     def due_where(self) -> str:

@@ -214,4 +214,6 @@ CHECK = Check(
     due_at=due,
     when="mirrored ones where a link leads, if the mirror keeps offsets",
     complete=frozenset({"promotions"}),
+    examines_any_log=True,
+    only_our_records=True,
 )

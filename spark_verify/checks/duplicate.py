@@ -91,4 +91,5 @@ CHECK = Check(
     complete=frozenset({"promotions"}),
     kernel=kernel,
     from_bytes=True,
+    only_our_records=True,
 )

@@ -328,4 +328,5 @@ CHECK = Check(
     due_at=_due,
     when="native ones where relays begin, and samples of their group there and wherever they go on",
     complete=frozenset({"sends", "reads", "groups", "promotions"}),
+    only_relays=True,
 )

@@ -2,8 +2,8 @@
 
 RPO counts records that were acknowledged on the source and are not among what the destination mirrored, without those that
 lost-write reports. The source's log is the capture next to the failover, for it may have been cut since. RTO runs from the fault
-that made the failover necessary to the first write that the destination acknowledged as its own. Costs become `Failover` values
-in `spark_verify.judge`; a failover after which nothing was written is unknown. Without budgets they are measured, not judged.
+that made the failover necessary to the first write that the destination acknowledged as its own. A failover after which nothing
+was written is unknown. Without budgets costs are measured, not judged.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from linkflap.harness.model.verdict import Failover
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Measured, Unjudged
 from linkflap.spark_verify.checks.lost_write import left_behind
 from linkflap.spark_verify.checks.mirroring import Hop, hops
 from linkflap.spark_verify.eras import FOREVER, history
@@ -71,22 +73,56 @@ def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
 
 def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
     """Failovers that cost more than their budgets, all partitions together: at the promotion of the first partition."""
-    by_failover: dict[tuple[int, str, str], list[Clue]] = defaultdict(list)
-    for clue in clues:
-        by_failover[_int(clue.data["fault_time"]), str(clue.data["link"]), str(clue.data["kind"])].append(clue)
     found = []
-    for (fault_time, link, kind), mine in sorted(by_failover.items(), key=lambda item: item[0]):
+    for (fault_time, link, kind), mine in _by_failover(clues):
         budgets = mine[0].data["budgets"]
         records, seconds = budgets if isinstance(budgets, list | tuple) else (None, None)
         lost = sum(_int(c.data["rpo_records"]) for c in mine if not c.data["torn"])
-        writes = [w for c in mine if isinstance(w := c.data["first_write"], int)]
-        took = round((min(writes) - fault_time) / 1e9, 3) if writes else None
+        took = _seconds(fault_time, mine)
         about = {"link": link, "failover": kind}
         if records is not None and lost > records:
             found.append(_over("rpo-over-budget", mine[0], about | {"records": lost, "budget": records}))
         if seconds is not None and took is not None and took > seconds:
             found.append(_over("rto-over-budget", mine[0], about | {"seconds": took, "budget": seconds}))
     return found
+
+
+def _by_failover(clues: Sequence[Clue]) -> Sequence[tuple[tuple[int, str, str], list[Clue]]]:
+    """The promotions of each failover (fault time, link, kind), by time."""
+    found: dict[tuple[int, str, str], list[Clue]] = defaultdict(list)
+    for clue in clues:
+        found[_int(clue.data["fault_time"]), str(clue.data["link"]), str(clue.data["kind"])].append(clue)
+    return sorted(found.items(), key=lambda item: item[0])
+
+
+def _seconds(fault_time: int, promotions: Sequence[Clue]) -> float | None:
+    """From the fault to the first write, whatever partition that was to."""
+    writes = [w for c in promotions if isinstance(w := c.data["first_write"], int)]
+    return round((min(writes) - fault_time) / 1e9, 3) if writes else None
+
+
+def measure(clues: Sequence[Clue], events: Sequence[Event]) -> Measured:
+    """One `Failover` each, its partitions added up; missing are those that promoted nothing, or after which nobody wrote."""
+    failovers = [
+        Failover(
+            link=link,
+            kind=kind,
+            promoted=len(mine),
+            rpo_records=sum(_int(c.data["rpo_records"]) for c in mine),
+            rto_seconds=_seconds(fault_time, mine),
+        )
+        for (fault_time, link, kind), mine in _by_failover(clues)
+    ]
+    took_place = dict.fromkeys(e.subject for e in events if e.kind == "failover")
+    missing = [
+        *(f"the failover over {link} promoted no partition" for link in took_place if link not in {f.link for f in failovers}),
+        *(
+            f"after the failover over {f.link} no write was acknowledged, so it has no recovery time"
+            for f in failovers
+            if f.rto_seconds is None
+        ),
+    ]
+    return Measured(failovers=failovers, missing=missing)
 
 
 def _over(kind: str, clue: Clue, evidence: dict[str, object]) -> Combined:
@@ -126,8 +162,9 @@ CHECK = Check(
     complete=frozenset({"promotions", "sends"}),
     kernel=kernel,
     combine=combine,
-    keeps_clues=True,
+    measure=measure,
     unit="promotions",
     due_at=_due,
     when="those of every failover that is scheduled or took place",
+    time_based=True,
 )

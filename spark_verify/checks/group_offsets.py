@@ -236,4 +236,5 @@ CHECK = Check(
     kernel=kernel,
     due_at=_due,
     when="those mirrored to where a group fails over, if the mirror carries its offsets",
+    judges_readers=True,
 )

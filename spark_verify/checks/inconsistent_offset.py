@@ -173,4 +173,5 @@ CHECK = Check(
     complete=frozenset({"promotions"}),
     kernel=kernel,
     unit="offsets",
+    judges_readers=True,
 )

@@ -270,4 +270,5 @@ CHECK = Check(
     from_bytes=True,
     internal=True,
     unit="batches",
+    of_one_cluster=True,
 )

@@ -250,4 +250,5 @@ CHECK = Check(
     complete=frozenset({"promotions"}),
     kernel=kernel,
     unit="samples",
+    time_based=True,
 )

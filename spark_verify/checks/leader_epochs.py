@@ -258,4 +258,6 @@ CHECK = Check(
     kernel=kernel,
     from_bytes=True,
     unit="batches",
+    examines_any_log=True,
+    of_one_cluster=True,
 )

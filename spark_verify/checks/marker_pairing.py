@@ -189,4 +189,6 @@ CHECK = Check(
     from_bytes=True,
     unit="transactions",
     due=frozenset({"native"}),
+    only_our_records=True,
+    of_one_cluster=True,
 )

@@ -236,4 +236,5 @@ CHECK = Check(
     complete=frozenset({"reads", "promotions"}),
     kernel=kernel,
     unit="polls",
+    judges_readers=True,
 )

@@ -253,4 +253,5 @@ CHECK = Check(
     combine=combine,
     unit="batches",
     due=frozenset({"native"}),
+    only_our_records=True,
 )

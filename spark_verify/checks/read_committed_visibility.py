@@ -153,4 +153,5 @@ CHECK = Check(
     ),
     complete=frozenset({"promotions", "reads"}),
     kernel=kernel,
+    judges_readers=True,
 )

@@ -264,4 +264,7 @@ CHECK = Check(
     from_bytes=True,
     of_replicas=True,
     unit="batches",
+    examines_any_log=True,
+    only_our_records=True,
+    of_one_cluster=True,
 )

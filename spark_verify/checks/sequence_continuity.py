@@ -204,4 +204,5 @@ CHECK = Check(
     from_bytes=True,
     unit="batches",
     due=frozenset({"native"}),
+    of_one_cluster=True,
 )

@@ -86,4 +86,5 @@ CHECK = Check(
     ),
     complete=frozenset({"promotions"}),
     kernel=kernel,
+    judges_readers=True,
 )

@@ -165,4 +165,5 @@ CHECK = Check(
     kernel=kernel,
     due_at=_due_at,
     when="native ones where clients write and a reader is in the end, mirrored ones where one was all along",
+    judges_readers=True,
 )

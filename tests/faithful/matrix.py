@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.recording import NAMES
 from tests.faithful.mutations import CATALOGUE, Mutation
-from tests.faithful.mutations.base import WHY
+from tests.oracles.checks import beside
 
 HEAD = """# What finds what
 
@@ -55,9 +55,10 @@ def _why() -> Iterator[str]:
     yield "## Why others may find something too\n"
     yield "| check | because, in some stories |"
     yield "|---|---|"
+    why = beside()
     for name in _columns():
         if any(mutation.checks.get(name) is False for mutation in CATALOGUE.values()):
-            yield f"| {name} | {WHY[name]} |"
+            yield f"| {name} | {why[name]} |"
     yield ""
 
 

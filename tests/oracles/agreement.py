@@ -13,22 +13,6 @@ from linkflap.spark_verify.tables import FindingRow, combined, examine
 from linkflap.spark_verify.view import PartitionView
 from tests.oracles.plain import Place, Plain, plain
 
-_PROVEN = """
-    byte-divergence byte-hole byte-stranger record-divergence record-hole record-stranger
-    ghost-ack inconsistent-offset stranger uncommitted-read poll-regression internal-regression lso-above-high-watermark
-    lso-regression high-watermark-regression sequence-repeat epoch-regression marker-epoch stale-data replica-disagreement
-    replica-missing corrupt-batch log-disorder leader-epoch-regression epoch-reuse epoch-behind standby-write circular-mirror
-    refused-write refused-read
-    no-sequence truncation-too-deep tail-not-cut marker-unannounced promotion-mismatch promotion-unaccounted epoch-mismatch
-    epoch-not-kept coordinator-epoch-regression outcome-disagreement internal-topics/marker-missing marker-unexplained
-    commit-missing sampled-epoch-regression
-"""
-DESPITE_TORN = frozenset(_PROVEN.split())
-"""What is there proves it, whatever is missing; a kind that two checks have, of which only one can prove it, with its check."""
-TORN_THEMSELVES = frozenset(
-    {"torn-transaction", "write-cycles", "exactly-once", "failover", "producer-id-uniqueness", "internal-topics"}
-)
-
 
 def reference_of(check: str) -> ModuleType:
     """The module of a check's reference."""
@@ -58,16 +42,17 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
     if not (REGISTRY[check].from_bytes or all(view.recorded for view in views)):
         return ""
     plains = [plain(view) for view in views]
-    wanted: list[Place] = [place for place in module.reference(plains) if not _doubtful(check, place, plains)]
+    wanted: list[Place] = [place for place in module.reference(plains) if not _doubtful(module, place, plains)]
     kinds = {row.kind for row in found} | {place[0] for place in wanted}
     parts = [_of_kind(kind, found, wanted, each=kind in module.EACH, some=kind in some) for kind in sorted(kinds)]
     return "; ".join(part for part in parts if part)
 
 
-def _doubtful(check: str, place: Place, views: Sequence[Plain]) -> bool:
-    """Whether the rest of a torn log does not prove this; what several partitions tell of the references know themselves."""
+def _doubtful(module: ModuleType, place: Place, views: Sequence[Plain]) -> bool:
+    """Whether the rest of a torn log does not prove this; what several partitions show of the references know themselves."""
     torn = any(view.torn for view in views if (view.topic, view.partition) == place[2:4])
-    return torn and check not in TORN_THEMSELVES and not DESPITE_TORN & {place[0], f"{check}/{place[0]}"}
+    proven: frozenset[str] = getattr(module, "DESPITE_TORN", frozenset())
+    return torn and not getattr(module, "KNOWS_TORN", False) and place[0] not in proven
 
 
 def _of_kind(kind: str, found: Sequence[FindingRow], wanted: Sequence[Place], *, each: bool, some: bool) -> str:

@@ -139,8 +139,8 @@ def test_sequences_that_break_where_compaction_took_batches_are_noted_and_no_fin
         ],
     )  # fmt: skip
     assert look(tmp_path, code=0)["notes"] == [
-        f"9 offsets of {tmp_path.name}'s t-0 are missing, first 0: compaction, or loss",
         f"t-0: 3 sequences of {tmp_path.name} break where offsets are missing: compaction, or loss",
+        f"9 offsets of {tmp_path.name}'s t-0 are missing, first 0: compaction, or loss",
     ]
 
 
@@ -148,7 +148,7 @@ def test_also_where_what_compaction_left_of_the_producer_before_is_a_marker(tmp_
     """Transactions before KIP-890: the id of an aborted or committed transaction goes on in the next."""
     kept = [marker(2, COMMIT, pid=1, epoch=0), batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True)]
     segment(tmp_path / "t-0", [*kept, marker(4, COMMIT, pid=1, epoch=0)])
-    assert [n.partition(" ")[0] for n in look(tmp_path, code=0)["notes"]] == ["2", "t-0:"]
+    assert [n.partition(" ")[0] for n in look(tmp_path, code=0)["notes"]] == ["t-0:", "2"]
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 3\n")
     assert look(tmp_path, code=0)["notes"][0].endswith("'s t-0 are missing, first 0: compaction")
 

@@ -11,9 +11,9 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.recording import NAMES
 from tests.faithful.matrix import render
 from tests.faithful.mutations import CATALOGUE
-from tests.faithful.mutations.base import WHY
 from tests.faithful.spec import SHAPES, spec
 from tests.faithful.stories import story
+from tests.oracles.checks import beside
 
 ROOT = Path(__file__).parents[2]
 KINDS = {f"{check.name}/{kind.name}" for check in REGISTRY.values() for kind in check.anomalies}
@@ -34,7 +34,9 @@ def test_a_mutation_names_what_there_is(mutation):
 
 
 def test_what_may_be_found_beside_has_a_reason():
-    assert {each.partition("/")[0] for mutation in CATALOGUE.values() for each in mutation.may} <= WHY.keys()
+    assert {each.partition("/")[0] for mutation in CATALOGUE.values() for each in mutation.may} <= beside().keys(), (
+        "say it as BESIDE in the check's reference"
+    )
 
 
 def test_the_page_is_what_the_catalogue_says():

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 
 from linkflap.spark_verify.checks import REGISTRY
 from tests.oracles import checks as references
-from tests.oracles.agreement import disagreement, told
+from tests.oracles.agreement import disagreement, reference_of, told
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
 from tests.oracles.worlds import views, with_own
 
-COSTS = frozenset({"failover", "group-offsets", "torn-transaction", "last-stable-offset", "exactly-once"})
-"""Checks that may find something in a faithful history: what a failover cost, a transaction that nobody ended in time."""
 RANDOM = st.randoms(use_true_random=False, note_method_calls=False)
 SEEDS = 2000
 COMMON = settings(
@@ -109,7 +107,8 @@ def test_nothing_is_found_in_a_faithful_history(random):
     for name, check in REGISTRY.items():
         rows = told(check, seen)
         assert not disagreement(name, rows, seen)
-        assert name in COSTS or {row.kind for row in rows if row.finding == "found"} <= again
+        costs = getattr(reference_of(name), "FAITHFUL_TOO", False)
+        assert costs or {row.kind for row in rows if row.finding == "found"} <= again
 
 
 def test_what_one_check_proves_of_a_torn_log_another_check_of_the_same_kind_may_not():

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from linkflap.spark_verify import source, tables
 from linkflap.spark_verify.assemble import views
-from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, Found, Unjudged
+from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, Found, Measured, Unjudged
 from linkflap.spark_verify.plan import plan
 from linkflap.spark_verify.view import PartitionView
 from tests.kafka_log import batches_in, field_of, segment
@@ -109,7 +109,7 @@ def test_every_kind_of_finding_arrives(spark: SparkSession, tmp_path: Path):
 
 
 def test_clues_are_combined_with_those_that_they_belong_to(spark: SparkSession, tmp_path: Path):
-    kept = replace(check("kept", columns, summed), keeps_clues=True)
+    kept = replace(check("kept", columns, summed), measure=lambda _partial, _events: Measured(failovers=()))
     found = tables.findings(spark, [write_run(tmp_path / "run")], [check("columns", columns, summed), kept])
     for name in ("columns", "kept"):
         told = [(row.data["word"], row.data["sum"]) for row in found if (row.check, row.finding) == (name, "found")]

@@ -1,40 +1,11 @@
-"""Every mutation, by what it breaks; importing this fills the catalogue."""
+"""Every mutation, by what it breaks; importing this imports each module here, which fills the catalogue."""
 
-from tests.faithful.mutations import (
-    bounds,
-    cuts,
-    failovers,
-    ids,
-    internal,
-    logs,
-    positions,
-    readers,
-    refusals,
-    relayed,
-    resets,
-    reversals,
-    transactions,
-    truncations,
-    vacuous,
-)
+import importlib
+import pkgutil
+
 from tests.faithful.mutations.base import CATALOGUE, Mutation
 
-__all__ = [
-    "CATALOGUE",
-    "Mutation",
-    "bounds",
-    "cuts",
-    "failovers",
-    "ids",
-    "internal",
-    "logs",
-    "positions",
-    "readers",
-    "refusals",
-    "relayed",
-    "resets",
-    "reversals",
-    "transactions",
-    "truncations",
-    "vacuous",
-]
+for _found in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_found.name}")
+
+__all__ = ["CATALOGUE", "Mutation"]

@@ -62,36 +62,6 @@ class Mutation:
         raise NoPlace(f"{self.name} has no place in {SEEDS} stories from seed {seed} on")
 
 
-WHY: Mapping[str, str] = {
-    "duplicate": "a payload is there twice",
-    "provenance": "a batch of another cluster's client lies where its own clients write",
-    "aborted-read": "a reader had got it before its marker said ABORT",
-    "byte-equality": "the two ends have other bytes at one offset where only one of them was changed",
-    "commit-aborted": "a commit or an abort that was acknowledged ends with the marker that is now there, or with none",
-    "exactly-once": "the same output or input is counted again, or is missing, on the relay's own cluster",
-    "ghost-ack": "what was acknowledged at an offset is not what lies there now",
-    "group-offsets": "a group's records are known by payload, and those are elsewhere; or another of its bounds was crossed too",
-    "inconsistent-offset": "a reader or an acknowledgement had seen at that offset what the bytes no longer have there",
-    "internal-topics": "the coordinator had decided as the cluster did, and its own topics were not changed with the data",
-    "last-stable-offset": "a sample holds for a log in which that transaction ended elsewhere, or never",
-    "leader-epochs": "the batch keeps a leader epoch that the place it is in now does not have",
-    "lost-write": "a payload that was promised is not there any more, not visible, or cannot be told from one that did not cross",
-    "marker-pairing": "a marker ends other data, or data of another epoch, than it was written for",
-    "order-equality": "the payloads of one end have changed, and those of the other have not",
-    "poll-continuity": "a consumer's polls no longer fit what lies between them, or each other",
-    "producer-id-uniqueness": "the id or the epoch that was changed has another user",
-    "read-committed-visibility": "readers got what is not visible there any more, or passed what is",
-    "record-equality": "the two ends have other records at one offset where only one of them was changed",
-    "replica-agreement": "the other broker's copy was not changed with it",
-    "send-order": "records of one producer lie in another order than they were sent in",
-    "sequence-continuity": "a producer's batches are missing, repeated or elsewhere, and their sequences with them",
-    "standby-isolation": "where the promotion is told otherwise an acknowledged write lies in what was mirrored",
-    "torn-transaction": "the transaction has other partitions, in which nothing was changed",
-    "truncation-accounting": "what the mirror wrote down of its end is held against bytes that were changed",
-    "uncommitted-read": "the sample says that the transaction was open when a reader got it",
-    "unseen": "what was promised is at an offset that a reader passed, and nobody got it",
-}
-"""Why a check may find something beside what must be found: it follows, if the story has what else it takes."""
 SEEDS = 30
 CATALOGUE: dict[str, Mutation] = {}
 

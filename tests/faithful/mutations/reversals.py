@@ -12,7 +12,6 @@ from tests.faithful.mutations.base import (
     FORCED,
     PAIR,
     ROUND_TRIP,
-    WHY,
     NoPlace,
     change_mark,
     change_poll,
@@ -23,6 +22,7 @@ from tests.faithful.mutations.base import (
     mutation,
     promotion,
 )
+from tests.oracles.checks import beside
 
 OTHERS = (
     "inconsistent-offset/inconsistent-offset last-stable-offset/lso-mismatch poll-continuity/internal-skip "
@@ -208,7 +208,7 @@ def event_out_of_time(made: Made, rng: Random) -> None:
     made.events[at] = replace(made.events[at], time=made.ended + 3600 * 10**9)
 
 
-@mutation(ROUND_TRIP, unknown="recording", verdict="unknown", may=" ".join(WHY))
+@mutation(ROUND_TRIP, unknown="recording", verdict="unknown", may=" ".join(beside()))
 def events_torn(made: Made, rng: Random):
     """The file of the events ends in the middle of a row, somewhere behind the first failover."""
 

@@ -10,6 +10,8 @@ from tests.oracles.promises import never_committed, refused
 from tests.oracles.story import PlainLife, Story
 
 EACH = frozenset({"aborted-read", "refused-read"})
+DESPITE_TORN = frozenset({"refused-read"})
+BESIDE = "a reader had got it before its marker said ABORT"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

@@ -10,6 +10,8 @@ from tests.oracles.plain import NEVER, Place, Plain
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
+DESPITE_TORN = frozenset({"byte-divergence", "record-divergence", "byte-hole", "byte-stranger"})
+BESIDE = "the two ends have other bytes at one offset where only one of them was changed"
 BYTES = ("last_offset", "length", "crc")
 MAPPED = ("last_offset", "length", "count", "producer_epoch", "base_sequence", "transactional", "control", "coordinator_epoch")
 LARGEST = 2**63 - 1

@@ -14,6 +14,7 @@ from tests.oracles.promises import promises
 from tests.oracles.story import PlainLife, Story, kept
 
 EACH: frozenset[str] = frozenset()
+BESIDE = "a commit or an abort that was acknowledged ends with the marker that is now there, or with none"
 GRACE = 5_000_000_000
 
 

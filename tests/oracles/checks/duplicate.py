@@ -10,6 +10,7 @@ from tests.oracles.plain import Place, Plain
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"duplicate", "mirrored-duplicate"})
+BESIDE = "a payload is there twice"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

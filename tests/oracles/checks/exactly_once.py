@@ -11,6 +11,9 @@ from tests.oracles.plain import Place, Plain, PlainLog
 from tests.oracles.story import PlainLife, Story
 
 EACH = frozenset({"input-lost", "output-repeated-by-failover", "output-lost-by-failover"})
+KNOWS_TORN = True
+FAITHFUL_TOO = True
+BESIDE = "the same output or input is counted again, or is missing, on the relay's own cluster"
 Key = tuple[str, str, int, str]
 """Group, input topic, input partition, cluster."""
 

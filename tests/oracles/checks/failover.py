@@ -12,6 +12,8 @@ from tests.oracles.promises import promises
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
+KNOWS_TORN = True
+FAITHFUL_TOO = True
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

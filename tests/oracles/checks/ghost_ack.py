@@ -9,6 +9,8 @@ from tests.oracles.promises import promises
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"ghost-ack"})
+DESPITE_TORN = frozenset({"ghost-ack"})
+BESIDE = "what was acknowledged at an offset is not what lies there now"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

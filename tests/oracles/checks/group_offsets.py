@@ -10,6 +10,8 @@ from tests.oracles.plain import NEVER, Place, Plain
 from tests.oracles.story import Story
 
 EACH = frozenset({"group-skip", "group-replay", "checkpoint-ahead"})
+FAITHFUL_TOO = True
+BESIDE = "a group's records are known by payload, and those are elsewhere; or another of its bounds was crossed too"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

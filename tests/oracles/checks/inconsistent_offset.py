@@ -9,6 +9,8 @@ from tests.oracles.plain import NEVER, Place, Plain, of_send
 from tests.oracles.story import PlainLife, Story, kept
 
 EACH = frozenset({"inconsistent-offset"})
+DESPITE_TORN = frozenset({"inconsistent-offset"})
+BESIDE = "a reader or an acknowledgement had seen at that offset what the bytes no longer have there"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

@@ -16,6 +16,21 @@ from tests.oracles.checks.replica_agreement import _alone, _between
 from tests.oracles.plain import Place, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()
+DESPITE_TORN = frozenset(
+    {
+        "corrupt-batch",
+        "log-disorder",
+        "replica-disagreement",
+        "replica-missing",
+        "leader-epoch-regression",
+        "outcome-disagreement",
+        "marker-missing",
+        "marker-unexplained",
+        "commit-missing",
+    }
+)
+KNOWS_TORN = True
+BESIDE = "the coordinator had decided as the cluster did, and its own topics were not changed with the data"
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 
 

@@ -10,6 +10,9 @@ from tests.oracles.plain import NEVER, Place, Plain, PlainLog, of_send, pair, tr
 from tests.oracles.story import PlainLife, Story
 
 EACH: frozenset[str] = frozenset()
+DESPITE_TORN = frozenset({"lso-above-high-watermark", "lso-regression", "high-watermark-regression"})
+FAITHFUL_TOO = True
+BESIDE = "a sample holds for a log in which that transaction ended elsewhere, or never"
 TIMEOUT = 75_000_000_000
 
 

@@ -13,6 +13,8 @@ from tests.oracles.plain import Place, Plain, PlainLog, starts
 from tests.oracles.story import PlainLife, Story, kept
 
 EACH: frozenset[str] = frozenset()
+DESPITE_TORN = frozenset({"leader-epoch-regression", "epoch-reuse", "epoch-behind", "sampled-epoch-regression", "epoch-not-kept"})
+BESIDE = "the batch keeps a leader epoch that the place it is in now does not have"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

@@ -10,6 +10,8 @@ from tests.oracles.sections import resets_before
 from tests.oracles.story import PlainLife, Story, kept
 
 EACH: frozenset[str] = frozenset()
+DESPITE_TORN = frozenset({"marker-epoch", "stale-data", "coordinator-epoch-regression"})
+BESIDE = "a marker ends other data, or data of another epoch, than it was written for"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

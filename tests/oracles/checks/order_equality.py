@@ -12,6 +12,7 @@ from tests.oracles.story import Story
 EACH = frozenset(
     {"mirror-hole", "mirror-inversion", "mirror-divergence", "mirror-phantom", "mirrored-duplicate", "mirrored-aborted"}
 )
+BESIDE = "the payloads of one end have changed, and those of the other have not"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

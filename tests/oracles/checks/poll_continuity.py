@@ -13,6 +13,8 @@ from tests.oracles.story import PlainLife, Story
 EACH = frozenset(
     {"poll-skip", "poll-regression", "internal-skip", "internal-regression", "passed-unread", "began-ahead", "drained-early"}
 )
+DESPITE_TORN = frozenset({"poll-regression", "internal-regression"})
+BESIDE = "a consumer's polls no longer fit what lies between them, or each other"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

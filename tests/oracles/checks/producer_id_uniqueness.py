@@ -12,6 +12,8 @@ from tests.oracles.plain import Place, Plain, PlainLog, incarnation
 from tests.oracles.story import PlainLife, Story, kept
 
 EACH: frozenset[str] = frozenset()
+KNOWS_TORN = True
+BESIDE = "the id or the epoch that was changed has another user"
 KIND = "producer-id-collision"
 
 

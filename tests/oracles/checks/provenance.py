@@ -9,6 +9,8 @@ from tests.oracles.promises import refused
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"stranger", "refused-write"})
+DESPITE_TORN = frozenset({"stranger", "refused-write"})
+BESIDE = "a batch of another cluster's client lies where its own clients write"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

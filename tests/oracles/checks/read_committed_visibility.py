@@ -9,6 +9,7 @@ from tests.oracles.plain import Place, Plain, PlainLog
 from tests.oracles.story import Story
 
 EACH = frozenset({"hidden-committed", "phantom-read"})
+BESIDE = "readers got what is not visible there any more, or passed what is"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

@@ -11,6 +11,8 @@ from tests.oracles.plain import Place, Plain, PlainLog
 from tests.oracles.story import Story
 
 EACH = frozenset({"record-divergence", "record-hole", "record-stranger"})
+DESPITE_TORN = frozenset({"record-divergence", "record-hole", "record-stranger"})
+BESIDE = "the two ends have other records at one offset where only one of them was changed"
 HEADER = ("base_offset", "last_offset", "length", "count", "crc")
 
 

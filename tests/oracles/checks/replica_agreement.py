@@ -9,6 +9,8 @@ from typing import Any
 from tests.oracles.plain import Place, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()
+DESPITE_TORN = frozenset({"replica-disagreement", "replica-missing", "corrupt-batch", "log-disorder"})
+BESIDE = "the other broker's copy was not changed with it"
 KEPT = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_sequence", "control", "transactional")
 """What no cleaner changes."""
 SAME = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")

@@ -9,6 +9,7 @@ from tests.oracles.plain import Place, Plain, incarnation
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"send-inversion", "internal-inversion"})
+BESIDE = "records of one producer lie in another order than they were sent in"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

@@ -10,6 +10,8 @@ from tests.oracles.plain import Place, Plain, PlainLog
 from tests.oracles.story import PlainLife, Story, kept
 
 EACH: frozenset[str] = frozenset()
+DESPITE_TORN = frozenset({"sequence-repeat", "no-sequence", "epoch-regression"})
+BESIDE = "a producer's batches are missing, repeated or elsewhere, and their sequences with them"
 WRAP = 2**31
 
 

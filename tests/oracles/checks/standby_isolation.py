@@ -67,3 +67,7 @@ def _mirrored_then(story: Story, send: Any) -> bool:
         return False
     own = [owner[1] for _, _, owner, source in life.eras() if not source and owner[1] >= life.began]
     return bool(life.began <= send.invoked and 0 <= send.returned < min(own, default=NEVER))
+
+
+DESPITE_TORN = frozenset({"standby-write", "circular-mirror"})
+BESIDE = "where the promotion is told otherwise an acknowledged write lies in what was mirrored"

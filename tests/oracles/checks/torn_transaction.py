@@ -12,6 +12,9 @@ from tests.oracles.promises import Promise, promises, read_uids
 from tests.oracles.story import PlainLife, Story
 
 EACH: frozenset[str] = frozenset()
+KNOWS_TORN = True
+FAITHFUL_TOO = True
+BESIDE = "the transaction has other partitions, in which nothing was changed"
 
 
 @dataclass(slots=True)

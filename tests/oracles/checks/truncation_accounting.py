@@ -11,6 +11,10 @@ from tests.oracles.promises import promises
 from tests.oracles.story import PlainLife, Story
 
 EACH = frozenset({"truncated-write"})
+DESPITE_TORN = frozenset(
+    {"truncation-too-deep", "tail-not-cut", "marker-unannounced", "promotion-mismatch", "promotion-unaccounted", "epoch-mismatch"}
+)
+BESIDE = "what the mirror wrote down of its end is held against bytes that were changed"
 SAME = ("base_offset", "last_offset", "length", "crc", "leader_epoch")
 
 

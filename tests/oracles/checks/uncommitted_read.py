@@ -11,6 +11,8 @@ from tests.oracles.plain import NEVER, Place, Plain
 from tests.oracles.story import PlainLife, Story
 
 EACH = frozenset({"uncommitted-read"})
+DESPITE_TORN = frozenset({"uncommitted-read"})
+BESIDE = "the sample says that the transaction was open when a reader got it"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

@@ -10,6 +10,7 @@ from tests.oracles.promises import Promise, promises, read_uids
 from tests.oracles.story import PlainLife, Story
 
 EACH = frozenset({"unseen-write"})
+BESIDE = "what was promised is at an offset that a reader passed, and nobody got it"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

@@ -8,6 +8,7 @@ from tests.oracles.plain import Place, Plain, of_send
 from tests.oracles.promises import never_committed
 
 EACH: frozenset[str] = frozenset()
+KNOWS_TORN = True
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

@@ -4,6 +4,8 @@ import pytest
 from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, unjudged, view
 
 NAME = "replica-agreement"
+NEEDS_NO_EVENTS = "it only counts by era what it compared; copies of one log are equal whoever wrote it"
+"""Why no anomaly of a check that looks at eras can be made up by a missing event."""
 
 
 def replica(broker: int) -> Log:

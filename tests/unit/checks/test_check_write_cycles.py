@@ -13,6 +13,8 @@ from linkflap.spark_verify.checks.write_cycles import components
 from linkflap.topologies import parse
 
 NAME = "write-cycles"
+NEEDS_NO_EVENTS = "it follows what clients sent and what they got, wherever that was"
+"""Why no anomaly of a check that looks at eras can be made up by a missing event."""
 A = Log("A").data(1, 2, 3, 4)
 
 
