@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.triggers import TRIGGERS
-from linkflap.harness.mirrors import ABOUT, MIRRORS
+from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.workloads import KINDS
@@ -22,7 +22,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
     return {
         "scenarios": {name: _first_line(build) for name, build in SCENARIOS.items()},
         "topologies": {name: _first_line(build) for name, build in TOPOLOGIES.items()},
-        "mirrors": {name: _first_line(inspect.getmodule(make)) for name, make in MIRRORS.items()},
+        "mirrors": {name: _first_line(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()},
         "workloads": {name: kind.about for name, kind in KINDS.items()},
         "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
         "triggers": {name: _first_line(trigger) for name, trigger in TRIGGERS.items()},
@@ -32,7 +32,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
 
 def options() -> Mapping[str, Mapping[str, OptionAbout]]:
     """What has options -> option -> what it may be, its default, what it does. Workloads name theirs without values."""
-    return {f"mirror {name}": about for name, about in ABOUT.items()} | {
+    return {f"mirror {name}": kind.about for name, kind in MIRRORS.items()} | {
         f"fault {name}": {option: _of_fault(default) for option, default in fault.defaults.items()}
         for name, fault in FAULTS.items()
         if fault.defaults

@@ -77,10 +77,10 @@ def mirrors(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> 
 
 def mirror_options(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
     """Names of the options of the mirror that is named before, else of all; behind the `=`, the values of that one."""
-    from linkflap.harness.mirrors import ABOUT
+    from linkflap.harness.mirrors import MIRRORS
 
     kind = str(ctx.params.get("mirror") or "")
-    abouts = [ABOUT[kind]] if kind in ABOUT else list(ABOUT.values())
+    abouts = [MIRRORS[kind].about] if kind in MIRRORS else [each.about for each in MIRRORS.values()]
     name, equals, value = incomplete.partition("=")
     if not equals:
         return _items({f"{option}=": about.about for every in abouts for option, about in every.items()}, incomplete)

@@ -7,8 +7,8 @@ not have.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
-from typing import Final, Protocol
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.mirrors import mm2, mm2_config
@@ -21,29 +21,36 @@ from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import LinkSpec
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 class MirrorFactory(Protocol):
     def __call__(self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> Mirror: ...
 
 
-MIRRORS: Final[Mapping[str, MirrorFactory]] = {
-    "mm2": mm2.make,
-    "shadow": shadow.make,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """What a kind of mirror is made of. `options` reads its options, and raises InputError for one that it does not have;
+    `about` lists them for people.
+    """
+
+    make: MirrorFactory
+    options: Callable[[Mapping[str, Option]], DataclassInstance]
+    about: Mapping[str, OptionAbout]
+
+
+MIRRORS: Final[Mapping[str, Kind]] = {
+    "mm2": Kind(make=mm2.make, options=mm2_config.options, about=mm2_config.ABOUT),
+    "shadow": Kind(make=shadow.make, options=shadow_settings.options, about=shadow_settings.ABOUT),
 }
-OPTIONS: Final[Mapping[str, Callable[[Mapping[str, Option]], mm2_config.Options | shadow_settings.Options]]] = {
-    "mm2": mm2_config.options,
-    "shadow": shadow_settings.options,
-}
-"""Per kind, what reads its options and raises InputError for one that it does not have."""
-ABOUT: Final[Mapping[str, Mapping[str, OptionAbout]]] = {"mm2": mm2_config.ABOUT, "shadow": shadow_settings.ABOUT}
-"""Per kind, its options as they are listed."""
 
 
 def resolve(spec: MirrorSpec) -> MirrorSpec:
     """The mirror with all its options and its guarantee. Raises InputError for an unknown kind, option or value."""
     if spec.kind not in MIRRORS:
         raise InputError(f"there is no mirror {spec.kind!r}{nearest(spec.kind, MIRRORS)}; there is {', '.join(MIRRORS)}")
-    return declared(replace(spec, resolved=asdict(OPTIONS[spec.kind](spec.options))))
+    return declared(replace(spec, resolved=asdict(MIRRORS[spec.kind].options(spec.options))))
 
 
 def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
@@ -56,4 +63,4 @@ def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
 def make_mirror(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> Mirror:
     """The mirror of `spec.kind` on `link`, not started. Raises InputError for an unknown kind, option or value."""
     check(spec)
-    return MIRRORS[spec.kind](spec, link, deployment, recorder)
+    return MIRRORS[spec.kind].make(spec, link, deployment, recorder)

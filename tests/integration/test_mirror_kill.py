@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from linkflap.chaos.faults import FAULTS
-from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.protocols import Mirror, World
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.rundir import EventLog
@@ -29,7 +29,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     topology = parse("A->B")
     try:
         with runtime("process")(topology, folder=tmp_path, recorder=events) as up:
-            mirror: Mirror = MIRRORS["mm2"](MirrorSpec(kind="mm2"), topology.links[0], up, events)
+            mirror: Mirror = make_mirror(MirrorSpec(kind="mm2"), topology.links[0], up, events)
             mirror.start()
             yield cast(World, SimpleNamespace(deployment=up, mirrors={"A->B": mirror}, recorder=events, stopping=False))
             mirror.stop()

@@ -16,7 +16,7 @@ from linkflap.harness import runtimes
 from linkflap.harness.cli import commands
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.cli.run import option_value
-from linkflap.harness.mirrors import ABOUT, MIRRORS, OPTIONS, resolve
+from linkflap.harness.mirrors import MIRRORS, resolve
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
 from linkflap.harness.recording.unexpected_exits import ends_broker, ends_mirror
@@ -71,10 +71,6 @@ def test_everything_that_has_a_name_says_what_it_is():
             assert "InputError" not in about
 
 
-def test_every_mirror_has_its_options_read_before_anything_starts():
-    assert OPTIONS.keys() == MIRRORS.keys()
-
-
 def fault(kind, target):
     return FaultSpec(id="x", fault=kind, target=target, at=0, duration=0)
 
@@ -116,8 +112,7 @@ def test_a_name_that_there_is_not_comes_with_the_nearest_that_there_is(refuse, s
 
 
 def test_every_option_of_every_mirror_is_listed_with_its_values_and_default():
-    assert ABOUT.keys() == MIRRORS.keys()
-    for kind, options in ABOUT.items():
+    for kind, options in {name: mirror.about for name, mirror in MIRRORS.items()}.items():
         resolved = resolve(MirrorSpec(kind=kind)).resolved
         assert {name: option.default for name, option in options.items()} == dict(resolved)
         for name, option in options.items():
