@@ -26,8 +26,7 @@ from linkflap.spark_verify.mirror_parts import CARRIES_GROUPS, FailedPart, faile
 from linkflap.spark_verify.packed import unpacked
 from linkflap.spark_verify.plan import RunPlan, plan
 from linkflap.spark_verify.promised import rests_on_a_capture
-from linkflap.spark_verify.reader_histories import Silent, asks_readers, silent
-from linkflap.spark_verify.reader_histories import reasons as silence
+from linkflap.spark_verify.reader_histories import RELAY, Silent, asks_readers, silent
 from linkflap.spark_verify.recording import Done, copied, done_in, in_short, run_checks
 
 if TYPE_CHECKING:
@@ -175,7 +174,7 @@ def _result(
     reasons = [
         *unfounded,
         *_unjudged(rows),
-        *(silence(check, quiet) if due or examined else ()),
+        *(_silent(check, quiet) if due or examined else ()),
         *_nothing_seen(check, examined, due, failed, recorded=run.recorded),
         *_not_carried(check, due, failed),
         *_stalls(check, events),
@@ -204,6 +203,14 @@ def _unfounded(check: Check, broken: Collection[str], damage: Sequence[Damage]) 
         part = each.path.partition("/")[0].partition(".")[0]
         if PARTS_OF.get(part, part) in check.complete or (rests_on_a_capture(each) and not sound):
             yield each.path
+
+
+def _silent(check: Check, quiet: Sequence[Silent]) -> Iterable[str]:
+    """Readers that left nothing, or did not read to the end, on which what this check says rests."""
+    for reader in quiet:
+        reads = "reads" in check.inputs and (reader.kind == RELAY or not check.only_relays)
+        if reads and (reader.missing or check.judges_readers):
+            yield reader.reason
 
 
 def _unjudged(rows: Sequence[FindingRow]) -> Iterable[str]:

@@ -10,7 +10,7 @@ partition. A run that did not finish is not asked, for nobody was given the time
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +18,6 @@ from linkflap.harness.model.history import Event, Operation, Poll
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients
 from linkflap.harness.model.topology import is_data_topic
 from linkflap.harness.rundir import Damage, Run
-from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.plan import Captured
 
 TopicPartition = tuple[str, int]
@@ -35,12 +34,6 @@ class Silent:
     kind: str
     missing: bool
     reason: str
-
-    def concerns(self, check: Check) -> bool:
-        """Whether what a check says rests on this reader."""
-        if "reads" not in check.inputs or (check.only_relays and self.kind != RELAY):
-            return False
-        return self.missing or check.judges_readers
 
     @property
     def damage(self) -> Damage:
@@ -118,8 +111,3 @@ def _ends_at(workload: WorkloadSpec, events: Sequence[Event]) -> str:
             if event.kind == "clients-moved" and event.subject == cluster:
                 cluster = str(event.data.get("to"))
     return cluster
-
-
-def reasons(check: Check, quiet: Sequence[Silent]) -> Iterator[str]:
-    """Why a check that rests on these readers cannot be valid."""
-    yield from (each.reason for each in quiet if each.concerns(check))

@@ -116,7 +116,7 @@ def test_clusters(text: str, name: str, brokers: int, kafka: str) -> None:
         (",".join(f"A->B{n}" for n in range(9)), "", "it has 10 clusters, and 9 are the most"),
         ("A->B->C, A->C", "", "the topics of A reach C by two ways, over B->C and over A->C"),
         ("A->B, A->C, B->D, C->D", "", "the topics of A reach D by two ways"),
-        ("star", "character 1", "there is no topology named 'star'; write links like A->B, or one of chain, fan_in,"),
+        ("star", "character 1", "there is no topology named 'star'; write links like A->B, or one of chain, "),
         ("round-trap", "character 1", "no topology named 'round-trap' (did you mean 'round_trip'?)"),
         ("us-east eu-west", "character 1", "there is no topology named 'us-east'"),
         ("us--east->B", "character 3", "'--' is not an arrow"),
