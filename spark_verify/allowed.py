@@ -45,10 +45,12 @@ def _within_bound(line: Allowance, anomaly: Anomaly, _link: str, _windows: Seque
 
 
 def _forced_failover(line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
-    """Allowed where a forced failover ended each partition by itself."""
-    if anomaly.evidence.get("failover") != "forced":
+    """Allowed where each partition ended by itself: in a forced failover, or with a run in which the mirror was behind."""
+    if anomaly.evidence.get("failover") not in ("forced", "run-end"):
         return None
-    return f"{line.because}: {anomaly.evidence.get('records')} records had not arrived"
+    records = anomaly.evidence.get("records")
+    what = anomaly.evidence.get("not_arrived") or f"{records} {'record' if records == 1 else 'records'}"
+    return f"{line.because}: {what} had not arrived"
 
 
 def _below_truncation(line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:

@@ -30,8 +30,8 @@ ALLOWED: Final = (
     Allowance(
         kind="outcome-split",
         rule="forced-failover",
-        window="a forced failover",
-        bound="transactions that were mirrored without their COMMIT when the source was given up",
+        window="a forced failover, or the end of a run in which the mirror was behind",
+        bound="transactions that were mirrored without their COMMIT when the mirror ended",
         citation="KIP-1279: what is open when a mirror stops is aborted on the destination, even if the source commits it later",
         because="markers are mirrored as data, and what is open when the mirror ends is aborted",
     ),

@@ -29,6 +29,8 @@ from linkflap.spark_verify.view import OTHER_CONTROL, PartitionView, Replica
 LEFT_OPEN = "transaction-left-open"
 STUCK = "stable-offset-stuck"
 SPLIT = "outcome-split"
+RUN_END = "run-end"
+"""How a mirror ended that went on to the end of the run: it may be behind then, and ends as in a forced failover."""
 
 
 def left_open(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
@@ -111,11 +113,19 @@ def _split(view: PartitionView, crossing: Crossing, source: Log, destination: Lo
             "source_marker": int(theirs.marker[other]),
             "outcomes": [_outcome(bool(theirs.committed[other])), _outcome(bool(ours.committed[mine]))],
         }
-        behind = ours.marker[mine] >= crossing.end
-        if crossing.promotion is not None and behind and theirs.committed[other] and view.recorded:
-            # Its marker is the record that had not arrived.
-            evidence |= {"failover": crossing.promotion.kind, "records": 1}
+        if theirs.committed[other] and view.recorded:
+            evidence |= _not_arrived(view, crossing, int(theirs.marker[other]), int(ours.marker[mine]))
         yield Found(kind=SPLIT, cluster=crossing.destination, offset=int(ours.marker[mine]), evidence=evidence)
+
+
+def _not_arrived(view: PartitionView, crossing: Crossing, commit: int, abort: int) -> dict[str, object]:
+    """That a COMMIT had not arrived when the mirror ended, which therefore aborted: in a failover, or behind at a run's end."""
+    awaited = {"not_arrived": f"COMMIT at offset {commit} of {crossing.source}"}
+    if crossing.promotion is not None:
+        return {"failover": crossing.promotion.kind, **awaited} if abort >= crossing.end else {}
+    link = f"{crossing.source}->{crossing.destination}"
+    stops = [stop for stop in view.stops if stop.link == link and abort in {at for at, _ in stop.appended}]
+    return {"failover": RUN_END, **awaited} if any(commit >= stop.mirrored for stop in stops) else {}
 
 
 def _outcome(committed: bool) -> str:

@@ -86,6 +86,23 @@ def test_a_groups_replay_up_to_its_bound():
     assert why_allowed(replay(101, 100), AT_LEAST_ONCE, LINK, []) is None
 
 
+@pytest.mark.parametrize(
+    ("kind", "evidence", "what"),
+    [
+        ("torn-by-failover", {"failover": "forced", "records": 1}, "1 record"),
+        ("torn-by-failover", {"failover": "forced", "records": 2}, "2 records"),
+        ("outcome-split", {"failover": "forced", "not_arrived": "COMMIT at offset 7 of A"}, "COMMIT at offset 7 of A"),
+        ("outcome-split", {"failover": "run-end", "not_arrived": "COMMIT at offset 7 of A"}, "COMMIT at offset 7 of A"),
+        ("outcome-split", {"failover": "planned", "not_arrived": "COMMIT at offset 7 of A"}, None),
+        ("outcome-split", {}, None),
+    ],
+)
+def test_what_had_not_arrived_when_a_mirror_ended_by_force(kind, evidence, what):
+    found = Anomaly(check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
+    why = why_allowed(found, SHADOW, LINK, [])
+    assert why is None if what is None else why.endswith(f": {what} had not arrived")
+
+
 @pytest.mark.parametrize(("stood", "last", "allowed"), [(1383, 1382, True), (1383, 1383, False), (900, 950, False)])
 def test_what_a_cut_takes_from_a_reader_that_stood_beyond_it(stood, last, allowed):
     evidence = {"records": 5, "cut": 900, "stood_at": stood, "last_skipped": last}

@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, unjudged, view
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, unjudged, view
+
+from linkflap.spark_verify.view import Stop
 
 NAME = "marker-pairing"
 ACCEPTED = {
@@ -178,8 +180,15 @@ def test_of_copied_logs_without_a_reset_the_marker_may_be_to_come():
 def test_a_split_outcome_names_both_markers():
     assert findings(NAME, SPLIT)[0].evidence == {
         "producer_id": 7, "producer_epoch": 0, "first_offset": 0, "source": "A", "source_marker": 1,
-        "outcomes": ["COMMIT", "ABORT"], "failover": "forced", "records": 1,
+        "outcomes": ["COMMIT", "ABORT"], "failover": "forced",
+        "not_arrived": "COMMIT at offset 1 of A",
     }  # fmt: skip
+
+
+def stopped(mirrored):
+    """The mirror ended with the run, and aborted what was open."""
+    appended = ((1, "ABORT of producer 7, epoch 0"),)
+    return Stop(link="A->B", cluster="B", time=900 * SECOND, mirrored=mirrored, promoted=2, truncated=(), appended=appended)
 
 
 @pytest.mark.parametrize(
@@ -189,11 +198,13 @@ def test_a_split_outcome_names_both_markers():
         (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[promoted(1, kind="planned")]), "planned"),
         (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[promoted(2)]), None),
         (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[]), None),
+        (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[], stops=[stopped(1)]), "run-end"),
+        (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[], stops=[stopped(2)]), None),
         (pair(Log("A").txn(1, pid=7, end="abort"), Log("B").txn(1, pid=7)), None),
     ],
-    ids=["copied", "planned", "mirrored marker", "no promotion", "committed there"],
+    ids=["copied", "planned", "mirrored marker", "no promotion", "behind at the end", "not behind at the end", "committed there"],
 )
-def test_only_what_a_forced_failover_found_open_may_be_allowed(seen, failover):
+def test_only_what_was_open_when_a_mirror_ended_that_was_behind_may_be_allowed(seen, failover):
     assert places(NAME, seen) == [("outcome-split", "B", 1)]
     assert findings(NAME, seen)[0].evidence.get("failover") == failover
 
