@@ -1,4 +1,4 @@
-"""The command line: `linkflap run | verify | explain | forensics | list | doctor | clean`.
+"""The command line: `linkflap run | verify | case | explain | forensics | list | doctor | clean`.
 
 Exit codes are those of `harness.model.errors`. With --json, stdout carries one document and nothing else. Everything slow is
 imported inside the command that needs it, so that --help and Ctrl-C answer at once.
@@ -16,6 +16,7 @@ from typing import NoReturn
 import click
 
 from linkflap.harness.cli import output
+from linkflap.harness.cli.case import case
 from linkflap.harness.cli.images import images
 from linkflap.harness.cli.listing import list_
 from linkflap.harness.cli.logs import explain, forensics
@@ -39,6 +40,7 @@ def linkflap(debug: bool) -> None:
 
 linkflap.add_command(run)
 linkflap.add_command(verify)
+linkflap.add_command(case)
 linkflap.add_command(forensics)
 linkflap.add_command(images)
 linkflap.add_command(explain)

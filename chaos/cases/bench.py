@@ -1,0 +1,206 @@
+"""What the steps of a case are given: clusters that run, names of their own, clients, and logs and bounds to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.clients import Librdkafka, Transactional
+from linkflap.chaos.cases.tools.logs import batches
+from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.chaos.cases.variant import Variant
+from linkflap.harness.log.reference import Batch
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Recorder
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.kraft.cluster import KraftCluster
+from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
+
+if TYPE_CHECKING:
+    from linkflap.chaos.cases.tools.java import Bridge
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+WITHIN: Final = 60.0
+"""Seconds that a step may take on a slow machine."""
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+class Bench:
+    """A deployment for the steps of one case. Names that it gives are used by one run alone; what it makes, it closes."""
+
+    def __init__(self, deployment: Deployment, variant: Variant, recorder: Recorder, folder: Path) -> None:
+        self.deployment, self.variant, self.recorder, self.folder = deployment, variant, recorder, folder
+        self._stamp = "0"
+        self._open = ExitStack()
+
+    def begin(self, stamp: str) -> None:
+        """Names from now on are of this run."""
+        self._stamp = stamp
+
+    def end(self) -> None:
+        """Closes the clients of a run."""
+        self._open.close()
+        self._open = ExitStack()
+
+    def closing(self, client: _Closes) -> None:
+        """Has a client closed at the end of the run."""
+        self._open.callback(_quietly, client)
+
+    def name(self, base: str) -> str:
+        """A name that no other run has."""
+        return f"{base}-{self._stamp}"
+
+    def cluster(self, name: str = "A") -> Cluster:
+        return self.deployment.clusters[name]
+
+    def broker(self, number: int = 1, cluster: str = "A") -> Broker:
+        return self.cluster(cluster).brokers[number]
+
+    def bootstrap(self, cluster: str = "A") -> str:
+        return self.cluster(cluster).bootstrap
+
+    def admin(self, cluster: str = "A") -> AdminClient:
+        """A new one each time: librdkafka's asks leaders that it knew first, also those that are gone."""
+        return AdminClient(quiet(self.bootstrap(cluster)))
+
+    def topic(
+        self,
+        base: str = "records",
+        *,
+        cluster: str = "A",
+        partitions: int = 1,
+        replicas: Sequence[int] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> str:
+        """Makes a topic that no other run has, and waits for its leaders; `replicas`: the brokers of every partition."""
+        name = f"{cluster}.{self.name(base)}"
+        brokers = self.cluster(cluster).brokers
+        if replicas is None:
+            new = NewTopic(name, partitions, min(3, len(brokers)), config=dict(config or {}))
+        else:
+            assignment = [list(replicas)] * partitions
+            new = NewTopic(name, partitions, replica_assignment=assignment, config=dict(config or {}))
+        admin = self.admin(cluster)  # its answers end with it
+        admin.create_topics([new])[name].result(WITHIN)
+        for broker in brokers.values():
+            if broker.state == "running":
+                self.led(name, partitions=partitions, by=broker)
+        return name
+
+    def led(self, topic: str, *, partitions: int = 1, by: Broker | None = None, cluster: str = "A") -> None:
+        """Waits until a broker knows a leader of every partition."""
+        asked = by or self.up(cluster)
+
+        def all_led() -> bool:
+            seen = wire.answered(asked.client_address, topic)
+            return len(seen) >= partitions and all(one.leader >= 0 for one in seen.values())
+
+        until(all_led, within=WITHIN, what=f"leaders of {topic}", every=0.05)
+
+    def up(self, cluster: str = "A") -> Broker:
+        """A broker that runs."""
+        return next(broker for broker in self.cluster(cluster).brokers.values() if broker.state == "running")
+
+    def ask(self, broker: Broker) -> Wire:
+        """Requests to one broker."""
+        made = Wire(broker.client_address)
+        self.closing(made)
+        return made
+
+    def coordinator(self, key: str, kind: int = wire.TRANSACTION, cluster: str = "A") -> Broker:
+        """The broker that coordinates a transactional id, or a group."""
+        return self.broker(self.ask(self.up(cluster)).coordinator(key, kind), cluster)
+
+    def transactional(self, base: str = "producer", *, cluster: str = "A", **settings: str | int | bool) -> Transactional:
+        """A transactional producer of the variant's client; settings by librdkafka's or Java's own names, `_` for `.`."""
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        made: Transactional
+        if self.variant.client == "java":
+            from linkflap.chaos.cases.tools.java import JavaTransactional
+
+            made = JavaTransactional(self.java(cluster), self.bootstrap(cluster), self.name(base), given)
+        else:
+            made = Librdkafka(self.bootstrap(cluster), self.name(base), given)
+        self.closing(made)
+        return made
+
+    def java(self, cluster: str = "A") -> Bridge:
+        """The bridge to a JVM with the clients of the cluster's own Kafka; one for all runs of a deployment."""
+        from linkflap.chaos.cases.tools.java import bridge
+
+        return bridge(self.deployment, cast(KraftCluster, self.cluster(cluster)).installation, self.folder)
+
+    def producer(self, cluster: str = "A", **settings: str | int | bool) -> Producer:
+        """librdkafka's producer without transactions."""
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        return Producer(quiet(self.bootstrap(cluster)) | {"linger.ms": 0} | given)
+
+    def write(self, topic: str, values: Sequence[bytes], partition: int = 0, cluster: str = "A") -> None:
+        """Writes plain records and waits until all are acknowledged."""
+        failed: list[str] = []
+        producer = self.producer(cluster)
+        for value in values:
+            producer.produce(topic, value, partition=partition, on_delivery=lambda e, _: failed.append(e.name()) if e else None)
+        if producer.flush(WITHIN) or failed:
+            raise EnvironmentFailure(f"{topic} could not be written: {failed or 'no answer'}")
+
+    def bound(self, which: Bound, topic: str, partition: int = 0, cluster: str = "A") -> int:
+        """Log start offset, last stable offset or high watermark, once the leader says."""
+
+        def asked() -> dict[tuple[str, int], int] | None:
+            return answered_bounds(self.admin(cluster), [(topic, partition)], which, within=5) or None
+
+        return until(asked, within=2 * WITHIN, what=f"the leader of {topic}-{partition} to answer", every=0.1)[topic, partition]
+
+    def log(self, topic: str, partition: int = 0, *, broker: int = 1, cluster: str = "A") -> list[Batch]:
+        """The batches of one replica, from its files."""
+        return batches(self.broker(broker, cluster).log_dir, (topic, partition))
+
+    def read(
+        self, topic: str, isolation: Isolation = "read_committed", *, partition: int = 0, cluster: str = "A"
+    ) -> list[tuple[int, bytes]]:
+        """What a consumer gets from the log start to where its isolation lets it: (offset, value)."""
+        end = self.bound("stable" if isolation == "read_committed" else "high", topic, partition, cluster)
+        start = self.bound("start", topic, partition, cluster)
+        settings = {"group.id": self.name("reader"), "isolation.level": isolation, "enable.auto.commit": False}
+        consumer = Consumer(quiet(self.bootstrap(cluster)) | settings | {"enable.partition.eof": True})
+        found: list[tuple[int, bytes]] = []
+        try:
+            consumer.assign([TopicPartition(topic, partition, start)])
+
+            def read_up() -> bool:
+                for message in consumer.consume(500, 0.2):
+                    if message.error() is None:
+                        found.append((message.offset() or 0, message.value() or b""))
+                (at,) = consumer.position([TopicPartition(topic, partition)])
+                return end <= start or at.offset >= end
+
+            until(read_up, within=WITHIN, what=f"a reader of {topic}-{partition} to get to {end}")
+        finally:
+            consumer.close()
+        return found
+
+    def settle(self) -> None:
+        """Puts the deployment back as it was: all brokers run, and every cluster is healthy. Raises EnvironmentFailure."""
+        for cluster in self.deployment.clusters.values():
+            for broker in cluster.brokers.values():
+                if broker.state == "paused":
+                    broker.resume()
+                if broker.state == "stopped":
+                    broker.start()
+        for cluster in self.deployment.clusters.values():
+            cast(KraftCluster, cluster).await_ready()
+
+
+def _quietly(client: _Closes) -> None:
+    with suppress(KafkaException, EnvironmentFailure):
+        client.close()

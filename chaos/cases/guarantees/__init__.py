@@ -1,0 +1,1 @@
+"""Guarantees that clients rely on: each must hold, and its control shows what happens without it."""

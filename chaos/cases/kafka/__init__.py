@@ -1,0 +1,1 @@
+"""Defects and limits of released Kafka: transactions, coordinators, leadership, clients."""

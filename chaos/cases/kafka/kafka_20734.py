@@ -1,0 +1,125 @@
+"""KAFKA-20734: a commit that is acknowledged while a partition has no leader never gets its marker there."""
+
+from __future__ import annotations
+
+import time
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.logs import markers, table
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.model.wait import until
+
+RECORDS = 10
+ENDED = ("CompleteCommit", "CompleteAbort", "Empty")
+
+
+def claim(bench: Bench) -> Observation:
+    return _played(bench, commit_while_down=True)
+
+
+def control(bench: Bench) -> Observation:
+    """The same broker dies and comes back; the commit is asked for after that."""
+    return _played(bench, commit_while_down=False)
+
+
+def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
+    producer = bench.transactional("writer")
+    coordinator = bench.coordinator(bench.name("writer"))
+    home = next(broker for broker in bench.cluster().brokers.values() if broker.id != coordinator.id)
+    topic = bench.topic(replicas=[home.id])
+    producer.begin()
+    for number in range(RECORDS):
+        producer.send(topic, b"committed %d" % number)
+    producer.flush()
+    home.kill()
+    until(lambda: _leader(coordinator.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
+    if not commit_while_down:
+        home.start()
+        bench.led(topic, by=coordinator)
+    seconds = _timed(producer.commit)
+    asked = bench.ask(coordinator)
+    while_down = asked.transaction_state(bench.name("writer"))[0] if commit_while_down else ""
+    if commit_while_down:
+        home.start()
+        bench.led(topic, by=coordinator)
+    state = until(
+        lambda: found if (found := asked.transaction_state(bench.name("writer"))[0]) in ENDED else None,
+        within=WITHIN,
+        what="the coordinator to call the transaction complete",
+    )
+    before = bench.log(topic, broker=home.id)
+    stable, high = bench.bound("stable", topic), bench.bound("high", topic)
+    visible = len(bench.read(topic))
+    producer.begin()
+    producer.send(topic, b"aborted")
+    producer.flush()
+    producer.abort()
+    until(lambda: len(markers(bench.log(topic, broker=home.id))) > len(markers(before)), within=WITHIN, what="the next marker")
+    until(lambda: bench.bound("stable", topic) == bench.bound("high", topic), within=WITHIN, what="the LSO to move on")
+    after = bench.log(topic, broker=home.id)
+    read = [value for _, value in bench.read(topic)]
+    facts = {
+        "commit_seconds": seconds,
+        "state_while_down": while_down,
+        "state_after": state,
+        "markers_after_commit": [one.words for one in markers(before)],
+        "last_stable_offset": stable,
+        "high_watermark": high,
+        "read_committed_after_commit": visible,
+        "markers_after_the_next_abort": [one.words for one in markers(after)],
+        "read_committed_after_the_next_abort": len(read),
+        "log": table(after),
+    }
+    lost = not markers(before) and stable < high and not read
+    return Observation(shown=lost, facts=facts)
+
+
+def _timed(act: object) -> float:
+    began = time.monotonic()
+    act()  # type: ignore[operator]
+    return round(time.monotonic() - began, 3)
+
+
+def _leader(address: str, topic: str) -> int:
+    seen = wire.answered(address, topic)
+    return seen[0].leader if 0 in seen else -2
+
+
+CASE = Case(
+    name="KAFKA-20734",
+    title="An acknowledged commit loses its marker, and the committed records, while a partition has no leader",
+    kind="defect",
+    claim_text=(
+        "A transaction coordinator that finds no leader for a partition takes it for deleted, drops its marker and completes the "
+        "transaction. The commit is acknowledged. When the leader is back, the last stable offset stays below the records, and "
+        "the next abort of the same producer turns the committed records into aborted ones."
+    ),
+    sources=(
+        "KAFKA-20734 (Apache JIRA): the marker is not written",
+        "found here on released 4.3.0 and 4.3.1: the records are lost (KIP-98, atomicity and durability)",
+        "TransactionMarkerChannelManager.addTxnMarkersToBrokerQueue: no endpoint of a known partition is taken for a deleted one",
+    ),
+    expected=(
+        Expected(shows=True, since="4.3.0", until="4.4.0", basis="runs"),
+        Expected(shows=False, until="4.2.1", basis="runs"),
+    ),
+    schedule=(
+        "1. three nodes; a topic with one replica, on a broker that is not the coordinator; 2. a transaction writes 10 records, "
+        "flush; 3. kill -9 of that broker; 4. metadata says leader -1; 5. commit; 6. the broker starts; 7. one more transaction, "
+        "aborted"
+    ),
+    reproduced=(
+        "the coordinator says CompleteCommit, the log has no COMMIT marker, LSO < high watermark, and after the next abort a "
+        "read_committed consumer gets none of the committed records"
+    ),
+    control_text="the same kill and start, and the commit once the partition has its leader back: COMMIT marker, 10 records read",
+    refuted="a COMMIT marker at the end of the log once the leader is back, in every run",
+    topology=Topology(clusters=(ClusterSpec(name="A", brokers=3),), links=()),
+    claim=claim,
+    control=control,
+    runs=3,
+    clients=("librdkafka", "java"),
+    protocols=("", "V1"),
+)

@@ -1,0 +1,151 @@
+"""Stored results: one JSON line per result, one file per case, in a folder of their own; those of this project come with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from linkflap.chaos.cases.case import Case, Outcome
+from linkflap.chaos.cases.rates import interval
+from linkflap.chaos.cases.variant import Client, Protocol
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.version import VERSION
+
+if TYPE_CHECKING:
+    from linkflap.chaos.cases.runner import Result
+
+STORED: Final = Path(__file__).parent / "results"
+"""The results that this project has stored: docs/track-record.md is made of them."""
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One stored result. `date` is the day of the run (UTC), `schedule` what was played; `low` and `high` bound the rate."""
+
+    format: int
+    date: str
+    case: str
+    version: str
+    client: Client
+    transactions: Protocol
+    outcome: Outcome
+    shown: int
+    runs: int
+    needed: int
+    controls: int
+    low: float
+    high: float
+    expected: bool | None
+    schedule: str
+    seconds: float
+    linkflap: str
+    why: str = ""
+    failures: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    control_facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What it is a result of: case, version, client, transaction protocol."""
+        return self.case, self.version, self.client, self.transactions
+
+
+def row(case: Case, result: Result) -> Row:
+    """A result as it is stored, with the time of now."""
+    low, high = interval(result.shown, result.runs)
+    return Row(
+        format=FORMAT,
+        date=datetime.now(UTC).date().isoformat(),
+        case=case.name,
+        version=result.version,
+        client=result.variant.client,
+        transactions=result.variant.transactions,
+        outcome=result.outcome,
+        shown=result.shown,
+        runs=result.runs,
+        needed=result.needed,
+        controls=result.controls,
+        low=round(low, 4),
+        high=round(high, 4),
+        expected=None if result.expected is None else result.expected.shows,
+        schedule=case.schedule,
+        seconds=result.seconds,
+        linkflap=VERSION,
+        why=result.why,
+        failures=result.failures,
+        facts=result.facts,
+        control_facts=result.control_facts,
+    )
+
+
+def store(folder: Path, new: Row) -> Path:
+    """Appends a row to the file of its case. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{new.case}.jsonl"
+    with path.open("ab") as file:
+        file.write(msgspec.json.encode(new) + b"\n")
+    return path
+
+
+def load(folder: Path) -> list[Row]:
+    """Every row of a folder, by case and then as they were written; none where there is no folder. InputError for a bad line."""
+    return [one for path in sorted(folder.glob("*.jsonl")) for one in _rows(path)]
+
+
+def _rows(path: Path) -> Iterable[Row]:
+    for index, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            found = msgspec.json.decode(line, type=Row)
+        except msgspec.DecodeError as error:
+            raise InputError(f"{path}, line {index}, is no stored result ({error}); remove that line") from error
+        if found.format != FORMAT:
+            raise InputError(f"{path}, line {index}, has format {found.format}; this linkflap reads {FORMAT}, use the other one")
+        yield found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Everything that was stored of one case, version, client and transaction protocol, of the schedule that is played now."""
+
+    version: str
+    client: str
+    transactions: str
+    outcome: Outcome
+    shown: int
+    runs: int
+    date: str
+    why: str
+    expected: bool | None
+
+
+def tallies(rows: Iterable[Row]) -> dict[tuple[str, str, str, str], Tally]:
+    """Key of a row -> what its rows say together. Rows that know nothing count only where there are no others."""
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    for one in rows:
+        groups.setdefault(one.key, []).append(one)
+    return {key: _tally(group) for key, group in groups.items()}
+
+
+def _tally(group: list[Row]) -> Tally:
+    known = [one for one in group if one.outcome in (Outcome.REPRODUCED, Outcome.NOT_REPRODUCED)]
+    last = (known or group)[-1]
+    known = [one for one in known if one.schedule == last.schedule]
+    shown, runs = sum(one.shown for one in known), sum(one.runs for one in known)
+    outcome = last.outcome if not known else Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
+    return Tally(
+        version=last.version,
+        client=last.client,
+        transactions=last.transactions,
+        outcome=outcome,
+        shown=shown,
+        runs=runs,
+        date=last.date,
+        why=last.why,
+        expected=last.expected,
+    )

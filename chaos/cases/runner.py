@@ -1,0 +1,230 @@
+"""Plays a case on one variant: control and claim by turns, k of n, and whether what is expected of that release happened."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException
+
+from linkflap.chaos.cases.bench import Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
+from linkflap.chaos.cases.rates import interval, words
+from linkflap.chaos.cases.variant import Variant
+from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, EnvironmentFailure, InputError, LinkflapError
+from linkflap.harness.rundir import EventLog
+from linkflap.harness.runtimes.distribution import kafka as kafkas
+from linkflap.harness.runtimes.process import deploy
+from linkflap.harness.wire.connection import Unanswered
+
+_FAILURES_IN_A_ROW: Final = 3
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What the runs of a case on one variant came to. `version` is the release that ran; `facts` are those of the run that showed
+    the anomaly first, or of the last one; `why` says what is needed, or why nothing is known."""
+
+    case: str
+    variant: Variant
+    version: str
+    outcome: Outcome
+    shown: int
+    runs: int
+    needed: int
+    controls: int
+    failures: tuple[str, ...] = ()
+    expected: Expected | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+    control_facts: Mapping[str, object] = field(default_factory=dict)
+    seconds: float = 0.0
+    why: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        """0: what is expected of this release happened; 1: it did not; 2: not known, or something is needed."""
+        if self.expected is None or self.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
+            return UNKNOWN
+        if self.shown:
+            return VALID if self.expected.shows else INVALID
+        if self.runs < self.needed:
+            return UNKNOWN
+        return INVALID if self.expected.shows else VALID
+
+    @property
+    def words(self) -> str:
+        """For example: REPRODUCED 3 of 3 (44 to 100 %)."""
+        if self.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
+            return f"{self.outcome}: {self.why}"
+        return f"{self.outcome} {words(self.shown, self.runs)}"
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return interval(self.shown, self.runs)
+
+
+class _Played:
+    """What the runs have come to so far."""
+
+    def __init__(self) -> None:
+        self.claims: list[Observation] = []
+        self.controls: list[Observation] = []
+        self.failures: list[str] = []
+        self.row = 0
+
+    def failed(self, why: str) -> None:
+        self.failures.append(why)
+        self.row += 1
+
+
+def run_case(
+    case: Case,
+    variant: Variant | None = None,
+    *,
+    count: int | None = None,
+    folder: Path,
+    report: Report = lambda _: None,
+    keep: bool = False,
+) -> Result:
+    """Plays the case `count` times (its own number by default) in `folder`. Raises InputError, and SetupError.
+
+    A run whose steps failed counts for nothing and is reported; three in a row end the case. The folder goes unless `keep`.
+    """
+    variant = variant or Variant(client=case.clients[0], transactions=case.protocols[0])
+    check(case, variant)
+    began = time.monotonic()
+    wanted = case.runs if count is None else count
+    version = _version(variant)
+    if case.needs or (version and number(version) < number(case.oldest)):
+        why = case.needs or f"Kafka {case.oldest} or later"
+        return _result(case, variant, version, _Played(), wanted, why=why)
+    played = _Played()
+    folder.mkdir(parents=True, exist_ok=True)
+    while len(played.claims) < wanted and played.row < _FAILURES_IN_A_ROW:
+        left = min(case.counts_per_deployment, wanted - len(played.claims))
+        _one_deployment(case, variant, left, folder / str(len(played.claims) + len(played.failures)), played, report)
+    if not keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    return _result(case, variant, version, played, wanted, seconds=time.monotonic() - began)
+
+
+def check(case: Case, variant: Variant) -> None:
+    """Raises InputError for a client, transaction protocol or Kafka that the case cannot be played with; starts nothing."""
+    if variant.client not in case.clients:
+        raise InputError(f"{case.name} is not played by {variant.client}; it is by {', '.join(case.clients)}")
+    if variant.transactions not in case.protocols and variant.transactions:
+        known = ", ".join(filter(None, case.protocols)) or "what the release starts with alone"
+        raise InputError(f"{case.name} is not played with transactions {variant.transactions}; it is with {known}")
+    kafkas.look_for(variant.kafka)
+
+
+def _version(variant: Variant) -> str:
+    """The release of a variant, before anything is fetched where it is given by number."""
+    local = kafkas.look_for(variant.kafka)
+    return local.version.partition("-")[0] if local else variant.kafka
+
+
+def _one_deployment(case: Case, variant: Variant, count: int, folder: Path, played: _Played, report: Report) -> None:
+    """Plays up to `count` runs on one deployment; ends early when a run failed, because what it left is not known."""
+    folder.mkdir(parents=True)
+    with ExitStack() as ends:
+        events = ends.enter_context(closing(EventLog(folder / "events.jsonl")))
+        try:
+            up = ends.enter_context(deploy(case.on(variant.kafka), folder=folder / "clusters", recorder=events))
+            bench = Bench(up, variant, events, folder)
+            _prepare(bench, variant)
+        except InputError:
+            raise
+        except LinkflapError as error:
+            played.failed(f"the clusters could not be started: {error}")
+            return
+        for _ in range(count):
+            if not _one_run(case, bench, len(played.claims) + 1, played, report):
+                return
+
+
+def _prepare(bench: Bench, variant: Variant) -> None:
+    if variant.transactions != "V1":
+        return
+    for name in bench.deployment.clusters:
+        asked = bench.ask(bench.up(name))
+        if asked.features().get("transaction.version", 0) > 1:
+            asked.downgrade("transaction.version", 1)
+    bench.end()
+
+
+def _one_run(case: Case, bench: Bench, number_: int, played: _Played, report: Report) -> bool:
+    """One control and one claim; False when a step failed."""
+    try:
+        bench.begin(f"{number_}c")
+        control = case.control(bench)
+        bench.end()
+        bench.settle()
+        bench.begin(str(number_))
+        seen = case.claim(bench)
+    except (LinkflapError, KafkaException, Unanswered) as error:
+        played.failed(f"run {number_}: {type(error).__name__}: {error}")
+        report(played.failures[-1])
+        return False
+    finally:
+        bench.end()
+    played.row = 0
+    played.controls.append(control)
+    played.claims.append(seen)
+    report(f"run {number_}: {'shown' if seen.shown else 'not shown'}; control: {'shown' if control.shown else 'not shown'}")
+    try:
+        bench.settle()
+    except LinkflapError as error:
+        report(f"the deployment is not clean and is made anew: {error}")
+        return False
+    return True
+
+
+def _result(
+    case: Case, variant: Variant, version: str, played: _Played, needed: int, *, seconds: float = 0.0, why: str = ""
+) -> Result:
+    wrong = sum(one.shown != case.control_shows for one in played.controls)
+    shown = sum(one.shown for one in played.claims)
+    runs = len(played.claims)
+    if why:
+        outcome = Outcome.NEEDS
+    elif wrong:
+        outcome = Outcome.UNKNOWN
+        why = (
+            f"the control showed it in {wrong} of {runs} runs"
+            if not case.control_shows
+            else f"the control did not show it in {wrong} of {runs} runs"
+        )
+    elif not runs:
+        outcome, why = (
+            Outcome.UNKNOWN,
+            f"no run came to its end: {played.failures[-1] if played.failures else 'none was asked for'}",
+        )
+    else:
+        outcome = Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
+    best = next((one for one in played.claims if one.shown), played.claims[-1] if played.claims else Observation(shown=False))
+    return Result(
+        case=case.name,
+        variant=variant,
+        version=version,
+        outcome=outcome,
+        shown=shown,
+        runs=runs,
+        needed=case.runs if not why else needed,
+        controls=len(played.controls) - wrong,
+        failures=tuple(played.failures),
+        expected=case.expectation(variant, version),
+        facts=best.facts,
+        control_facts=played.controls[-1].facts if played.controls else {},
+        seconds=round(seconds, 1),
+        why=why,
+    )
+
+
+__all__ = ["EnvironmentFailure", "Result", "check", "run_case"]

@@ -1,0 +1,265 @@
+"""Requests that a case sends itself (kio): what no client library would send, and what brokers are asked about themselves."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from crc32c import crc32c
+
+from linkflap.harness.log import layout
+from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.peer import Access, Peer
+
+TRANSACTION: Final = 1
+GROUP: Final = 0
+_SECONDS: Final = timedelta(seconds=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leadership:
+    """One partition as a broker's metadata has it; `leader` is -1 when it has none."""
+
+    leader: int
+    epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Producer:
+    """What InitProducerId gave."""
+
+    id: int
+    epoch: int
+
+
+class Wire:
+    """One node, asked by requests of our own, one at a time; a connection of its own."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._peer = Peer(address, Access(client="linkflap-case"))
+
+    def call(self, api: str, version: int, body: Message, *, within: float = 15.0) -> Message:
+        """The response. Raises Unanswered."""
+        return self._peer.call(api, version, body, within=within)
+
+    def close(self) -> None:
+        self._peer.close()
+
+    def leadership(self, topic: str) -> Mapping[int, Leadership]:
+        """What this broker's metadata says of a topic; empty while it does not know it."""
+        m = messages.request("metadata", 12)
+        wanted = (m.MetadataRequestTopic(topic_id=None, name=topic),)
+        body = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
+        answer = self.call("metadata", 12, body)
+        return {
+            int(p.partition_index): Leadership(
+                leader=int(p.leader_id),
+                epoch=int(p.leader_epoch),
+                replicas=tuple(map(int, p.replica_nodes)),
+                in_sync=tuple(map(int, p.isr_nodes)),
+            )
+            for t in answer.topics
+            for p in t.partitions
+        }
+
+    def coordinator(self, key: str, kind: int) -> int:
+        """The broker that coordinates a transactional id or a group, once there is one."""
+        m = messages.request("find_coordinator", 4)
+        body = m.FindCoordinatorRequest(key_type=kind, coordinator_keys=(key,))
+        seen: Message = None
+
+        def found() -> int | None:
+            nonlocal seen
+            (seen,) = self.call("find_coordinator", 4, body).coordinators
+            return int(seen.node_id) if seen.error_code == Error.none else None
+
+        return until(found, within=60, what=f"a coordinator of {key}", state=lambda: seen)
+
+    def transaction_state(self, transactional_id: str) -> tuple[str, int]:
+        """State of a transactional id as its coordinator has it (KIP-664), and how many partitions are in its transaction."""
+        m = messages.request("describe_transactions", 0)
+        (state,) = self.call(
+            "describe_transactions", 0, m.DescribeTransactionsRequest(transactional_ids=(transactional_id,))
+        ).transaction_states
+        if state.error_code != Error.none:
+            return f"({state.error_code.name})", 0
+        return str(state.transaction_state), sum(len(topic.partitions) for topic in state.topics)
+
+    def init_producer_id(self, transactional_id: str | None = None, *, timeout: float = 60.0) -> Producer:
+        """A producer id, of a transactional id or of none. Raises EnvironmentFailure when it is refused for a minute."""
+        m = messages.request("init_producer_id", 4)
+        body = m.InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout=timedelta(seconds=timeout),
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        seen: Message = None
+
+        def given() -> Producer | None:
+            nonlocal seen
+            seen = self.call("init_producer_id", 4, body)
+            ok = seen.error_code == Error.none
+            return Producer(id=int(seen.producer_id), epoch=int(seen.producer_epoch)) if ok else None
+
+        return until(given, within=60, what=f"a producer id from {self.address}", every=0.1, state=lambda: seen)
+
+    def add_partitions(self, transactional_id: str, producer: Producer, partitions: Sequence[TopicPartition]) -> str:
+        """AddPartitionsToTxn v3, as clients before KIP-890 send it; the first error's name, or "none"."""
+        m = messages.request("add_partitions_to_txn", 3)
+        topics: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            topics.setdefault(topic, []).append(partition)
+        body = m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=transactional_id,
+            v3_and_below_producer_id=producer.id,
+            v3_and_below_producer_epoch=producer.epoch,
+            v3_and_below_topics=tuple(
+                m.AddPartitionsToTxnTopic(name=name, partitions=tuple(numbers)) for name, numbers in topics.items()
+            ),
+        )
+
+        def added() -> str | None:
+            answer = self.call("add_partitions_to_txn", 3, body)
+            codes = [p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition]
+            wrong = next((code for code in codes if code != Error.none), Error.none)
+            return None if wrong == Error.concurrent_transactions else str(wrong.name)
+
+        return until(added, within=30, what=f"{transactional_id} to add partitions", every=0.05)
+
+    def end_transaction(self, transactional_id: str, producer: Producer, *, commit: bool) -> str:
+        """EndTxn v3; the error's name, or "none". In later versions the epoch rises with it (KIP-890)."""
+        m = messages.request("end_txn", 3)
+        body = m.EndTxnRequest(
+            transactional_id=transactional_id, producer_id=producer.id, producer_epoch=producer.epoch, committed=commit
+        )
+
+        def ended() -> str | None:
+            code = self.call("end_txn", 3, body).error_code
+            return None if code == Error.concurrent_transactions else str(code.name)
+
+        return until(ended, within=30, what=f"{transactional_id} to end its transaction", every=0.05)
+
+    def produce(
+        self, tp: TopicPartition, batch: bytes, *, transactional_id: str | None = None, acks: int = -1, version: int = 9
+    ) -> tuple[str, int]:
+        """Produce of one batch; the error's name or "none", and the offset that the broker gave it."""
+        m = messages.request("produce", version)
+        body = m.ProduceRequest(
+            transactional_id=transactional_id,
+            acks=acks,
+            timeout=_SECONDS,
+            topic_data=(m.TopicProduceData(name=tp[0], partition_data=(m.PartitionProduceData(index=tp[1], records=batch),)),),
+        )
+        (topic,) = self.call("produce", version, body).responses
+        (row,) = topic.partition_responses
+        return str(row.error_code.name), int(row.base_offset)
+
+    def write_markers(self, tp: TopicPartition, producer: Producer, *, commit: bool, coordinator_epoch: int = 0) -> str:
+        """WriteTxnMarkers, as a coordinator sends it (KIP-98); the error's name, or "none"."""
+        m = messages.request("write_txn_markers", 1)
+        marker = m.WritableTxnMarker(
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            transaction_result=commit,
+            topics=(m.WritableTxnMarkerTopic(name=tp[0], partition_indexes=(tp[1],)),),
+            coordinator_epoch=coordinator_epoch,
+        )
+        (answer,) = self.call("write_txn_markers", 1, m.WriteTxnMarkersRequest(markers=(marker,))).markers
+        return str(answer.topics[0].partitions[0].error_code.name)
+
+    def commit_offset(self, group: str, tp: TopicPartition, offset: int, *, leader_epoch: int = -1) -> str:
+        """OffsetCommit of a group without members, as an admin client sends it; the error's name, or "none"."""
+        m = messages.request("offset_commit", 8)
+        partition = m.OffsetCommitRequestPartition(
+            partition_index=tp[1], committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=""
+        )
+        body = m.OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=(m.OffsetCommitRequestTopic(name=tp[0], partitions=(partition,)),),
+        )
+
+        def committed() -> str | None:
+            code = self.call("offset_commit", 8, body).topics[0].partitions[0].error_code
+            waiting = (Error.coordinator_load_in_progress, Error.not_coordinator, Error.coordinator_not_available)
+            return None if code in waiting else str(code.name)
+
+        return until(committed, within=60, what=f"the commit of group {group}", every=0.1)
+
+    def features(self) -> Mapping[str, int]:
+        """Feature -> level in force (KIP-584)."""
+        m = messages.request("api_versions", 3)
+        answer = self.call("api_versions", 3, m.ApiVersionsRequest(client_software_name="linkflap", client_software_version="1"))
+        return {str(feature.name): int(feature.max_version_level) for feature in answer.finalized_features}
+
+    def downgrade(self, feature: str, level: int) -> None:
+        """Lowers a feature's level (KIP-584). Raises EnvironmentFailure when that is refused."""
+        m = messages.request("update_features", 1)
+        update = m.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=2)
+        answer = self.call(
+            "update_features", 1, m.UpdateFeaturesRequest(timeout=_SECONDS, feature_updates=(update,), validate_only=False)
+        )
+        wrong = [row for row in answer.results if row.error_code != Error.none]
+        if answer.error_code != Error.none or wrong:
+            raise EnvironmentFailure(f"{feature} could not be lowered to {level}: {answer.error_message or wrong}")
+        until(lambda: self.features().get(feature, 0) == level, within=30, what=f"{feature} {level} to be in force")
+
+
+def answered(address: str, topic: str) -> Mapping[int, Leadership]:
+    """As `Wire.leadership`, of a broker that may be down: then empty."""
+    wire = Wire(address)
+    try:
+        return wire.leadership(topic)
+    except Unanswered:
+        return {}
+    finally:
+        wire.close()
+
+
+def record_batch(
+    values: Sequence[bytes],
+    *,
+    producer: Producer | None = None,
+    sequence: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """One v2 batch of records without keys and headers, as a client sends it: base offset 0, leader epoch -1."""
+    now = int(time.time() * 1000)
+    body = b"".join(_record(delta, value) for delta, value in enumerate(values))
+    who = producer or Producer(id=-1, epoch=-1)
+    attributes = layout.TRANSACTIONAL if transactional else 0
+    covered = struct.pack(
+        ">hiqqqhii", attributes, len(values) - 1, now, now, who.id, who.epoch, sequence, len(values)
+    ) + body  # fmt: skip
+    return struct.pack(">qiibI", 0, len(covered) + 9, -1, layout.MAGIC, crc32c(covered)) + covered
+
+
+def _record(delta: int, value: bytes) -> bytes:
+    inner = b"\0" + _varint(0) + _varint(delta) + _varint(-1) + _varint(len(value)) + value + _varint(0)
+    return _varint(len(inner)) + inner
+
+
+def _varint(value: int) -> bytes:
+    """Zigzag, as record fields have it."""
+    value = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,87 @@
+"""docs/track-record.md, from stored results alone: `python -m linkflap.chaos.cases.track_record > docs/track-record.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from linkflap.chaos.cases import registry
+from linkflap.chaos.cases.case import Case, Kind, Outcome, number
+from linkflap.chaos.cases.rates import words
+from linkflap.chaos.cases.results import STORED, Row, Tally, load, tallies
+from linkflap.harness.model.errors import InputError
+
+_HEAD: Final = """\
+# Track record of the cases
+
+Made by `python -m linkflap.chaos.cases.track_record > docs/track-record.md` from the results in `chaos/cases/results`, and from
+nothing else. What a case is, and how to run one: [cases.md](cases.md). Rates are k of n runs, with the interval in which the true
+rate is with 95 % confidence (Wilson). In every counted run the control was played too, and behaved as the case says. A
+NOT REPRODUCED of fewer runs than its case needs is marked "too few".
+"""
+_KINDS: Final[Mapping[Kind, str]] = {
+    "defect": "Defects of released Kafka, MirrorMaker 2 and clients",
+    "limit": "Documented or accepted limits",
+    "proposal": "Concerns of the KIP-1279 threads, and what was proposed there",
+    "guarantee": "Guarantees that must hold",
+}
+"""Kind -> heading."""
+
+
+def render(rows: Sequence[Row], cases: Mapping[str, Case]) -> str:
+    """The page."""
+    found = {key: tally for key, tally in tallies(rows).items() if key[0] in cases}
+    parts = [_HEAD, _summary(found, cases)]
+    for kind, title in _KINDS.items():
+        names = [name for name, case in cases.items() if case.kind == kind]
+        parts.append(f"## {title}\n" + "\n".join(_section(cases[name], found) for name in names))
+    return "\n".join(parts)
+
+
+def _summary(found: Mapping[tuple[str, str, str, str], Tally], cases: Mapping[str, Case]) -> str:
+    """How many cases there are, and how many of each kind were reproduced."""
+    reproduced = {key[0] for key, tally in found.items() if tally.outcome is Outcome.REPRODUCED}
+    played = {key[0] for key, tally in found.items() if tally.runs}
+    by_kind = Counter(case.kind for case in cases.values())
+    shown = Counter(cases[name].kind for name in reproduced)
+    run = Counter(cases[name].kind for name in played)
+    lines = ["| | cases | played | reproduced |", "|---|---|---|---|"]
+    lines += [f"| {kind} | {by_kind[kind]} | {run[kind]} | {shown[kind]} |" for kind in _KINDS]
+    lines.append(f"| together | {len(cases)} | {len(played)} | {len(reproduced)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _section(case: Case, found: Mapping[tuple[str, str, str, str], Tally]) -> str:
+    mine = [tally for key, tally in found.items() if key[0] == case.name]
+    lines = [f"### {case.name}", "", f"{case.title}. Smallest schedule: {case.schedule}.", ""]
+    if not mine:
+        return "\n".join([*lines, f"Not played yet{f'; needs {case.needs}' if case.needs else ''}.", ""])
+    lines += ["| Kafka | client | transactions | result | expected | date |", "|---|---|---|---|---|---|"]
+    for tally in sorted(mine, key=lambda one: (_order(one.version), one.client, one.transactions)):
+        row = (tally.version, tally.client, tally.transactions or "default", _words(tally, case), _expected(tally), tally.date)
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join([*lines, ""])
+
+
+def _order(version: str) -> tuple[int, int, int]:
+    try:
+        return number(version)
+    except InputError:  # a build of one's own has any name
+        return 1 << 31, 0, 0
+
+
+def _words(tally: Tally, case: Case) -> str:
+    if tally.outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
+        return f"{tally.outcome}: {tally.why}"
+    few = ", too few" if not tally.shown and tally.runs < case.runs else ""
+    return f"{tally.outcome} {words(tally.shown, tally.runs)}{few}"
+
+
+def _expected(tally: Tally) -> str:
+    return {None: "", True: "shows", False: "does not show"}[tally.expected]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render(load(STORED), registry()))

@@ -1,0 +1,263 @@
+"""`linkflap case`: edge cases of KIPs and releases, listed, shown, run, and run on many releases."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+import click
+
+from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError
+from linkflap.harness.model.topology import DEFAULT_KAFKA
+
+if TYPE_CHECKING:
+    from linkflap.chaos.cases.case import Case
+    from linkflap.chaos.cases.runner import Result
+    from linkflap.chaos.cases.variant import Client, Protocol, Variant
+
+STORE: Final = Path("cases")
+_MATRIX: Final = ("3.7.0", "3.7.1", "3.8.1", "3.9.0", "3.9.2", "4.0.0", "4.0.2", "4.1.0", "4.1.2", "4.2.0", "4.3.0", "4.3.1")
+"""Releases by which a version matrix decides, unless others are named."""
+_SHARD: Final = re.compile(r"(\d+)/(\d+)")
+_store = click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=STORE,
+    show_default=True,
+    help="Where results are stored.",
+)
+_kafka = click.option(
+    "--kafka", "kafkas", multiple=True, metavar="VERSION", help="A release, or a directory of jars; repeat it for more."
+)
+_client = click.option(
+    "--client", type=click.Choice(["librdkafka", "java", "wire"]), help="Who writes; by default the case's first."
+)
+_protocol = click.option(
+    "--transactions",
+    type=click.Choice(["V1", "V2"]),
+    help="Transaction protocol (KIP-890); by default what the release starts with.",
+)
+_count = click.option(
+    "--count", type=click.IntRange(1, 1000), help="How many runs; by default as many as the case's answer takes."
+)
+
+
+@click.group()
+def case() -> None:
+    """Edge cases of KIPs and releases: one command each, with a rate, a control and a stored result.
+
+    Exit codes of run and matrix: 0 what is expected of each release happened, 1 it did not, 2 not known or something is needed.
+    """
+
+
+@case.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def list_(as_json: bool) -> int:
+    """Lists the cases, with what was stored of them so far."""
+    from linkflap.chaos.cases import registry
+    from linkflap.chaos.cases.results import STORED, load, tallies
+
+    known = tallies(load(STORED))
+    if as_json:
+        click.echo(json.dumps([_document(each) for each in registry().values()]))
+        return 0
+    for each in registry().values():
+        mine = [tally for key, tally in known.items() if key[0] == each.name]
+        shown = sorted({tally.version for tally in mine if tally.shown})
+        seen = f"; reproduced on {', '.join(shown)}" if shown else "; played, not reproduced" if mine else "; not played yet"
+        click.echo(f"{each.name:34} {each.kind:9} {each.title}{seen}")
+    return 0
+
+
+@case.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def show(name: str, as_json: bool) -> int:
+    """Shows what case NAME claims, who claims it, where it should show, how it is played, and what would refute it."""
+    from linkflap.chaos.cases import case_named
+
+    each = case_named(name)
+    if as_json:
+        click.echo(json.dumps(_document(each)))
+        return 0
+    rows = {
+        "claim": each.claim_text,
+        "sources": "; ".join(each.sources),
+        "expected": "; ".join(one.words for one in each.expected),
+        "schedule": each.schedule,
+        "REPRODUCED": each.reproduced,
+        "control": each.control_text,
+        "refuted by": each.refuted,
+        "runs": f"{each.runs} for an answer",
+        "clients": ", ".join(each.clients),
+        "needs": each.needs or f"Kafka {each.oldest} or later",
+    }
+    click.echo(f"{each.name} ({each.kind}): {each.title}\n")
+    for title, text in rows.items():
+        click.echo(f"  {title:11} {text}")
+    return 0
+
+
+@case.command()
+@click.argument("name")
+@_kafka
+@_client
+@_protocol
+@_count
+@_store
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the brokers' folders in this new folder.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def run(
+    name: str,
+    kafkas: Sequence[str],
+    client: str | None,
+    transactions: str | None,
+    count: int | None,
+    store: Path,
+    keep: Path | None,
+    as_json: bool,
+) -> int:
+    """Plays case NAME on real brokers, on each --kafka in turn, and stores what came out."""
+    from linkflap.chaos.cases import case_named
+    from linkflap.chaos.cases.runner import check
+
+    each = case_named(name)
+    if keep is not None and keep.exists():
+        raise InputError(f"{keep} exists already; name a new folder for --keep")
+    variants = [_variant(each, kafka, client, transactions) for kafka in kafkas or (DEFAULT_KAFKA,)]
+    for variant in variants:
+        check(each, variant)
+    results = [_played(each, variant, count, store, keep and keep / str(index)) for index, variant in enumerate(variants)]
+    if as_json:
+        click.echo(json.dumps([_result(result) for result in results], default=str))
+    return _worst(results)
+
+
+@case.command()
+@click.argument("names", nargs=-1)
+@_kafka
+@_client
+@_protocol
+@_count
+@_store
+@click.option("--shard", metavar="I/N", default="1/1", show_default=True, help="Play only the I-th of N parts.")
+@click.option("--again", is_flag=True, help="Also play what is stored already.")
+def matrix(
+    names: Sequence[str],
+    kafkas: Sequence[str],
+    client: str | None,
+    transactions: str | None,
+    count: int | None,
+    store: Path,
+    shard: str,
+    again: bool,
+) -> int:
+    """Plays cases (all, or NAMES) on many releases. What --store has already is left out, so that a broken-off matrix goes on."""
+    from linkflap.chaos.cases import case_named, registry
+    from linkflap.chaos.cases.results import load, tallies
+    from linkflap.chaos.cases.runner import check
+
+    part, parts = _shard(shard)
+    cases = [case_named(name) for name in names] or list(registry().values())
+    every = [(each, _variant(each, kafka, client, transactions)) for each in cases for kafka in kafkas or _MATRIX]
+    todo = every[part - 1 :: parts]
+    stored = {} if again else tallies(load(store))
+    results = []
+    for each, variant in todo:
+        check(each, variant)
+        known = stored.get((each.name, variant.kafka, variant.client, variant.transactions))
+        if known and known.runs >= (count or each.runs):
+            click.echo(f"{each.name} on {variant.title}: stored already", err=True)
+            continue
+        results.append(_played(each, variant, count, store, None))
+    return _worst(results) if results else VALID
+
+
+def _variant(each: Case, kafka: str, client: str | None, transactions: str | None) -> Variant:
+    from linkflap.chaos.cases.variant import Variant
+
+    return Variant(
+        kafka=kafka,
+        client=cast("Client", client or each.clients[0]),
+        transactions=cast("Protocol", transactions or each.protocols[0]),
+    )
+
+
+def _played(each: Case, variant: Variant, count: int | None, store: Path, keep: Path | None) -> Result:
+    from linkflap.chaos.cases.results import row
+    from linkflap.chaos.cases.results import store as stored
+    from linkflap.chaos.cases.runner import run_case
+
+    click.echo(f"{each.name} on {variant.title}: {count or each.runs} runs", err=True)
+    with tempfile.TemporaryDirectory(prefix="linkflap-case-") as temporary:
+        folder = keep or Path(temporary) / "runs"
+        result = run_case(
+            each,
+            variant,
+            count=count,
+            folder=folder,
+            keep=keep is not None,
+            report=lambda line: click.echo(f"  {line}", err=True),
+        )
+    path = stored(store, row(each, result))
+    expected = result.expected
+    said = f"expected: {expected.words}" if expected else "nothing is expected of this release"
+    click.echo(f"{each.name} on {variant.title}: {result.words}; {said}; exit {result.exit_code}; stored in {path}", err=True)
+    return result
+
+
+def _worst(results: Sequence[Result]) -> int:
+    """1 outweighs 2, and 2 outweighs 0."""
+    codes = {result.exit_code for result in results}
+    return INVALID if INVALID in codes else UNKNOWN if UNKNOWN in codes else VALID
+
+
+def _shard(text: str) -> tuple[int, int]:
+    found = _SHARD.fullmatch(text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise InputError(f"--shard {text!r} is not of the form I/N with I from 1 to N, for example 2/4")
+    return int(found[1]), int(found[2])
+
+
+def _document(each: Case) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "title": each.title,
+        "kind": each.kind,
+        "claim": each.claim_text,
+        "sources": list(each.sources),
+        "expected": [one.words for one in each.expected],
+        "schedule": each.schedule,
+        "reproduced": each.reproduced,
+        "control": each.control_text,
+        "refuted": each.refuted,
+        "runs": each.runs,
+        "clients": list(each.clients),
+        "oldest": each.oldest,
+        "needs": each.needs,
+    }
+
+
+def _result(result: Result) -> dict[str, object]:
+    low, high = result.bounds
+    return {
+        "case": result.case,
+        "version": result.version,
+        "client": result.variant.client,
+        "transactions": result.variant.transactions,
+        "outcome": str(result.outcome),
+        "shown": result.shown,
+        "runs": result.runs,
+        "low": low,
+        "high": high,
+        "expected": result.expected.words if result.expected else None,
+        "exit_code": result.exit_code,
+        "why": result.why,
+        "failures": list(result.failures),
+        "facts": dict(result.facts),
+        "control_facts": dict(result.control_facts),
+    }

@@ -1,0 +1,39 @@
+"""Cases on real brokers: the finding on the release that has it, and every other stored case."""
+
+from __future__ import annotations
+
+import pytest
+
+from linkflap.chaos.cases import case_named, registry
+from linkflap.chaos.cases.case import Outcome
+from linkflap.chaos.cases.results import STORED, load, tallies
+from linkflap.chaos.cases.runner import run_case
+from linkflap.chaos.cases.variant import Variant
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_commit_that_loses_its_marker_and_its_control(tmp_path):
+    result = run_case(case_named("KAFKA-20734"), Variant(kafka="4.3.1"), count=1, folder=tmp_path / "runs")
+    assert result.outcome is Outcome.REPRODUCED, (result.words, result.failures)
+    assert result.exit_code == 0
+    assert result.controls == 1
+    assert result.facts["markers_after_commit"] == []
+    assert result.facts["read_committed_after_the_next_abort"] == 0
+    assert result.control_facts["read_committed_after_the_next_abort"] == 10
+    assert not (tmp_path / "runs").exists()
+
+
+REPRODUCED = sorted(
+    (name, version, client, transactions)
+    for (name, version, client, transactions), tally in tallies(load(STORED)).items()
+    if tally.shown == tally.runs and version == "4.3.1" and name in registry()
+)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "version", "client", "transactions"), REPRODUCED)
+def test_what_was_always_reproduced_is_reproduced(tmp_path, name, version, client, transactions):
+    variant = Variant(kafka=version, client=client, transactions=transactions)
+    result = run_case(case_named(name), variant, count=1, folder=tmp_path / "runs")
+    assert result.outcome is Outcome.REPRODUCED, (result.words, result.failures)

@@ -1,0 +1,283 @@
+"""Cases: what a result says and with which exit code, what is stored, and that every registered case is complete."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from linkflap.chaos.cases import GROUPS, case_named, registry, results, track_record
+from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
+from linkflap.chaos.cases.rates import interval, words
+from linkflap.chaos.cases.runner import Result, check
+from linkflap.chaos.cases.variant import Variant
+from linkflap.harness.cli.case import _shard, _worst, case
+from linkflap.harness.cli.commands import _exit_of
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.runtimes.distribution import kafka as kafkas
+from linkflap.harness.runtimes.distribution import pin
+
+ROOT = Path(__file__).parents[2]
+
+
+def a_case(**changed) -> Case:
+    values = {
+        "name": "a-case",
+        "title": "A title",
+        "kind": "defect",
+        "claim_text": "It happens",
+        "sources": ("KAFKA-1",),
+        "expected": (Expected(shows=True, since="4.3.0"), Expected(shows=False, until="4.2.1")),
+        "schedule": "1. do it",
+        "reproduced": "it shows",
+        "control_text": "not done",
+        "refuted": "never",
+        "topology": Topology(clusters=(ClusterSpec(name="A"),), links=()),
+        "claim": lambda bench: Observation(shown=True),
+        "control": lambda bench: Observation(shown=False),
+    }
+    return Case(**values | changed)
+
+
+def a_result(version: str = "4.3.1", shown: int = 0, runs: int = 3, needed: int = 3, **changed) -> Result:
+    outcome = Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
+    values = {
+        "case": "a-case",
+        "variant": Variant(kafka=version),
+        "version": version,
+        "outcome": outcome,
+        "shown": shown,
+        "runs": runs,
+        "needed": needed,
+        "controls": runs,
+        "expected": a_case().expectation(Variant(kafka=version), version),
+    }
+    return Result(**values | changed)
+
+
+@pytest.mark.parametrize(
+    ("shown", "runs", "low", "high"),
+    [(0, 0, 0.0, 1.0), (0, 30, 0.0, 0.1135), (30, 30, 0.8865, 1.0), (5, 10, 0.2366, 0.7634), (1, 1, 0.2065, 1.0)],
+)
+def test_wilsons_interval(shown, runs, low, high):
+    found = interval(shown, runs)
+    assert found == pytest.approx((low, high), abs=5e-5)
+    assert found[0] <= (shown / runs if runs else 0.5) <= found[1]
+
+
+def test_an_interval_of_more_than_there_were_is_refused():
+    with pytest.raises(ValueError, match="4 of 3"):
+        interval(4, 3)
+    assert words(3, 3) == "3 of 3 (44 to 100 %)"
+
+
+@pytest.mark.parametrize(
+    ("result", "code"),
+    [
+        (a_result("4.3.1", shown=1), 0),
+        (a_result("4.3.1", shown=0), 1),
+        (a_result("4.3.1", shown=0, runs=2), 2),
+        (a_result("4.2.0", shown=1), 1),
+        (a_result("4.2.0", shown=1, runs=1), 1),
+        (a_result("4.2.0", shown=0), 0),
+        (a_result("4.2.0", shown=0, runs=2), 2),
+        (a_result("4.3.1", shown=1, expected=None), 2),
+        (a_result("4.3.1", outcome=Outcome.NEEDS, why="a build"), 2),
+        (a_result("4.3.1", shown=1, outcome=Outcome.UNKNOWN, why="the control showed it"), 2),
+    ],
+)
+def test_exit_codes(result, code):
+    assert result.exit_code == code
+
+
+def test_the_worst_of_several_releases():
+    fine, wrong, unknown = a_result("4.2.0"), a_result("4.3.1"), a_result("4.2.0", runs=1)
+    assert _worst([fine]) == 0
+    assert _worst([fine, unknown]) == 2
+    assert _worst([fine, unknown, wrong]) == 1
+
+
+def test_expectations_by_release_client_and_protocol():
+    each = a_case(
+        expected=(
+            Expected(shows=False, since="4.0.0", clients=("java",), transactions="V2"),
+            Expected(shows=True, since="3.7.0", until="4.3.1"),
+        )
+    )
+    assert each.expectation(Variant(client="java", transactions="V2"), "4.1.0").shows is False
+    assert each.expectation(Variant(client="java", transactions="V1"), "4.1.0").shows is True
+    assert each.expectation(Variant(), "4.3.1").shows is True
+    assert each.expectation(Variant(), "4.4.0") is None
+    assert each.expectation(Variant(), "unknown") is None
+    assert each.expected[0].words == "4.0.0 and later, java, transactions V2: does not show (reading)"
+
+
+@pytest.mark.parametrize("wrong", ["4.3", "latest", "", "4.3.x"])
+def test_a_release_that_is_none(wrong):
+    with pytest.raises(InputError, match=r"is no release; write one as 4\.3\.1"):
+        number(wrong)
+
+
+def test_results_are_stored_and_added_up(tmp_path):
+    each = a_case()
+    for shown in (3, 1):
+        results.store(tmp_path, results.row(each, a_result(shown=shown)))
+    results.store(tmp_path, results.row(each, a_result(runs=0, outcome=Outcome.UNKNOWN, why="no run came to its end")))
+    results.store(tmp_path, results.row(each, a_result("4.2.0")))
+    rows = results.load(tmp_path)
+    assert len(rows) == 4
+    found = results.tallies(rows)
+    tally = found["a-case", "4.3.1", "librdkafka", ""]
+    assert (tally.outcome, tally.shown, tally.runs) == (Outcome.REPRODUCED, 4, 6)
+    page = track_record.render(rows, {"a-case": each})
+    assert "| 4.2.0 | librdkafka | default | NOT REPRODUCED 0 of 3 (0 to 56 %) | does not show |" in page
+    assert "| 4.3.1 | librdkafka | default | REPRODUCED 4 of 6 (30 to 90 %) | shows |" in page
+    assert page.index("| 4.2.0 ") < page.index("| 4.3.1 ")
+
+
+def test_results_of_another_schedule_are_not_added_up(tmp_path):
+    results.store(tmp_path, results.row(a_case(schedule="1. do something else"), a_result(shown=3)))
+    results.store(tmp_path, results.row(a_case(), a_result(shown=0)))
+    (tally,) = results.tallies(results.load(tmp_path)).values()
+    assert (tally.shown, tally.runs) == (0, 3)
+
+
+def test_too_few_runs_are_marked(tmp_path):
+    results.store(tmp_path, results.row(a_case(), a_result("4.2.0", runs=2)))
+    page = track_record.render(results.load(tmp_path), {"a-case": a_case()})
+    assert "NOT REPRODUCED 0 of 2 (0 to 66 %), too few" in page
+
+
+def test_a_torn_row_names_the_file_and_the_line(tmp_path):
+    results.store(tmp_path, results.row(a_case(), a_result()))
+    with (tmp_path / "a-case.jsonl").open("a") as file:
+        file.write('{"format": 1, "da\n')
+    with pytest.raises(InputError, match=r"a-case.jsonl, line 2, is no stored result .*; remove that line"):
+        results.load(tmp_path)
+
+
+def test_the_track_record_is_current():
+    page = (ROOT / "docs" / "track-record.md").read_text()
+    assert page == track_record.render(results.load(results.STORED), registry()), (
+        "run: python -m linkflap.chaos.cases.track_record > docs/track-record.md"
+    )
+
+
+def test_stored_results_are_of_cases_that_there_are():
+    stored = results.load(results.STORED)
+    assert {row.case for row in stored} <= registry().keys()
+    assert all(row.controls <= row.runs and row.shown <= row.runs for row in stored)
+
+
+@pytest.mark.parametrize("name", registry())
+def test_every_case_says_all_that_a_reader_needs(name):
+    each = registry()[name]
+    for text in (each.title, each.claim_text, each.schedule, each.reproduced, each.control_text, each.refuted, *each.sources):
+        assert len(text) > 10
+    assert each.sources
+    assert each.expected, "where it should show, and where not"
+    assert each.runs >= 1
+    assert each.clients
+    assert not each.title.endswith(".")
+    assert (each.kind == "guarantee") == (not any(one.shows for one in each.expected))
+    if each.kind == "guarantee":
+        assert each.control_shows, "the control proves that the anomaly can be seen"
+    kafkas.pinned(each.oldest)
+
+
+def test_every_file_of_a_group_is_a_case():
+    files = [path for group in GROUPS for path in (ROOT / "chaos" / "cases" / group).glob("*.py") if path.name != "__init__.py"]
+    assert files
+    assert len(registry()) >= len(files)
+
+
+def test_names_are_found_whatever_their_capitals_and_the_nearest_are_named():
+    assert case_named("kafka-20734").name == "KAFKA-20734"
+    with pytest.raises(InputError, match=r"there is no case 'KAFKA-2073'; the nearest are .*KAFKA-20734"):
+        case_named("KAFKA-2073")
+    with pytest.raises(InputError, match="linkflap case list shows all"):
+        case_named("§")
+
+
+def test_variants_that_a_case_is_not_played_with():
+    each = a_case()
+    with pytest.raises(InputError, match="a-case is not played by java; it is by librdkafka"):
+        check(each, Variant(client="java"))
+    with pytest.raises(InputError, match=r"not played with transactions V1; it is with what the release starts with alone"):
+        check(each, Variant(transactions="V1"))
+    with pytest.raises(InputError, match=r"no list of jars is kept for Kafka '4\.3\.99'"):
+        check(each, Variant(kafka="4.3.99"))
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", ""])
+def test_a_shard_that_is_none(text):
+    with pytest.raises(InputError, match=r"is not of the form I/N"):
+        _shard(text)
+
+
+def invoked(*words: str):
+    return CliRunner().invoke(case, list(words), standalone_mode=False)
+
+
+def test_list_and_show():
+    assert invoked("list").output.count("\n") == len(registry())
+    known = json.loads(invoked("list", "--json").output)
+    assert [one["name"] for one in known] == list(registry())
+    shown = invoked("show", "KAFKA-20734").output
+    for title in ("claim", "sources", "expected", "schedule", "REPRODUCED", "control", "refuted by"):
+        assert f"  {title} " in shown
+    assert json.loads(invoked("show", "KAFKA-20734", "--json").output)["kind"] == "defect"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("run", "nothing-like-it"), "there is no case"),
+        (("run", "KAFKA-20734", "--kafka", "2.8"), "no list of jars is kept"),
+        (("run", "KAFKA-20734", "--client", "wire"), "is not played by wire"),
+        (("run", "KAFKA-20734", "--count", "0"), "0 is not in the range"),
+        (("run", "KAFKA-20734", "--keep", str(ROOT)), "exists already; name a new folder"),
+        (("matrix", "KAFKA-20734", "--shard", "5/4"), "is not of the form I/N"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_254(words, sentence, tmp_path):
+    error = invoked(*words, *(["--store", str(tmp_path)] if words[0] != "show" else [])).exception
+    code, text = _exit_of(error)
+    assert code == 254
+    assert sentence in text
+    assert not list(tmp_path.iterdir()), "nothing was played"
+
+
+def test_a_case_that_needs_a_later_release_is_not_started(tmp_path):
+    from linkflap.chaos.cases.runner import run_case
+
+    result = run_case(a_case(oldest="4.2.0"), Variant(kafka="3.9.2"), folder=tmp_path / "runs")
+    assert (result.outcome, result.why, result.exit_code) == (Outcome.NEEDS, "Kafka 4.2.0 or later", 2)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_maven_lists_as_coordinates():
+    text = (
+        "\nThe following files have been resolved:\n   org.apache.kafka:kafka-clients:jar:3.7.1:runtime\n"
+        "   io.netty:netty-transport:jar:linux-x86_64:4.1.0:compile -- module io.netty\n   a:b:pom:1:compile\n"
+    )
+    assert pin.listed(text) == ["org.apache.kafka:kafka-clients:3.7.1", "io.netty:netty-transport:4.1.0:linux-x86_64"]
+    assert "reload4j" in pin.pom("3.7.1")
+    assert "log4j-slf4j-impl" in pin.pom("4.3.1")
+
+
+def test_releases_from_3_7_on_have_lists():
+    assert {"3.7.0", "3.7.1", "3.8.1", "3.9.0", "3.9.2", "4.0.0", "4.1.0", "4.1.2", "4.2.0", "4.3.0", "4.3.1"} <= set(
+        kafkas.released()
+    )
+
+
+def test_a_result_without_runs_says_why():
+    assert (
+        a_result(runs=0, outcome=Outcome.UNKNOWN, why="no run came to its end: x").words == "UNKNOWN: no run came to its end: x"
+    )
+    assert replace(a_result(shown=3), shown=3).words == "REPRODUCED 3 of 3 (44 to 100 %)"
