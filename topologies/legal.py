@@ -17,7 +17,7 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology, hyphen_free
 MOST_CLUSTERS: Final = 9
 MOST_BROKERS: Final = 9
 LONGEST_NAME: Final = 32
-_TAKEN: Final = ("run", "services", "mm2", "shadow")
+_TAKEN: Final = ("clients", "mm2", "run", "services", "shadow")
 """What a run directory and containers have beside clusters."""
 _RELEASE: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,10 +19,10 @@ from linkflap.harness.log.batches import Headers, Log
 from linkflap.harness.log.batches import windows as batch_windows
 from linkflap.harness.log.codecs import NAMES, NONE, CannotInflate, inflate
 from linkflap.harness.log.segments import WINDOW, Bytes, Damage, Kind
+from linkflap.harness.machine.compiled import compiled
 from linkflap.harness.model import payload
 
 Ints = NDArray[np.int64]
-_compiled = numba.njit(cache=True, nogil=True)
 
 _PARCEL: Final = 32 << 20
 _ASKED_FIRST: Final = 16
@@ -195,7 +194,7 @@ def _decode(log: Log, parcel: _Parcel, damage: list[Damage]) -> Ints:
     return out if readable.all() else out[:, np.repeat(readable, np.maximum(counts, 0))]
 
 
-@_compiled
+@compiled
 def _any_ours(data: Bytes, starts: Ints, ends: Ints) -> bool:
     """Whether the first record of any of these batches has our header."""
     out = np.zeros((6, 1), np.int64)
@@ -205,7 +204,7 @@ def _any_ours(data: Bytes, starts: Ints, ends: Ints) -> bool:
     return False
 
 
-@_compiled
+@compiled
 def _batches(
     data: Bytes, starts: Ints, ends: Ints, counts: Ints, firsts: Ints, bases: Ints, lasts: Ints,
     base_timestamps: Ints, max_timestamps: Ints, fixed: NDArray[np.bool_], out: Ints, readable: NDArray[np.bool_],
@@ -224,7 +223,7 @@ def _batches(
         readable[i] = whole and position == ends[i]
 
 
-@_compiled
+@compiled
 def _record(
     data: Bytes, position: int, limit: int, base: int, base_timestamp: int, max_timestamp: int, fixed: bool, out: Ints, row: int
 ) -> int:
@@ -250,7 +249,7 @@ def _record(
     return position if position == end else -1
 
 
-@_compiled
+@compiled
 def _headers(data: Bytes, position: int, end: int, state: np.uint64, out: Ints, row: int) -> tuple[np.uint64, int]:
     """Folds the headers into the digest and finds our own."""
     out[1, row] = _FOREIGN
@@ -277,7 +276,7 @@ def _headers(data: Bytes, position: int, end: int, state: np.uint64, out: Ints, 
     return state, position
 
 
-@_compiled
+@compiled
 def _is_ours(data: Bytes, position: int, end: int) -> bool:
     size, position = _varint(data, position, end, 32)
     if position < 0 or size != len(_OURS) or position + size > end:
@@ -285,7 +284,7 @@ def _is_ours(data: Bytes, position: int, end: int) -> bool:
     return np.array_equal(data[position : position + size], _OURS)
 
 
-@_compiled
+@compiled
 def _big_endian(data: Bytes, position: int) -> int:
     value = np.uint64(0)
     for i in range(8):
@@ -293,7 +292,7 @@ def _big_endian(data: Bytes, position: int) -> int:
     return np.int64(value)  # type: ignore[return-value]
 
 
-@_compiled
+@compiled
 def _number(state: np.uint64, value: int, size: int) -> np.uint64:
     """Folds `value` into the digest, big-endian in `size` bytes."""
     for i in range(size):
@@ -302,7 +301,7 @@ def _number(state: np.uint64, value: int, size: int) -> np.uint64:
     return state
 
 
-@_compiled
+@compiled
 def _bytes(data: Bytes, position: int, end: int, state: np.uint64) -> tuple[np.uint64, int]:
     """Folds a length-prefixed byte string into the digest; the position after it, or -1 (also when called with -1)."""
     if position < 0:
@@ -316,7 +315,7 @@ def _bytes(data: Bytes, position: int, end: int, state: np.uint64) -> tuple[np.u
     return state, position + max(size, 0)
 
 
-@_compiled
+@compiled
 def _varint(data: Bytes, position: int, end: int, bits: int) -> tuple[int, int]:
     """Zigzag varint of at most `bits` bits, and the position after it, or -1."""
     value = np.uint64(0)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.log import header_rows, layout
+from linkflap.harness.machine.compiled import compiled
 
 Bytes = NDArray[np.uint8]
 # Compiled code sees globals of its own module as constants, and no attributes of others.
@@ -164,7 +164,7 @@ def log_end(paths: Sequence[Path]) -> tuple[int, list[Damage]]:
     return 0, []
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _sound(data: Bytes, position: int, until: int) -> tuple[NDArray[np.int64], int]:
     """Positions of the neighbouring complete v2 batches that begin in [position, until), and the position after them."""
     found = np.empty((min(until, len(data)) - position) // _SMALLEST_BATCH + 1, np.int64)

@@ -1,6 +1,7 @@
 """What is fetched or made once per user and shared by all runs: complete or not there at all.
 
-The folder is the user's cache directory, or $LINKFLAP_CACHE. First use takes from seconds to minutes, so what is being made is
+The folder is $LINKFLAP_CACHE, else the user's cache directory, else, where that cannot be written (a container's user without a
+home), one of the user's own in the temporary directory. First use takes from seconds to minutes, so what is being made is
 reported to the logger `linkflap`, which the command line shows.
 """
 
@@ -10,6 +11,7 @@ import contextlib
 import logging
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,18 +23,61 @@ from platformdirs import user_cache_path
 from linkflap.harness.model.errors import SetupError
 
 LOG: Final = logging.getLogger("linkflap")
+COMPILED: Final = "numba"
+"""Where in it compiled functions are kept (`harness.machine.compiled`)."""
 
 
 def folder() -> Path:
-    """The cache folder; made when missing. Raises SetupError when it cannot be written."""
-    override = os.environ.get("LINKFLAP_CACHE")
-    path = Path(override).absolute() if override else user_cache_path("linkflap")
+    """The cache folder; made when missing. Raises SetupError when none can be."""
+    if override := os.environ.get("LINKFLAP_CACHE"):
+        return _made(Path(override).absolute())
+    if usual().is_absolute():  # it begins with ~ for a user who is not in the list of users
+        with contextlib.suppress(SetupError):
+            if os.access(_made(usual()), os.W_OK | os.X_OK):
+                return usual()
+    return _made_in_temporary()
+
+
+def usual() -> Path:
+    """Where the user's cache folder would be."""
+    return user_cache_path("linkflap")
+
+
+def is_makeshift(path: Path) -> bool:
+    """Whether it is the one in the temporary directory."""
+    return path == _temporary()
+
+
+def _temporary() -> Path:
+    return Path(tempfile.gettempdir()) / f"linkflap-cache-{os.getuid()}"
+
+
+def home_is_writable() -> bool:
+    """Whether programs that keep things in the user's home can: Go, Maven, matplotlib."""
+    home = Path.home() if "HOME" in os.environ else None
+    return home is not None and os.access(home, os.W_OK | os.X_OK)
+
+
+def _made(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(
             f"the cache folder {path} cannot be made ({error.strerror}); set LINKFLAP_CACHE to a folder that can be written"
         ) from error
+    return path
+
+
+def _made_in_temporary() -> Path:
+    """One of this user's own, in a directory where anybody may make things: nobody else can have put anything into it."""
+    path = _temporary()
+    with contextlib.suppress(FileExistsError, FileNotFoundError, PermissionError):
+        path.mkdir(mode=0o700)
+    seen = path.lstat() if os.path.lexists(path) else None
+    if seen is None or not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid() or seen.st_mode & 0o022:
+        raise SetupError(
+            f"neither {usual()} nor a folder {path} of this user's own can be written; set LINKFLAP_CACHE to a folder that can"
+        )
     return path
 
 

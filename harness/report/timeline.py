@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Mapping
 from typing import Final
+
+from linkflap.harness.machine import cache
+
+if not cache.home_is_writable():  # matplotlib would look through all fonts each time, and say so
+    os.environ.setdefault("MPLCONFIGDIR", str(cache.folder() / "matplotlib"))
 
 import matplotlib
 import numpy as np

@@ -19,7 +19,7 @@ from linkflap.topologies import draw, parse
 from linkflap.topologies.arrows import arrows
 
 NAMES = ["us-east", "eu_west", "A", "prod-us-east-1", "b2"]
-WRONG = ["us.east", "-us", "us-", "us__east", "2us", "us east", "ü", "run", "SERVICES"]
+WRONG = ["us.east", "-us", "us-", "us__east", "2us", "us east", "ü", "run", "SERVICES", "clients"]
 
 
 @pytest.mark.parametrize("name", NAMES)

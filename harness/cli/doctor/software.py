@@ -51,10 +51,12 @@ def look_at_cache() -> Finding:
     writable = os.access(folder, os.W_OK | os.X_OK)
     if not writable:
         return Finding(name="cache", ok=False, says=f"{folder} cannot be written", fix="set LINKFLAP_CACHE to a folder that can")
+    compiled = os.environ.get("NUMBA_CACHE_DIR", folder / cache.COMPILED)
+    why = f" (for {cache.usual()} cannot be written)" if cache.is_makeshift(folder) else ""
     return Finding(
         name="cache",
         ok=True if free > GIB else None,
-        says=f"{folder}, {free / GIB:.1f} GiB free",
+        says=f"{folder}{why}, {free / GIB:.1f} GiB free; compiled code in {compiled}",
         fix="" if free > GIB else "make room: jars, Java and class archives take up to 1 GiB",
     )
 

