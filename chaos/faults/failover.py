@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -27,7 +27,7 @@ from linkflap.chaos.faults.bites import watch
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputError
-from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.protocols import Bite, FailoverKind, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology, is_data_topic
 from linkflap.harness.model.wait import until
@@ -70,9 +70,9 @@ class _Failover:
     def applies_to(cls, target: str, topology: Topology) -> str | None:
         return mirrored_way(target, topology)
 
-    def _promote(self, kind: Literal["planned", "forced"], *, fault_time: int, open_transactions: int) -> None:
+    def _promote(self, kind: FailoverKind, *, fault_time: int, open_transactions: int) -> None:
         """Ends the mirror, and writes down where the destination's own records begin."""
-        self._mirror.stop()
+        self._mirror.fail_over(kind)
         name, cluster = self._spec.target, self._destination.name
         for (topic, partition), offset in sorted(self._mirror.promotion().items()):
             self._world.recorder.event("promotion", name, cluster=cluster, topic=topic, partition=partition, offset=offset)

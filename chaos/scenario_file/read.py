@@ -201,7 +201,10 @@ def _config(reader: _Reader, at: places.Path, given: Mapping[str, Option]) -> di
 
 def _mirror(reader: _Reader, file: ScenarioFile) -> MirrorSpec:
     reader.known(("mirror", "kind"), "mirror", file.mirror.kind, mirrors.MIRRORS)
-    spec = MirrorSpec(kind=file.mirror.kind, options=file.mirror.options)
+    options = dict(file.mirror.options)
+    if file.mirror.kind == mirrors.BY_COMMAND and isinstance(options.get("manifest"), str):
+        options["manifest"] = str((reader.path.parent / str(options["manifest"])).absolute())  # beside this file
+    spec = MirrorSpec(kind=file.mirror.kind, options=options)
     _placed(reader, ("mirror", "options") if file.mirror.options else ("mirror",), lambda: mirrors.check(spec))
     return spec
 

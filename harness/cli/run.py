@@ -141,7 +141,7 @@ def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     import msgspec
 
     from linkflap.chaos.schedule import describe
-    from linkflap.harness.recording.run import check
+    from linkflap.harness.recording.run import check, commands
     from linkflap.topologies import draw
 
     check(chosen, runtime)
@@ -151,6 +151,10 @@ def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}; runtime {runtime}\n\n{draw(chosen.topology)}\n")
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
+    if started := commands(chosen):
+        click.echo("\ncommands of your own that it starts, each without a shell:")
+        for what, words in started.items():
+            click.echo(f"  {what:26} {shlex.join(words)}")
     return 0
 
 

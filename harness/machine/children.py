@@ -7,6 +7,7 @@ the harness ends its children in order.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -32,6 +33,26 @@ if sys.platform == "linux":
 if os.getppid() != int(sys.argv[1]):
     os._exit(1)
 os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+# The same for a program of the user's, which may start others: it stays the parent of the program, in whose process group all of
+# them are, and kills the group when the harness dies. Other signals go to the whole group (killpg); it ignores them.
+_SUPERVISE = """
+import ctypes, os, signal, sys
+signal.signal(signal.SIGHUP, lambda *_: os.killpg(0, signal.SIGKILL))
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
+    signal.signal(number, lambda *_: None)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGHUP)
+if os.getppid() != int(sys.argv[1]):
+    os._exit(1)
+every = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+status = os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ, setsigdef=every), 0)[1])
+if status < 0 and -status not in (signal.SIGKILL, signal.SIGSTOP):
+    signal.signal(-status, signal.SIG_DFL)
+if status < 0:
+    os.kill(os.getpid(), -status)
+os._exit(status if status >= 0 else 1)
 """
 
 _ROOT = str(INSTALLED)
@@ -104,8 +125,29 @@ class Child:
         self.signal(signal.SIGCONT)
         self._gone(within=within, what="end after SIGTERM")
 
+    def end_group(self) -> int | None:
+        """As `poll`; of a child that has ended, what it started and left in its process group is killed too.
+
+        The dead child is not reaped before: until then no other process group can have its number.
+        """
+        with self._lock, contextlib.suppress(ChildProcessError, ProcessLookupError):
+            if self._process.returncode is None and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                os.killpg(self.pid, signal.SIGKILL)
+        return self.poll()
+
+    def group(self) -> frozenset[int]:
+        """The processes of its process group that live, itself included while it does."""
+        return frozenset(pid for pid in psutil.pids() if _group_of(pid) == self.pid)
+
     def _gone(self, *, within: float, what: str) -> None:
         until(lambda: not self.alive, within=within, what=f"{self.name} (pid {self.pid}) to {what}", every=0.01)
+
+
+def _group_of(pid: int) -> int:
+    try:
+        return -1 if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE else os.getpgid(pid)
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return -1
 
 
 def spawn(
@@ -116,16 +158,18 @@ def spawn(
     output: Path,
     environment: Mapping[str, str] | None = None,
     handles: Sequence[int] = (),
+    supervised: bool = False,
 ) -> Child:
     """Starts `command` (its first word an absolute path) in `folder`; what it prints is appended to the file `output`.
 
-    `environment` is added to this process' own; `handles` are open files that it inherits, under the same numbers. Raises
-    SetupError when it cannot be started.
+    `environment` is added to this process' own; `handles` are open files that it inherits, under the same numbers. `supervised`:
+    it may start others, which must not outlive this process either. Raises SetupError when it cannot be started.
     """
     if not os.access(command[0], os.X_OK):
         raise SetupError(f"cannot start {name}: {command[0]} is not an executable file; give its full path, or install it again")
     cleanup.watch_over_me()
-    return _spawner().submit(_start, command, name, folder, output, environment, handles).result()
+    launch = _SUPERVISE if supervised else _LAUNCH
+    return _spawner().submit(_start, command, name, folder, output, environment, handles, launch).result()
 
 
 def run(
@@ -152,10 +196,11 @@ def _start(
     output: Path,
     environment: Mapping[str, str] | None,
     handles: Sequence[int],
+    launch: str,
 ) -> Child:
     with output.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *command],
+            [sys.executable, "-I", "-S", "-c", launch, str(os.getpid()), *command],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=out,

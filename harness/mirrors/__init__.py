@@ -6,12 +6,14 @@ not have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
-from linkflap.harness.guarantees import declared
+from linkflap.harness.guarantees import DECLARATIONS, declared
 from linkflap.harness.mirrors import mm2, mm2_config
+from linkflap.harness.mirrors.command import manifest
+from linkflap.harness.mirrors.command import mirror as command
 from linkflap.harness.mirrors.shadow import mirror as shadow
 from linkflap.harness.mirrors.shadow import settings as shadow_settings
 from linkflap.harness.model.errors import InputError
@@ -41,23 +43,35 @@ class Kind:
 
 
 MIRRORS: Final[Mapping[str, Kind]] = {
+    "command": Kind(make=command.make, options=manifest.options, about=manifest.ABOUT),
     "mm2": Kind(make=mm2.make, options=mm2_config.options, about=mm2_config.ABOUT),
     "shadow": Kind(make=shadow.make, options=shadow_settings.options, about=shadow_settings.ABOUT),
 }
+
+
+BY_COMMAND: Final = "command"
+"""The kind of those that users bring: only its manifest says what it promises."""
 
 
 def resolve(spec: MirrorSpec) -> MirrorSpec:
     """The mirror with all its options and its guarantee. Raises InputError for an unknown kind, option or value."""
     if spec.kind not in MIRRORS:
         raise InputError(f"there is no mirror {spec.kind!r}{nearest(spec.kind, MIRRORS)}; there is {', '.join(MIRRORS)}")
-    return declared(replace(spec, resolved=asdict(MIRRORS[spec.kind].options(spec.options))))
+    resolved = replace(spec, resolved=asdict(MIRRORS[spec.kind].options(spec.options)))
+    return declared(replace(resolved, declared=manifest.guarantee(spec.options)) if spec.kind == BY_COMMAND else resolved)
 
 
 def check(spec: MirrorSpec, *, reversible: bool = False) -> None:
     """Raises InputError for an unknown kind, option or value, and for a kind that cannot be reversed where that is needed."""
     if not resolve(spec).guarantee.reversible and reversible:
-        able = ", ".join(kind for kind in MIRRORS if resolve(MirrorSpec(kind=kind)).guarantee.reversible)
+        known = [declared(MirrorSpec(kind=kind)) for kind in MIRRORS if kind in DECLARATIONS]
+        able = ", ".join(other.kind for other in known if other.guarantee.reversible)
         raise InputError(f"mirror {spec.kind} cannot be reversed, as the schedule wants it; a mirror that can is {able}")
+
+
+def commands(spec: MirrorSpec) -> Mapping[str, Sequence[str]]:
+    """Name -> words of the user's own commands that a mirror runs; nothing of other kinds. Raises InputError."""
+    return manifest.read(manifest.path_of(spec.options)).every_command if spec.kind == BY_COMMAND else {}
 
 
 def make_mirror(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> Mirror:

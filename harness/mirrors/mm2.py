@@ -22,7 +22,7 @@ from linkflap.harness.mirrors.canary import Canary
 from linkflap.harness.mirrors.mm2_progress import Gap, Progress
 from linkflap.harness.mirrors.topics import copy_topics, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
-from linkflap.harness.model.protocols import Cluster, Deployment, Mirror, Recorder, Service
+from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Mirror, Recorder, Service
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name, topic_pattern
 from linkflap.harness.model.wait import until
@@ -210,6 +210,11 @@ class MirrorMaker:
     def _ends(self, which: Literal["stable", "high"] = "high") -> dict[Partition, int] | None:
         """Of the mirrored partitions on the destination; None while it does not answer."""
         return _ends_on(self._here, self._homes, which, within=_ASK_SECONDS * 5)
+
+    def fail_over(self, kind: FailoverKind) -> None:
+        """Both kinds are a stop: a drained source has nothing more to give."""
+        del kind
+        self.stop()
 
     def promotion(self) -> Mapping[Partition, int]:
         what = f"{self.link.destination} to tell the ends of its mirrored partitions"

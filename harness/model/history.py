@@ -158,6 +158,8 @@ class Event:
                                      unsynced: {group: state}, which were active on the destination,
                                      and undrained: {broker: id}, which may hand out mirrored producer ids from there on
     mirror-crashed   link            {by: SIGKILL|itself}
+    mirror-lag       link            {reported: records or None, measured: records or None}    of one by commands, at its end:
+                                     what its command said, and what the bytes of both sides say
     mirror-state     link            {connector, task: number or -1 (the connector itself), state, trace}    when it changes, as
                                      Kafka Connect keeps it; NONE: it never had one, and trace is the end of the worker's log
     broker-died      broker          {by: itself, status: exit status (-signal), out_of_memory: bool|null, last_words: [..]}

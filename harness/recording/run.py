@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -61,6 +61,11 @@ def check(scenario: Scenario, runtime: str) -> None:
     mirrors.check(scenario.mirror, reversible=any(fault.fault == REVERSE for fault in scenario.schedule))
     runtimes.check(runtime, scenario.topology)
     check_runtime(scenario.schedule, runtime)
+
+
+def commands(scenario: Scenario) -> dict[str, Sequence[str]]:
+    """The user's own commands that a run of a scenario starts: what for -> words. Raises InputError."""
+    return {f"mirror, {name}": words for name, words in mirrors.commands(scenario.mirror).items()}
 
 
 def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, progress: Progress, keep: bool = False) -> Path:

@@ -41,8 +41,9 @@ class Judged:
 
     @property
     def why(self) -> str:
-        """One line per check that is not valid, and where the run directory is: for the assertion's message."""
-        lines = [f"{c.name}: {c.verdict}: {c.reason}" for c in self.checks.values() if c.verdict is not Verdict.VALID]
+        """One line per check that is invalid or unknown, and where the run directory is: for the assertion's message."""
+        wrong = [check for check in self.checks.values() if check.verdict in (Verdict.INVALID, Verdict.UNKNOWN)]
+        lines = [f"{check.name}: {check.verdict}: {check.reason}" for check in wrong]
         return "\n".join([*lines, f"run directory: {self.folder}"])
 
     def found(self, kind: str) -> tuple[Anomaly, ...]:

@@ -24,7 +24,7 @@ from linkflap.harness.mirrors.shadow.journal import Notes, read_notes
 from linkflap.harness.mirrors.shadow.lag import source_ends
 from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
-from linkflap.harness.model.protocols import Cluster, Deployment, Recorder, Running, Sidecar
+from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder, Running, Sidecar
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name
 from linkflap.harness.model.wait import until
@@ -346,6 +346,11 @@ class ShadowMirror:
     def notes(self) -> Notes:
         """The shadow's journal."""
         return read_notes(self._folder / settings.JOURNAL) or Notes(directory_id="", incarnation_id="")
+
+    def fail_over(self, kind: FailoverKind) -> None:
+        """Both kinds are a stop: a drained source has nothing more to give."""
+        del kind
+        self.stop()
 
     def promotion(self) -> Mapping[Partition, int]:
         canary = topic_name(self.link.source, CANARY)

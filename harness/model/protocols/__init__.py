@@ -9,7 +9,7 @@ from linkflap.harness.model.protocols.clusters import Broker, BrokerState, Clust
 from linkflap.harness.model.protocols.deployments import Deployment, Running, Service, Sidecar, Spawn
 from linkflap.harness.model.protocols.faults import Bite, Fault, FaultFactory, World
 from linkflap.harness.model.protocols.links import Direction, Link
-from linkflap.harness.model.protocols.mirrors import Mirror, Recorder
+from linkflap.harness.model.protocols.mirrors import FailoverKind, Mirror, Recorder
 
 __all__ = [
     "Bite",
@@ -21,6 +21,7 @@ __all__ = [
     "Confines",
     "Deployment",
     "Direction",
+    "FailoverKind",
     "Fault",
     "FaultFactory",
     "Link",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import LinkSpec
+
+FailoverKind = Literal["planned", "forced"]
+"""Drained first, or not."""
 
 
 class Recorder(Protocol):
@@ -28,6 +31,9 @@ class Mirror(Protocol):
 
     def stop(self) -> None:
         """Graceful; nothing is appended to the destination afterwards."""
+
+    def fail_over(self, kind: FailoverKind) -> None:
+        """As `stop`, for good: clients may write to the destination once it returns."""
 
     def crash(self) -> None:
         """SIGKILL of the worker."""

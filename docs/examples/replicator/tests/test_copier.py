@@ -1,0 +1,39 @@
+"""What a crash costs each of three copiers; the scenario and the manifests are the files beside this folder."""
+
+from pathlib import Path
+
+import pytest
+
+import linkflap
+
+HERE = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def crashed(tmp_path):
+    """Runs crash.toml with a manifest; `destination` is the fault that it suffers meanwhile."""
+
+    def run(manifest, destination="broker-pause"):
+        scenario = tmp_path / "crash.toml"
+        text = (HERE / "crash.toml").read_text()
+        scenario.write_text(text.replace("mirror.toml", str(HERE / manifest)).replace("broker-pause", destination))
+        return linkflap.run(scenario, folder=tmp_path / "run")
+
+    return run
+
+
+def test_the_copier_loses_nothing_and_repeats_only_around_the_crash(crashed):
+    judged = crashed("mirror.toml")
+    assert judged.valid, judged.why
+
+
+def test_a_position_that_is_committed_before_the_write_loses_records(crashed):
+    judged = crashed("early.toml", destination="broker-kill")  # else what was sent waits in the broker's socket
+    assert judged.checks["lost-write"].verdict == "invalid", judged.why
+    assert judged.found("lost-write")
+
+
+def test_a_copier_that_promises_exactly_once_is_found_repeating(crashed):
+    judged = crashed("promises-too-much.toml")
+    assert judged.checks["duplicate"].verdict == "invalid", judged.why
+    assert judged.found("mirrored-duplicate")

@@ -1,0 +1,251 @@
+"""The manifest of a mirror of the user's own (TOML): its promise, and the commands that run it. Reading one executes nothing.
+
+Commands are lists of words, started without a shell. A word is taken as it is; the first is a program: a path (from the
+manifest's folder, where commands run), or a name looked up in PATH, in which the folder of linkflap's own Python comes first.
+"""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import msgspec
+from msgspec import Meta
+
+from linkflap.harness.machine.foreign import program
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.guarantee import (
+    Allowance,
+    Appended,
+    Delivery,
+    Equality,
+    GroupOffsets,
+    Guarantee,
+    Isolation,
+    ProducerIds,
+    Rule,
+)
+from linkflap.harness.model.option import OptionAbout
+from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.topology import TopicPartition
+
+SCHEMA: Final = 1
+LARGEST: Final = 1 << 20
+Words = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1)]
+Seconds = Annotated[float, Meta(gt=0, le=3600)]
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Any table of the file."""
+
+
+class AllowedTable(Table, frozen=True, kw_only=True):
+    """As `harness.model.guarantee.Allowance`."""
+
+    kind: str
+    rule: Rule
+    window: str
+    bound: str
+    citation: str
+    because: str
+    reach_before: float = 0.0
+    reach_after: float = 0.0
+
+
+class GuaranteeTable(Table, frozen=True, kw_only=True):
+    """As `harness.model.guarantee.Guarantee`; a mirror by commands keeps no journal of its end."""
+
+    equality: Equality
+    offsets_kept: bool
+    producer_ids: ProducerIds
+    leader_epochs_kept: bool = False
+    leader_epoch_raised: bool = False
+    delivery: Delivery = "at-least-once"
+    isolation: Isolation = "read_uncommitted"
+    group_offsets: GroupOffsets = "none"
+    appended_at_promotion: list[Appended] = []
+    truncates_at_promotion: bool = False
+    allowed: list[AllowedTable] = []
+
+
+class FailoverTable(Table, frozen=True, kw_only=True):
+    """Makes the destination writable: exit status 0 once it is."""
+
+    forced: Words | None = None
+    planned: Words | None = None
+
+
+class CommandsTable(Table, frozen=True, kw_only=True):
+    """What is run; all but `start` may be missing."""
+
+    start: Words
+    ready: Words | None = None
+    lag: Words | None = None
+    stop: Words | None = None
+    crash: Words | None = None
+    restart: Words | None = None
+    failover: FailoverTable = FailoverTable()
+
+
+class SecondsTable(Table, frozen=True, kw_only=True):
+    """What a command may take at most. `ready`: from the start until a record went through."""
+
+    ready: Seconds = 90.0
+    lag: Seconds = 10.0
+    stop: Seconds = 30.0
+    crash: Seconds = 30.0
+    failover: Seconds = 120.0
+
+
+class Manifest(Table, frozen=True, kw_only=True):
+    """A mirror of the user's own."""
+
+    schema: int
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")]
+    guarantee: GuaranteeTable
+    commands: CommandsTable
+    environment: Mapping[str, str] = {}
+    seconds: SecondsTable = SecondsTable()
+
+    @property
+    def every_command(self) -> Mapping[str, Sequence[str]]:
+        """Name -> words of those that there are."""
+        named = {name: getattr(self.commands, name) for name in ("start", "ready", "lag", "stop", "crash", "restart")}
+        named |= {f"failover {kind}": getattr(self.commands.failover, kind) for kind in ("forced", "planned")}
+        return {name: words for name, words in named.items() if words}
+
+    @property
+    def promised(self) -> Guarantee:
+        """What it promises, as the verifier asks it."""
+        fields = msgspec.structs.asdict(self.guarantee)
+        fields["appended_at_promotion"] = tuple(self.guarantee.appended_at_promotion)
+        fields["allowed"] = tuple(Allowance(**msgspec.structs.asdict(line)) for line in self.guarantee.allowed)
+        return Guarantee(**fields)
+
+
+def read(path: Path) -> Manifest:
+    """The manifest of a file. Raises InputError: one sentence with the file, what is wrong, and what was expected."""
+    content = _content(path)
+    if content.get("schema") != SCHEMA:
+        _fail(path, f"schema is {content.get('schema', 'missing')}; this linkflap reads schema = {SCHEMA}: write that into it")
+    try:
+        manifest = msgspec.convert(content, Manifest)
+    except msgspec.ValidationError as error:
+        reason = str(error).replace("Object ", "a table ").replace("`", "'").replace("$.", "").replace("$", "the manifest")
+        _fail(path, f"{reason[:1].lower()}{reason[1:]}; correct it there (docs/own-mirror.md has every key)")
+    for reason in _wrong(manifest):
+        _fail(path, reason)
+    for name, words in manifest.every_command.items():
+        if program(words[0], path.parent) is None:
+            _fail(path, f"command {name}: there is no program {words[0]!r} to run; give its path, or install it")
+    return manifest
+
+
+def _content(path: Path) -> Mapping[str, object]:
+    try:
+        if path.stat().st_size > LARGEST:
+            _fail(path, f"it is larger than {LARGEST >> 20} MiB, which no manifest is; name a manifest")
+        return tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise InputError(f"there is no manifest {path}; name one with manifest=FILE") from None
+    except OSError as error:
+        raise InputError(f"the manifest {path} cannot be read ({error.strerror}); name one that can") from None
+    except UnicodeDecodeError as error:
+        _fail(path, f"it is not UTF-8 (byte {error.start}), as TOML has to be; save it as UTF-8")
+    except tomllib.TOMLDecodeError as error:
+        _fail(path, f"it is not TOML: {error}; correct it there")
+
+
+def _fail(path: Path, reason: str) -> NoReturn:
+    raise InputError(f"manifest {path}: {reason}")
+
+
+def _wrong(manifest: Manifest) -> Iterator[str]:
+    """Promises that contradict each other, and names of environment variables that there cannot be."""
+    promised = manifest.guarantee
+    if promised.equality != "order" and not promised.offsets_kept:
+        yield f"equality is {promised.equality}, which compares records at the same offset; declare offsets_kept = true, or order"
+    if promised.producer_ids == "replaced" and promised.equality == "bytes":
+        yield 'equality is bytes, and producer_ids are replaced: no batch can be the same then; declare equality = "records"'
+    for name, value in manifest.environment.items():
+        if not name.replace("_", "a").isalnum() or name[:1].isdigit() or name.startswith("LINKFLAP_") or "\0" in value:
+            yield f"environment: {name!r} cannot be set; a name has letters, digits and _, and does not begin with LINKFLAP_"
+
+
+ABOUT: Final[Mapping[str, OptionAbout]] = {
+    "manifest": OptionAbout(
+        default="", takes="a file (docs/own-mirror.md)", about="what it promises, and the commands that run it"
+    )
+}
+
+
+def path_of(options: Mapping[str, Option]) -> Path:
+    """Where the manifest is. Raises InputError for any other option, or none."""
+    if unknown := sorted(options.keys() - {"manifest"}):
+        raise InputError(f"mirror command has no option {unknown[0]!r}; it has manifest")
+    given = options.get("manifest")
+    if not isinstance(given, str) or not given:
+        raise InputError(
+            "mirror command needs a manifest; give it with --set manifest=FILE, or in a scenario file's mirror.options"
+        )
+    return Path(given).absolute()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What run.json says of the mirror: every command, and of its environment names alone."""
+
+    manifest: str
+    name: str
+    commands: str
+    environment: str
+
+
+def options(given: Mapping[str, Option]) -> Options:
+    """The options of a mirror by commands. Raises InputError."""
+    path = path_of(given)
+    manifest = read(path)
+    commands = "; ".join(f"{name}: {shlex.join(words)}" for name, words in manifest.every_command.items())
+    return Options(manifest=str(path), name=manifest.name, commands=commands, environment=", ".join(sorted(manifest.environment)))
+
+
+def guarantee(given: Mapping[str, Option]) -> Guarantee:
+    """What its manifest declares. Raises InputError."""
+    return read(path_of(given)).promised
+
+
+class _Lag(msgspec.Struct, frozen=True):
+    lag: Annotated[int, Meta(ge=0)]
+
+
+class _Promoted(msgspec.Struct, frozen=True):
+    promoted: Mapping[str, list[Annotated[int, Meta(ge=0)]]] = {}
+
+
+def _said(printed: str) -> str:
+    """The last line that is a JSON object; an empty object where there is none."""
+    return next((line for line in reversed(printed.splitlines()) if line.lstrip().startswith("{")), "{}")
+
+
+def lag(printed: str) -> int | None:
+    """What the command `lag` said; None where it said nothing that can be read."""
+    try:
+        return msgspec.json.decode(_said(printed), type=_Lag).lag
+    except msgspec.DecodeError:
+        return None
+
+
+def promoted(printed: str, name: str) -> dict[TopicPartition, int]:
+    """What a failover said that it promoted: topic -> first offset of the destination's own, by partition; else nothing.
+
+    Raises EnvironmentFailure where it said something else there.
+    """
+    try:
+        said = msgspec.json.decode(_said(printed), type=_Promoted).promoted
+    except msgspec.DecodeError as error:
+        raise EnvironmentFailure(f"what the failover of mirror {name} printed last is no promotion ({error})") from None
+    return {(topic, number): offset for topic, offsets in said.items() for number, offset in enumerate(offsets)}

@@ -1,0 +1,261 @@
+"""command: a replicator of the user's own, run by the commands of a manifest (option manifest=FILE; docs/own-mirror.md).
+
+`start` runs for as long as the mirror does, in a process group that is killed as one. Started means that `ready` ended with exit
+status 0, where there is one, and that a record written to the source arrived on the destination. What the mirror says of its lag
+is written down beside what the bytes say, and never used. Where a failover says nothing of what it promoted, the ends of the
+mirrored partitions are it, read when the mirror has ended and before a client writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from linkflap.harness.machine.children import Child
+from linkflap.harness.machine.foreign import Foreign
+from linkflap.harness.mirrors.canary import Canary
+from linkflap.harness.mirrors.command import manifest as manifests
+from linkflap.harness.mirrors.command.behind import Behind
+from linkflap.harness.mirrors.topics import copy_topics, data_topics
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, SetupError
+from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Mirror, Recorder
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import CANARY, LinkSpec, topic_name, topic_pattern
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire.offsets import Partition, bounds, quiet
+
+SETTLE_SECONDS: Final = 90.0
+_ASK_SECONDS: Final = 5.0
+_READY_EVERY: Final = 0.2
+
+
+def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> CommandMirror:
+    """The factory; InputError for a manifest that is none. Nothing is started."""
+    return CommandMirror(spec, link, deployment, recorder)
+
+
+class CommandMirror:
+    """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
+
+    def __init__(self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> None:
+        self.spec, self.link = spec, link
+        path = manifests.path_of(spec.options)
+        self._manifest = manifests.read(path)
+        self._recorder = recorder
+        self._source, self._destination = deployment.clusters[link.source], deployment.clusters[link.destination]
+        self._homes = deployment.topology.homes_over(link)
+        self._here, self._there = AdminClient(quiet(self._destination.bootstrap)), AdminClient(quiet(self._source.bootstrap))
+        state = (
+            next(iter(self._destination.brokers.values())).log.parent / f"{self._manifest.name}-{link.source}-{link.destination}"
+        )
+        environment = {
+            "LINKFLAP_LINK": link.name,
+            "LINKFLAP_SOURCE": link.source,
+            "LINKFLAP_DESTINATION": link.destination,
+            "LINKFLAP_SOURCE_BOOTSTRAP": deployment.links[link.name].bootstrap,
+            "LINKFLAP_DESTINATION_BOOTSTRAP": self._destination.bootstrap,
+            "LINKFLAP_TOPIC_PATTERN": topic_pattern(self._homes),
+            "LINKFLAP_FOLDER": str(state.absolute()),
+        }
+        self._foreign = Foreign(
+            name=f"mirror {self._manifest.name} of {link.name}",
+            folder=path.parent,
+            log=state / "output.log",
+            environment=environment,
+            secrets=self._manifest.environment,
+        )
+        self._state = state
+        self._behind = Behind(
+            self._source.bootstrap, self._destination.bootstrap, self._homes, self._manifest.guarantee.isolation
+        )
+        self._child: Child | None = None
+        self._lost: frozenset[int] = frozenset()
+        self._promoted: dict[Partition, int] = {}
+        self._lock = threading.RLock()
+        deployment.at_close(self._end)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, and no process of it has been lost to a crash since its last start."""
+        child = self._child
+        return child is not None and child.end_group() is None and not self._lost
+
+    def start(self) -> None:
+        """Makes the topics, runs `start` and waits until it mirrors.
+
+        Raises SetupError when it ends, DeadlineExceeded when nothing goes through, with the last lines that it printed.
+        """
+        copy_topics(self._source, self._destination, self._homes)
+        self._state.mkdir(parents=True, exist_ok=True)
+        self._run("start")
+
+    def restart(self) -> None:
+        again = self._manifest.commands.restart
+        if self._lost and again:  # what is left of it goes on, and gets back what it lost
+            self._ask("restart", within=self._manifest.seconds.ready)
+            self._lost = frozenset()
+            self._await_ready(time.monotonic())
+            return
+        self._end()
+        self._run("restart" if again else "start")
+
+    def _run(self, name: Literal["start", "restart"]) -> None:
+        began = time.monotonic()
+        words = self._manifest.every_command[name]
+        with self._lock:
+            self._lost = frozenset()
+            self._child = self._foreign.start(words)
+        self._await_ready(began)
+        options = {"manifest": self._manifest.name}
+        self._recorder.event(
+            "mirror-started", self.link.name, mirror="command", options=options, seconds=round(time.monotonic() - began, 3)
+        )
+
+    def _await_ready(self, began: float) -> None:
+        seconds = self._manifest.seconds.ready
+        left = max(1.0, seconds - (time.monotonic() - began))
+        canary = Canary(self._source.bootstrap, self._destination.bootstrap, topic_name(self.link.source, CANARY))
+        said_so = self._manifest.commands.ready is None
+
+        def through() -> bool:
+            nonlocal said_so
+            if not self.alive:
+                raise SetupError(f"{self._foreign.name} ended while it started; it printed:\n{self._foreign.last_words()}")
+            said_so = said_so or self._command("ready", within=seconds) == 0
+            return said_so and canary.arrived()
+
+        try:
+            what = f"{self._foreign.name} to be ready and a record to cross {self.link.name}"
+            until(
+                through,
+                within=left,
+                every=_READY_EVERY,
+                what=what,
+                state=lambda: "ready" if said_so else "not ready by its own word",
+            )
+        except DeadlineExceeded as error:
+            raise DeadlineExceeded(f"{error}; it printed:\n{self._foreign.last_words()}") from error
+        finally:
+            canary.close()
+
+    def _command(self, name: str, *, within: float) -> int:
+        """The exit status of a command; one that does not end in time is killed, and counts as failed."""
+        with contextlib.suppress(DeadlineExceeded):
+            return self._foreign.run(self._manifest.every_command[name], what=name, within=within, **self._variables(name)).status
+        return -1
+
+    def _variables(self, name: str) -> dict[str, str]:
+        child = self._child
+        return {"LINKFLAP_COMMAND": name, "LINKFLAP_PID": str(child.pid if child else 0)}
+
+    def _ask(self, name: str, *, within: float) -> str:
+        """What a command printed. Raises EnvironmentFailure where it failed."""
+        words = self._manifest.every_command[name]
+        ran = self._foreign.run(words, what=name, within=within, **self._variables(name))
+        if ran.status:
+            what = f"command {name} of {self._foreign.name} ended with status {ran.status}"
+            raise EnvironmentFailure(f"{what}; it printed:\n{self._foreign.last_words()}")
+        return ran.output
+
+    def crash(self) -> None:
+        """SIGKILL of the process group; or the command `crash`, after which some process of it is gone."""
+        child = self._child
+        if self._manifest.commands.crash and child is not None:
+            before = child.group()
+            self._ask("crash", within=self._manifest.seconds.crash)
+            with contextlib.suppress(DeadlineExceeded):
+                until(lambda: before - child.group(), within=self._manifest.seconds.crash, what="a process of it to be gone")
+            self._lost = before - child.group()
+            by = "its command"
+        else:
+            self._end()
+            by = "SIGKILL"
+        self._recorder.event("mirror-crashed", self.link.name, by=by)
+
+    def stop(self) -> None:
+        """Ends it and returns when the destination's mirrored partitions stand still. Safe to call twice."""
+        with self._lock:
+            drained = self.alive and self._compared()
+            if self.alive and self._manifest.commands.stop:
+                self._command("stop", within=self._manifest.seconds.stop)
+            if self._child is not None:
+                self._foreign.end(self._child, within=self._manifest.seconds.stop)
+            if _runs(self._destination):
+                self._settle()
+            self._recorder.event("mirror-stopped", self.link.name, drained=drained)
+
+    def fail_over(self, kind: FailoverKind) -> None:
+        """Runs the failover command of this kind, where there is one, and ends what is left. Raises EnvironmentFailure where it
+        failed, or says of what it promoted what cannot be."""
+        name = f"failover {kind}"
+        if name in self._manifest.every_command:
+            printed = self._ask(name, within=self._manifest.seconds.failover)
+            self._promoted = manifests.promoted(printed, self._manifest.name)
+        self.stop()
+
+    def _compared(self) -> bool:
+        """Whether nothing is behind, by the bytes; what the mirror says is written down beside it."""
+        measured = self.lag()
+        if self._manifest.commands.lag:
+            said: int | None = None
+            with contextlib.suppress(EnvironmentFailure):
+                said = manifests.lag(self._ask("lag", within=self._manifest.seconds.lag))
+            self._recorder.event("mirror-lag", self.link.name, reported=said, measured=measured)
+        return measured == 0
+
+    def _settle(self) -> None:
+        """Returns when nothing that it sent can be appended any more: transactions that it left open have ended, and requests of
+        a killed process are no longer in a broker's socket buffer."""
+        last: Mapping[Partition, int] | None = None
+
+        def unchanged() -> bool:
+            nonlocal last
+            before, last = last, self._ends("high")
+            return last is not None and last == before == self._ends("stable")
+
+        what = f"mirrored partitions of {self.link.destination} to stand still, without open transactions"
+        until(unchanged, within=SETTLE_SECONDS, every=0.2, what=what, state=lambda: last)
+
+    def _ends(self, which: Literal["stable", "high"]) -> Mapping[Partition, int] | None:
+        """Of the mirrored partitions on the destination; None while it does not answer."""
+        try:
+            topics = data_topics(self._here, self._homes, within=_ASK_SECONDS)
+            partitions = [(topic, number) for topic, count in topics.items() for number in range(count)]
+            return bounds(self._here, partitions, which, within=_ASK_SECONDS)
+        except KafkaException:
+            return None
+
+    def promotion(self) -> Mapping[Partition, int]:
+        """What it said at the failover; else where its log ends. Asked after `fail_over`, before a client writes."""
+        ends = until(lambda: self._ends("high"), within=SETTLE_SECONDS, what=f"the ends of partitions on {self.link.destination}")
+        for partition, offset in self._promoted.items():
+            said = f"{self._foreign.name} says that it promoted {partition[0]}-{partition[1]} at {offset}"
+            if partition not in ends:
+                raise EnvironmentFailure(f"{said}, and no such partition crosses the link")
+            if offset > ends[partition]:
+                raise EnvironmentFailure(f"{said}, and the log ends at {ends[partition]}")
+        return {**ends, **self._promoted}
+
+    def reversed(self) -> Mirror:
+        raise InputError(
+            f"mirror {self._manifest.name} has no command that takes topics over for a failback; use --mirror shadow"
+        )
+
+    def lag(self) -> int | None:
+        return self._behind.count() if _runs(self._source) else None
+
+    def _end(self) -> None:
+        """SIGKILL of whatever of it runs."""
+        with self._lock:
+            if self._child is not None:
+                self._foreign.kill(self._child)
+
+
+def _runs(cluster: Cluster) -> bool:
+    return any(broker.state == "running" for broker in cluster.brokers.values())

@@ -1,0 +1,164 @@
+"""A mirror by commands: its manifest, what it promises, what it says, and how far it is behind. No broker runs here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from linkflap.chaos.scenario_file import read as read_scenario
+from linkflap.harness import mirrors
+from linkflap.harness.mirrors.command import manifest as manifests
+from linkflap.harness.mirrors.command.behind import Order
+from linkflap.harness.model.errors import EnvironmentFailure, InputError
+from linkflap.harness.model.guarantee import Allowance, Guarantee
+from linkflap.harness.model.scenario import MirrorSpec
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "replicator"
+SMALLEST = """
+schema = 1
+name = "mine"
+[guarantee]
+equality = "order"
+offsets_kept = false
+producer_ids = "replaced"
+[commands]
+start = ["python3", "mine.py"]
+"""
+
+
+def written(tmp_path, text=SMALLEST):
+    path = tmp_path / "mirror.toml"
+    path.write_text(text)
+    return path
+
+
+def resolved(path) -> MirrorSpec:
+    return mirrors.resolve(MirrorSpec(kind="command", options={"manifest": str(path)}))
+
+
+def test_the_smallest_manifest_declares_its_guarantee(tmp_path):
+    promised = Guarantee(equality="order", offsets_kept=False, producer_ids="replaced", delivery="at-least-once")
+    assert resolved(written(tmp_path)).guarantee == promised
+
+
+def test_the_example_allows_what_it_says():
+    guarantee = resolved(EXAMPLE / "mirror.toml").guarantee
+    assert [(type(line), line.kind, line.reach_after) for line in guarantee.allowed] == [(Allowance, "mirrored-duplicate", 30.0)]
+
+
+def test_run_json_has_the_commands_and_only_names_of_the_environment(tmp_path):
+    spec = resolved(written(tmp_path, SMALLEST + 'stop = ["kill", "a b"]\n[environment]\nTOKEN = "geheim"\n'))
+    assert spec.resolved["commands"] == "start: python3 mine.py; stop: kill 'a b'"
+    assert spec.resolved["environment"] == "TOKEN"
+    assert "geheim" not in json.dumps(dict(spec.resolved))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("schema = 1", "schema = 2", "schema is 2; this linkflap reads schema = 1"),
+        ("schema = 1", "", "schema is missing"),
+        ('name = "mine"', 'name = "../mine"', "name"),
+        ('equality = "order"', 'equality = "bits"', "invalid enum value 'bits' - at 'guarantee.equality'"),
+        ('equality = "order"', 'equality = "bytes"', "equality is bytes, which compares records at the same offset"),
+        ("offsets_kept = false", "offsets_kept = 0", "guarantee.offsets_kept"),
+        ("offsets_kept = false", "offset_kept = false", "offset"),
+        ('start = ["python3", "mine.py"]', "start = []", "commands.start"),
+        ('start = ["python3", "mine.py"]', 'start = "python3 mine.py"', "commands.start"),
+        ('start = ["python3", "mine.py"]', 'start = ["./no-such"]', "command start: there is no program './no-such'"),
+        ('start = ["python3", "mine.py"]', 'ready = ["true"]', "'start'"),
+        ("[commands]", '[environment]\nLINKFLAP_LINK = "x"\n[commands]', "'LINKFLAP_LINK' cannot be set"),
+        ("[commands]", "[commands", "it is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_with_the_file(tmp_path, before, after, said):
+    path = written(tmp_path, SMALLEST.replace(before, after))
+    with pytest.raises(InputError) as raised:
+        resolved(path)
+    sentence = str(raised.value)
+    assert sentence.startswith(f"manifest {path}: ")
+    assert said in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "mirror command needs a manifest"),
+        ({"manifest": ""}, "mirror command needs a manifest"),
+        ({"manifest": "nowhere.toml"}, "there is no manifest .*nowhere.toml"),
+        ({"manifest": "/"}, "cannot be read"),
+        ({"manifest": "mine.toml", "speed": 3}, "has no option 'speed'"),
+    ],
+)
+def test_a_mirror_without_a_manifest_is_refused(options, said):
+    with pytest.raises(InputError, match=said):
+        mirrors.check(MirrorSpec(kind="command", options=options))
+
+
+def test_a_manifest_is_looked_for_beside_the_scenario_file():
+    scenario = read_scenario(EXAMPLE / "crash.toml", seed=1)
+    assert scenario.mirror.options == {"manifest": str(EXAMPLE / "mirror.toml")}
+
+
+def test_a_failback_needs_a_mirror_that_can_be_reversed():
+    with pytest.raises(InputError, match="a mirror that can is shadow"):
+        mirrors.check(MirrorSpec(kind="command", options={"manifest": str(EXAMPLE / "mirror.toml")}), reversible=True)
+
+
+def test_a_dry_run_shows_the_commands():
+    from linkflap.harness.cli.run import run
+
+    done = CliRunner().invoke(run, [str(EXAMPLE / "crash.toml"), "--dry-run", "--runtime", "process"], standalone_mode=False)
+    assert "mirror, start" in done.output, done.exception
+    assert "python3 copier.py" in done.output
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ('{"lag": 12}\n', 12),
+        ('connecting …\n{"lag": 0}\nbye\n', 0),
+        ("", None),
+        ('{"lag": -1}', None),
+        ('{"lag": "3"}', None),
+        ("7", None),
+    ],
+)
+def test_a_lag_is_the_last_json_object_that_was_printed(printed, said):
+    assert manifests.lag(printed) == said
+
+
+def test_a_promotion_that_is_said_is_by_topic_and_partition():
+    assert manifests.promoted('{"promoted": {"A.orders": [4, 7]}}\n', "mine") == {("A.orders", 0): 4, ("A.orders", 1): 7}
+    assert manifests.promoted("done\n", "mine") == {}
+    with pytest.raises(EnvironmentFailure, match="no promotion"):
+        manifests.promoted('{"promoted": {"A.orders": [-1]}}', "mine")
+
+
+def behind(*steps: str) -> int:
+    """`s1` a record of the source, `a1` its arrival."""
+    order = Order()
+    for step in steps:
+        (order.sent if step[0] == "s" else order.arrived)(int(step[1:]))
+    return order.behind
+
+
+def test_what_lies_behind_the_last_arrival_is_the_lag():
+    assert behind() == 0
+    assert behind("s1", "s2", "s3") == 3
+    assert behind("s1", "s2", "s3", "a1", "a2") == 1
+    assert behind("s1", "s2", "s3", "a1", "a2", "a3") == 0
+
+
+def test_what_was_lost_before_an_arrival_is_no_lag():
+    assert behind("s1", "s2", "s3", "a1", "a3") == 0
+
+
+def test_an_arrival_may_be_seen_before_its_record_and_a_repeat_after_it():
+    assert behind("a1", "s1", "s2") == 1
+    assert behind("s1", "a1", "a1", "s2", "a2", "a1") == 0
+    assert behind("a2", "s1", "s2", "s3") == 1

@@ -1,0 +1,130 @@
+"""Programs of the user's own: a process group that is killed as one, and nothing of their environment in logs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from linkflap.harness.machine.foreign import HIDDEN, Foreign, program, redacted
+from linkflap.harness.model.errors import DeadlineExceeded, SetupError
+from linkflap.harness.model.wait import until
+
+PARENT = """
+import pathlib, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+pathlib.Path(sys.argv[1]).write_text(str(child.pid))
+{then}
+"""
+
+
+def foreign(tmp_path, **secrets) -> Foreign:
+    return Foreign(name="the program", folder=tmp_path, log=tmp_path / "output.log", secrets=secrets)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def started(tmp_path, then: str):
+    """A program that starts another, and the pid of that one."""
+    note = tmp_path / "pid"
+    child = foreign(tmp_path).start([sys.executable, "-c", PARENT.format(then=then), str(note)])
+    until(lambda: note.exists() and note.read_text(), within=60, what="the program to start another")
+    return child, int(note.read_text())
+
+
+def test_what_a_program_started_dies_with_it_when_it_is_killed(tmp_path):
+    child, grandchild = started(tmp_path, "child.wait()")
+    foreign(tmp_path).kill(child)
+    assert gone(grandchild)
+    assert child.group() == frozenset()
+
+
+def test_what_a_program_left_behind_dies_when_it_ends_by_itself(tmp_path):
+    child, grandchild = started(tmp_path, "sys.exit(7)")
+    assert until(child.end_group, within=60, what="the program to end") == 7
+    until(lambda: gone(grandchild), within=60, what="what it left to die")
+
+
+def test_one_that_is_killed_by_a_signal_says_which(tmp_path):
+    child = foreign(tmp_path).start([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
+    assert until(child.end_group, within=60, what="the program to end") == -signal.SIGKILL
+
+
+def test_one_that_ignores_sigterm_is_killed(tmp_path):
+    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); signal.pause(); signal.pause()"
+    mine = foreign(tmp_path)
+    child = mine.start([sys.executable, "-c", code])
+    until(lambda: "up" in mine.last_words(), within=60, what="the program to start")
+    assert not mine.end(child, within=0.3)
+    assert child.group() == frozenset()
+
+
+def test_a_stopped_one_can_be_ended(tmp_path):
+    mine = foreign(tmp_path)
+    child = mine.start([sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()"])
+    until(lambda: "up" in mine.last_words(), within=60, what="the program to start")
+    child.pause()
+    assert child.paused
+    assert mine.end(child, within=60)
+
+
+def test_when_the_harness_dies_the_whole_group_does(tmp_path):
+    note = tmp_path / "pid"
+    harness = f"""
+import sys
+from pathlib import Path
+from linkflap.harness.machine.foreign import Foreign
+from linkflap.harness.model.wait import until
+mine = Foreign(name="it", folder=Path({str(tmp_path)!r}), log=Path({str(tmp_path / "output.log")!r}))
+mine.start([sys.executable, "-c", {PARENT.format(then="child.wait()")!r}, {str(note)!r}])
+until(lambda: Path({str(note)!r}).exists() and Path({str(note)!r}).read_text(), within=60, what="it")
+import os, signal
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "LINKFLAP_RUNTIME_DIR": str(tmp_path / "ledger")}
+    done = subprocess.run([sys.executable, "-c", harness], env=environment, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL
+    until(lambda: gone(int(note.read_text())), within=60, what="the program's own child to die")
+
+
+def test_a_command_is_run_to_its_end(tmp_path):
+    mine = foreign(tmp_path)
+    assert mine.run([sys.executable, "-c", "print('first')"], what="ask", within=60).output == "first\n"
+    ran = mine.run([sys.executable, "-c", "import sys; print('second'); sys.exit(3)"], what="ask", within=60)
+    assert (ran.status, ran.output) == (3, "second\n")
+
+
+def test_one_that_does_not_end_is_killed(tmp_path):
+    with pytest.raises(DeadlineExceeded, match="ask of the program to end"):
+        foreign(tmp_path).run([sys.executable, "-c", "import signal; signal.pause()"], what="ask", within=0.5)
+
+
+def test_values_that_the_user_gave_are_in_no_log(tmp_path):
+    mine = foreign(tmp_path, TOKEN="a-secret-value", SHORT="1")
+    ran = mine.run([sys.executable, "-c", "import os; print(os.environ['TOKEN'], 1)"], what="ask", within=60)
+    assert "a-secret-value" not in ran.output
+    assert "a-secret-value" not in mine.log.read_text()
+    assert "a-secret-value" not in mine.last_words()
+    assert mine.log.read_text().rstrip().endswith(" 1"), "a value that short is no secret"
+    assert redacted("see a-secret-value", ["a-secret-value"]) == f"see {HIDDEN}"
+
+
+def test_programs_are_paths_from_the_folder_or_names_in_the_path(tmp_path):
+    script = tmp_path / "mine.sh"
+    script.write_text("#!/bin/sh\n")
+    assert program("./mine.sh", tmp_path) is None, "it cannot be executed"
+    script.chmod(0o755)
+    assert program("./mine.sh", tmp_path) == str(script)
+    assert program("mine.sh", tmp_path) is None, "the folder is not in PATH"
+    assert program("sh", tmp_path)
+    with pytest.raises(SetupError, match=r"no program 'mine\.sh'"):
+        foreign(tmp_path).start(["mine.sh"])
