@@ -2,7 +2,7 @@
 
 A check for which nothing was due is not due, which says nothing either way. Else it is invalid when something was found that the
 mirror's guarantee does not allow, and no damage to the directory could have made it up; else unknown when it could not look,
-looked at nothing where something was due, or crashed; else valid. Examples of anomalies are capped, counts never. The checks
+looked at nothing where something was due, or crashed; else valid. The checks
 of the run itself (`spark_verify.recording`) are merged in, and the worst verdict is the run's.
 """
 
@@ -28,12 +28,12 @@ from linkflap.spark_verify.plan import RunPlan, plan
 from linkflap.spark_verify.promised import rests_on_a_capture
 from linkflap.spark_verify.reader_histories import RELAY, Silent, asks_readers, silent
 from linkflap.spark_verify.recording import Done, copied, done_in, in_short, run_checks
+from linkflap.spark_verify.sentences import Names, labels
+from linkflap.spark_verify.shown import Shown, show
 
 if TYPE_CHECKING:
     from linkflap.spark_verify.tables import FindingRow
 
-EXAMPLES: Final = 20
-"""Anomalies in the document per check, kind and whether allowed."""
 STALL_SECONDS: Final = 3.0
 """A host that stood still this long (a broker's session timeout) makes time-based checks unknown."""
 PARTS_OF: Final[Mapping[str, Input]] = {
@@ -92,6 +92,8 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
     # Checks that were not due prove nothing, and what is proven of the run alone is not enough.
     verdict = worst([worst(r.verdict for r in results[: len(checks)]), *(r.verdict for r in results[len(checks) :])])
     eras = eras_of(planned, rows, anomalies, checks)
+    proven = {result.name for result in results if result.verdict is Verdict.INVALID}
+    shown = show(anomalies, proven, {check.name: check for check in checks}, _names(planned, done))
     return Judgement(
         folder=folder,
         verdict=verdict,
@@ -99,10 +101,15 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         anomalies=anomalies,
         failovers=failovers,
         document={
-            **_document(folder, reader.run, verdict, results, anomalies, failovers, eras),
+            **_document(folder, reader.run, verdict, results, anomalies, shown, failovers, eras),
             "clients_died": _clients_died(events),
         },
     )
+
+
+def _names(planned: RunPlan, done: Done) -> Names:
+    promoted = {(p.cluster, *key): p.offset for key, several in planned.promotions.items() for p in several}
+    return Names(processes=labels(done.clients.items()), promotions=promoted)
 
 
 def _without_history(check: Check) -> CheckResult:
@@ -340,11 +347,11 @@ def _document(
     verdict: Verdict,
     checks: Sequence[CheckResult],
     anomalies: Sequence[Anomaly],
+    shown: Shown,
     failovers: Sequence[Failover],
     eras: tuple[Sequence[Mapping[str, object]], int],
 ) -> Mapping[str, object]:
     """The one document (design: contracts): plain JSON values."""
-    shown = capped(anomalies)
     # What is wrong with the record is why the rest could not be judged.
     first = sorted(checks, key=lambda c: c.name != "recording")
     worst_first = [c for c in first if c.verdict is verdict and c.reason]
@@ -368,20 +375,10 @@ def _document(
             }
             for f in failovers
         ],
-        "anomalies": [
-            {
-                "check": a.check,
-                "kind": a.kind,
-                "cluster": a.cluster,
-                "topic": a.topic,
-                "partition": a.partition,
-                "offset": a.offset,
-                "allowed": a.allowed,
-                "evidence": dict(a.evidence),
-            }
-            for a in shown
-        ],
-        "anomalies_left_out": len(anomalies) - len(shown),
+        "cause": shown.cause,
+        "causes": list(shown.causes),
+        "anomalies": list(shown.anomalies),
+        "anomalies_left_out": shown.left_out,
         "eras": list(eras[0]),
         "eras_left_out": eras[1],
     }
@@ -405,18 +402,6 @@ def _check(check: CheckResult, anomalies: Sequence[Anomaly]) -> Mapping[str, obj
         "kinds": dict(kinds),
         "reason": check.reason,
     }
-
-
-def capped(anomalies: Sequence[Anomaly]) -> Sequence[Anomaly]:
-    """What is not allowed first; of each check and kind the first EXAMPLES in the order of topic, partition and offset."""
-    taken: Counter[tuple[str, str, bool]] = Counter()
-    shown = []
-    for anomaly in sorted(anomalies, key=lambda a: (a.allowed, a.check, a.kind, a.topic, a.partition, a.cluster, a.offset)):
-        key = (anomaly.check, anomaly.kind, anomaly.allowed)
-        taken[key] += 1
-        if taken[key] <= EXAMPLES:
-            shown.append(anomaly)
-    return shown
 
 
 def _mirror(spec: MirrorSpec) -> str:

@@ -84,7 +84,10 @@ def _folder(reader: RunReader, captured: Captured) -> str:
 
 @dataclass(slots=True)
 class Done:
-    """What a run did, counted row by row. `last_read` is when a poll last returned anything."""
+    """What a run did, counted row by row. `last_read` is when a poll last returned anything.
+
+    `clients` are the producer incarnations by their number, each client's in the order in which they began.
+    """
 
     rows: int = 0
     committed: int = 0
@@ -92,11 +95,13 @@ class Done:
     reads: int = 0
     last_read: int = 0
     readers: Histories = field(default_factory=Histories)
+    clients: dict[int, str] = field(default_factory=dict)
 
     def operation(self, row: Operation) -> None:
         """Counts a row of an operation."""
         ended = row.phase == "return" and row.outcome == "ok"
         self.rows += 1
+        self.clients.setdefault(row.process, row.client)
         self.readers.operation(row)
         self.committed += ended and row.ending == "commit"
         self.aborted += ended and row.ending == "abort"

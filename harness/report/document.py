@@ -108,7 +108,7 @@ class EraLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnomalyRow:
-    """One anomaly with its evidence."""
+    """One anomaly with its evidence. `cause` is the number of its cause, 0 where nothing is proven."""
 
     check: str
     kind: str
@@ -117,6 +117,8 @@ class AnomalyRow:
     partition: int = -1
     offset: int = -1
     allowed: bool = False
+    cause: int = 0
+    sentence: str = ""
     evidence: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -137,8 +139,32 @@ class AnomalyRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsequenceRow:
+    """What of one kind follows from a cause. `said` is what it comes to; `anomaly` the number of the first, 0: not shown."""
+
+    check: str
+    kind: str
+    count: int = 0
+    said: str = ""
+    anomaly: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseRow:
+    """Anomalies that follow from no other, in one sentence. `anomaly` is the number of the first of `count`."""
+
+    sentence: str
+    check: str
+    kind: str
+    cluster: str = ""
+    anomaly: int = 0
+    count: int = 0
+    consequences: tuple[ConsequenceRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A whole verdict."""
+    """A whole verdict. `cause` is the first cause in one sentence."""
 
     verdict: Verdict
     run: str = ""
@@ -147,6 +173,8 @@ class Document:
     runtime: str = ""
     mirror: str = ""
     reason: str = ""
+    cause: str = ""
+    causes: tuple[CauseRow, ...] = ()
     checks: tuple[CheckRow, ...] = ()
     failovers: tuple[FailoverRow, ...] = ()
     clients_died: tuple[ClientDeathRow, ...] = ()

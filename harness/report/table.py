@@ -131,6 +131,9 @@ def _clients_died(judged: Document) -> Iterator[Text]:
 
 
 def _violations(judged: Document) -> Iterator[Text]:
+    if judged.causes:
+        yield from _causes(judged)
+        return
     numbered = [(n, anomaly) for n, anomaly in enumerate(judged.anomalies, start=1) if not anomaly.allowed]
     for number, anomaly in numbered[:_SHOWN]:
         yield Text.assemble(
@@ -141,6 +144,18 @@ def _violations(judged: Document) -> Iterator[Text]:
         yield Text(f"and {more:,} more anomalies: see the report", style="red")
     if judged.violations:
         yield Text()
+
+
+def _causes(judged: Document) -> Iterator[Text]:
+    """What caused what, the first cause at the top; numbers are those that `linkflap explain` takes."""
+    for cause in judged.causes[:_SHOWN]:
+        yield Text.assemble((f"{cause.anomaly}. ", "dim"), (f"{cause.kind}  ", "red bold"), cause.sentence)
+        for each in cause.consequences:
+            number = f"{each.anomaly}. " if each.anomaly else ""
+            yield Text.assemble("   follows: ", (number, "dim"), f"{each.count:,} {each.kind}", (f"  {each.said}", "dim"))
+    if len(judged.causes) > _SHOWN:
+        yield Text(f"and {len(judged.causes) - _SHOWN} more causes: see the report", style="red")
+    yield Text()
 
 
 def _evidence(anomaly: AnomalyRow) -> str:
@@ -166,7 +181,8 @@ def _departures(judged: Document) -> Iterator[Text]:
 def _verdict(judged: Document) -> Text:
     about = f"  {judged.scenario}, {judged.mirror} on {judged.runtime}"
     about += f", seed {judged.seed}" if judged.runtime not in ("files", "live clusters") else ""
-    reason = f"\n{judged.reason}" if judged.reason else ""
+    why = judged.cause or judged.reason
+    reason = f"\n{why}" if why else ""
     return Text.assemble((judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), about, reason)
 
 

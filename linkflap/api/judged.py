@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from linkflap.harness.model.errors import InputError
@@ -41,10 +42,12 @@ class Judged:
 
     @property
     def why(self) -> str:
-        """One line per check that is invalid or unknown, and where the run directory is: for the assertion's message."""
+        """The first cause and how to see it, one line per check that is invalid or unknown, and where the run directory is."""
+        cause = self.document.get("cause")
+        first = [cause, f"see it: linkflap explain {quote(str(self.folder))} 1"] if cause else []
         wrong = [check for check in self.checks.values() if check.verdict in (Verdict.INVALID, Verdict.UNKNOWN)]
         lines = [f"{check.name}: {check.verdict}: {check.reason}" for check in wrong]
-        return "\n".join([*lines, f"run directory: {self.folder}"])
+        return "\n".join([*first, *lines, f"run directory: {self.folder}"])
 
     def found(self, kind: str) -> tuple[Anomaly, ...]:
         """The anomalies of a kind, such as `lost-write`. Raises InputError for a kind that no check has."""

@@ -69,17 +69,22 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning="A read_committed reader got a record whose transaction was aborted.",
+            sentence="{reader} got {who} of {cluster} at {at}, although their transaction was aborted",
+            counted="aborted record was read|aborted records were read",
             smallest="1 is aborted, a read_committed reader got 1: at the offset where it got it.",
         ),
         AnomalyKind(
             name=REFUSED,
             meaning="A reader, in whatever isolation, got a record that its client knows for certain not to have been written "
             "(provenance, refused-write), of a plain send or of a transaction, also of one that was committed.",
+            sentence="{reader} got {who} of {cluster} at {at}, although their producer knows them to be refused",
+            counted="refused record was read|refused records were read",
             smallest="1 was refused as too large, a reader got 1: at the offset where it got it.",
             despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions"}),
+    follows=frozenset({"order-equality", "marker-pairing", "commit-aborted", "provenance"}),
     kernel=kernel,
     judges_readers=True,
 )

@@ -112,22 +112,29 @@ CHECK = Check(
         AnomalyKind(
             name="commit-aborted",
             meaning="The commit returned ok and the log has an ABORT marker for it; the offset is the marker's.",
+            sentence="{cluster} has an ABORT marker at {at} for {operation}, whose commit was acknowledged",
+            counted="committed transaction was aborted|committed transactions were aborted",
             smallest="commit_transaction of 1 returned ok, A has 1 and ABORT: at the offset of ABORT.",
         ),
         AnomalyKind(
             name="abort-committed",
             meaning="The abort returned ok, or the commit was certainly never asked for, and the log has a COMMIT marker for it; "
             "the offset is the marker's.",
+            sentence="{cluster} has a COMMIT marker at {at} for {operation}, whose abort was acknowledged",
+            counted="aborted transaction was committed|aborted transactions were committed",
             smallest="abort_transaction of 1 returned ok, A has 1 and COMMIT: at the offset of COMMIT.",
         ),
         AnomalyKind(
             name="commit-unmarked",
             meaning="The commit returned ok and the log has no marker for it, none before its producer's next transaction; "
             "the offset is the first record's.",
+            sentence="{cluster} has no marker for {operation} of {at}, whose commit was acknowledged",
+            counted="committed transaction never ended|committed transactions never ended",
             smallest="commit_transaction of 1 returned ok, A lives on and has only 1: at its offset.",
         ),
     ),
     complete=frozenset({"promotions"}),
+    follows=frozenset({"marker-pairing", "internal-topics"}),
     kernel=kernel,
     unit="transactions",
     due=frozenset({"native"}),

@@ -60,7 +60,8 @@ def _check(check: Check) -> Iterator[str]:
     yield f"- Examines: {check.unit}; due are {check.due_where}"
     whole = f"; proves nothing when {' or '.join(sorted(check.complete))} are damaged" if check.complete else ""
     alone = "; of logs alone it is made too" if check.from_bytes else ""
-    yield f"- Reads: {', '.join(sorted(check.inputs))}{whole}{alone}\n"
+    yield f"- Reads: {', '.join(sorted(check.inputs))}{whole}{alone}"
+    yield f"- May follow from: {', '.join(sorted(check.follows)) or 'no other check'}\n"
     if check.anomalies:
         yield "| anomaly | meaning | smallest example | judged in torn logs |"
         yield "|---|---|---|---|"

@@ -294,33 +294,47 @@ CHECK = Check(
         AnomalyKind(
             name="input-lost",
             meaning="The group has passed a record of which nothing was made: its offset was committed without the output.",
+            sentence="the relay group {group} passed {who} of {at} on {cluster} without a committed output",
+            counted="input has no output|inputs have no output",
             smallest="A has inputs 1 2; a transaction made 9 of 2 and committed position 2, the group began at 0: at offset 0.",
         ),
         AnomalyKind(
             name="output-duplicated",
             meaning="Two committed outputs were made of one record, on one cluster: an offset was lost, an output was not.",
+            sentence="two committed outputs were made from {who} of {at} on {cluster}",
+            counted="output was made twice|outputs were made twice",
             smallest="A has input 1; two transactions made 8 and 9 of it, and committed: at the input's offset.",
         ),
         AnomalyKind(
             name="output-without-input",
             meaning="A committed output was made of a record that is not there, or that was aborted.",
+            sentence="{cluster} has an output at {output} that was made from no record at {at}",
+            counted="output has no input|outputs have no input",
             smallest="A has input 1, aborted; a transaction made 9 of it, and committed: at the input's offset.",
         ),
         AnomalyKind(
             name="offset-behind",
             meaning="The group's committed offset is below what a transaction had committed that was over.",
+            sentence="the group {group} on {cluster} is at {committed} in {at}, behind outputs that are committed",
             smallest="two transactions of one producer committed positions 1 and 2; then the group is at 0: at offset 0.",
         ),
         AnomalyKind(
             name="output-repeated-by-failover",
             meaning="An output was made again after a failover, although that of the source had arrived.",
+            sentence="outputs of {who} of {at} were made again on {cluster} after the failover",
+            counted="output was made again|outputs were made again",
             smallest="A and B have 1, and 9 made of it on A; B is promoted, the group begins at 0, 10 is made of 1: at offset 0.",
         ),
         AnomalyKind(
             name="output-lost-by-failover",
             meaning="After a failover the group goes on behind a record whose output, made on the source, did not arrive.",
+            sentence="outputs of {who} of {at} did not arrive on {cluster} before the failover",
+            counted="output was left behind|outputs were left behind",
             smallest="A has 1, and 9 made of it; B has 1 alone; B is promoted, and the group begins there at 1: at offset 0.",
         ),
+    ),
+    follows=frozenset(
+        {"lost-write", "duplicate", "torn-transaction", "commit-aborted", "group-offsets", "aborted-read", "provenance"}
     ),
     kernel=kernel,
     combine=combine,

@@ -106,11 +106,15 @@ CHECK = Check(
         AnomalyKind(
             name="ghost-ack",
             meaning="The acknowledged offset holds another record or none, is another cluster's, or was given twice.",
+            sentence="{cluster} acknowledged {who} (producer id {producer_id}) at {at} and did not append it there: {why}",
+            counted="acknowledgement points at nothing or at another record|acknowledgements point at nothing or at another "
+            "record",
             smallest="B acknowledged 7 at offset 3 and has 5 there: at offset 3 on B.",
             despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions"}),
+    follows=frozenset({"producer-id-uniqueness", "standby-isolation", "truncation-accounting", "replica-agreement"}),
     kernel=kernel,
     unit="acknowledgements",
     due=frozenset({"native"}),

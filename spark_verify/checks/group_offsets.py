@@ -209,30 +209,41 @@ CHECK = Check(
         AnomalyKind(
             name="group-skip",
             meaning="A record that the group had not committed on the source lies below where it began on the destination.",
+            sentence="the group {group} began at {began_at} on {cluster} after the failover and skipped {who} from {at} on",
+            counted="record was skipped by a group|records were skipped by a group",
             smallest="A and B have 1 2 3, the group committed position 1 on A and began with 3 on B: at offset 1, that of 2.",
         ),
         AnomalyKind(
             name="group-replay",
             meaning="The group got a record on the destination that it had committed on the source.",
+            sentence="the group {group} read {who} at {at} on {cluster} again after the failover",
+            counted="record was read again|records were read again",
             smallest="A has 1 2, the group committed position 2, B has 1 2, the group began at offset 0: at offset 0.",
         ),
         AnomalyKind(
             name="checkpoint-regression",
             meaning="Before the failover the group's committed offset on the destination went back.",
+            sentence="the synced offset of the group {group} on {cluster} went back from {before} to {committed} in {tp}",
             smallest="the group's offset on B is sampled as 2, then as 1: at offset 1.",
         ),
         AnomalyKind(
             name="checkpoint-beyond-end",
             meaning="Before the failover the group's committed offset on the destination was above the high watermark.",
+            sentence="the group {group} on {cluster} was synced to {committed} of {tp}, beyond the end of the log "
+            "{high_watermark}",
             smallest="the group's offset on B is sampled as 3, the high watermark after that as 2: at offset 3.",
         ),
         AnomalyKind(
             name="checkpoint-ahead",
             meaning="Before the failover the group's committed offset on the destination was above a record that it had not got.",
+            sentence="the group {group} on {cluster} was synced to {committed}, past {who} at {at} that it had not read on the "
+            "source",
+            counted="record would be skipped by a group|records would be skipped by a group",
             smallest="A and B have 1 2, the group got 1, its offset on B is sampled as 2: at offset 1, that of 2.",
         ),
     ),
     complete=frozenset({"promotions", "reads"}),
+    follows=frozenset({"order-equality", "last-stable-offset", "truncation-accounting", "internal-topics", "poll-continuity"}),
     kernel=kernel,
     due_at=_due,
     when="those mirrored to where a group fails over, if the mirror carries its offsets",

@@ -200,6 +200,8 @@ CHECK = Check(
         AnomalyKind(
             name="corrupt-batch",
             meaning="A batch's CRC-32C is not that of its bytes.",
+            sentence="broker {broker} of {cluster} has a corrupt batch at {at}",
+            counted="batch is corrupt|batches are corrupt",
             smallest="a batch at offset 0 of __transaction_state whose stored CRC is wrong: at offset 0.",
             despite_torn=True,
         ),
@@ -212,6 +214,8 @@ CHECK = Check(
         AnomalyKind(
             name="replica-disagreement",
             meaning="Two replicas have different batches at one base offset.",
+            sentence="brokers {brokers} of {cluster} have different batches at {at}",
+            counted="batch differs between replicas|batches differ between replicas",
             smallest="brokers 1 and 2 have batches at offset 0 whose CRCs differ: at offset 0.",
             despite_torn=True,
         ),
@@ -240,24 +244,31 @@ CHECK = Check(
         AnomalyKind(
             name="outcome-disagreement",
             meaning="A partition has the other marker than the coordinator decided.",
+            sentence="the coordinator of {cluster} decided {decided} for {transactional_id} (producer id {producer_id}), and "
+            "the marker at {at} says otherwise",
             smallest="the coordinator's state is CompleteCommit, and the partition has ABORT at 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="marker-missing",
             meaning="The coordinator says that a transaction is complete, and a partition of it has no marker.",
+            sentence="the coordinator of {cluster} completed {decided} of {transactional_id} (producer id {producer_id}), and "
+            "{tp} has no marker",
             smallest="the coordinator's state is CompleteCommit, the partition has 1 and no marker: nowhere.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="marker-unexplained",
             meaning="A marker of the cluster's own in a partition ends a transaction that no coordinator of it decided.",
+            sentence="{cluster} has a marker of producer id {producer_id} at {at} that no coordinator decided",
             smallest="a partition has COMMIT at 1, and no coordinator prepared it: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="commit-missing",
             meaning="An offset that a group was seen to have committed is not in __consumer_offsets, or not in that order.",
+            sentence="{cluster} lost a commit of the group {group} for {tp} that had been {seen}",
+            counted="commit of a group is missing|commits of groups are missing",
             smallest="a sample says that g has committed 5, and __consumer_offsets has 3: at offset 5.",
             despite_torn=True,
         ),

@@ -216,38 +216,50 @@ CHECK = Check(
         AnomalyKind(
             name="lso-above-high-watermark",
             meaning="A sampled LSO is above the high watermark, also above that of the next sample.",
+            sentence="{cluster} reported the last stable offset {last_stable} for {tp}, above the high watermark "
+            "{high_watermark}",
             smallest="a sample says LSO 3, high watermark 2, and the next 3, 2 again: at offset 3.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="lso-regression",
             meaning="Within one leader's epoch a later sample has a lower LSO.",
+            sentence="the last stable offset of {tp} on {cluster} went back to {last_stable}",
             smallest="samples of one epoch say LSO 2, then 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="high-watermark-regression",
             meaning="Within one leader's epoch a later sample has a lower high watermark; the offset is the sample's LSO.",
+            sentence="the high watermark of {tp} on {cluster} went back to {high_watermark}",
             smallest="samples of one epoch say high watermark 3, then 2.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="lso-mismatch",
             meaning="No high watermark that the partition can have had at that time gives the sampled LSO.",
+            sentence="{cluster} reported the last stable offset {last_stable} for {tp}, and by the bytes it was {recomputed}",
+            counted="sample of the last stable offset contradicts the bytes|samples of the last stable offset contradict the "
+            "bytes",
             smallest="A has 1 open at offset 0 and a high watermark of 1, a sample says LSO 1: at offset 1.",
         ),
         AnomalyKind(
             name="high-watermark-above-log",
             meaning="The log, captured after a sample, ends below the sampled high watermark, and was not truncated since.",
+            sentence="{cluster} reported the high watermark {high_watermark} for {tp}, whose log ends at {log_end}",
             smallest="A has 1 at offset 0, a sample says high watermark 2: at offset 1.",
         ),
         AnomalyKind(
             name="hanging-transaction",
             meaning="On a cluster that lives on, a transaction is open longer than its timeout allows, or a mirror left it.",
+            sentence="producer id {producer_id} left a transaction open on {cluster} from {at} on, which holds up every "
+            "read_committed reader",
+            counted="transaction hangs|transactions hang",
             smallest="A has 1 open at offset 0, written 80 s before the end: at offset 0.",
         ),
     ),
     complete=frozenset({"promotions"}),
+    follows=frozenset({"order-equality", "marker-pairing", "commit-aborted", "sequence-continuity", "truncation-accounting"}),
     kernel=kernel,
     unit="samples",
     time_based=True,

@@ -219,18 +219,22 @@ CHECK = Check(
         AnomalyKind(
             name="leader-epoch-regression",
             meaning="A batch has a lower leader epoch than one before it in the same log.",
+            sentence="the leader epoch falls from {before} to {epoch} at {at} on {cluster}",
             smallest="A has a batch of epoch 2 at offset 0 and one of epoch 1 at offset 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-reuse",
             meaning="Two batches of one cluster, in one log or in two, have one epoch and offset and other bytes.",
+            sentence="two replicas of {cluster} have different batches of leader epoch {epoch} at {at}",
             smallest="A had 1 at offset 0 in epoch 0 before it was cut, and has 2 there in epoch 0: at offset 0.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-behind",
             meaning="A leader told a leader epoch below that of a batch under its high watermark.",
+            sentence="the leader of {tp} on {cluster} reported epoch {leader_epoch}, and its log has batches of epoch "
+            "{batch_epoch}",
             smallest="B has 1 in epoch 5, a sample says high watermark 1, leader epoch 3: at the offset of 1.",
             despite_torn=True,
         ),
@@ -245,16 +249,19 @@ CHECK = Check(
         AnomalyKind(
             name="epoch-not-kept",
             meaning="A mirrored batch has another leader epoch than the source's, and the mirror promises to keep them.",
+            sentence="{cluster} has leader epoch {epoch} at {at} where {source} has {source_epoch}",
             smallest="A has 1 in epoch 2, B has it in epoch 3, the mirror keeps epochs: at the offset of 1 on B.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="epoch-not-raised",
             meaning="A batch that clients wrote after a promotion has an epoch that is not above that of what was mirrored.",
+            sentence="the promotion of {tp} on {cluster} did not raise the leader epoch {epoch} at {at}",
             smallest="B has 1 in epoch 2, is promoted, and has 2 in epoch 2: at the offset of 2.",
         ),
     ),
     complete=frozenset({"promotions"}),
+    follows=frozenset({"replica-agreement"}),
     kernel=kernel,
     from_bytes=True,
     unit="batches",

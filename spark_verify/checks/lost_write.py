@@ -214,10 +214,13 @@ CHECK = Check(
         AnomalyKind(
             name="lost-write",
             meaning="An acknowledged record is absent or not visible; the offset is the acknowledged one.",
+            sentence="{who}, acknowledged by {cluster} at {at}, is lost: {how}",
+            counted="acknowledged write is lost|acknowledged writes are lost",
             smallest="A commit of 1 2 3 was acknowledged and B has 1 3: at the acknowledged offset of 2 on A.",
         ),
     ),
     complete=frozenset({"promotions", "sends"}),
+    follows=frozenset({"ghost-ack", "order-equality", "commit-aborted", "truncation-accounting", "replica-agreement"}),
     kernel=kernel,
     due=frozenset({"native"}),
 )

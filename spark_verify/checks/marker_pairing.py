@@ -137,6 +137,8 @@ CHECK = Check(
         AnomalyKind(
             name="marker-epoch",
             meaning="A marker has a lower epoch than the data it ends; the offset is the marker's.",
+            sentence="the marker at {at} on {cluster} has producer epoch {marker_epoch}, its data of producer id {producer_id} "
+            "{data_epoch}",
             smallest="producer 7 wrote 1 in epoch 2, its COMMIT has epoch 1: at the offset of COMMIT.",
             despite_torn=True,
         ),
@@ -144,11 +146,14 @@ CHECK = Check(
             name="marker-missing",
             meaning="A producer id wrote in a new epoch, or for its next operation, although its transaction has no marker; "
             "the offset is that of the transaction's first data.",
+            sentence="{cluster} has no marker between two transactions of producer id {producer_id} at {at}",
+            counted="transaction has no marker|transactions have no marker",
             smallest="producer 7 wrote 1 in one transaction and 2 in the next, without a marker in between: at the offset of 1.",
         ),
         AnomalyKind(
             name="stale-data",
             meaning="Data follows a marker of a higher epoch: a fenced producer wrote.",
+            sentence="a fenced producer (id {producer_id}, epoch {producer_epoch}) wrote to {cluster} at {at}",
             smallest="producer 7's COMMIT has epoch 1, then it wrote 2 in epoch 0: at the offset of 2.",
             despite_torn=True,
         ),
@@ -156,12 +161,16 @@ CHECK = Check(
             name=LEFT_OPEN,
             meaning="A transaction has no marker, and behind it is a reset of the producer state: nothing can end it, and "
             "readers of committed records get no further; the offset is that of the transaction's first data.",
+            sentence="{cluster} left a transaction of producer id {producer_id} open at {at}",
+            counted="transaction was left open|transactions were left open",
             smallest="producer 7 wrote 1 on A; B has 1 and a reset, and no marker: at the offset of 1 on B.",
         ),
         AnomalyKind(
             name=STUCK,
             meaning="The last stable offset that the leader of a running cluster answers is below what its log gives for a high "
             "watermark that it had answered before: no marker that is there moves it on. The offset is that answer.",
+            sentence="the last stable offset of {tp} on {cluster} is stuck at {last_stable}, although all transactions have "
+            "ended",
             smallest="A has 1 and COMMIT, its high watermark is 2, and its last stable offset 0: at offset 0.",
         ),
         AnomalyKind(
@@ -169,22 +178,28 @@ CHECK = Check(
             meaning="A transaction has one outcome where it was written and another one where it was mirrored to; the offset is "
             "that of the marker on the mirror's destination. After a forced failover of a recorded run a mirror's guarantee may "
             "allow that what it had without its marker was aborted.",
+            sentence="a transaction of producer id {producer_id} ends as {outcomes} on {source} and {cluster}, at {at}",
+            counted="transaction ended in two ways|transactions ended in two ways",
             smallest="producer 7 wrote 1 on A, which has COMMIT for it; B has 1 and ABORT: at the offset of ABORT on B.",
         ),
         AnomalyKind(
             name=NOT_TRANSACTIONAL,
             meaning="A batch of a transactional producer is not transactional: every reader gets it, whatever its marker is. "
             "Of an id without a marker: a batch of the kind, transactional or not, that it has fewer of.",
+            sentence="{cluster} has data of a transaction of producer id {producer_id} at {at} that is not marked as "
+            "transactional",
             smallest="producer 7 wrote 1, not transactional, and has COMMIT: at the offset of 1.",
         ),
         AnomalyKind(
             name=COORDINATOR,
             meaning="A marker is of an older transaction coordinator than an earlier marker of the same producer id.",
+            sentence="{cluster} has a marker of a fenced coordinator (epoch {coordinator_epoch}) at {at}",
             smallest="producer 7's first COMMIT has coordinator epoch 4, its second one 3: at the second one.",
             despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions"}),
+    follows=frozenset({"producer-id-uniqueness", "sequence-continuity", "order-equality", "internal-topics"}),
     kernel=kernel,
     from_bytes=True,
     unit="transactions",

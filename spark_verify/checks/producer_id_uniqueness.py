@@ -244,6 +244,8 @@ CHECK = Check(
             name=KIND,
             meaning="A producer id is used by two producers at once, or natively although the mirror had written with it; behind "
             "a reset of the producer state: natively, from where the mirrored one ended.",
+            sentence="on {cluster} producer id {producer_id} belongs to two producers ({users})",
+            latent=True,
             smallest="B has native batches of processes 1 and 2, both with producer id 7 and epoch 0: at the later process's.",
         ),
     ),

@@ -116,6 +116,8 @@ CHECK = Check(
         AnomalyKind(
             name="stranger",
             meaning="A record that no client was about to send there: its payload id is of no such operation, or it has none.",
+            sentence="{cluster} has {who} at {at} in its own era, which no client sent there",
+            counted="record was sent there by nobody|records were sent there by nobody",
             smallest="clients sent 1 to A, A has 1 9: at the offset of 9 on A.",
             despite_torn=True,
         ),
@@ -124,11 +126,14 @@ CHECK = Check(
             meaning="A record that its client knows for certain not to have been written: it was refused for its size or form, "
             "or never handed over; whatever became of its transaction, and whether it was read or not. What was given up in "
             "flight, timed out or was fenced may have been written, and is no such record.",
+            sentence="{cluster} has {who} at {at}, which its client knows to be refused",
+            counted="refused record is in the log|refused records are in the log",
             smallest="1 was refused as too large, A has 1: at its offset on A.",
             despite_torn=True,
         ),
     ),
     complete=frozenset({"sends", "promotions"}),
+    follows=frozenset({"standby-isolation", "truncation-accounting"}),
     kernel=kernel,
     due=frozenset({"native"}),
 )

@@ -143,15 +143,31 @@ CHECK = Check(
         AnomalyKind(
             name="hidden-committed",
             meaning="A reader passed a committed or plain record without getting it.",
+            sentence="{reader} passed {who} at {at} on {cluster}, which is committed, without getting it",
+            counted="committed record was hidden|committed records were hidden",
             smallest="A has 1 2 3 committed, a reader got 1 3: at the offset of 2.",
         ),
         AnomalyKind(
             name="phantom-read",
             meaning="A read_committed reader got a record that the bytes do not have there as committed or plain.",
+            sentence="{reader} got {who} at {at} on {cluster}, which read_committed must not show ({state})",
+            counted="record was read that must not be visible|records were read that must not be visible",
             smallest="A has 1 at offset 0, a reader got 9 at offset 0: at offset 0.",
         ),
     ),
     complete=frozenset({"promotions", "reads"}),
+    follows=frozenset(
+        {
+            "order-equality",
+            "marker-pairing",
+            "commit-aborted",
+            "ghost-ack",
+            "last-stable-offset",
+            "send-order",
+            "aborted-read",
+            "uncommitted-read",
+        }
+    ),
     kernel=kernel,
     judges_readers=True,
 )

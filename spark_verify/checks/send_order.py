@@ -78,14 +78,19 @@ CHECK = Check(
         AnomalyKind(
             name=BETWEEN,
             meaning="A record is behind one that the same producer incarnation sent in a later operation.",
+            sentence="{cluster} has {who} at {at} behind {after_uid}, which was sent later",
+            counted="record is out of order|records are out of order",
             smallest="a producer sent 1, then 2, A has 2 1: at the offset of 1.",
         ),
         AnomalyKind(
             name=INSIDE,
             meaning="A record is behind one that was sent after it in the same operation.",
+            sentence="{cluster} has {who} at {at} behind {after_uid}, which was sent after it in the same operation",
+            counted="record is out of order|records are out of order",
             smallest="a producer sent 1 2 in one transaction, A has 2 1: at the offset of 1.",
         ),
     ),
     complete=frozenset({"promotions"}),
+    follows=frozenset({"sequence-continuity", "order-equality", "ghost-ack"}),
     kernel=kernel,
 )

@@ -128,12 +128,15 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning="A cluster that mirrored the partition acknowledged a client's write to it, or has one in a mirrored era.",
+            sentence="{cluster} acknowledged a write of {client} at {at} while it was mirroring: {how}",
+            counted="write was accepted by a standby|writes were accepted by a standby",
             smallest="nothing was promoted, B acknowledged 9 at offset 0: at offset 0 on B.",
             despite_torn=True,
         ),
         AnomalyKind(
             name=CIRCLE,
             meaning="A cluster was made to follow one that followed it, or its own era has a record that was sent to another.",
+            sentence="{cluster} got its own records back at {at}: {how}",
             smallest="A->B, nothing was promoted, B acknowledged 9 at offset 0, A has it: at offset 0 on A.",
             despite_torn=True,
         ),

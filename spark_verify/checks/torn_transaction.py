@@ -206,15 +206,21 @@ CHECK = Check(
             name=TORN,
             meaning="Some of a transaction's records are visible on a cluster and others not; the offset is that of the first "
             "that is not, -1 when it is nowhere. On a mirror: after a planned failover.",
+            sentence="{operation} is visible on {cluster} only in part: {records} of {of} records are not, the first at {at}",
+            counted="transaction is torn|transactions are torn",
             smallest="a transaction wrote 1 to A.t-0, which has COMMIT, and 2 to A.t-1, which has ABORT: at the offset of 2.",
         ),
         AnomalyKind(
             name=BY_FAILOVER,
             meaning="After a forced failover the mirrored era has some of a transaction's records and not the others.",
+            sentence="{operation} is visible on {cluster} only in part after the failover: {records} of {of} records of {tp} "
+            "are not",
+            counted="transaction is torn|transactions are torn",
             smallest="A has a committed 1 and 2, in a partition each; B has 1 and was promoted: at offset -1 of the other one.",
         ),
     ),
     complete=frozenset({"promotions", "sends"}),
+    follows=frozenset({"lost-write", "commit-aborted", "marker-pairing", "order-equality"}),
     kernel=kernel,
     combine=combine,
     unit="transactions",

@@ -312,50 +312,61 @@ CHECK = Check(
         AnomalyKind(
             name="truncation-too-deep",
             meaning="A log was cut below the offset at which its history and the new owner's part.",
+            sentence="{cluster} truncated {tp} to {offset}, although both logs agree up to {parted_at}",
             smallest="A has 1 2, B was promoted at 2, A was cut at 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="truncation-unrecorded",
             meaning="A log had a tail that the new owner never had, and no cut of it was written down.",
+            sentence="{cluster} lost its log of {tp} from {parted_at} on, and the mirror reported no truncation",
             smallest="A has 1 2, B was promoted at 1, A follows B and no truncation is told: at offset 1.",
         ),
         AnomalyKind(
             name="truncation-impossible",
             meaning="A truncation is written down that cannot have been: above its end or the log's, below what the log had "
             "as its end, or of a cluster that did not follow then.",
+            sentence="the mirror reports a truncation of {tp} on {cluster} from {end} on, which cannot be: {because}",
             smallest="A has 1 2 and followed B, a truncation from 2 to 5 is told: at offset 5.",
         ),
         AnomalyKind(
             name="history-changed",
             meaning="A batch below the cut is gone, or has other bytes or another leader epoch than before, or was not there.",
+            sentence="{cluster} has other bytes at {at} than before the truncation: {how}",
             smallest="A had 1 2 and was cut at 1, now it has only what came from offset 1 on: at offset 0.",
         ),
         AnomalyKind(
             name="tail-not-cut",
             meaning="A batch from behind the place where the histories part is still there.",
+            sentence="{cluster} kept {batches} batches from {at} on that its new source does not have",
             smallest="A had 1 2, B was promoted at 1, A follows B and has 2 at offset 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="truncated-write",
             meaning="An acknowledged record was cut off that no forced failover had lost before.",
+            sentence="{cluster} acknowledged {who} at {at}, and the truncation removed it although the failover had drained",
+            counted="acknowledged write was truncated|acknowledged writes were truncated",
             smallest="A acknowledged 2 at offset 1, after a planned failover at 1 it was cut there: at offset 1.",
         ),
         AnomalyKind(
             name="marker-not-appended",
             meaning="Where a failover says that it appended a marker the destination has none, or another.",
+            sentence="the mirror says that it appended {said} at {at} on {cluster}, and it is not there",
             smallest="the mirror of A->B says ABORT of producer 7 at offset 1, B has data there: at offset 1.",
         ),
         AnomalyKind(
             name="marker-unannounced",
             meaning="Between the last mirrored offset and the promoted one lies a batch that the mirror says nothing of.",
+            sentence="{cluster} has a marker at {at} that the mirror does not say it appended",
             smallest="the mirror says mirrored 1, promoted 2 and nothing appended, B has a batch at offset 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="promotion-mismatch",
             meaning="The promotion that was recorded is not where the mirror says that its own part ends.",
+            sentence="the mirror says that {tp} on {cluster} was mirrored to {mirrored} and promoted at {promoted}, which does "
+            "not add up",
             smallest="the mirror says mirrored 2 and promoted 2, the promotion is at 1: at offset 1.",
             despite_torn=True,
         ),
@@ -368,6 +379,7 @@ CHECK = Check(
         AnomalyKind(
             name="epoch-mismatch",
             meaning="A mirrored batch has another leader epoch than the mirror wrote down for its offset.",
+            sentence="{cluster} has leader epoch {leader_epoch} at {at} where the mirror says {said}",
             smallest="the mirror of A->B says epoch 3 from offset 0 on, B's batch at offset 0 has epoch 0: at offset 0.",
             despite_torn=True,
         ),
@@ -378,6 +390,7 @@ CHECK = Check(
         ),
     ),
     complete=frozenset({"promotions", "sends"}),
+    follows=frozenset({"leader-epochs", "standby-isolation"}),
     kernel=kernel,
     unit="batches",
     due_at=_due,

@@ -80,11 +80,14 @@ CHECK = Check(
         AnomalyKind(
             name=KIND,
             meaning="A read_committed reader got a record before its commit was asked for, or not below the last stable offset.",
+            sentence="{reader} got {who} of {cluster} at {at} before their transaction was committed",
+            counted="record was read before its commit|records were read before their commit",
             smallest="a read_committed reader got 1 at time 5, its commit was asked for at time 6: at its offset.",
             despite_torn=True,
         ),
     ),
     complete=frozenset({"promotions"}),
+    follows=frozenset({"order-equality", "marker-pairing", "last-stable-offset"}),
     kernel=kernel,
     judges_readers=True,
 )

@@ -13,6 +13,8 @@ import pytest
 
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify import recording
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.sentences import kind_of
 from linkflap.spark_verify.verify import verify
 from tests.faithful.mutations import CATALOGUE
 from tests.faithful.spec import spec
@@ -120,6 +122,17 @@ def test_only_what_cannot_be_known_is_let_through():
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_mutation_is_found_by_what_must_find_it_and_by_nothing_else(judged, name):
     assert wrong(CATALOGUE[name], judged[name]) == [], judged[name].document["reason"]
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_anomaly_has_the_sentence_of_its_kind(judged, name):
+    """Evidence that a sentence names and a kernel does not give would leave the meaning of the kind alone."""
+    told = set()
+    for row in judged[name].document["anomalies"]:
+        kind, at = kind_of(row["check"], row["kind"], REGISTRY), f"{row['cluster']} {row['topic']}-{row['partition']}"
+        if kind is not None and kind.sentence and row["sentence"].startswith((f"{at}:", f"{at} @")):
+            told.add(f"{row['check']}/{row['kind']}: {row['sentence']}")
+    assert told == set()
 
 
 @pytest.mark.parametrize("name", FAITHFUL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,8 @@ def test_what_was_found_is_asked_for_by_its_kind():
     assert seen.found("mirrored-duplicate") == (allowed,)
     assert seen.found("duplicate") == ()
     assert seen.why == "lost-write: invalid: 1 lost\nrun directory: run"
+    cause = replace(seen, folder=Path("a run"), document={"cause": "B lost it."})
+    assert cause.why.startswith("B lost it.\nsee it: linkflap explain 'a run' 1\nlost-write: invalid")
     assert not seen.valid
     with pytest.raises(linkflap.InputError, match="there is no anomaly 'lost-rite'"):
         seen.found("lost-rite")

@@ -54,6 +54,19 @@ def test_anomalies_are_numbered_as_explain_counts_them(folder: Path) -> None:
     assert "linkflap explain" not in shown(document(folder, "valid") | {"anomalies": []}, folder)
 
 
+def test_causes_stand_for_what_follows_from_them(folder: Path) -> None:
+    follows = {"check": "lost-write", "kind": "lost-write", "count": 2, "said": "2 are lost", "anomaly": 3}
+    cause = {
+        "sentence": "B acknowledged a record and did not append it.", "check": "ghost-ack", "kind": "ghost-ack", "anomaly": 1,
+        "count": 2, "consequences": [follows],
+    }  # fmt: skip
+    text = shown(document(folder, "invalid") | {"cause": cause["sentence"], "causes": [cause]}, folder)
+    assert "1. ghost-ack  B acknowledged a record and did not append it." in text
+    assert "   follows: 3. 2 lost-write  2 are lost" in text
+    assert text.split("INVALID")[1].splitlines()[1] == cause["sentence"]
+    assert "uid 1099511628417" not in text
+
+
 def test_what_was_capped_is_counted(folder: Path) -> None:
     capped = document(folder, "invalid")
     checks = capped["checks"]

@@ -13,8 +13,9 @@ from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import Run, RunReader, RunWriter
 from linkflap.harness.workloads.crew import Names
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.judge import EXAMPLES, judge
+from linkflap.spark_verify.judge import judge
 from linkflap.spark_verify.mirror_parts import failed_parts
+from linkflap.spark_verify.shown import EXAMPLES
 from linkflap.spark_verify.tables import FindingRow
 from linkflap.topologies import parse
 
@@ -572,7 +573,7 @@ def test_a_host_that_stood_still_makes_time_based_checks_unknown(recorded):
 
 def test_the_document_is_what_the_design_promises(recorded):
     folder = recorded.close()
-    found = row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=4, data={"uid": 7})
+    found = row(folder, "duplicate", "found", cluster="A", kind="duplicate", offset=4, data={"uid": 7, "first_offset": 2})
     document = verdict_of(folder, [*looked(folder, "duplicate"), found], "duplicate").document
     assert {"verdict", "run", "seed", "scenario", "runtime", "mirror", "checks", "failovers", "anomalies"} <= set(document)
     assert (document["seed"], document["scenario"], document["runtime"]) == (5, "test", "process")
@@ -581,7 +582,8 @@ def test_the_document_is_what_the_design_promises(recorded):
     assert document["anomalies"] == [
         {
             "check": "duplicate", "kind": "duplicate", "cluster": "A", "topic": "A.t", "partition": 0, "offset": 4,
-            "allowed": False, "evidence": {"uid": 7},
+            "allowed": False, "cause": 1, "sentence": "A has producer 0 #7 at A.t-0 @ 4 again, first at offset 2",
+            "evidence": {"uid": 7, "first_offset": 2},
         }
     ]  # fmt: skip
     assert msgspec.json.decode(msgspec.json.encode(document)) == document

@@ -1,0 +1,215 @@
+"""What caused what: the violations of a run, ranked so that those come first that follow from no other.
+
+A check declares of which others its anomalies may be a consequence (`Check.follows`). One is taken for a consequence of another
+where the two are about the same thing: a payload, an offset, an operation, or a producer id on one cluster. What describes a
+state rather than a record (samples, polls, sequences, offsets of groups) follows from what is at or before it in its partition
+too. Of one check, kinds at the same thing are one: the kind that it declares first stands for them.
+A pure function of the anomalies; nothing is judged here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import accumulate
+from typing import Final
+
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.checks.base import Check
+
+TRACED: Final = 500
+"""Anomalies of each check and kind whose cause is looked for; the others are counted where the first of them is."""
+_STATES: Final = frozenset({"samples", "polls"})
+Axis = tuple[object, ...]
+Kind = tuple[str, str]
+"""Check and kind."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Anomalies of one kind on one cluster that follow from no other, and by kind what follows from them.
+
+    All numbers are indices of the anomalies that were ranked. `first` is the member that names it: the first by
+    partition and offset; of a kind that harms nobody by itself, the one from which the most follows.
+    """
+
+    check: str
+    kind: str
+    cluster: str
+    first: int
+    members: Sequence[int]
+    consequences: Mapping[Kind, Sequence[int]]
+
+    @property
+    def led_to(self) -> int:
+        """How many anomalies follow."""
+        return sum(map(len, self.consequences.values()))
+
+
+@dataclass(slots=True)
+class _Spans:
+    """Intervals of numbers on one axis, and whose each is."""
+
+    rows: list[tuple[int, int, int]] = field(default_factory=list)
+    reach: list[int] = field(default_factory=list)
+
+    def close(self) -> None:
+        self.rows.sort()
+        self.reach = list(accumulate((end for _, end, _ in self.rows), max))
+
+    def touching(self, start: int, end: int) -> int | None:
+        """The last interval that begins before `end` and ends behind `start`."""
+        at = bisect_left(self.rows, (end,)) - 1
+        while at >= 0 and self.reach[at] > start:
+            if self.rows[at][1] > start:
+                return self.rows[at][2]
+            at -= 1
+        return None
+
+
+def rank(anomalies: Sequence[Anomaly], checks: Mapping[str, Check]) -> Sequence[Cause]:
+    """The causes, the deepest first; anomalies that the mirror's guarantee allows cause nothing and follow from nothing."""
+    order = _Order(checks)
+    roots: dict[int, int] = {}
+    spans: dict[str, list[dict[Axis, _Spans]]] = defaultdict(list)
+    chosen, others = _chosen(anomalies)
+    for check, kind in sorted(chosen, key=lambda each: (order.depth(each[0]), each[0], order.turn(each))):
+        mine: dict[Axis, _Spans] = defaultdict(_Spans)
+        for number in chosen[check, kind]:
+            roots[number] = _root(anomalies[number], number, order, spans, roots)
+            for axis, start, end in _about(anomalies[number]):
+                mine[axis].rows.append((start, end, number))
+        for each in mine.values():
+            each.close()
+        spans[check].append(mine)
+    for number, like in others.items():
+        roots[number] = roots[like] if roots[like] != like else number
+    return sorted(_causes(anomalies, roots, order), key=lambda c: (order.depth(c.check), -c.led_to, c.check, c.kind, c.cluster))
+
+
+def _chosen(anomalies: Sequence[Anomaly]) -> tuple[Mapping[Kind, Sequence[int]], Mapping[int, int]]:
+    """Those that are traced, by kind; and of each of the others the first of its kind."""
+    seen: dict[Kind, list[int]] = defaultdict(list)
+    others: dict[int, int] = {}
+    for number, anomaly in enumerate(anomalies):
+        if anomaly.allowed:
+            continue
+        same = seen[anomaly.check, anomaly.kind]
+        if len(same) < TRACED:
+            same.append(number)
+        else:
+            others[number] = same[0]
+    return seen, others
+
+
+class _Order:
+    """What the declarations come to."""
+
+    def __init__(self, checks: Mapping[str, Check]) -> None:
+        self._checks = checks
+        self.depth = cache(self._depth)
+        self.causes = cache(self._ancestors)
+
+    def _depth(self, name: str) -> int:
+        return max((1 + self.depth(other) for other in self._follows(name)), default=0)
+
+    def _follows(self, name: str) -> frozenset[str]:
+        return self._checks[name].follows if name in self._checks else frozenset()
+
+    def _ancestors(self, name: str) -> Sequence[str]:
+        """Every check that can be behind it, the nearest first."""
+        every = set(self._follows(name))
+        for other in self._follows(name):
+            every |= set(self.causes(other))
+        return sorted(every, key=lambda other: (-self.depth(other), other))
+
+    def turn(self, kind: Kind) -> int:
+        """Which of its check's kinds it is."""
+        check = self._checks.get(kind[0])
+        names = [each.name for each in check.anomalies] if check else []
+        return names.index(kind[1]) if kind[1] in names else len(names)
+
+    def latent(self, kind: Kind) -> bool:
+        """Whether it harms nobody by itself."""
+        check = self._checks.get(kind[0])
+        return check is not None and any(each.name == kind[1] and each.latent for each in check.anomalies)
+
+    def of_state(self, name: str) -> bool:
+        """Whether it describes a state of a partition and not a record."""
+        check = self._checks.get(name)
+        if check is None:
+            return False
+        return check.unit in _STATES or "groups" in check.inputs or any(kind.latent for kind in check.anomalies)
+
+
+def _root(
+    anomaly: Anomaly, number: int, order: _Order, spans: Mapping[str, Sequence[Mapping[Axis, _Spans]]], roots: Mapping[int, int]
+) -> int:
+    about = list(_about(anomaly))
+    behind = [mine for name in order.causes(anomaly.check) for mine in spans.get(name, ())]
+    for mine in (*behind, *spans.get(anomaly.check, ())):
+        for axis, start, end in about:
+            if axis in mine and (found := mine[axis].touching(start, end)) is not None:
+                return roots[found]
+    if order.of_state(anomaly.check):
+        upto = anomaly.offset + 1 if anomaly.offset >= 0 else 1 << 62
+        for mine in behind:
+            if (log := mine.get(_log(anomaly, anomaly.cluster))) and (found := log.touching(-1, upto)) is not None:
+                return roots[found]
+    return number
+
+
+def _log(anomaly: Anomaly, cluster: object) -> Axis:
+    return ("offset", cluster, anomaly.topic, anomaly.partition)
+
+
+def _about(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
+    """What an anomaly is about, as intervals."""
+    evidence = anomaly.evidence
+    count = records if isinstance(records := evidence.get("records"), int) and records > 0 else 1
+    for name, width in (("uid", count), ("operation", 1)):
+        if (value := _number(evidence.get(name))) >= 0:
+            yield (name,), value, value + width
+    for uid in _listed(evidence):
+        yield ("uid",), uid, uid + 1
+    if (pid := _number(evidence.get("producer_id"))) >= 0:
+        yield ("producer", anomaly.cluster), pid, pid + 1
+    if anomaly.offset >= 0:
+        first = _number(evidence.get("first_offset"))
+        start = first if 0 <= first < anomaly.offset and "copy" not in evidence else anomaly.offset
+        yield _log(anomaly, anomaly.cluster), start, anomaly.offset + count
+        if "source" in evidence:
+            there = _number(evidence.get("source_offset", anomaly.offset))
+            yield _log(anomaly, evidence["source"]), there, there + count
+
+
+def _listed(evidence: Mapping[str, object]) -> Iterator[int]:
+    for name in ("uids", "seen"):
+        several = evidence.get(name)
+        for each in several if isinstance(several, list) else ():
+            uid = _number(each.get("uid") if isinstance(each, Mapping) else each)
+            if uid >= 0:
+                yield uid
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def _causes(anomalies: Sequence[Anomaly], roots: Mapping[int, int], order: _Order) -> Iterator[Cause]:
+    groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for number, root in sorted(roots.items()):
+        groups[anomalies[root].check, anomalies[root].kind, anomalies[root].cluster].append(number)
+    for (check, kind, cluster), numbers in groups.items():
+        members = [n for n in numbers if roots[n] == n]
+        follow = Counter(roots[n] for n in numbers if roots[n] != n)
+        by_kind: dict[Kind, list[int]] = defaultdict(list)
+        for number in sorted((n for n in numbers if roots[n] != n), key=lambda n: (order.depth(anomalies[n].check), n)):
+            by_kind[anomalies[number].check, anomalies[number].kind].append(number)
+        ranked = order.latent((check, kind))
+        first = min(members, key=lambda n: (-follow[n] if ranked else 0, anomalies[n].offset < 0, n))
+        first_of_all = [first, *(n for n in members if n != first)]
+        yield Cause(check=check, kind=kind, cluster=cluster, first=first, members=first_of_all, consequences=by_kind)

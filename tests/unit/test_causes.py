@@ -1,0 +1,204 @@
+"""What caused what: anomalies ranked, folded under their cause, and said in one sentence."""
+
+from __future__ import annotations
+
+from graphlib import TopologicalSorter
+from string import Formatter
+
+import pytest
+
+from linkflap.harness.model.payload import PROCESS_SHIFT
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.causes import TRACED, rank
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.sentences import Names, begin, kind_of, labels, sentence
+from linkflap.spark_verify.shown import EXAMPLES, show
+
+NAMES = Names(
+    processes=labels([(3, "idempotent-2"), (7, "idempotent-2"), (9, "zombie-1")]), promotions={("B", "A.orders", 0): 110}
+)
+ALL = frozenset(REGISTRY)
+
+
+def uid(process: int, number: int) -> int:
+    return (process << PROCESS_SHIFT) + number
+
+
+def found(check: str, kind: str, offset: int = -1, cluster: str = "B", partition: int = 0, allowed: bool = False, **evidence):
+    return Anomaly(
+        check=check, kind=kind, cluster=cluster, topic="A.orders", partition=partition, offset=offset, evidence=evidence,
+        allowed=allowed,
+    )  # fmt: skip
+
+
+def collision(pid: int, offset: int = -1) -> Anomaly:
+    return found(
+        "producer-id-uniqueness", "producer-id-collision", offset, producer_id=pid, mirrored_offset=90, client="idempotent-2"
+    )
+
+
+def ghost(offset: int, number: int, pid: int = 6) -> Anomaly:
+    return found(
+        "ghost-ack",
+        "ghost-ack",
+        offset,
+        uid=uid(7, number),
+        records=1,
+        why="below the promotion offset",
+        producer_id=pid,
+        holds=1,
+    )
+
+
+def lost(offset: int, number: int, records: int = 1) -> Anomaly:
+    return found("lost-write", "lost-write", offset, uid=uid(7, number), records=records, how="absent")
+
+
+def unseen(offset: int, number: int) -> Anomaly:
+    return found("unseen", "unseen-write", offset, uid=uid(7, number), records=1, acknowledged_by="B")
+
+
+def ranked(*anomalies: Anomaly) -> list[tuple[str, dict[str, int]]]:
+    """Kind of each cause, and how many of which kind follow."""
+    return [(c.kind, {kind: len(n) for (_, kind), n in c.consequences.items()}) for c in rank(anomalies, REGISTRY)]
+
+
+def test_an_id_collision_is_the_cause_of_what_it_led_to() -> None:
+    told = [unseen(12, 0), lost(12, 0), collision(6, 12), ghost(12, 0)]
+    assert ranked(*told) == [("producer-id-collision", {"ghost-ack": 1, "lost-write": 1, "unseen-write": 1})]
+    (cause,) = rank(told, REGISTRY)
+    assert cause.first == 2
+
+
+def test_another_payload_at_another_offset_has_a_cause_of_its_own() -> None:
+    assert ranked(ghost(12, 0), lost(12, 0), lost(500, 44)) == [("ghost-ack", {"lost-write": 1}), ("lost-write", {})]
+
+
+def test_records_of_a_range_follow_from_any_of_it() -> None:
+    assert ranked(lost(10, 0, records=20), unseen(25, 15)) == [("lost-write", {"unseen-write": 1})]
+    assert ranked(lost(10, 0, records=20), unseen(30, 20)) == [("lost-write", {}), ("unseen-write", {})]
+
+
+def test_of_one_cluster_and_not_of_another() -> None:
+    other = found("ghost-ack", "ghost-ack", 3, cluster="C", producer_id=6, uid=uid(9, 1))
+    assert ranked(collision(6), other) == [("producer-id-collision", {}), ("ghost-ack", {})]
+
+
+def test_the_source_of_a_mirrored_record_is_the_same_thing() -> None:
+    hole = found("order-equality", "mirror-hole", 7, source="A", source_offset=5, records=2)
+    gone = found("lost-write", "lost-write", 6, cluster="A")
+    assert ranked(gone, hole) == [("mirror-hole", {"lost-write": 1})]
+
+
+@pytest.mark.parametrize(("offset", "partition", "follows"), [(139, 0, True), (20, 0, True), (19, 0, False), (139, 1, False)])
+def test_a_state_follows_from_what_is_before_it_in_its_partition(offset: int, partition: int, follows: bool) -> None:
+    shown_as_data = found("order-equality", "mirrored-aborted", 20, records=10, uid=uid(9, 3), source="A", source_offset=20)
+    sample = found("last-stable-offset", "lso-mismatch", offset, partition=partition, last_stable=offset, recomputed=20)
+    assert ranked(sample, shown_as_data)[0] == ("mirrored-aborted", {"lso-mismatch": 1} if follows else {})
+
+
+def test_kinds_of_one_check_at_one_offset_are_one() -> None:
+    above = found("last-stable-offset", "lso-above-high-watermark", 12)
+    differs = found("last-stable-offset", "lso-mismatch", 12)
+    assert ranked(differs, above) == [("lso-above-high-watermark", {"lso-mismatch": 1})]
+
+
+def test_the_member_with_the_most_consequences_names_the_cause() -> None:
+    told = [collision(5, 3), collision(6, 12), ghost(12, 0, pid=6)]
+    (cause,) = rank(told, REGISTRY)
+    assert (cause.first, list(cause.members)) == (1, [1, 0])
+
+
+def test_what_is_allowed_causes_nothing() -> None:
+    allowed = found("order-equality", "mirrored-duplicate", 5, allowed=True, uid=uid(7, 0))
+    assert ranked(allowed, found("duplicate", "mirrored-duplicate", 5, uid=uid(7, 0))) == [("mirrored-duplicate", {})]
+    assert ranked(allowed) == []
+
+
+def test_the_order_of_anomalies_does_not_matter() -> None:
+    told = [unseen(12, 0), lost(12, 0), collision(6, 12), ghost(12, 0), lost(70, 9), collision(2, 99)]
+    assert ranked(*told) == ranked(*told[::-1])
+
+
+def test_many_are_counted_where_the_first_of_them_is() -> None:
+    told = [ghost(n, n) for n in range(TRACED + 5)] + [lost(n, n) for n in range(TRACED + 5)]
+    assert ranked(*told) == [("ghost-ack", {"lost-write": TRACED + 5})]
+
+
+def test_checks_follow_from_others_and_never_in_a_circle() -> None:
+    graph = {name: check.follows for name, check in REGISTRY.items()}
+    assert set().union(*graph.values()) <= set(REGISTRY)
+    TopologicalSorter(graph).prepare()
+
+
+def test_the_first_cause_in_one_sentence() -> None:
+    told = [unseen(12, 0), unseen(13, 1), lost(12, 0), lost(13, 1), ghost(12, 0), ghost(13, 1), collision(6, 12)]
+    shown = show(told, ALL, REGISTRY, NAMES)
+    assert shown.cause == (
+        "On B producer id 6 belongs to two producers (one whose batches were mirrored up to offset 90, and idempotent-2); "
+        "B acknowledged idempotent-2/2 #0 (producer id 6) at A.orders-0 @ 12 and did not append it there: below the promotion "
+        "offset 110; 2 acknowledged writes are lost, 2 acknowledged writes were never read, 2 acknowledgements point at nothing "
+        "or at another record."
+    )
+    assert [a["kind"] for a in shown.anomalies] == [
+        "producer-id-collision", "ghost-ack", "ghost-ack", "lost-write", "lost-write", "unseen-write", "unseen-write",
+    ]  # fmt: skip
+    assert {a["cause"] for a in shown.anomalies} == {1}
+    assert [(c["kind"], c["count"], c["anomaly"]) for c in shown.causes[0]["consequences"]] == [
+        ("ghost-ack", 2, 2),
+        ("lost-write", 2, 4),
+        ("unseen-write", 2, 6),
+    ]
+
+
+def test_what_proves_nothing_is_no_cause() -> None:
+    shown = show([lost(12, 0)], frozenset(), REGISTRY, NAMES)
+    assert (shown.cause, shown.causes) == ("", [])
+    assert [a["cause"] for a in shown.anomalies] == [0]
+
+
+def test_the_anomaly_that_names_a_cause_is_never_left_out() -> None:
+    told = [*(collision(100 + n, n) for n in range(EXAMPLES + 10)), collision(6, 900), ghost(12, 0)]
+    shown = show(told, ALL, REGISTRY, NAMES)
+    assert (shown.anomalies[0]["offset"], shown.causes[0]["anomaly"], shown.left_out) == (900, 1, 10)
+    assert shown.causes[0]["count"] == EXAMPLES + 11
+
+
+def test_producers_are_named_by_client_and_incarnation() -> None:
+    assert NAMES.record(uid(3, 4)) == "idempotent-2 #4"
+    assert NAMES.record(uid(7, 0)) == "idempotent-2/2 #0"
+    assert NAMES.record(uid(70, 0)) == "producer 70 #0"
+    assert NAMES.record(-1) == "a record of no known client"
+    assert NAMES.operation(uid(9, 2)) == "transaction #2 of zombie-1"
+
+
+def test_a_sentence_that_lacks_its_evidence_says_what_the_kind_means() -> None:
+    bare = found("ghost-ack", "ghost-ack", 12)
+    meaning = REGISTRY["ghost-ack"].anomalies[0].meaning
+    assert sentence(bare, REGISTRY, NAMES) == f"B A.orders-0 @ 12: t{meaning[1:].rstrip('.')}"
+    assert sentence(found("gone", "of-old", 3), REGISTRY, NAMES) == "B A.orders-0 @ 3: of-old"
+
+
+def test_hostile_names_are_words_and_no_format() -> None:
+    hostile = Anomaly(
+        check="lost-write", kind="lost-write", cluster="B", topic="{cluster.__class__}", partition=0, offset=1,
+        evidence={"uid": 3, "how": "{0} {evil}"},
+    )  # fmt: skip
+    assert "{cluster.__class__}-0 @ 1, is lost: {0} {evil}" in sentence(hostile, REGISTRY, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("check", "kind"), [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
+)  # fmt: skip
+def test_sentences_are_plain_fields_without_a_full_stop(check: str, kind: str) -> None:
+    declared = kind_of(check, kind, REGISTRY)
+    assert declared is not None
+    fields = [name for _, name, spec, conversion in Formatter().parse(declared.sentence) if name and not (spec or conversion)]
+    assert all(name.isidentifier() for name in fields)
+    assert not declared.sentence.endswith(".")
+    assert declared.counted.count("|") == (1 if declared.counted else 0)
+
+
+def test_a_name_at_the_beginning_stays_as_it_is() -> None:
+    assert begin("the mirror") == "The mirror"
+    assert begin("readers-3 got") == "readers-3 got"
