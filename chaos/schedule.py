@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_CLIENTS, check_options
-from linkflap.chaos.triggers import TRIGGERS, parts
+from linkflap.chaos.triggers import TRIGGERS, condition, unknown
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.protocols import Fault, World
@@ -46,7 +47,7 @@ def check(schedule: Sequence[FaultSpec], topology: Topology) -> None:
                 f"fault {spec.id!r} is of unknown kind {spec.fault!r}{nearest(spec.fault, FAULTS)}; "
                 f"known are {', '.join(sorted(FAULTS))}"
             )
-        if parts(spec.when)[1] not in TRIGGERS:
+        if unknown(condition(spec.when)) is not None:
             raise InputError(f"fault {spec.id!r} waits for unknown {spec.when!r}; known are {', '.join(sorted(TRIGGERS))}")
         reason = FAULTS[spec.fault].applies_to(spec.target, topology)
         if reason:
@@ -77,7 +78,7 @@ def _before(spec: FaultSpec, schedule: Sequence[FaultSpec]) -> list[FaultSpec]:
     asked = [spec]
     while asked:
         one = asked.pop(0)
-        for name in parts(one.when)[0]:
+        for name in condition(one.when).faults:
             if name not in known:
                 raise InputError(f"fault {spec.id!r} follows unknown fault {name!r}; known are {', '.join(known)}")
             if name == spec.id:
@@ -149,6 +150,8 @@ class Player:
             threading.Thread(target=self._guarded, args=(spec,), name=f"fault {spec.id}", daemon=True) for spec in schedule
         ]
         self._under_way: dict[str, FaultSpec] = {}
+        self._begun = {spec.id: threading.Event() for spec in schedule}
+        self._begun_at: dict[str, int] = {}
         self._ended = {spec.id: threading.Event() for spec in schedule}
         self._healed_at: dict[str, int] = {}
         self.failures: list[LinkflapError] = []
@@ -202,6 +205,8 @@ class Player:
             "fault-start", spec, fault=spec.fault, options=dict(spec.options), restores=fault.restores, **{"for": spec.duration}
         )
         self._watcher.fault_started(spec.id, spec.fault, spec.target, spec.duration)
+        self._begun_at[spec.id] = now()
+        self._begun[spec.id].set()
         self._under_way[spec.id] = spec
         try:
             self._bite(spec, fault)
@@ -223,21 +228,36 @@ class Player:
 
     def _due(self, spec: FaultSpec) -> bool:
         """Waits for the fault's time and condition; False when the run ends first (then there is no bite, hence no valid)."""
-        world = self._world
-        before, trigger = parts(spec.when)
+        world, waits = self._world, condition(spec.when)
+        waited = now()
         try:
-            began = max((self._follows(spec, name) for name in before), default=self._began)
+            began = max(
+                [
+                    self._began,
+                    *(self._follows(spec, name) for name in waits.after),
+                    *(self._joins(spec, name) for name in waits.during),
+                ]
+            )
             pause((began - now()) / 1e9 + spec.at, lambda: world.stopping)
+            waited = now()
             until(
-                lambda: world.stopping or TRIGGERS[trigger](spec, world),
+                lambda: world.stopping or waits.holds(spec, world),
                 within=TRIGGER_DEADLINE,
-                what=f"{trigger} before fault {spec.id}",
+                what=f"{spec.when} before fault {spec.id}",
                 every=0.005,
             )
+            self._joined(spec, waits.during)
         except LinkflapError as error:
+            self._triggered(spec, waited, hit=False)
             self._event("fault-bite", spec, bit=False, observable=spec.when, measured=str(error), expected=spec.when)
             return False
+        if not world.stopping:
+            self._triggered(spec, waited, hit=True)
         return not world.stopping
+
+    def _triggered(self, spec: FaultSpec, since: int, *, hit: bool) -> None:
+        if spec.when != "always":
+            self._event("trigger", spec, when=spec.when, hit=hit, seconds=round((now() - since) / 1e9, 3))
 
     def _follows(self, spec: FaultSpec, before: str) -> int:
         """Waits for the fault that this one follows; when that had ended. Raises FaultError when it did not end as it should."""
@@ -250,6 +270,23 @@ class Player:
         if before not in self._healed_at and not self._world.stopping:
             raise FaultError(f"fault {before}, which it follows, was not played to its end")
         return self._healed_at.get(before, self._began)
+
+    def _joins(self, spec: FaultSpec, other: str) -> int:
+        """Waits for the fault that this one is to overlap; when that began. Raises FaultError when it was never played."""
+        begun, ended = self._begun[other], self._ended[other]
+        until(
+            lambda: begun.is_set() or ended.is_set() or self._world.stopping,
+            within=FOLLOWS_WITHIN,
+            what=f"fault {other} to begin before fault {spec.id}",
+        )
+        if not begun.is_set() and not self._world.stopping:
+            raise FaultError(f"fault {other}, which it is to overlap, was not played")
+        return self._begun_at.get(other, self._began)
+
+    def _joined(self, spec: FaultSpec, during: Sequence[str]) -> None:
+        """Raises FaultError where a fault that this one is to overlap has ended meanwhile."""
+        if over := [other for other in during if self._ended[other].is_set()]:
+            raise FaultError(f"fault {over[0]}, which {spec.id} is to overlap, had ended before")
 
     def _bite(self, spec: FaultSpec, fault: Fault) -> None:
         injected = now()
@@ -287,5 +324,10 @@ def describe(schedule: Sequence[FaultSpec]) -> Mapping[str, str]:
 
 
 def _once(when: str) -> str:
-    before, trigger = parts(when)
-    return (f" from the end of {' and '.join(before)} on" if before else "") + (f" once {trigger}" if trigger != "always" else "")
+    waits = condition(when)
+    once = str(replace(waits, after=(), during=()))
+    return (
+        (f" from the end of {' and '.join(waits.after)} on" if waits.after else "")
+        + (f" during {' and '.join(waits.during)}" if waits.during else "")
+        + (f" once {once}" if once != "always" else "")
+    )

@@ -1,14 +1,20 @@
 """Conditions that a planned fault waits for, so that it is not placed by hoping for the right second.
 
-A trigger is a function of the fault and the world, on the state of the logs. `FaultSpec.when` holds its name, or says which
-faults must have ended before, or both: `open-transactions`, `after:failover`, `after:flap,slow and open-transactions`.
+A trigger is a function of the fault and the world, on the state of the logs. `FaultSpec.when` joins any number of them with
+`and`, each with the least number that it counts to where that is not the default, and says which faults must have ended before
+(`after:`) and which must have begun and not ended (`during:`):
+
+    open-transactions
+    after:flap,slow and open-transactions:3
+    during:failover and mirror-behind:50
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
 from confluent_kafka.admin import AdminClient
 
@@ -20,65 +26,153 @@ from linkflap.harness.wire.offsets import answered_bounds, quiet
 UNDER_WAY: Final = 1000
 ANSWERS_WITHIN: Final = 2.0
 _AFTER: Final = "after:"
+_DURING: Final = "during:"
 _AND: Final = " and "
-Trigger = Callable[[FaultSpec, World], bool]
+_ALWAYS: Final = "always"
 
 
-def _always(spec: FaultSpec, world: World) -> bool:
+class Trigger(Protocol):
+    """Whether it is true now. `least` is what it counts to; each has a default."""
+
+    def __call__(self, spec: FaultSpec, world: World, least: int = ...) -> bool: ...
+
+
+def _source(spec: FaultSpec) -> str:
+    """The source of the link, or the cluster of the broker, that a fault is done to."""
+    return spec.target.split("->")[0].split("/")[0]
+
+
+def _own(cluster: str, world: World) -> list[tuple[str, int]]:
+    """The data partitions at home on a cluster."""
+    return [(topic, n) for topic, count in world.topics.items() if is_data_topic(topic, (cluster,)) for n in range(count)]
+
+
+def _always(spec: FaultSpec, world: World, least: int = 0) -> bool:
     """Nothing is waited for: the fault starts at its time."""
     return True
 
 
-def _open_transactions(spec: FaultSpec, world: World) -> bool:
-    """Some transaction on the source of the link (or the cluster of the broker) has written and is not ended."""
-    return world.clients.open_transactions(spec.target.split("->")[0].split("/")[0]) > 0
+def _open_transactions(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """Some transaction on the target's source has written and is not ended; `:3`, at least three at once."""
+    return world.clients.open_transactions(_source(spec)) >= least
 
 
-def _commit_in_flight(spec: FaultSpec, world: World) -> bool:
-    """Some commit was asked for on the source of the link (or the cluster of the broker), and is not answered."""
-    return world.clients.commits_in_flight(spec.target.split("->")[0].split("/")[0]) > 0
+def _open_partitions(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """The last stable offset of some partition on the target's source is below its high watermark; `:3`, of at least three."""
+    return _unstable(_source(spec), _source(spec), world) >= least
 
 
-def _under_way(spec: FaultSpec, world: World) -> bool:
-    """1,000 records were acknowledged on the source of the link (or the cluster of the broker): every kind of client is at it."""
-    return world.clients.acknowledged_since(0, spec.target.split("->")[0].split("/")[0]) >= UNDER_WAY
+def _open_at_destination(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """Of some partition on the link's destination the data of a transaction are there and its marker is not; `:3`, of three."""
+    source, _, destination = spec.target.partition("->")
+    return _unstable(destination or source, source, world) >= least
 
 
-def _segments_deleted(spec: FaultSpec, world: World) -> bool:
-    """Every partition on the source of the link (or the cluster) has lost segments to retention: its log begins above 0."""
-    cluster = spec.target.split("->")[0].split("/")[0]
-    own = [(topic, n) for topic, count in world.topics.items() if is_data_topic(topic, (cluster,)) for n in range(count)]
+def _unstable(cluster: str, home: str, world: World) -> int:
+    """How many partitions of a home have a last stable offset below the high watermark on a cluster."""
+    admin, own = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap)), _own(home, world)
+    # In this order: what ends in between makes it fewer, and never more.
+    high = answered_bounds(admin, own, "high", within=ANSWERS_WITHIN)
+    stable = answered_bounds(admin, own, "stable", within=ANSWERS_WITHIN)
+    return sum(stable[tp] < end for tp, end in high.items() if tp in stable)
+
+
+def _commit_in_flight(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """Some commit was asked for on the target's source and is not answered; `:2`, at least two at once."""
+    return world.clients.commits_in_flight(_source(spec)) >= least
+
+
+def _transactions_ended(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """So many transactions have been committed or aborted, on whatever cluster: `:100`, the hundredth marker."""
+    return world.clients.transactions_ended() >= least
+
+
+def _under_way(spec: FaultSpec, world: World, least: int = UNDER_WAY) -> bool:
+    """1,000 records were acknowledged on the target's source, or as many as are given: every kind of client is at it."""
+    return world.clients.acknowledged_since(0, _source(spec)) >= least
+
+
+def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """Every partition on the target's source has lost segments to retention: its log begins above 0, or at least there."""
+    cluster, own = _source(spec), _own(_source(spec), world)
     starts = answered_bounds(
         AdminClient(quiet(world.deployment.clusters[cluster].bootstrap)), own, "start", within=ANSWERS_WITHIN
     )
-    return len(starts) == len(own) and all(start > 0 for start in starts.values())
+    return len(starts) == len(own) and all(start >= least for start in starts.values())
 
 
-def _mirror_behind(spec: FaultSpec, world: World) -> bool:
-    """The mirror has read less than there is: killing it now interrupts a write."""
-    return bool(world.mirrors[spec.target].lag())
+def _mirror_behind(spec: FaultSpec, world: World, least: int = 1) -> bool:
+    """The mirror has read less than there is: killing it now interrupts a write; `:50`, at least 50 records less."""
+    mirror = world.mirrors.get(spec.target)
+    return mirror is not None and (mirror.lag() or 0) >= least
 
 
 TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
     {
-        "always": _always,
+        _ALWAYS: _always,
         "open-transactions": _open_transactions,
+        "open-partitions": _open_partitions,
+        "open-at-destination": _open_at_destination,
         "commit-in-flight": _commit_in_flight,
         "mirror-behind": _mirror_behind,
         "segments-deleted": _segments_deleted,
+        "transactions-ended": _transactions_ended,
         "under-way": _under_way,
     }
 )
 
 
-def parts(when: str) -> tuple[tuple[str, ...], str]:
-    """(ids of the faults that must have ended; name of the trigger), of what `FaultSpec.when` holds."""
-    if not when.startswith(_AFTER):
-        return (), when
-    before, also, trigger = when.removeprefix(_AFTER).partition(_AND)
-    return tuple(before.split(",")), trigger if also else "always"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What a fault waits for: faults that must have ended, faults that must have begun and not ended, and triggers.
+
+    `triggers` are (name, least), least being None where the trigger's own default is meant.
+    """
+
+    after: tuple[str, ...] = ()
+    during: tuple[str, ...] = ()
+    triggers: tuple[tuple[str, int | None], ...] = ()
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Every fault that must have begun."""
+        return (*self.after, *self.during)
+
+    def holds(self, spec: FaultSpec, world: World) -> bool:
+        """Whether all triggers are true now."""
+        return all(
+            TRIGGERS[name](spec, world) if least is None else TRIGGERS[name](spec, world, least) for name, least in self.triggers
+        )
+
+    def __str__(self) -> str:
+        """As `FaultSpec.when` holds it: the opposite of `condition`."""
+        terms = [f"{_AFTER}{','.join(self.after)}"] if self.after else []
+        terms += [f"{_DURING}{','.join(self.during)}"] if self.during else []
+        terms += [name if least is None else f"{name}:{least}" for name, least in self.triggers]
+        return _AND.join(terms) or _ALWAYS
 
 
-def after(*faults: str, once: str = "always") -> str:
-    """What `FaultSpec.when` holds of a fault that follows others: the opposite of `parts`."""
-    return f"{_AFTER}{','.join(faults)}" + (f"{_AND}{once}" if once != "always" else "")
+def condition(when: str) -> Condition:
+    """What `FaultSpec.when` says. A name that no trigger has stays among the triggers, for the caller to refuse (`unknown`)."""
+    after_: list[str] = []
+    during: list[str] = []
+    triggers: list[tuple[str, int | None]] = []
+    for term in when.split(_AND):
+        if term.startswith(_AFTER):
+            after_ += term.removeprefix(_AFTER).split(",")
+        elif term.startswith(_DURING):
+            during += term.removeprefix(_DURING).split(",")
+        elif term != _ALWAYS:
+            name, _, least = term.partition(":")
+            triggers.append((name, int(least)) if least.isdecimal() else (term, None))
+    return Condition(after=tuple(after_), during=tuple(during), triggers=tuple(triggers))
+
+
+def unknown(condition: Condition) -> str | None:
+    """The first name that no trigger has, or None."""
+    return next((name for name, _ in condition.triggers if name not in TRIGGERS), None)
+
+
+def after(*faults: str, once: str = _ALWAYS) -> str:
+    """What `FaultSpec.when` holds of a fault that follows others, once something is true."""
+    return f"{_AFTER}{','.join(faults)}" + (f"{_AND}{once}" if once != _ALWAYS else "")

@@ -15,7 +15,7 @@ from linkflap.chaos import schedule
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenario_file import places
 from linkflap.chaos.scenario_file.schema import SCHEMA_VERSION, ScenarioFile
-from linkflap.chaos.triggers import TRIGGERS, parts
+from linkflap.chaos.triggers import TRIGGERS, condition
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Budgets, FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
@@ -226,9 +226,10 @@ def _schedule(reader: _Reader, file: ScenarioFile, topology: Topology) -> Iterab
     for index, table in enumerate(file.fault):
         at = ("fault", index)
         reader.known((*at, "fault"), "fault", table.fault, FAULTS)
-        before, trigger = parts(table.when)
-        reader.known((*at, "when"), "trigger", trigger, TRIGGERS)
-        for name in before:
+        waits = condition(table.when)
+        for trigger, _ in waits.triggers:
+            reader.known((*at, "when"), "trigger", trigger, TRIGGERS)
+        for name in waits.faults:
             reader.known((*at, "when"), "fault with the id", name, ids)
         if ids.index(table.id) != index:
             reader.fail((*at, "id"), f"two faults have the id {table.id!r}; give each an id of its own")

@@ -116,7 +116,11 @@ def json_schema() -> str:
     _names(tables["FaultTable"], "fault", FAULTS)
     _names(tables["WorkloadTable"], "kind", KINDS)
     _names(tables["MirrorTable"], "kind", MIRRORS)
-    tables["FaultTable"]["properties"]["when"]["examples"] = [*TRIGGERS, "after:flap and open-transactions"]
+    tables["FaultTable"]["properties"]["when"]["examples"] = [
+        *TRIGGERS,
+        "after:flap and open-transactions:3",
+        "during:failover and mirror-behind:50",
+    ]
     tables["ScenarioFile"]["properties"]["topology"]["examples"] = ["A->B", "A:3->B", "A@3.9.2->B->C", "A<->B", *TOPOLOGIES]
     _names(tables["ScenarioFile"], "runtime", RUNTIMES)
     tables["ScenarioFile"]["properties"]["schema"] = {"const": SCHEMA_VERSION}

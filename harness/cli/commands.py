@@ -1,4 +1,4 @@
-"""The command line: `linkflap run | verify | case | explain | forensics | list | doctor | clean`.
+"""The command line: `linkflap run | suite | verify | case | explain | forensics | list | doctor | clean`.
 
 Exit codes are those of `harness.model.errors`. With --json, stdout carries one document and nothing else. Everything slow is
 imported inside the command that needs it, so that --help and Ctrl-C answer at once.
@@ -22,6 +22,7 @@ from linkflap.harness.cli.listing import list_
 from linkflap.harness.cli.logs import explain, forensics
 from linkflap.harness.cli.notes import NOTES
 from linkflap.harness.cli.run import run
+from linkflap.harness.cli.suite import suite
 from linkflap.harness.cli.verify import verify
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, EnvironmentFailure, LinkflapError
@@ -39,6 +40,7 @@ def linkflap(debug: bool) -> None:
 
 
 linkflap.add_command(run)
+linkflap.add_command(suite)
 linkflap.add_command(verify)
 linkflap.add_command(case)
 linkflap.add_command(forensics)

@@ -7,7 +7,7 @@ not have.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from linkflap.harness.guarantees import DECLARATIONS, declared
@@ -34,18 +34,20 @@ class MirrorFactory(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """What a kind of mirror is made of. `options` reads its options, and raises InputError for one that it does not have;
-    `about` lists them for people.
+    `about` lists them for people. `sound` are options and those of their values with which runs are meant to be valid: what
+    generated scenarios are drawn from.
     """
 
     make: MirrorFactory
     options: Callable[[Mapping[str, Option]], DataclassInstance]
     about: Mapping[str, OptionAbout]
+    sound: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
 
 
 MIRRORS: Final[Mapping[str, Kind]] = {
     "command": Kind(make=command.make, options=manifest.options, about=manifest.ABOUT),
-    "mm2": Kind(make=mm2.make, options=mm2_config.options, about=mm2_config.ABOUT),
-    "shadow": Kind(make=shadow.make, options=shadow_settings.options, about=shadow_settings.ABOUT),
+    "mm2": Kind(make=mm2.make, options=mm2_config.options, about=mm2_config.ABOUT, sound=mm2_config.SOUND),
+    "shadow": Kind(make=shadow.make, options=shadow_settings.options, about=shadow_settings.ABOUT, sound=shadow_settings.SOUND),
 }
 
 

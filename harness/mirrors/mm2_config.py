@@ -46,6 +46,8 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
     "tasks": OptionAbout(takes=f"1 to {_MOST_TASKS}", default=2, about="tasks.max of its connectors"),
 }
 """Its options, as they are listed."""
+SOUND: Final[Mapping[str, tuple[Option, ...]]] = {"delivery": _CHOICES["delivery"], "tasks": (1, 2, 4)}
+"""Options and values with which runs are meant to be valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

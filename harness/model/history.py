@@ -147,6 +147,7 @@ class Event:
     phase            name            {}
     cluster-ready    cluster         {kafka, brokers, seconds}
     link-proven      link            {proxied: [host:port], rtt_ms, probe_rtt_ms}
+    trigger          target          {id, when, hit: bool, seconds: waited}    of a fault that waits for something
     fault-start      target          {id, fault, for, options, restores}   restores: False when it is never healed
     fault-bite       target          {id, bit: bool, observable, measured, expected}   exactly one per fault
     fault-heal       target          {id, healed: bool, checked: [str]}

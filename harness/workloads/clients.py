@@ -50,6 +50,11 @@ class WorkloadClients:
         """Commits that were asked for and not answered, on this cluster, now."""
         return sum(workload.commits_in_flight(cluster) for workload in self.workloads)
 
+    def transactions_ended(self) -> int:
+        """Transactions that were committed or aborted so far, on whatever cluster."""
+        done = self.progress()
+        return done.commits + done.aborts
+
     def acknowledged_since(self, time: int, cluster: str) -> int:
         """Records acknowledged on this cluster by operations that returned after `time`."""
         return sum(workload.acknowledged_since(time, cluster) for workload in self.workloads)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from linkflap.chaos import schedule
+from linkflap.chaos import schedule, triggers
 from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
 from linkflap.harness.model.errors import FaultError, InputError
 from linkflap.harness.model.protocols import Bite
@@ -214,7 +214,37 @@ def test_a_fault_is_not_played_after_one_that_was_not_healed(monkeypatch):
 
 def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(monkeypatch):
     monkeypatch.setattr(schedule, "TRIGGER_DEADLINE", 0.05)
-    monkeypatch.setattr(schedule, "TRIGGERS", {"never": lambda spec, world: False})
+    monkeypatch.setattr(triggers, "TRIGGERS", {"never": lambda spec, world: False})
     told, _ = played(monkeypatch, Obedient, when="never")
     assert told.of("fault-bite")[0]["bit"] is False
     assert told.of("fault-start") == []
+    assert told.of("trigger")[0]["hit"] is False
+
+
+def overlapped(monkeypatch, fault_class, when):
+    told = Told()
+    monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
+    world = SimpleNamespace(recorder=told, stopping=False)
+    specs = [replace(CUT, duration=0.3), replace(CUT, id="second", when=when, duration=0.0)]
+    player = schedule.Player(specs, world, told)
+    player.start()
+    player.join(within=30, tick=lambda: None)
+    return [(kind, data["id"]) for kind, _, data in told.told if kind in ("fault-start", "fault-end", "trigger")]
+
+
+def test_a_fault_begins_during_another(monkeypatch):
+    played = overlapped(monkeypatch, Obedient, "during:cut")
+    assert played.index(("fault-start", "second")) < played.index(("fault-end", "cut"))
+    assert ("trigger", "second") in played
+
+
+def test_a_fault_is_not_played_when_the_one_that_it_is_to_overlap_has_ended(monkeypatch):
+    monkeypatch.setattr(triggers, "TRIGGERS", {"late": lambda spec, world: late()})
+    calls = []
+
+    def late():
+        calls.append(1)
+        return len(calls) > 200  # looked at every 5 ms, and the other lasts 0.3 s
+
+    played = overlapped(monkeypatch, Obedient, "during:cut and late")
+    assert ("fault-start", "second") not in played

@@ -1,21 +1,91 @@
-"""What a fault waits for, as it is written."""
+"""What a fault waits for, as it is written, and what each trigger counts to."""
+
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from linkflap.chaos.triggers import after, parts
+from linkflap.chaos import triggers
+from linkflap.chaos.triggers import TRIGGERS, Condition, after, condition, unknown
+from linkflap.harness.model.protocols import World
+from linkflap.harness.model.scenario import FaultSpec
+
+SPEC = FaultSpec(id="cut", fault="link-cut", target="A->B", at=0.0, duration=1.0)
 
 
 @pytest.mark.parametrize(
-    ("when", "told"),
+    ("when", "waits"),
     [
-        ("always", ((), "always")),
-        ("open-transactions", ((), "open-transactions")),
-        ("after:a", (("a",), "always")),
-        ("after:a,b", (("a", "b"), "always")),
-        ("after:a,b and mirror-behind", (("a", "b"), "mirror-behind")),
+        ("always", Condition()),
+        ("open-transactions", Condition(triggers=(("open-transactions", None),))),
+        ("open-transactions:3", Condition(triggers=(("open-transactions", 3),))),
+        ("after:a", Condition(after=("a",))),
+        ("after:a,b", Condition(after=("a", "b"))),
+        ("after:a,b and mirror-behind", Condition(after=("a", "b"), triggers=(("mirror-behind", None),))),
+        (
+            "after:a and during:c and mirror-behind:50 and commit-in-flight",
+            Condition(after=("a",), during=("c",), triggers=(("mirror-behind", 50), ("commit-in-flight", None))),
+        ),
     ],
 )
-def test_faults_that_come_before_and_a_trigger(when, told):
-    assert parts(when) == told
-    if told[0]:
-        assert after(*told[0], once=told[1]) == when
+def test_what_is_written_is_read_and_written_back(when, waits):
+    assert condition(when) == waits
+    assert str(waits) == when
+
+
+def test_after():
+    assert after("a", "b") == "after:a,b"
+    assert after("a", once="mirror-behind") == "after:a and mirror-behind"
+
+
+@pytest.mark.parametrize(("when", "name"), [("full-moon", "full-moon"), ("after:a and tide:3", "tide"), ("always:x", "always:x")])
+def test_names_that_no_trigger_has(when, name):
+    assert unknown(condition(when)) == name
+
+
+def world(**clients):
+    answers = SimpleNamespace(**{name: lambda *_, value=value: value for name, value in clients.items()})
+    mirror = SimpleNamespace(lag=lambda: 7)
+    return cast(World, SimpleNamespace(clients=answers, mirrors={"A->B": mirror}, topics={"A.orders": 2}))
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "value"),
+    [
+        ("open-transactions", "open_transactions", 3),
+        ("commit-in-flight", "commits_in_flight", 3),
+        ("transactions-ended", "transactions_ended", 3),
+        ("under-way", "acknowledged_since", 3),
+    ],
+)
+def test_what_clients_say_is_counted(name, asked, value):
+    assert TRIGGERS[name](SPEC, world(**{asked: value}), value)
+    assert not TRIGGERS[name](SPEC, world(**{asked: value}), value + 1)
+
+
+def test_a_mirror_is_behind_by_so_much():
+    assert TRIGGERS["mirror-behind"](SPEC, world(), 7)
+    assert not TRIGGERS["mirror-behind"](SPEC, world(), 8)
+
+
+def test_all_triggers_of_a_condition_must_be_true():
+    waits = condition("open-transactions:3 and mirror-behind:7")
+    assert waits.holds(SPEC, world(open_transactions=3))
+    assert not waits.holds(SPEC, world(open_transactions=2))
+
+
+@pytest.mark.parametrize(("name", "cluster"), [("open-partitions", "A"), ("open-at-destination", "B")])
+def test_partitions_are_open_where_the_last_stable_offset_is_below_the_high_watermark(monkeypatch, name, cluster):
+    asked = []
+
+    def answered(admin, partitions, bound, *, within):
+        asked.append(admin)
+        return {tp: 10 if bound == "high" or tp[1] else 4 for tp in partitions}
+
+    monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
+    monkeypatch.setattr(triggers, "answered_bounds", answered)
+    here = world()
+    here.deployment = SimpleNamespace(clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"})
+    assert TRIGGERS[name](SPEC, here)
+    assert not TRIGGERS[name](SPEC, here, 2)
+    assert set(asked) == {cluster}

@@ -54,6 +54,13 @@ ABOUT: Final[Mapping[str, OptionAbout]] = {
     ),
 }
 """Its options, as they are listed."""
+SOUND: Final[Mapping[str, tuple[Option, ...]]] = {
+    "bound": ("hw", "lso"),
+    "open_transactions": ("abort", "write-txn-markers"),
+    "leader_epochs": ("rewrite", "keep"),
+    "failback_point": ("offset", "epoch"),
+}
+"""Options and values with which runs are meant to be valid (docs/shadow.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

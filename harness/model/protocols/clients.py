@@ -37,6 +37,9 @@ Moment = Literal["any", "transaction", "commit"]
 class Clients(Protocol):
     """All workload clients of a run."""
 
+    def transactions_ended(self) -> int:
+        """Transactions that were committed or aborted so far, on whatever cluster."""
+
     def commits_in_flight(self, cluster: str) -> int:
         """Commits that were asked for and not answered, on this cluster, now."""
 

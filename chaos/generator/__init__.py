@@ -1,0 +1,16 @@
+"""Generated scenarios: a pure function of (seed, number, coverage so far, bounds), from the registries alone.
+
+bounds      what may be drawn: topologies, mirrors, faults, how long
+coverage    what was exercised so far, and how new a scenario would be
+options     values for the options of faults and mirrors
+draft       a schedule that is being written: what is up by then, who holds what
+packages    the families of faults, and the failovers between them
+setting     the rest: workloads, topics, mirror
+generate    several candidates, of which the one with the most that was not hit yet is taken
+"""
+
+from linkflap.chaos.generator.bounds import Bounds
+from linkflap.chaos.generator.coverage import Coverage, cells_of
+from linkflap.chaos.generator.generate import baseline, generate
+
+__all__ = ["Bounds", "Coverage", "baseline", "cells_of", "generate"]

@@ -1,0 +1,59 @@
+"""What generated scenarios may be made of. Plain values, kept with a suite so that it goes on as it began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS
+from linkflap.harness import mirrors
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import DEFAULT_KAFKA
+from linkflap.topologies import TOPOLOGIES, parse
+from linkflap.topologies.arrows import arrows
+
+PAIR: Final = "A->B"
+ALL: Final = (PAIR, "A:3->B:3", "A->B->C", "A->B->C->D", "A->C, B->C", "A->B, A->C", "A<->B", "A->B->C->A")
+"""Pairs, chains to four clusters, fan-in, fan-out, a round trip, a ring."""
+PRIVILEGED: Final = frozenset({"broker-disk-full"})
+"""Faults that take rights which not every machine gives: drawn only where a suite names them."""
+LOSSY: Final[frozenset[str]] = frozenset()
+"""Faults after which acknowledged records may rightly be gone: drawn only where a suite names them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """`topologies` in their notation, `mirrors` by kind, `faults` by name (empty: all that the runtime can do), `kafka` the
+    releases of which each cluster gets one; `longest` seconds that one fault is held, `most` faults beside failovers."""
+
+    topologies: tuple[str, ...] = (PAIR,)
+    mirrors: tuple[str, ...] = ("shadow",)
+    faults: tuple[str, ...] = ()
+    kafka: tuple[str, ...] = (DEFAULT_KAFKA,)
+    runtime: str = "process"
+    longest: float = 2.0
+    most: int = 4
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The faults that may be drawn."""
+        apart = PRIVILEGED | LOSSY | (frozenset() if self.runtime == "docker" else IN_CONTAINERS)
+        return self.faults or tuple(name for name in FAULTS if name not in apart)
+
+    def check(self) -> None:
+        """Raises InputError for a name that there is not."""
+        for name in self.topologies:
+            parse(arrows_of(name))
+        for kind in self.mirrors:
+            if kind not in mirrors.MIRRORS:
+                raise InputError(f"there is no mirror {kind!r}; there is {', '.join(mirrors.MIRRORS)}")
+        for fault in self.faults:
+            if fault not in FAULTS:
+                raise InputError(f"there is no fault {fault!r}; there is {', '.join(FAULTS)}")
+        if not self.topologies or not self.mirrors or not self.kafka:
+            raise InputError("a suite draws from at least one topology, one mirror and one Kafka; name one of each")
+
+
+def arrows_of(name: str) -> str:
+    """The notation of a topology: as it is given, or of a named one."""
+    return arrows(TOPOLOGIES[name]()) if name in TOPOLOGIES else name

@@ -1,0 +1,108 @@
+"""What generated runs exercised, as counts of cells, and how much a scenario would add to it.
+
+A cell is a text of up to four parts. The generator knows those of a scenario before it is run (`cells_of`); what a run really
+did is read from its run directory, in the same words.
+
+    strike   fault, the log state that it struck in, position, mirror     strike/link-cut/open-transactions/link-1/shadow
+    after    fault, the one before it on the same timeline                after/mirror-kill/failover-forced
+    over     fault, one that lasted when it began                         over/mirror-kill/link-cut
+    with     mirror, one of its options with its value                    with/shadow/bound=lso
+    on       mirror, the shape of the topology                            on/shadow/A->B->C
+    topic    mirror, what topics are made of                              topic/mm2/cleanup.policy=compact
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from linkflap.chaos.triggers import condition
+from linkflap.harness.model.scenario import FaultSpec, Scenario
+from linkflap.harness.model.topology import Topology
+
+PLAIN = "plain"
+"""The log state of a fault of which nothing particular was true."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How many runs hit each cell."""
+
+    hits: Mapping[str, int] = field(default_factory=dict)
+
+    def with_run(self, cells: Iterable[str]) -> Coverage:
+        """After one more run."""
+        counts = Counter(self.hits)
+        counts.update(set(cells))
+        return Coverage(hits=dict(counts))
+
+    def novelty(self, cells: Iterable[str]) -> float:
+        """How much of these was seldom hit: 1 for each that never was, less the more often."""
+        return sum(1 / (1 + self.hits.get(cell, 0)) for cell in set(cells))
+
+
+def position(target: str, topology: Topology) -> str:
+    """Where a fault strikes: `link-1` (the first hop), `back-1` (its reverse), `clients`, or the role of a cluster."""
+    source, arrow, destination = target.partition("->")
+    if source == "*":
+        return "clients"
+    into = {link.destination for link in topology.links}
+    out = {link.source for link in topology.links}
+    if not arrow:
+        cluster = source.partition("/")[0]
+        return "middle" if cluster in into & out else "destination" if cluster in into else "source"
+    ways = {(link.source, link.destination) for link in topology.links}
+    if (source, destination) in ways:
+        return f"link-{hop(source, topology)}"
+    return f"back-{hop(destination, topology)}"
+
+
+def hop(cluster: str, topology: Topology) -> int:
+    """How many links lie before a cluster, and one: the first hop is 1. In a ring every hop is the first."""
+    seen, frontier, depth = {cluster}, {cluster}, 1
+    while True:
+        frontier = {link.source for link in topology.links if link.destination in frontier} - seen
+        if not frontier:
+            return depth if len(seen) < len(topology.clusters) or not _ring(topology) else 1
+        seen |= frontier
+        depth += 1
+
+
+def _ring(topology: Topology) -> bool:
+    into = {link.destination for link in topology.links}
+    return all(cluster.name in into for cluster in topology.clusters)
+
+
+def shape(topology: Topology) -> str:
+    """The topology without releases and settings: `A:3->B:3`."""
+    names = {c.name: c.name if c.brokers == 1 else f"{c.name}:{c.brokers}" for c in topology.clusters}
+    return ",".join(f"{names[link.source]}->{names[link.destination]}" for link in topology.links)
+
+
+def strike(fault: FaultSpec, state: str, topology: Topology, mirror: str) -> str:
+    """The cell of one fault."""
+    return f"strike/{fault.fault}/{state}/{position(fault.target, topology)}/{mirror}"
+
+
+def surroundings(scenario: Scenario) -> set[str]:
+    """The cells that are true of a run whatever its faults do."""
+    kind = scenario.mirror.kind
+    cells = {f"on/{kind}/{shape(scenario.topology)}"}
+    cells |= {f"with/{kind}/{name}={value}" for name, value in scenario.mirror.options.items()}
+    cells |= {f"topic/{kind}/{name}={value}" for name, value in scenario.topics.config.items()}
+    cells |= {f"workload/{kind}/{workload.kind}" for workload in scenario.workloads}
+    return cells
+
+
+def cells_of(scenario: Scenario) -> set[str]:
+    """The cells that a scenario is meant to hit."""
+    kind, cells = scenario.mirror.kind, surroundings(scenario)
+    faults = {fault.id: fault for fault in scenario.schedule}
+    for fault in scenario.schedule:
+        waits = condition(fault.when)
+        states = [name for name, _ in waits.triggers] or [PLAIN]
+        cells |= {strike(fault, state, scenario.topology, kind) for state in states}
+        cells |= {f"after/{fault.fault}/{faults[other].fault}" for other in waits.after}
+        cells |= {f"over/{fault.fault}/{faults[other].fault}" for other in waits.during}
+    return cells

@@ -1,0 +1,103 @@
+"""A schedule that is being written: what is up by then, and which faults must not overlap.
+
+Every fault holds some things alone and needs others undisturbed. Two that want the same thing follow one another (`after:`);
+others overlap as they come. So no fault is refused its bite by another: a link whose brokers are down cannot be seen to be slow.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from linkflap.chaos.triggers import Condition, condition
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology
+
+NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wants:
+    """What a fault `holds` for itself while it lasts, and what it `needs` to be left alone."""
+
+    holds: frozenset[str] = NONE
+    needs: frozenset[str] = NONE
+
+    def clash(self, other: Wants) -> bool:
+        """Whether the two must not overlap."""
+        return bool(self.holds & (other.holds | other.needs) or other.holds & self.needs)
+
+
+def brokers(cluster: str) -> str:
+    """The brokers of a cluster, as something to be held."""
+    return f"brokers {cluster}"
+
+
+def path(link: str) -> str:
+    """The proxied path of a link, likewise."""
+    return f"path {link}"
+
+
+def mirror(link: str) -> str:
+    """The mirror of a link, likewise."""
+    return f"mirror {link}"
+
+
+def clients(cluster: str) -> str:
+    """The clients of a cluster, likewise."""
+    return f"clients {cluster}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Draft:
+    """The schedule so far. `up` are the clusters whose brokers run, `mirrored` the links (and reverse links) with a mirror,
+    `at` where the clients of a home are, by the end of all that was added."""
+
+    topology: Topology
+    dice: random.Random
+    up: set[str] = field(default_factory=set)
+    mirrored: set[str] = field(default_factory=set)
+    at: dict[str, str] = field(default_factory=dict)
+    faults: list[FaultSpec] = field(default_factory=list)
+    _wants: dict[str, Wants] = field(default_factory=dict)
+    _ancestors: dict[str, Set[str]] = field(default_factory=dict)
+
+    def add(
+        self,
+        fault: str,
+        target: str,
+        wants: Wants,
+        *,
+        duration: float = 0.0,
+        options: Mapping[str, Option] | None = None,
+        once: Condition | None = None,
+        begins: tuple[float, float] = (0.1, 1.0),
+    ) -> FaultSpec:
+        """Adds a fault behind all that it must not overlap. `once`: triggers, and faults that it is to overlap."""
+        id_ = f"{len(self.faults) + 1}-{fault}"
+        once = once or Condition()
+        before = self._before(wants, once.during)
+        spec = FaultSpec(
+            id=id_,
+            fault=fault,
+            target=target,
+            at=round(self.dice.uniform(*begins), 2),
+            duration=duration,
+            when=str(replace(once, after=before)),
+            options=dict(options or {}),
+        )
+        self.faults.append(spec)
+        self._wants[id_] = wants
+        self._ancestors[id_] = {*before, *(a for other in before for a in self._ancestors[other])}
+        return spec
+
+    def _before(self, wants: Wants, during: Collection[str]) -> tuple[str, ...]:
+        """The faults that it must come after: the last of each line of them."""
+        clashing = [f.id for f in self.faults if f.id not in during and wants.clash(self._wants[f.id])]
+        return tuple(a for a in clashing if not any(a in self._ancestors[b] for b in clashing))
+
+    def lasting(self, kinds: str) -> list[FaultSpec]:
+        """Faults of a family that are held for a while, and that nothing was made to follow."""
+        followed = {name for fault in self.faults for name in condition(fault.when).faults}
+        return [f for f in self.faults if f.fault.startswith(kinds) and f.duration >= 1.0 and f.id not in followed]

@@ -1,0 +1,129 @@
+"""A scenario from (seed, number, coverage so far, bounds): of several candidates the one that adds most to the coverage."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from linkflap.chaos import schedule
+from linkflap.chaos.generator import packages, setting
+from linkflap.chaos.generator.bounds import Bounds
+from linkflap.chaos.generator.coverage import Coverage, cells_of
+from linkflap.chaos.generator.draft import Draft
+from linkflap.harness import mirrors
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import Minimums, Scenario
+from linkflap.harness.model.topology import LinkSpec, Topology
+
+CANDIDATES: Final = 12
+TRIES: Final = 200
+_SHORT: Final = 3
+"""What a run costs beside its faults, in faults."""
+TURNS: Final = (0, 0, 1, 1, 1, 2, 3)
+"""Failovers of one scenario, there and back."""
+RETENTION: Final = "retention.bytes"
+MINIMUMS: Final = Minimums(committed=5, aborted=1, reads=20, afterwards=300)
+
+
+def generate(seed: int, number: int, coverage: Coverage, bounds: Bounds, *, guided: bool = True) -> Scenario:
+    """Scenario `number` of a suite. `guided`: the candidate with the most that was seldom hit; else the first, at random."""
+    candidates = [_drawn(seed, number, n, bounds) for n in range(CANDIDATES if guided else 1)]
+    # A long schedule always has something new in it, and takes its time: what counts is what each fault adds.
+    return max(candidates, key=lambda made: coverage.novelty(cells_of(made)) / (_SHORT + len(made.schedule)))
+
+
+def baseline(seed: int, bounds: Bounds) -> Scenario:
+    """The same clients with nothing broken: what is wrong there is no fault's doing."""
+    dice = random.Random(f"linkflap suite {seed} baseline")
+    made = _scenario(seed, bounds, dice, name="baseline")
+    return replace(made, schedule=(), about="nothing is broken")
+
+
+def _drawn(seed: int, number: int, candidate: int, bounds: Bounds) -> Scenario:
+    """One candidate that can be played. Raises InputError where none is found, which only bounds without sense bring about."""
+    for attempt in range(TRIES):
+        dice = random.Random(f"linkflap suite {seed} {number} {candidate} {attempt}")
+        made = _scenario(dice.getrandbits(32), bounds, dice, name=f"generated-{number:04d}")
+        if made.schedule and playable(made):
+            return made
+    raise InputError(
+        f"no fault of {', '.join(bounds.allowed)} can be played on {', '.join(bounds.topologies)}; "
+        "let the suite draw from more topologies or faults"
+    )
+
+
+def playable(scenario: Scenario) -> bool:
+    """Whether a scenario passes all that is checked before anything is started."""
+    try:
+        schedule.check(scenario.schedule, scenario.topology)
+        reversed_ = any(fault.fault == packages.REVERSE for fault in scenario.schedule)
+        mirrors.check(scenario.mirror, reversible=reversed_)
+    except InputError:
+        return False
+    return True
+
+
+def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> Scenario:
+    topology = setting.topology(bounds, dice)
+    mirror, topics = setting.mirror(bounds, dice), setting.topics(topology, dice)
+    # Where old segments are deleted nothing may be left of what was mirrored before a failover, and nothing to be judged.
+    turns = 0 if RETENTION in topics.config else dice.choice(TURNS)
+    reversible = mirrors.resolve(mirror).guarantee.reversible
+    draft = _story(topology, bounds, dice, turns=turns, reversible=reversible)
+    return Scenario(
+        name=name,
+        about="generated",
+        seed=seed,
+        topology=topology,
+        mirror=mirror,
+        workloads=setting.workloads(topology, topics, dice),
+        schedule=tuple(draft.faults),
+        minimums=MINIMUMS,
+        topics=topics,
+        duration=3.0,
+    )
+
+
+def _story(topology: Topology, bounds: Bounds, dice: random.Random, *, turns: int, reversible: bool) -> Draft:
+    """Faults, then a failover, more faults, a failback, and so on, `turns` of them; all in the order in which they were drawn."""
+    draft = Draft(topology=topology, dice=dice)
+    draft.up = {cluster.name for cluster in topology.clusters}
+    draft.mirrored = {link.name for link in topology.links}
+    draft.at = {home: home for home in setting.homes(topology)}
+    link = _first(topology)
+    turns = turns if link else 0
+    faults = dice.randint(0 if turns else 1, bounds.most)
+    steps: list[Callable[[], None]] = [lambda: packages.disturb(draft, bounds)] * faults
+    dice.shuffle(steps)
+    share = [dice.randint(0, faults) for _ in range(turns)]
+    for turn in range(turns):
+        for step in steps[: share[turn]]:
+            step()
+        del steps[: share[turn]]
+        if link is None or (turn and not reversible):
+            break
+        if turn:
+            packages.reverse(draft, bounds, link)
+            link = LinkSpec(source=link.destination, destination=link.source)
+        packages.fail_over(draft, bounds, link, forced=dice.random() < 0.6)
+    for step in steps:
+        step()
+    return draft
+
+
+def _first(topology: Topology) -> LinkSpec | None:
+    """The link whose source may fail: one that is mirrored from and not to, and over which the topics of nobody else pass."""
+    into = {link.destination for link in topology.links}
+    able = [
+        link
+        for link in topology.links
+        if link.source not in into and len(topology.homes_over(link)) == 1 and _alone(topology, link)
+    ]
+    return able[0] if able else None
+
+
+def _alone(topology: Topology, link: LinkSpec) -> bool:
+    """Whether its source is mirrored over no other link, whose mirror would be left without one."""
+    return sum(other.source == link.source for other in topology.links) == 1

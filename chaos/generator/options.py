@@ -1,0 +1,36 @@
+"""Values for options, from what the registries say of them: choices are drawn, numbers lie around their defaults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from linkflap.chaos.faults import FAULTS
+from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.scenario import Option
+
+GIVEN = 0.4
+"""How often an option is given at all."""
+
+
+def of_fault(name: str, dice: random.Random) -> dict[str, Option]:
+    """Options of a fault, few of them given. A default of 0 switches something off, and stays."""
+    return {
+        option: value
+        for option, default in FAULTS[name].defaults.items()
+        if dice.random() < GIVEN and (value := _around(default, dice)) != default and value is not None
+    }
+
+
+def _around(default: Option, dice: random.Random) -> Option | None:
+    if isinstance(default, str):
+        return dice.choice(default.split("|"))
+    if isinstance(default, bool) or not default:
+        return None
+    value = default * dice.uniform(0.5, 2.0)
+    return round(value, 2) if isinstance(default, float) else max(1, round(value))
+
+
+def of_mirror(kind: str, dice: random.Random) -> Mapping[str, Option]:
+    """Options of a mirror, of those values with which it keeps what it promises."""
+    return {option: dice.choice(values) for option, values in MIRRORS[kind].sound.items() if dice.random() < GIVEN}

@@ -1,0 +1,150 @@
+"""The families of faults, each with what it may be done to by then, and the failovers between them.
+
+A fault that has no family here is drawn all the same, on any target that it applies to, and overlaps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from linkflap.chaos.faults import FAULTS
+from linkflap.chaos.generator.bounds import Bounds
+from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
+from linkflap.chaos.generator.options import of_fault
+from linkflap.chaos.triggers import Condition
+from linkflap.harness.model.topology import LinkSpec, Topology
+
+FAILOVERS: Final = ("failover-planned", "failover-forced")
+REVERSE: Final = "mirror-reverse"
+ONCE: Final = 0.6
+"""How often a fault waits for a log state."""
+_LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
+"""Seconds that a fault has to last at least, to be what it is."""
+
+
+def everything(topology: Topology) -> Wants:
+    """Of a fault that is to overlap nothing."""
+    names = [c.name for c in topology.clusters]
+    links = [f"{a}->{b}" for a in ("*", *names) for b in names if a != b]
+    return Wants(
+        holds=frozenset([*map(brokers, names), *map(clients, names), *map(path, links), *map(mirror, links)]),
+    )
+
+
+def wants(fault: str, target: str, topology: Topology) -> Wants:
+    """What a fault holds and needs, by its family."""
+    source, _, destination = target.partition("->")
+    cluster = target.partition("/")[0]
+    if fault.startswith("link-"):
+        into = destination if source == "*" else source
+        return Wants(holds=frozenset([path(target)]), needs=frozenset([brokers(into)]))
+    if fault in ("broker-kill", "broker-pause", "broker-restart", "coordinator-loss", "controller-loss"):
+        return Wants(holds=frozenset([brokers(cluster)]))
+    if fault == "mirror-kill":
+        return Wants(holds=frozenset([mirror(target)]), needs=frozenset([brokers(source), brokers(destination)]))
+    if fault == "client-kill":
+        return Wants(holds=frozenset([clients(cluster)]), needs=frozenset([brokers(cluster)]))
+    return everything(topology)
+
+
+def failover_wants(fault: str, link: LinkSpec) -> Wants:
+    """A drained failover needs the path; a forced one does without. Neither overlaps what is done to its brokers or clients."""
+    a, b = link.source, link.destination
+    held = frozenset([mirror(link.name), clients(a), clients(b), brokers(a), brokers(b)])
+    paths = frozenset([path(link.name), path(f"*->{a}")])
+    return Wants(holds=held | paths) if fault != "failover-forced" else Wants(holds=held, needs=NONE)
+
+
+def targets(fault: str, draft: Draft) -> list[str]:
+    """Where a fault can be done by now: brokers that run, links into them, mirrors that there are, clusters with clients."""
+    topology = draft.topology
+    names = sorted(draft.up)
+    if fault.startswith("link-"):
+        into = {link: link.partition("->")[0] for link in draft.mirrored}
+        every = [link for link, source in sorted(into.items()) if source in draft.up]
+    elif fault in ("broker-restart", "coordinator-loss", "controller-loss"):
+        # Alone in its cluster a broker that shuts down can lose a commit (docs/scenarios.md), and nobody takes its part.
+        every = [t for name in names for t in _brokers(topology, name, least=3)]
+        every = every if fault == "broker-restart" else sorted({t.partition("/")[0] for t in every})
+    elif fault.startswith("broker-") or fault == "partition":
+        every = [t for name in names for t in _brokers(topology, name, least=1)]
+    elif fault == "mirror-kill":
+        every = sorted(link for link in draft.mirrored if set(link.split("->")) <= draft.up)
+    elif fault == "client-kill":
+        every = sorted(set(draft.at.values()) & draft.up)
+    elif fault == "partitions-added":
+        every = sorted(draft.at)
+    else:
+        every = [*names, *(t for name in names for t in _brokers(topology, name, least=1)), *sorted(draft.mirrored)]
+    return [target for target in every if FAULTS[fault].applies_to(target, topology) is None]
+
+
+def _brokers(topology: Topology, cluster: str, *, least: int) -> Iterable[str]:
+    count = topology.cluster(cluster).brokers
+    return [f"{cluster}/{n}" for n in range(1, count + 1)] if count >= least else []
+
+
+def disturb(draft: Draft, bounds: Bounds) -> None:
+    """Adds one fault that is healed again; nothing where none can be done."""
+    names = [n for n in bounds.allowed if n not in (*FAILOVERS, REVERSE)]
+    able = [(name, found) for name in names if (found := targets(name, draft)) and _due(name, draft)]
+    if not able:
+        return
+    name, found = draft.dice.choice(able)
+    target = draft.dice.choice(found)
+    duration = round(max(_LONG_ENOUGH.get(name, 0.0), draft.dice.uniform(0.2, bounds.longest)), 2)
+    options = of_fault(name, draft.dice)
+    if name == "client-kill":
+        options = {"moment": draft.dice.choice(["any", "transaction", "commit"]), "workload": "transactional"}
+    own = wants(name, target, draft.topology)
+    draft.add(name, target, own, duration=duration, options=options, once=moment(name, target, draft, own))
+
+
+def _due(fault: str, draft: Draft) -> bool:
+    """Partitions are added once, and while mirrors carry them from home: they would be others on each side."""
+    if fault != "partitions-added":
+        return True
+    at_home = all(home == at for home, at in draft.at.items()) and len(draft.up) == len(draft.topology.clusters)
+    return at_home and not any(other.fault == fault for other in draft.faults)
+
+
+def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
+    """The log state that a fault waits for: one that the clients and mirrors that are there bring about by themselves."""
+    if draft.dice.random() > ONCE:
+        return Condition()
+    source = target.split("->")[0].split("/")[0]
+    states: list[tuple[str, int | None]] = [("transactions-ended", draft.dice.choice([10, 50, 100]))]
+    if source in draft.at.values():
+        states += [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None), ("open-partitions", 2)]
+    if target in draft.mirrored:
+        states += [("mirror-behind", None), ("mirror-behind", 20), ("open-at-destination", None)]
+    return Condition(triggers=(draft.dice.choice(states),))
+
+
+def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool) -> None:
+    """Adds a failover along a link or a reverse link that has a mirror; then, where a link is disturbed, maybe during that."""
+    name = "failover-forced" if forced else "failover-planned"
+    if name not in bounds.allowed:
+        return
+    triggers: Sequence[tuple[str, int | None]] = ()
+    during: tuple[str, ...] = ()
+    if forced:
+        triggers = draft.dice.choice([(("open-transactions", None),), (("open-transactions", 2),), (("commit-in-flight", None),)])
+        disturbed = [f.id for f in draft.lasting("link-") if f.target == link.name]
+        during = tuple(disturbed[:1]) if draft.dice.random() < ONCE else ()
+    once = Condition(during=during, triggers=tuple(triggers))
+    draft.add(name, link.name, failover_wants(name, link), once=once, begins=(0.2, 1.0))
+    draft.mirrored.discard(link.name)
+    draft.at = {home: link.destination if at == link.source else at for home, at in draft.at.items()}
+    if forced:
+        draft.up.discard(link.source)
+
+
+def reverse(draft: Draft, bounds: Bounds, link: LinkSpec) -> None:
+    """Adds the reversal of a link's mirror, after its failover."""
+    if REVERSE not in bounds.allowed:
+        return
+    draft.add(REVERSE, link.name, failover_wants("failover-planned", link), begins=(0.2, 1.0))
+    draft.mirrored.add(f"{link.destination}->{link.source}")
+    draft.up.add(link.source)

@@ -1,0 +1,92 @@
+"""Everything of a generated scenario beside its schedule: topology, mirror, workloads, topics."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+
+from linkflap.chaos.generator.bounds import Bounds, arrows_of
+from linkflap.chaos.generator.options import of_mirror
+from linkflap.chaos.scenarios.base import GROUP, everyday
+from linkflap.harness.model.scenario import MirrorSpec, Option, TopicSpec, WorkloadSpec
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.workloads import KINDS
+from linkflap.topologies import parse
+
+_RECORDS: Mapping[str, tuple[Option, ...]] = {
+    "value_size": (1, 50, 2000, 20_000),
+    "keys": (1, 1000),
+    "skew": (4.0,),
+    "records": (1, 5, 60),
+    "partitions": (1, 3),
+    "compression": ("lz4", "zstd", "snappy", "gzip"),
+}
+"""What records of all workloads of a scenario can be like, each beside its default."""
+_COMPACTED: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "segment.ms": "1000",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "1000",
+}
+_TOPICS: tuple[Mapping[str, str], ...] = (
+    {},
+    {},
+    {"segment.ms": "1000"},
+    {"message.timestamp.type": "LogAppendTime"},
+    {"segment.ms": "1000", "retention.bytes": "300000"},
+    _COMPACTED,
+)
+"""Kinds of topics; the usual one twice."""
+
+
+def topology(bounds: Bounds, dice: random.Random) -> Topology:
+    """One of those that may be drawn, each cluster with one of the releases."""
+    drawn = parse(arrows_of(dice.choice(bounds.topologies)))
+    return replace(drawn, clusters=tuple(replace(c, kafka=dice.choice(bounds.kafka)) for c in drawn.clusters))
+
+
+def homes(topology: Topology) -> tuple[str, ...]:
+    """The clusters that topics begin on: those that no link leads to; all of them where each is mirrored to."""
+    mirrored = {link.destination for link in topology.links}
+    every = tuple(cluster.name for cluster in topology.clusters)
+    return tuple(name for name in every if name not in mirrored) or every
+
+
+def topics(topology: Topology, dice: random.Random) -> TopicSpec:
+    """How topics are made. Replicas that compact each by itself can be told apart by nobody: one broker each, then."""
+    config = dice.choice(_TOPICS)
+    if config.get("cleanup.policy") and any(cluster.brokers > 1 for cluster in topology.clusters):
+        config = {}
+    return TopicSpec(partitions=dice.choice([1, 2, 2, 3, 5]), config=dict(config))
+
+
+def workloads(topology: Topology, topics: TopicSpec, dice: random.Random) -> tuple[WorkloadSpec, ...]:
+    """The everyday clients of each home, with records of one kind, and sometimes relays, or fewer of them."""
+    records = {name: dice.choice(values) for name, values in _RECORDS.items() if dice.random() < 0.25}
+    if "retention.bytes" in topics.config:
+        records.pop("value_size", None)  # segments would be gone before anybody had read them
+    if topics.config.get("cleanup.policy") == "compact":
+        records |= {"keys": 2000, "skew": 4.0, "tombstones": 0.2}
+    every = homes(topology)
+    found = [w for home in every for w in _clients(topology, home, several=len(every) > 1, records=records)]
+    if len(topology.clusters) == 2 and dice.random() < 0.25 and not topics.config:
+        found.append(WorkloadSpec(kind="relay", home=every[0], clients=1, options={"rate": 8.0, "group": "linkflap.relay"}))
+    return tuple(found)
+
+
+def _clients(topology: Topology, home: str, *, several: bool, records: Mapping[str, Option]) -> list[WorkloadSpec]:
+    group = f"{GROUP}.{home}" if several else GROUP
+    found = []
+    for workload in everyday(topology, home):
+        # What all writers know is in the options of one of them: readers, which know none of it, are left as they are.
+        own = {name: value for name, value in records.items() if name in KINDS[workload.kind].options}
+        named = {"group": group} if "group" in workload.options else {}
+        found.append(replace(workload, options={**workload.options, **own, **named}))
+    return found
+
+
+def mirror(bounds: Bounds, dice: random.Random) -> MirrorSpec:
+    """One of those that may be drawn, with some of its options."""
+    kind = dice.choice(bounds.mirrors)
+    return MirrorSpec(kind=kind, options=dict(of_mirror(kind, dice)))

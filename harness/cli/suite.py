@@ -1,0 +1,164 @@
+"""`linkflap suite`: many generated scenarios, recorded side by side, judged in batches, failures first."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from linkflap.harness.cli.folders import check_output, new_folder
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.topology import DEFAULT_KAFKA
+
+if TYPE_CHECKING:
+    from linkflap.harness.suite.folder import SuiteFolder
+    from linkflap.harness.suite.plan import Plan
+
+SMOKE: Final = "3m"
+NIGHTLY: Final = "8h"
+NAMES: Final = ("smoke", "nightly")
+SHRINK: Final = {"smoke": 90.0, "nightly": 1200.0}
+"""Seconds for each kind of failure."""
+
+
+@click.command()
+@click.argument("name", metavar="smoke|nightly", required=False)
+@click.option("--for", "lasts", metavar="TIME", help="How long to generate runs: 20m, 8h; smoke has 3m, nightly 8h.")
+@click.option("--shrink", metavar="TIME", help="How long to shrink each kind of failure; smoke has 90s, nightly 20m.")
+@click.option("--runs", type=click.IntRange(min=1), help="End after so many runs.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives every scenario; by default a new one.")
+@click.option("--jobs", type=click.IntRange(1, 256), help="Runs recorded at once; by default one for each processor.")
+@click.option("--topologies", multiple=True, metavar="ARROWS", help="Draw from these alone, e.g. 'A->B->C' or pair; repeat it.")
+@click.option("--mirrors", multiple=True, metavar="KIND", help="Draw from these alone (linkflap list); repeat it.")
+@click.option("--faults", multiple=True, metavar="FAULT", help="Draw from these alone (linkflap list); repeat it.")
+@click.option("--kafka", multiple=True, metavar="RELEASE", help="Each cluster gets one of these; repeat it.")
+@click.option("--runtime", default="process", envvar="LINKFLAP_RUNTIME", show_default=True, help="What brokers run in.")
+@click.option("--shard", "part", metavar="K/N", help="Of all numbers only every Nth, from the Kth on: one suite over N machines.")
+@click.option("--uniform", is_flag=True, help="Draw at random, not by what was not hit yet.")
+@click.option("--out", type=click.Path(path_type=Path), help="The suite directory to make; by default a new one.")
+@click.option(
+    "--resume", type=click.Path(path_type=Path), metavar="SUITEDIR", help="Go on with a suite that was ended or killed."
+)
+@click.option("--dry-run", is_flag=True, help="Print the first scenarios, start nothing.")
+def suite(
+    name: str | None,
+    lasts: str | None,
+    shrink: str | None,
+    runs: int | None,
+    seed: int | None,
+    jobs: int | None,
+    topologies: Sequence[str],
+    mirrors: Sequence[str],
+    faults: Sequence[str],
+    kafka: Sequence[str],
+    runtime: str,
+    part: str | None,
+    uniform: bool,
+    out: Path | None,
+    resume: Path | None,
+    dry_run: bool,
+) -> int:
+    """Generates scenarios, runs and judges them, and keeps those that fail.
+
+    `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
+    """
+    from linkflap.chaos.generator import Bounds
+    from linkflap.chaos.generator.bounds import ALL
+    from linkflap.harness.suite import plan as plans
+    from linkflap.harness.suite.folder import SuiteFolder
+    from linkflap.harness.version import VERSION
+
+    if resume is not None:
+        if name:
+            raise InputError("--resume goes on with a suite as it was begun; leave the name and the other options away")
+        return _work(SuiteFolder.open(resume))
+    if name is None or name not in NAMES:
+        what = f"there is no suite {name!r}" if name else "no suite is named"
+        raise InputError(f"{what}; name {' or '.join(NAMES)}, or go on with one: --resume SUITEDIR")
+    smoke = name == "smoke"
+    plan = plans.Plan(
+        name=name,
+        seed=secrets.randbits(32) if seed is None else seed,
+        seconds=plans.seconds(lasts or (SMOKE if smoke else NIGHTLY)),
+        runs=runs or 0,
+        jobs=jobs or plans.usual_jobs(),
+        bounds=Bounds(
+            topologies=tuple(topologies) or (ALL[:1] if smoke else ALL),
+            mirrors=tuple(mirrors) or (("shadow",) if smoke else ("shadow", "mm2")),
+            faults=tuple(faults),
+            kafka=tuple(kafka) or (DEFAULT_KAFKA,),
+            runtime=runtime,
+        ),
+        shard=plans.shard(part) if part else (0, 1),
+        guided=not uniform,
+        shrink_seconds=plans.seconds(shrink) if shrink else SHRINK[name],
+        linkflap=VERSION,
+    )
+    plan.check()
+    if dry_run:
+        return _dry_run(plan)
+    folder = out or new_folder(f"suite-{name}")
+    check_output(folder, out, None)
+    return _work(SuiteFolder.create(folder, plan))
+
+
+def _dry_run(plan: Plan) -> int:
+    from linkflap.chaos.generator import Coverage, cells_of, generate
+    from linkflap.chaos.schedule import describe
+
+    coverage = Coverage()
+    for number in range(1, (plan.runs or 5) + 1):
+        made = generate(plan.seed, number, coverage, plan.bounds, guided=plan.guided)
+        coverage = coverage.with_run(cells_of(made))
+        click.echo(f"{made.name}: {made.mirror.kind} {dict(made.mirror.options)}")
+        for words in describe(made.schedule).values():
+            click.echo(f"    {words}")
+    return 0
+
+
+def _work(folder: SuiteFolder) -> int:
+    """Works on a suite to its end, says what it found, and returns the exit code."""
+    from linkflap.harness.suite.explore import Suite
+    from linkflap.harness.suite.judging import warm
+    from linkflap.harness.suite.summary import summary, verdict_of
+    from linkflap.harness.suite.triage import triage
+    from linkflap.harness.suite.work import Works
+
+    plan = folder.plan
+    with folder.held():
+        _say_disk(folder)
+        works = Works(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
+        try:
+            warm()
+            Suite(folder=folder, works=works, say=_say).run()
+            triage(folder, works, _say)
+        finally:
+            works.close()
+        text = summary(folder)
+        (folder.root / "summary.md").write_text(text)
+    click.echo(text)
+    click.echo(f"suite {folder.root}; go on with it: linkflap suite --resume {folder.root}", err=True)
+    return verdict_of(folder.results).exit_code
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _say_disk(folder: SuiteFolder) -> None:
+    """The bound on what the suite may take. Raises InputError where the disk has less."""
+    plan, free = folder.plan, shutil.disk_usage(folder.root).free
+    click.echo(
+        f"suite {plan.name} with seed {plan.seed} in {folder.root}: {plan.jobs} at once for {plan.seconds:g} s; "
+        f"at most {plan.disk >> 20} MiB of its disk, which has {free >> 20} MiB",
+        err=True,
+    )
+    if free < plan.disk:
+        raise InputError(
+            f"the disk of {folder.root} has {free >> 20} MiB, and the suite may take {plan.disk >> 20}; "
+            "name a folder on another disk with --out, or fewer --jobs"
+        )

@@ -1,0 +1,148 @@
+"""The loop of a suite: what was begun before is finished, then scenarios are generated until the time is over.
+
+Every decision is on the disk before it takes effect: the scenario before its run, the verdict before its run is pruned. So a
+suite that was killed goes on where it was: a run without a verdict is judged if its recording had ended, else recorded anew from
+the same file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from linkflap.chaos.generator import baseline, generate
+from linkflap.harness.model import interrupts
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.rundir import RunReader
+from linkflap.harness.suite.failures import UNKNOWN, kinds_of
+from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.observed import observed
+from linkflap.harness.suite.work import Finished, Task, Works
+
+BASELINE: Final = 0
+"""The number of the run in which nothing is broken."""
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Suite:
+    """A suite while it is at work."""
+
+    folder: SuiteFolder
+    works: Works
+    say: Say
+    given: tuple[Path, ...] = ()
+    _began: float = field(default_factory=time.monotonic)
+    _before: float = 0.0
+    _begun: set[int] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Records and judges until the time is over, or all runs are made. Raises KeyboardInterrupt as it is."""
+        self._before = max((result.ended for result in self.folder.results), default=0.0)
+        left = self._left_over()
+        while True:
+            if interrupts.asked():
+                raise KeyboardInterrupt
+            more = bool(left) or self._more()
+            if more and self.works.room:
+                self._begin(left.pop(0) if left else self._next())
+                more = bool(left) or self._more()
+            self.works.step(more=more, done=self._done)
+            if not more and self.works.idle:
+                return
+
+    @property
+    def clock(self) -> float:
+        """Seconds of the suite's own time, over all that worked on it."""
+        return self._before + time.monotonic() - self._began
+
+    def _left_over(self) -> list[int]:
+        """Runs that were decided on and have no verdict."""
+        known = {result.number for result in self.folder.results}
+        numbers = self.folder.numbers()
+        self._begun = set(numbers)
+        return [number for number in numbers if number not in known]
+
+    def _more(self) -> bool:
+        plan = self.folder.plan
+        runs = len(self._begun)
+        return self.clock < plan.seconds and (not plan.runs or runs < plan.runs)
+
+    def _next(self) -> int:
+        """Decides on the next run, and writes it down."""
+        plan = self.folder.plan
+        part, of = plan.shard
+        number = next(n for n in range(part, 1 << 31, of) if n not in self._begun)
+        made = (
+            baseline(plan.seed, plan.bounds)
+            if number == BASELINE
+            else generate(plan.seed, number, self.folder.coverage, plan.bounds, guided=plan.guided)
+        )
+        self.folder.write_scenario(number, made)
+        self._begun.add(number)
+        return number
+
+    def _begin(self, number: int) -> None:
+        folder = self.folder.run_path(number)
+        task = Task(number=number, scenario=self.folder.scenario_path(number), folder=folder)
+        if _recorded(folder):
+            self.works.recorded(task)
+        else:
+            self.works.start(task)
+
+    def _done(self, finished: Finished) -> None:
+        result = result_of(finished, ended=round(self.clock, 1))
+        self.folder.append(result)
+        if not result.failed:
+            self.folder.prune(result.number)
+        elif len(self.folder.kept) > self.folder.plan.keep + len(self.works.recordings) + len(self.works.waiting):
+            self.folder.prune(result.number)  # its scenario and its verdict say enough when so many are kept
+        self.say(line(result, self.folder))
+
+
+def result_of(finished: Finished, *, ended: float) -> Result:
+    """What is kept of a run."""
+    number, document = finished.task.number, finished.document
+    if document is None:
+        return Result(
+            number=number,
+            verdict=Verdict.UNKNOWN,
+            reason=finished.error,
+            kinds=(f"{UNKNOWN}environment",),
+            seconds=finished.seconds,
+            again=finished.again,
+            ended=ended,
+        )
+    seen = observed(finished.task.folder)
+    return Result(
+        number=number,
+        verdict=document["verdict"],
+        reason=str(document["reason"]),
+        kinds=kinds_of(document),
+        cells=seen.cells,
+        missed=seen.missed,
+        outcomes=seen.outcomes,
+        seconds=finished.seconds,
+        again=finished.again,
+        ended=ended,
+    )
+
+
+def _recorded(folder: Path) -> bool:
+    """Whether a recording was finished before its suite was killed."""
+    try:
+        return RunReader(folder).run.status == "finished" and (folder / "manifest.json").exists()
+    except InputError:
+        return False
+
+
+def line(result: Result, folder: SuiteFolder) -> str:
+    """One run in one line, for the display."""
+    made = folder.scenario(result.number)
+    faults = ", ".join(fault.fault for fault in made.schedule) or "nothing broken"
+    why = f"  {result.kinds[0]}" if result.kinds else ""
+    return f"{result.number:5}  {result.verdict:8} {made.mirror.kind:7} {faults}{why}"

@@ -1,0 +1,179 @@
+"""What a run exercised, read from its run directory: each fault with the log state that it struck in, and what followed.
+
+States, of the moment in which the fault was injected:
+
+    open-transactions     a transaction of the cluster that it is about had begun, and its end was not asked for
+    commit-in-flight      a commit was asked for and not answered
+    abort-in-flight       an abort likewise
+    mirror-behind         the destination's high watermarks were below the source's when last sampled
+    epoch-changed         a leader epoch there had changed within the last second
+    rebalancing           a group was given or had lost partitions within the last second
+    after-failover, after-failback, after-failover-2      what the cluster had been through
+    plain                 none of these
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from linkflap.chaos.generator.coverage import PLAIN, strike, surroundings
+from linkflap.harness.model.history import Event, Operation, Poll, Watermark
+from linkflap.harness.model.scenario import FaultSpec, Scenario
+from linkflap.harness.rundir import Damage, RunReader
+
+RECENT: Final = 1_000_000_000
+"""Nanoseconds within which something had just happened."""
+FOLLOWS: Final = 3_000_000_000
+"""Nanoseconds after a fault in which what happens is taken to follow from it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What one run exercised. `missed` are conditions that never came true, `outcomes` what followed its faults, counted."""
+
+    cells: tuple[str, ...]
+    missed: tuple[str, ...]
+    outcomes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """An operation of a cluster: from when to when, when its end was asked for, and what was to come of it."""
+
+    cluster: str
+    began: int
+    asked: int
+    ended: int
+    ending: str
+    outcome: str
+
+
+def observed(folder: Path) -> Observed:
+    """Of any run directory that can be read; a damaged one shows what it still has."""
+    reader = RunReader(folder)
+    scenario, damage = reader.run.scenario, list[Damage]()
+    events = list(reader.each(Event, damage))
+    struck = _struck(events, scenario)
+    history = _History(reader, damage, events)
+    kind = scenario.mirror.kind
+    cells = surroundings(scenario)
+    outcomes: Counter[str] = Counter()
+    for fault, at, until in struck:
+        cells |= {strike(fault, state, scenario.topology, kind) for state in history.states(fault, at)}
+        outcomes.update(f"{fault.fault}: {outcome}" for outcome in history.followed(at, until + FOLLOWS))
+    cells |= set(_orders(struck))
+    missed = [f"{e.data.get('id')}: {e.data.get('when')}" for e in events if e.kind == "trigger" and not e.data.get("hit")]
+    return Observed(cells=tuple(sorted(cells)), missed=tuple(missed), outcomes=dict(outcomes))
+
+
+def _struck(events: Sequence[Event], scenario: Scenario) -> list[tuple[FaultSpec, int, int]]:
+    """(fault, when it was injected, when it had ended), of those that bit."""
+    faults = {fault.id: fault for fault in scenario.schedule}
+    bit = {e.data.get("id") for e in events if e.kind == "fault-bite" and e.data.get("bit")}
+    ends = {e.data.get("id"): e.time for e in events if e.kind == "fault-end"}
+    return [
+        (faults[id_], e.time, ends.get(id_, e.time))
+        for e in events
+        if e.kind == "fault-start" and (id_ := str(e.data.get("id"))) in faults and id_ in bit
+    ]
+
+
+def _orders(struck: Sequence[tuple[FaultSpec, int, int]]) -> Iterator[str]:
+    """Which faults came after which, and which began while another lasted."""
+    for fault, at, _ in struck:
+        before = [(end, other) for other, _, end in struck if end <= at and other is not fault]
+        if before:
+            yield f"after/{fault.fault}/{max(before, key=lambda pair: pair[0])[1].fault}"
+        for other, began, end in struck:
+            if other is not fault and began < at < end:
+                yield f"over/{fault.fault}/{other.fault}"
+
+
+class _History:
+    """What clients, samplers and mirrors did, by time."""
+
+    def __init__(self, reader: RunReader, damage: list[Damage], events: Sequence[Event]) -> None:
+        self._spans = list(_spans(reader.each(Operation, damage)))
+        self._marks = sorted(reader.each(Watermark, damage), key=lambda row: row.returned)
+        self._groups = [p.time for p in reader.each(Poll, damage) if p.kind in ("assign", "revoke") and p.group]
+        self._events = events
+
+    def states(self, fault: FaultSpec, at: int) -> set[str]:
+        """The log states that were true when a fault was injected."""
+        source, _, destination = fault.target.partition("->")
+        cluster = destination if source == "*" else source.partition("/")[0]
+        found = set(self._of_clients(cluster, at))
+        if destination and source != "*" and self._behind(source, destination, at):
+            found.add("mirror-behind")
+        if self._epoch_changed(cluster, at):
+            found.add("epoch-changed")
+        if any(at - RECENT <= time <= at for time in self._groups):
+            found.add("rebalancing")
+        found |= self._been_through(at)
+        return found or {PLAIN}
+
+    def _of_clients(self, cluster: str, at: int) -> Iterator[str]:
+        for span in self._spans:
+            if span.cluster == cluster and span.began <= at < span.ended:
+                if not span.asked or at < span.asked:
+                    yield "open-transactions"
+                else:
+                    yield "commit-in-flight" if span.ending == "commit" else "abort-in-flight"
+
+    def _behind(self, source: str, destination: str, at: int) -> bool:
+        latest: dict[tuple[str, str, int], int] = {}
+        for row in self._marks:
+            if row.returned > at:
+                break
+            latest[row.cluster, row.topic, row.partition] = row.high_watermark
+        return any(
+            latest.get((destination, topic, partition), 0) < end
+            for (cluster, topic, partition), end in latest.items()
+            if cluster == source and end > 0 and not topic.startswith(f"{destination}.")
+        )
+
+    def _epoch_changed(self, cluster: str, at: int) -> bool:
+        known: dict[tuple[str, int], int] = {}
+        for row in self._marks:
+            if row.returned > at:
+                return False
+            if row.cluster != cluster or row.leader_epoch < 0:
+                continue
+            before = known.get((row.topic, row.partition))
+            known[row.topic, row.partition] = row.leader_epoch
+            if before not in (None, row.leader_epoch) and row.returned >= at - RECENT:
+                return True
+        return False
+
+    def _been_through(self, at: int) -> set[str]:
+        failovers = sum(e.kind == "failover" and e.time < at for e in self._events)
+        reversed_ = any(e.kind == "truncation" and e.time < at for e in self._events)
+        found = {"after-failover"} if failovers else set()
+        found |= {"after-failback"} if reversed_ else set()
+        return found | ({"after-failover-2"} if failovers > 1 else set())
+
+    def followed(self, begin: int, end: int) -> Iterable[str]:
+        """What happened within a span of time, each kind once."""
+        found = {f"{s.ending} {s.outcome}" for s in self._spans if begin <= s.ended <= end and s.outcome != "ok"}
+        kinds = {"producer-replaced", "client-died", "truncation", "promotion", "mirror-crashed", "broker-died", "topic-given-up"}
+        found |= {e.kind for e in self._events if begin <= e.time <= end and e.kind in kinds}
+        return sorted(found) or ["nothing"]
+
+
+def _spans(rows: Iterable[Operation]) -> Iterator[_Span]:
+    """Transactions, from their two rows each; one that never returned lasts to the end."""
+    invoked: dict[tuple[str, int, int], Operation] = {}
+    for row in rows:
+        if row.kind != "transaction":
+            continue
+        key = (row.client, row.process, row.number)
+        if row.phase == "invoke":
+            invoked[key] = row
+        elif begun := invoked.pop(key, None):
+            yield _Span(row.cluster, begun.time, row.ended_at, row.time, row.ending, row.outcome)
+    for begun in invoked.values():
+        yield _Span(begun.cluster, begun.time, 0, 1 << 63, begun.ending, "info")

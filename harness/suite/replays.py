@@ -1,0 +1,121 @@
+"""The oracle of a shrinking: scenarios are recorded and judged, and what came out is kept in the failure's folder.
+
+failures/<name>/smallest.toml      the smallest so far; replaced when a smaller one fails
+failures/<name>/report.json        what came out, when it is over
+failures/<name>/tries.jsonl        each run: its scenario's digest, kinds, seconds
+failures/<name>/evidence/          the run directory of the last run that failed like that
+failures/<name>/runs/              those under way
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from linkflap.chaos import scenario_file
+from linkflap.harness.model import interrupts
+from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.rundir import write_whole
+from linkflap.harness.suite.failures import kinds_of, same
+from linkflap.harness.suite.shrink import Rate
+from linkflap.harness.suite.work import Finished, Task, Works
+
+_COUNTED_FROM = 1_000_000
+"""Numbers of replays, so that they are none of the suite's own runs."""
+
+
+class Try(msgspec.Struct, frozen=True, kw_only=True):
+    """One replay."""
+
+    scenario: str
+    kinds: tuple[str, ...]
+    verdict: str
+    seconds: float
+
+
+def digest(scenario: Scenario) -> str:
+    """A scenario, shortly."""
+    return hashlib.sha256(scenario_file.render(scenario).encode()).hexdigest()[:12]
+
+
+@dataclass(slots=True, kw_only=True)
+class Replays:
+    """Runs scenarios of one failure, `kind`, in `folder`. Runs that were made before a kill are not made again."""
+
+    folder: Path
+    kind: str
+    works: Works
+    seconds: float
+    width: int = 2
+    _began: float = field(default_factory=time.monotonic)
+    _made: int = 0
+    _tries: list[Try] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        (self.folder / "runs").mkdir(parents=True, exist_ok=True)
+        path = self.folder / "tries.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        self._tries = [msgspec.json.decode(line, type=Try) for line in lines if line.endswith(b"\n")]
+        self._left = {id(one): one for one in self._tries}
+
+    _left: dict[int, Try] = field(default_factory=dict)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the budget is used up: by the time that the runs took, also those of before."""
+        return time.monotonic() - self._began >= self.seconds
+
+    def __call__(self, candidates: Sequence[Scenario], *, times: int) -> list[Rate]:
+        wanted = [(digest(made), made) for made in candidates]
+        found: dict[str, list[Try]] = {name: [] for name, _ in wanted}
+        queue: list[Task] = []
+        for name, made in wanted:
+            found[name] += self._known(name, times)
+            queue += [self._task(name, made) for _ in range(times - len(found[name]))]
+
+        def done(finished: Finished) -> None:
+            one = self._taken(finished)
+            found[one.scenario].append(one)
+
+        while queue or not self.works.idle:
+            if interrupts.asked():
+                raise KeyboardInterrupt
+            if queue and self.works.room:
+                self.works.start(queue.pop(0))
+            self.works.step(more=bool(queue), done=done)
+        return [Rate(failed=sum(same(self.kind, one.kinds) for one in found[name]), tries=len(found[name])) for name, _ in wanted]
+
+    def _known(self, name: str, times: int) -> list[Try]:
+        """Replays of this scenario that were made before a kill, each used once."""
+        known = [key for key, one in self._left.items() if one.scenario == name][:times]
+        return [self._left.pop(key) for key in known]
+
+    def _task(self, name: str, made: Scenario) -> Task:
+        self._made += 1
+        number = _COUNTED_FROM + self._made
+        path = self.folder / "runs" / f"{number}-{name}.toml"
+        write_whole(path, scenario_file.render(made).encode())
+        return Task(number=number, scenario=path, folder=self.folder / "runs" / f"{number}")
+
+    def _taken(self, finished: Finished) -> Try:
+        """Writes a replay down, and keeps its run directory if it is the evidence."""
+        task, document = finished.task, finished.document
+        kinds = kinds_of(document) if document is not None else ()
+        verdict = str(document["verdict"]) if document is not None else "unknown"
+        one = Try(scenario=task.scenario.stem.partition("-")[2], kinds=kinds, verdict=verdict, seconds=finished.seconds)
+        with (self.folder / "tries.jsonl").open("ab") as file:
+            file.write(msgspec.json.encode(one) + b"\n")
+        if same(self.kind, kinds):
+            shutil.rmtree(self.folder / "evidence", ignore_errors=True)
+            task.folder.rename(self.folder / "evidence")
+        else:
+            shutil.rmtree(task.folder, ignore_errors=True)
+        task.scenario.unlink(missing_ok=True)
+        task.folder.with_name(f"{task.folder.name}.log").unlink(missing_ok=True)
+        return one

@@ -1,0 +1,140 @@
+"""The smallest scenario that still fails in the same way, by trying smaller ones until none does or the budget is spent.
+
+Whether a scenario fails is asked of an oracle, several at once: what runs side by side costs little more than one. Failures of
+real clusters come and go, so the oracle counts, and the smallest is measured again at the end (`settled`): one that fails too
+seldom is given up for the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from math import sqrt
+from typing import Final, Protocol
+
+from linkflap.chaos import scenario_file
+from linkflap.chaos.generator.generate import playable
+from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.suite.reductions import PASSES
+
+OFTEN: Final = 0.5
+"""How often the result has to fail when it is run again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """So many of so many tries failed in that way."""
+
+    failed: int
+    tries: int
+
+    @property
+    def share(self) -> float:
+        return self.failed / self.tries if self.tries else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's interval of 95 %."""
+        if not self.tries:
+            return 0.0, 1.0
+        z, n, p = 1.96, self.tries, self.share
+        middle, width = p + z * z / (2 * n), z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+        return max(0.0, (middle - width) / (1 + z * z / n)), min(1.0, (middle + width) / (1 + z * z / n))
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{self.failed} of {self.tries} ({100 * low:.0f} to {100 * high:.0f} %)"
+
+    def __add__(self, other: Rate) -> Rate:
+        return Rate(failed=self.failed + other.failed, tries=self.tries + other.tries)
+
+
+class Oracle(Protocol):
+    """Runs scenarios and counts how often each fails in the way that is looked for."""
+
+    width: int
+    """How many it runs side by side."""
+
+    def __call__(self, candidates: Sequence[Scenario], *, times: int) -> list[Rate]: ...
+    @property
+    def spent(self) -> bool:
+        """Whether the budget is used up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunk:
+    """The smallest scenario found, how often it fails, and how many steps led to it. `without_last`: the rate without its last
+    fault, where that was tried."""
+
+    scenario: Scenario
+    rate: Rate
+    steps: int
+    without_last: Rate | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Shrinker:
+    """One failure being shrunk. `accepted` is called with each smaller one."""
+
+    fails: Oracle
+    accepted: Callable[[Scenario], None] = lambda scenario: None
+    times: int = 2
+    measures: int = 4
+    _tried: dict[str, Rate] = field(default_factory=dict)
+
+    def shrink(self, scenario: Scenario) -> Shrunk:
+        """From a scenario that fails to the smallest; that itself where nothing smaller fails."""
+        history = [scenario]
+        smaller = True
+        while smaller and not self.fails.spent:
+            smaller = False
+            for reduce in PASSES:
+                while (found := self._step(list(reduce(history[-1])))) is not None:
+                    history.append(found)
+                    self.accepted(found)
+                    smaller = True
+        return self._settled(history)
+
+    def _step(self, candidates: Sequence[Scenario]) -> Scenario | None:
+        """The first candidate that fails often enough; None when none does, or there is no time."""
+        new = [made for made in candidates if made.schedule and playable(made) and _key(made) not in self._tried]
+        for group in _groups(list({_key(made): made for made in new}.values()), max(1, self.fails.width // self.times)):
+            if self.fails.spent:
+                return None
+            rates = self.fails(group, times=self.times)
+            self._tried |= {_key(made): rate for made, rate in zip(group, rates, strict=True)}
+            for made, rate in zip(group, rates, strict=True):
+                if rate.share >= OFTEN:
+                    return made
+        return None
+
+    def _settled(self, history: list[Scenario]) -> Shrunk:
+        """The last of the steps that fails often enough when it is measured again; the first where none does."""
+        best: tuple[Scenario, Rate] | None = None
+        for made in reversed(history):
+            (rate,) = self.fails([made], times=self.measures)
+            rate += self._tried.get(_key(made), Rate(failed=0, tries=0))
+            if best is None or rate.share > best[1].share:
+                best = (made, rate)
+            if rate.share >= OFTEN:
+                break
+        scenario, rate = best or (history[0], Rate(failed=0, tries=0))
+        return Shrunk(scenario=scenario, rate=rate, steps=len(history) - 1, without_last=self._without_last(scenario))
+
+    def _without_last(self, scenario: Scenario) -> Rate | None:
+        from linkflap.harness.suite.reductions import fewer_faults
+
+        last = [made for made in fewer_faults(scenario) if len(made.schedule) == len(scenario.schedule) - 1]
+        rates = [rate for made in last if (rate := self._tried.get(_key(made)))]
+        return rates[-1] if rates else None
+
+
+def _key(scenario: Scenario) -> str:
+    return scenario_file.render(scenario)
+
+
+def _groups(every: Sequence[Scenario], size: int) -> Iterator[list[Scenario]]:
+    left = iter(every)
+    while group := list(islice(left, size)):
+        yield group

@@ -1,0 +1,75 @@
+"""What a suite found, in text and Markdown: runs, failures first, coverage, and the command for each failure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from linkflap.chaos.faults import FAULTS
+from linkflap.harness.model.verdict import Verdict, worst
+from linkflap.harness.suite.failures import by_kind, name_of
+from linkflap.harness.suite.folder import Result, SuiteFolder
+
+
+def verdict_of(results: Sequence[Result]) -> Verdict:
+    """The worst of all runs; of none at all it is unknown."""
+    return worst(Verdict(result.verdict) for result in results)
+
+
+def per_hour(results: Sequence[Result]) -> float:
+    """Runs with a verdict an hour, by the suite's own time."""
+    took = max((result.ended for result in results), default=0.0)
+    return 3600 * len(results) / took if took else 0.0
+
+
+def summary(folder: SuiteFolder) -> str:
+    """Markdown that can be read as text."""
+    results = folder.results
+    counts = Counter(result.verdict for result in results)
+    lines = [
+        f"# linkflap suite {folder.plan.name}: {verdict_of(results)}",
+        "",
+        f"{len(results)} runs: {', '.join(f'{n} {verdict}' for verdict, n in sorted(counts.items()))}; "
+        f"{per_hour(results):.0f} runs an hour, seed {folder.plan.seed}, {folder.plan.jobs} at once; "
+        f"{sum(result.again for result in results)} recorded again because the environment had failed.",
+        "",
+        *_failures(folder),
+        *_coverage(results),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _failures(folder: SuiteFolder) -> Iterable[str]:
+    kinds = by_kind(folder.results)
+    if not kinds:
+        return
+    yield "| failure | runs | first | replay |"
+    yield "|---|---|---|---|"
+    for kind, runs in sorted(kinds.items(), key=lambda pair: (pair[0].startswith("unknown:"), -len(pair[1]))):
+        smallest = folder.root / "failures" / name_of(kind) / "smallest.toml"
+        file = smallest if smallest.exists() else folder.scenario_path(runs[0].number)
+        yield f"| {kind} | {len(runs)} | {runs[0].number} | `linkflap run {file} --runtime {folder.plan.bounds.runtime}` |"
+    yield ""
+
+
+def _coverage(results: Sequence[Result]) -> Iterable[str]:
+    hits: Counter[str] = Counter(cell for result in results for cell in result.cells)
+    strikes = [cell.split("/") for cell in hits if cell.startswith("strike/")]
+    states = sorted({parts[2] for parts in strikes})
+    if not states:
+        return
+    yield f"Coverage: {len(hits)} cells. Runs in which a fault struck in a log state, by fault and state:"
+    yield ""
+    yield f"| fault | {' | '.join(states)} |"
+    yield f"|---|{'---|' * len(states)}"
+    for fault in FAULTS:
+        row = [sum(hits["/".join(p)] for p in strikes if p[1] == fault and p[2] == state) for state in states]
+        if any(row):
+            yield f"| {fault} | {' | '.join(str(n) if n else '' for n in row)} |"
+    never = [fault for fault in FAULTS if not any(p[1] == fault for p in strikes)]
+    yield ""
+    if never:
+        yield f"Never struck: {', '.join(never)}."
+    missed = Counter(text.partition(": ")[2] for result in results for text in result.missed)
+    if missed:
+        yield f"Conditions that never came true: {', '.join(f'{text} ({n})' for text, n in missed.most_common())}."

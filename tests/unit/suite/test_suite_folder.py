@@ -1,0 +1,216 @@
+"""The suite directory after every kind of end, and what a suite makes of it when it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from linkflap.chaos.generator import Bounds, baseline
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.suite import explore
+from linkflap.harness.suite.explore import Suite
+from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.observed import Observed
+from linkflap.harness.suite.plan import FORMAT, Plan, seconds, shard
+from linkflap.harness.suite.summary import summary, verdict_of
+from linkflap.harness.suite.work import Finished
+
+PLAN = Plan(name="smoke", seed=7, seconds=3600, runs=6, jobs=2)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return SuiteFolder.create(tmp_path / "suite", PLAN)
+
+
+def test_what_is_written_is_read_back(folder):
+    one = Result(number=3, verdict="invalid", kinds=("lost-write:lost",), cells=("on/shadow/A->B",), outcomes={"x: y": 2})
+    folder.append(one)
+    folder.append(replace(one, number=4, verdict="valid", kinds=()))
+    again = SuiteFolder.open(folder.root)
+    assert again.plan == PLAN
+    assert again.results == folder.results
+    assert again.coverage.hits == {"on/shadow/A->B": 2}
+
+
+@pytest.mark.parametrize("length", [1, 20, -1])
+def test_a_line_that_was_being_written_when_the_suite_was_killed_is_taken_away(folder, length):
+    folder.append(Result(number=0, verdict="valid"))
+    size = (folder.root / "results.jsonl").stat().st_size
+    folder.append(Result(number=1, verdict="invalid"))
+    os.truncate(folder.root / "results.jsonl", size + length if length > 0 else 2 * size - 1)
+    again = SuiteFolder.open(folder.root)
+    assert [r.number for r in again.results] == [0]
+    again.append(Result(number=1, verdict="valid"))
+    assert [(r.number, r.verdict) for r in SuiteFolder.open(folder.root).results] == [(0, "valid"), (1, "valid")]
+
+
+def test_two_suites_do_not_work_on_one_directory(folder):
+    with folder.held(), pytest.raises(InputError, match="another linkflap suite works on"), SuiteFolder.open(folder.root).held():
+        pass
+    with SuiteFolder.open(folder.root).held():
+        pass
+
+
+def of_format(root, number):
+    plan = json.loads((root / "suite.json").read_text())
+    (root / "suite.json").write_text(json.dumps({**plan, "format": number}))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda root: (root / "suite.json").unlink(), "is no suite directory"),
+        (lambda root: (root / "suite.json").write_text("{}"), "cannot be read"),
+        (lambda root: of_format(root, 99), f"has format 99, this linkflap .* goes on with format {FORMAT}"),
+        (lambda root: (root / "results.jsonl").write_text('{"number": 1}\n'), "has a line that cannot be read"),
+    ],
+)  # fmt: skip
+def test_directories_that_cannot_be_gone_on_with(folder, change, sentence):
+    change(folder.root)
+    with pytest.raises(InputError, match=sentence):
+        SuiteFolder.open(folder.root)
+
+
+def test_a_directory_that_exists_is_not_taken(folder):
+    with pytest.raises(InputError, match="exists already"):
+        SuiteFolder.create(folder.root, PLAN)
+
+
+@dataclass
+class Killed(Exception):
+    """The suite's process is gone."""
+
+
+@dataclass
+class Scripted:
+    """Works that record and judge at once. Each run's verdict is a function of its number; `dies` after so many steps."""
+
+    dies: int = -1
+    jobs: int = 2
+    started: list[int] = field(default_factory=list)
+    judged_only: list[int] = field(default_factory=list)
+    recordings: list[int] = field(default_factory=list)
+    waiting: list = field(default_factory=list)
+    _queue: list = field(default_factory=list)
+
+    @property
+    def idle(self):
+        return not self._queue
+
+    @property
+    def room(self):
+        return len(self._queue) < self.jobs
+
+    def start(self, task):
+        self._die()
+        assert task.scenario.exists()
+        self.started.append(task.number)
+        task.folder.mkdir(exist_ok=True)
+        self._queue.append(task)
+
+    def recorded(self, task):
+        self.judged_only.append(task.number)
+        self._queue.append(task)
+
+    def step(self, *, more, done):
+        self._die()
+        if self._queue:
+            task = self._queue.pop(0)
+            bad = task.number % 3 == 2
+            checks = [{"name": "lost-write", "verdict": "invalid" if bad else "valid", "reason": ""}]
+            anomalies = [{"check": "lost-write", "kind": "lost-write", "allowed": False}] if bad else []
+            document = {"verdict": "invalid" if bad else "valid", "reason": "", "checks": checks, "anomalies": anomalies}
+            done(Finished(task=task, document=document, error="", seconds=1.0, again=0))
+
+    def _die(self):
+        if self.dies == 0:
+            raise Killed
+        self.dies -= 1
+
+
+@pytest.fixture(autouse=True)
+def _nothing_observed(monkeypatch):
+    monkeypatch.setattr(explore, "observed", lambda folder: Observed(cells=("x",), missed=(), outcomes={}))
+
+
+def test_a_suite_begins_with_the_baseline_and_keeps_what_failed(folder):
+    said: list[str] = []
+    Suite(folder=folder, works=Scripted(), say=said.append).run()
+    assert sorted(r.number for r in folder.results) == [0, 1, 2, 3, 4, 5]
+    assert folder.scenario(0).schedule == baseline(7, Bounds()).schedule == ()
+    assert all(folder.scenario(n).schedule for n in range(1, 6))
+    assert folder.kept == [2, 5]
+    assert verdict_of(folder.results) == "invalid"
+    assert "| lost-write:lost-write | 2 | 2 |" in summary(folder)
+    assert len(said) == 6
+
+
+@pytest.mark.parametrize("dies", range(0, 14, 2))
+def test_a_suite_that_is_killed_goes_on_and_loses_and_invents_nothing(folder, dies):
+    died, killed = False, Scripted(dies=dies)
+    try:
+        Suite(folder=folder, works=killed, say=lambda text: None).run()
+    except Killed:
+        died = True
+    before = {r.number: r for r in folder.results}
+    texts = {n: folder.scenario_path(n).read_text() for n in folder.numbers()}
+    again, works = SuiteFolder.open(folder.root), Scripted()
+    Suite(folder=again, works=works, say=lambda text: None).run()
+    assert died or not works.started
+    assert sorted(r.number for r in again.results) == [0, 1, 2, 3, 4, 5]  # each once
+    assert {n: r for n in before for r in again.results if r.number == n} == before
+    assert not set(works.started) & set(before)
+    assert {n: again.scenario_path(n).read_text() for n in texts} == texts  # a run that was decided on stays what it is
+
+
+def test_a_recording_that_had_ended_is_judged_and_not_made_again(folder, monkeypatch):
+    with pytest.raises(Killed):
+        Suite(folder=folder, works=Scripted(dies=1), say=lambda text: None).run()
+    monkeypatch.setattr(explore, "_recorded", lambda path: path.name == "0000")
+    works = Scripted()
+    Suite(folder=SuiteFolder.open(folder.root), works=works, say=lambda text: None).run()
+    assert works.judged_only == [0]
+    assert 0 not in works.started
+
+
+def test_shards_share_out_the_numbers(tmp_path):
+    made = []
+    for part in range(3):
+        own = SuiteFolder.create(tmp_path / str(part), replace(PLAN, shard=(part, 3)))
+        Suite(folder=own, works=Scripted(), say=lambda text: None).run()
+        made += [r.number for r in own.results]
+    assert sorted(made) == list(range(18))
+
+
+def test_failed_runs_are_kept_in_full_only_so_many(tmp_path):
+    own = SuiteFolder.create(tmp_path / "few", replace(PLAN, runs=20, keep=2))
+    Suite(folder=own, works=Scripted(), say=lambda text: None).run()
+    assert len(own.kept) == 2
+    assert sum(r.failed for r in own.results) == 6
+
+
+@pytest.mark.parametrize(("text", "value"), [("90", 90), ("30s", 30), ("20m", 1200), ("8h", 28800), ("1.5h", 5400)])
+def test_times(text, value):
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "h", "8d", "-3m", "nan", "0", "400h", "3 m s"])
+def test_what_is_no_time(text):
+    with pytest.raises(InputError, match="--for"):
+        seconds(text)
+
+
+def test_shards():
+    assert shard("2/4") == (1, 4)
+    for text in ("0/4", "5/4", "2", "a/b", "2/"):
+        with pytest.raises(InputError, match="--shard"):
+            shard(text)
+
+
+def test_the_disk_bound_grows_with_what_may_lie_there():
+    assert replace(PLAN, jobs=4).disk > PLAN.disk
+    assert replace(PLAN, keep=100).disk > PLAN.disk

@@ -1,0 +1,167 @@
+"""Generated scenarios: every one can be played, the same seed gives the same, and coverage guides what comes next."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from linkflap.chaos import generator, scenario_file, schedule
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS
+from linkflap.chaos.generator import Bounds, Coverage, baseline, cells_of, generate
+from linkflap.chaos.generator.bounds import ALL
+from linkflap.chaos.generator.coverage import position
+from linkflap.chaos.generator.draft import Draft, Wants
+from linkflap.chaos.triggers import condition
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.recording.run import check
+from linkflap.topologies import parse
+
+EVERY = Bounds(topologies=ALL, mirrors=("shadow", "mm2"))
+seeds = st.integers(0, 2**32 - 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds, number=st.integers(1, 10_000))
+def test_every_generated_scenario_can_be_played_written_and_read(tmp_path_factory, seed, number):
+    made = generate(seed, number, Coverage(), EVERY, guided=False)
+    check(made, "process")
+    path = tmp_path_factory.mktemp("made") / "made.toml"
+    path.write_text(scenario_file.render(made))
+    read = scenario_file.read(path, seed=0)
+    assert scenario_file.render(read) == scenario_file.render(made)
+    assert read.schedule == made.schedule
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=seeds, number=st.integers(1, 1000))
+def test_the_same_seed_number_and_coverage_give_the_same_scenario(seed, number):
+    coverage = Coverage(hits={"strike/link-cut/plain/link-1/shadow": 3})
+    assert generate(seed, number, coverage, EVERY) == generate(seed, number, coverage, EVERY)
+    assert generate(seed, number, coverage, EVERY) != generate(seed, number + 1, coverage, EVERY)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=seeds)
+def test_no_fault_is_done_to_what_is_down_by_then(seed):
+    """After a forced failover nothing is done to its source, nor to links into it, until its mirror was reversed."""
+    made = generate(seed, 1, Coverage(), EVERY, guided=False)
+    down: set[str] = set()
+    for fault in made.schedule:
+        source = fault.target.split("->")[0].split("/")[0]
+        if fault.fault == "mirror-reverse":
+            down.discard(source)
+        elif fault.fault != "failover-forced":
+            assert source not in down, scenario_file.render(made)
+        else:
+            down.add(source)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds)
+def test_a_broker_that_is_alone_is_not_restarted_and_no_coordinator_is_taken_from_its_cluster(seed):
+    made = generate(seed, 1, Coverage(), EVERY, guided=False)
+    for fault in made.schedule:
+        if fault.fault in ("broker-restart", "coordinator-loss", "controller-loss"):
+            assert made.topology.cluster(fault.target.split("/")[0]).brokers >= 3
+
+
+def test_every_fault_that_the_runtime_can_do_is_drawn():
+    drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), EVERY, guided=False).schedule}
+    assert drawn == set(FAULTS) - IN_CONTAINERS - {"broker-disk-full"}
+    docker = Bounds(topologies=("A:3->B",), runtime="docker")
+    drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), docker, guided=False).schedule}
+    assert drawn >= IN_CONTAINERS
+
+
+def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(monkeypatch):
+    class Strange(FAULTS["broker-kill"]):  # type: ignore[misc, name-defined]
+        """A fault that the generator has never heard of."""
+
+        @classmethod
+        def applies_to(cls, target, topology):
+            return None if target == "B" else "only B"
+
+    registry = {**FAULTS, "strange": Strange}
+    for module in (schedule, generator.packages, generator.options, generator.bounds):
+        monkeypatch.setattr(module, "FAULTS", registry)
+    monkeypatch.setattr("linkflap.chaos.faults.FAULTS", registry)
+    only = Bounds(faults=("strange",))
+    made = generate(1, 1, Coverage(), only, guided=False)
+    assert {(f.fault, f.target) for f in made.schedule} == {("strange", "B")}
+
+
+def test_coverage_guides_towards_what_was_not_hit():
+    bounds = Bounds(faults=("link-cut", "link-latency"))
+    cut = Coverage(
+        hits={cell: 1000 for n in range(60) for cell in cells_of(generate(3, n, Coverage(), bounds)) if "link-cut" in cell}
+    )
+    guided = [f.fault for n in range(40) for f in generate(9, n, cut, bounds).schedule]
+    uniform = [f.fault for n in range(40) for f in generate(9, n, cut, bounds, guided=False).schedule]
+    assert guided.count("link-cut") / len(guided) < uniform.count("link-cut") / len(uniform)
+
+
+def test_guided_suites_cover_more_than_uniform_ones():
+    def covered(guided):
+        coverage = Coverage()
+        for n in range(60):
+            coverage = coverage.with_run(cells_of(generate(11, n, coverage, EVERY, guided=guided)))
+        return len(coverage.hits)
+
+    assert covered(True) > 1.1 * covered(False)
+
+
+def test_the_baseline_breaks_nothing():
+    made = baseline(5, EVERY)
+    assert made.schedule == ()
+    assert made.workloads
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sentence"),
+    [
+        (Bounds(mirrors=("morror",)), "there is no mirror 'morror'"),
+        (Bounds(faults=("link-cut", "lonk-cut")), "there is no fault 'lonk-cut'"),
+        (Bounds(topologies=("A->",)), "A->"),
+        (Bounds(topologies=()), "at least one topology"),
+    ],
+)
+def test_bounds_that_name_what_there_is_not(bounds, sentence):
+    with pytest.raises(InputError, match=sentence):
+        bounds.check()
+
+
+def test_bounds_in_which_nothing_can_be_played():
+    with pytest.raises(InputError, match="no fault of broker-restart can be played on A->B"):
+        generate(1, 1, Coverage(), Bounds(faults=("broker-restart",)))
+
+
+@pytest.mark.parametrize(
+    ("target", "topology", "where"),
+    [
+        ("A->B", "A->B", "link-1"),
+        ("B->C", "A->B->C", "link-2"),
+        ("B->A", "A->B", "back-1"),
+        ("*->A", "A->B", "clients"),
+        ("A/1", "A->B->C", "source"),
+        ("B/1", "A->B->C", "middle"),
+        ("C", "A->B->C", "destination"),
+        ("C->A", "A->B->C->A", "link-1"),
+    ],
+)
+def test_positions(target, topology, where):
+    assert position(target, parse(topology)) == where
+
+
+def test_faults_that_want_the_same_follow_one_another_and_others_overlap():
+    import random
+
+    draft = Draft(topology=parse("A->B"), dice=random.Random(1))
+    holds = lambda *names: Wants(holds=frozenset(names))  # noqa: E731
+    first = draft.add("link-cut", "A->B", holds("x"))
+    other = draft.add("link-cut", "A->B", holds("y"))
+    both = draft.add("link-cut", "A->B", holds("x", "y"))
+    last = draft.add("link-cut", "A->B", Wants(needs=frozenset(["y"])))
+    assert condition(first.when).after == condition(other.when).after == ()
+    assert condition(both.when).after == (first.id, other.id)
+    assert condition(last.when).after == (both.id,)  # what that one follows goes without saying
