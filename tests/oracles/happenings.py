@@ -342,7 +342,7 @@ def _relay(made: World, cluster: str) -> None:
     if cluster not in relay:
         made.processes += 1
         pid = made.processes + 1000 * (cluster != "A")
-        start = 0 if cluster == "A" else random.choice([0, 1, 2])
+        start = 0 if cluster == "A" else min(random.choice([0, 1, 2]), made.end(cluster, 0))
         relay[cluster] = {"process": made.processes, "kind": "transaction", "pid": pid, "sent": 0, "operations": 0, "seqs": {}}
         relay[cluster] |= {
             "at": {0: start},
