@@ -26,6 +26,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
@@ -298,6 +299,19 @@ def inventory(root: Path) -> dict[str, int]:
     return dict(sorted((rows | bounds | segments).items()))
 
 
+def _instead(root: Path) -> str:
+    """What to give for a folder that is no run directory."""
+    try:
+        inside = sorted((path.parent for path in root.glob("*/run.json")), key=lambda path: path.stat().st_mtime)
+    except OSError:
+        inside = []
+    if not inside:
+        return "give the folder that linkflap run named"
+    if len(inside) == 1:
+        return f"give the one in it: {quote(str(inside[0]))}"
+    return f"give one of the {len(inside)} in it, the newest is {quote(str(inside[-1]))}, or all: {quote(str(root))}/*"
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file whole or not at all."""
     partial = path.with_name(path.name + ".partial")
@@ -329,9 +343,7 @@ class RunReader:
         try:
             content = (root / "run.json").read_bytes()
         except OSError:
-            raise InputError(
-                f"{root} is not a run directory: it has no readable run.json; give the folder that linkflap run named"
-            ) from None
+            raise InputError(f"{root} is not a run directory: it has no readable run.json; {_instead(root)}") from None
         try:
             run = msgspec.json.decode(content, type=Run)
         except msgspec.DecodeError as error:

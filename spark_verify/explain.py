@@ -83,7 +83,7 @@ class Explanation:
 
 def explain(root: Path, name: str) -> Explanation:
     """The explanation. Raises InputError when the folder was not judged, or has no such anomaly."""
-    anomalies = _anomalies(root)
+    root, anomalies = _anomalies(root)
     number = _number(anomalies, name, root)
     told = anomalies[number]
     check = REGISTRY.get(told.check)
@@ -114,12 +114,16 @@ def _sentence(told: Told, promised: str, meaning: str, there: str) -> str:
     return f"Promised was: {promised.rstrip('.')}; but of {where}: {meaning.rstrip('.')}: {there or 'no log of it was captured'}."
 
 
-def _anomalies(root: Path) -> list[Told]:
+def _anomalies(root: Path) -> tuple[Path, list[Told]]:
+    """The run directory, and what was found in it: its verdict.json may be in a folder of its own (`verify --out`)."""
+
     class Document(msgspec.Struct):
+        run: str = ""
         anomalies: list[Told] = []
 
     try:
-        return msgspec.json.decode((root / "verdict.json").read_bytes(), type=Document).anomalies
+        document = msgspec.json.decode((root / "verdict.json").read_bytes(), type=Document)
+        return (root if (root / "run.json").exists() or not document.run else Path(document.run)), document.anomalies
     except OSError:
         raise InputError(f"{root} has no verdict.json; judge it first: linkflap verify {root}") from None
     except msgspec.DecodeError as error:

@@ -49,7 +49,10 @@ PARTS_OF: Final[Mapping[str, Input]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The verdict on one run directory. `document` is what verdict.json holds and `--json` prints; `anomalies` are not capped."""
+    """The verdict on one run directory. `document` is what verdict.json holds and `--json` prints; `anomalies` are not capped.
+
+    `kept` is the folder that has it, once it was written.
+    """
 
     folder: Path
     verdict: Verdict
@@ -57,6 +60,7 @@ class Judgement:
     anomalies: Sequence[Anomaly]
     failovers: Sequence[Failover]
     document: Mapping[str, object]
+    kept: Path | None = None
 
 
 def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, planned: RunPlan | None = None) -> Judgement:

@@ -7,9 +7,12 @@
 
 from __future__ import annotations
 
+import errno
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -31,6 +34,7 @@ from linkflap.spark_verify.source import UNSEEN
 from linkflap.spark_verify.watching import Watch
 
 VERDICT_FILE = "verdict.json"
+_NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 Tell = Callable[[str, int, int], None]
 """Told what of the job is done: what, how many, of how many."""
 
@@ -42,8 +46,12 @@ def verify(
     master: str = LOCAL,
     settings: Mapping[str, str] | None = None,
     tell: Tell = lambda *_: None,
+    out: Mapping[Path, Path] | None = None,
 ) -> list[Judgement]:
     """Judges run directories in one Spark job, and writes a verdict.json and two Parquet files into each.
+
+    `out` names other folders to write into, by run directory. What cannot be written for want of permission is left out, and
+    `Judgement.kept` is then None: the verdict stands.
 
     Raises InputError when one is no run directory, or names a check that there is not; SetupError when Spark does not start, or
     has an executor that cannot see the directories. When Spark fails in the job no check was made: all are unknown, and say so.
@@ -56,10 +64,20 @@ def verify(
     for row in _findings(spark or session.session(master, settings), list(plans.values()), list(needed.values()), tell):
         found[row.run].append(row)
     judgements = [judge(run, found[plans[run].run], chosen[run], planned=plans[run]) for run in runs]
-    for judgement in judgements:
-        columns.write(judgement.folder, judgement.anomalies, found[plans[judgement.folder].run])
-        write_whole(judgement.folder / VERDICT_FILE, msgspec.json.format(msgspec.json.encode(judgement.document), indent=1))
-    return judgements
+    return [keep(j, found[plans[j.folder].run], (out or {}).get(j.folder, j.folder)) for j in judgements]
+
+
+def keep(judgement: Judgement, rows: Sequence[tables.FindingRow], folder: Path) -> Judgement:
+    """Writes a judgement into a folder, where this user may write there, and says whether it did."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        columns.write(folder, judgement.anomalies, rows, run=str(judgement.folder))
+        write_whole(folder / VERDICT_FILE, msgspec.json.format(msgspec.json.encode(judgement.document), indent=1))
+    except OSError as error:
+        if error.errno not in _NOT_ALLOWED:
+            raise
+        return judgement
+    return replace(judgement, kept=folder)
 
 
 def made_of(run: Path, check: Check) -> bool:

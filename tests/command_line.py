@@ -34,6 +34,11 @@ def environment(folder: Path, **own: str) -> dict[str, str]:
     return {**os.environ, **ledger_of_its_own(folder), **own}
 
 
+def unprivileged() -> list[str]:
+    """What stands before a command that is to write only where its user may: root may everywhere, unless it has no privileges."""
+    return ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
+
+
 def linkflap(*arguments: str, env: Mapping[str, str], cwd: Path, within: float = 600) -> subprocess.CompletedProcess[str]:
     """Runs a command to its end."""
     return subprocess.run([*_COMMAND, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=within, check=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -45,9 +46,13 @@ def judge(
     *,
     as_json: bool,
     junit: Path | None,
+    out: Mapping[Path, Path] | None = None,
     **where: Unpack[SparkOptions],
 ) -> int:
-    """Judges run directories, says what came out, and returns the exit code. `through` sends notes through a progress display."""
+    """Judges run directories, says what came out, and returns the exit code. `through` sends notes through a progress display.
+
+    `out`: by run directory, where the judgement is written instead.
+    """
     from linkflap.harness.model.verdict import worst
     from linkflap.harness.report import junit as junit_report
     from linkflap.harness.report import table
@@ -61,11 +66,11 @@ def judge(
     meanings = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies}
     with Progress() as progress, through(progress):
         progress.phase(f"judging {folders[0] if len(folders) == 1 else f'{len(folders)} runs'} in Spark")
-        judgements = verify(folders, master=where.get("master") or masters.LOCAL, settings=settings, tell=progress.done)
+        judgements = verify(folders, master=where.get("master") or masters.LOCAL, settings=settings, tell=progress.done, out=out)
     for judgement in judgements:
         _report(judgement, meanings)
         if not as_json:
-            table.show(judgement.document, judgement.folder)
+            table.show(judgement.document, judgement.folder, kept=(judgement.kept,) if judgement.kept else ())
     if junit:
         junit_report.write(junit, [j.document for j in judgements])
     if as_json:
@@ -78,14 +83,18 @@ def _report(judgement: Judgement, meanings: Mapping[str, str]) -> None:
     """Writes report.html; where that cannot be drawn there is none, and this verdict and those of other runs stand."""
     from linkflap.harness.report import html
 
-    folder = judgement.folder
+    folder, kept = judgement.folder, judgement.kept
+    if kept is None:
+        said = f"{folder} cannot be written, so that this verdict is printed and not kept"
+        click.echo(f"linkflap: {said}; linkflap verify {shlex.quote(str(folder))} --out FOLDER keeps it", err=True)
+        return
     try:
-        html.write(folder, judgement.document, drawing=_drawing(folder), meanings=meanings)
+        html.write(folder, judgement.document, drawing=_drawing(folder), meanings=meanings, into=kept)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001  (any number in a run directory may be one that no picture can have)
-        (folder / html.NAME).unlink(missing_ok=True)  # of an older judgement
-        said = f"{folder / html.NAME} is left out, for what the run directory says cannot be drawn"
+        (kept / html.NAME).unlink(missing_ok=True)  # of an older judgement
+        said = f"{kept / html.NAME} is left out, for what the run directory says cannot be drawn"
         click.echo(f"linkflap: {said} ({type(error).__name__}: {error}); the verdict stands without it", err=True)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Protocol, Unpack
 
 import click
 
@@ -22,12 +23,21 @@ if TYPE_CHECKING:
     from linkflap.harness.capture.live.record import LiveAsked
 
 
+_OUT: Final = f"The folder to make: of logs their run directory (by default a new one in {RUNS}/), else where the verdict goes."
+
+
+class Judge(Protocol):
+    """Judges run directories and says what came out; the exit code."""
+
+    def __call__(self, folders: Sequence[Path], *, out: Mapping[Path, Path] | None = ...) -> int: ...
+
+
 @click.command()
 @click.argument(
     "folders", metavar="[RUNDIR]...", nargs=-1, type=click.Path(path_type=Path), shell_complete=completion.run_directories
 )
 @copied_logs
-@click.option("--out", type=click.Path(path_type=Path), help=f"Of logs: the folder to make; by default a new one in {RUNS}/.")
+@click.option("--out", type=click.Path(path_type=Path), help=_OUT)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout (a list when several directories are given).")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
 @spark_options
@@ -56,10 +66,10 @@ def verify(
         )
     judged = partial(judge, through=NOTES.through, as_json=as_json, junit=junit, master=master, spark=spark)
     if asked is None and live is None:
-        return _judge_again(folders, judged)
+        return _judge_again(folders, out, judged)
     folder = out or new_folder("logs")
     check_output(folder, out, junit)
-    command = shlex.join(["linkflap", *sys.argv[1:]])
+    command = shlex.join(["linkflap", *_without_out(sys.argv[1:])])
     if live:
         _fetch(folder, live, command)
     elif asked:
@@ -79,7 +89,29 @@ def _fetch(folder: Path, live: LiveAsked, command: str) -> None:
         record(folder, live, command, progress)
 
 
-def _judge_again(folders: Sequence[Path], judged: Callable[[Sequence[Path]], int]) -> int:
+def _without_out(words: Sequence[str]) -> list[str]:
+    """A command without --out: the folder that it made is there, and the same command is to make another."""
+    kept = [word for word in words if not word.startswith("--out=")]
+    while "--out" in kept:
+        at = kept.index("--out")
+        del kept[at : at + 2]
+    return kept
+
+
+def _outs(folders: Sequence[Path], out: Path | None) -> dict[Path, Path]:
+    """Where each judgement is written: of one run into the folder itself, of several into one each in it."""
+    if out is None:
+        return {}
+    check_output(out, out, None)
+    if len(folders) == 1:
+        return {folders[0]: out}
+    names = Counter(folder.resolve().name for folder in folders)
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise InputError(f"--out {out}: two run directories are called {twice[0]}; judge them one by one")
+    return {folder: out / folder.resolve().name for folder in folders}
+
+
+def _judge_again(folders: Sequence[Path], out: Path | None, judged: Judge) -> int:
     from linkflap.harness.rundir import RunReader
 
     readable, refused = [], []
@@ -91,7 +123,7 @@ def _judge_again(folders: Sequence[Path], judged: Callable[[Sequence[Path]], int
             refused.append(unreadable)
     if not readable:
         raise refused[0]
-    code = judged(readable)
+    code = judged(readable, out=_outs(readable, out))
     for reason in refused:
         click.echo(f"linkflap: {reason}", err=True)
     return WRONG_INPUT if refused else code

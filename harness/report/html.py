@@ -37,13 +37,20 @@ class Group:
     count: int
 
 
-def write(folder: Path, document: Mapping[str, object], *, drawing: str = "", meanings: Mapping[str, str] | None = None) -> Path:
-    """Writes the page into the run directory and returns its path.
+def write(
+    folder: Path,
+    document: Mapping[str, object],
+    *,
+    drawing: str = "",
+    meanings: Mapping[str, str] | None = None,
+    into: Path | None = None,
+) -> Path:
+    """Writes the page into the run directory, or another folder, and returns its path.
 
     `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means. Raises InputError when the
     folder is no run directory or the document is no verdict.
     """
-    path = folder / NAME
+    path = (into or folder) / NAME
     write_whole(path, page(folder, document, drawing=drawing, meanings=meanings).encode("utf-8", "backslashreplace"))
     return path
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Final, TextIO
@@ -32,8 +32,13 @@ _WIDTH_OF_A_LOG: Final = 130
 _ROOM_FOR_REASONS: Final = 110
 
 
-def show(document: Mapping[str, object], folder: Path, stream: TextIO | None = None) -> None:
-    """Writes the result to `stream` (default: standard output), fit to the terminal; plain text where it is none."""
+def show(
+    document: Mapping[str, object], folder: Path, stream: TextIO | None = None, *, kept: tuple[Path, ...] | None = None
+) -> None:
+    """Writes the result to `stream` (default: standard output), fit to the terminal; plain text where it is none.
+
+    `kept` is the folder that has the judgement, where that is not the run directory; empty where none has.
+    """
     stream = sys.stdout if stream is None else stream
     width = None if stream.isatty() else _WIDTH_OF_A_LOG
     console = Console(file=stream, width=width, highlight=False, safe_box=True, emoji=False)
@@ -50,7 +55,7 @@ def show(document: Mapping[str, object], folder: Path, stream: TextIO | None = N
     for lines in (_failovers, _clients_died, _violations, _departures):
         _print(console, lines(judged))
     console.print(_verdict(judged))
-    for label, text in _where(folder, explainable=bool(judged.anomalies)):
+    for label, text in _where(folder, (folder,) if kept is None else kept, explainable=bool(judged.anomalies)):
         console.print(Text.assemble((f"{label:<10}", "dim"), text), soft_wrap=True)
 
 
@@ -186,11 +191,12 @@ def _verdict(judged: Document) -> Text:
     return Text.assemble((judged.verdict.value.upper(), f"bold {STYLES[judged.verdict]}"), about, reason)
 
 
-def _where(folder: Path, *, explainable: bool) -> Iterator[tuple[str, str]]:
+def _where(folder: Path, kept: Sequence[Path], *, explainable: bool) -> Iterator[tuple[str, str]]:
     yield "run", str(folder)
-    yield "report", str(folder / "report.html")
-    if explainable:
-        yield "explain", f"linkflap explain {quote(str(folder))} 1    (or the number of any other anomaly)"
+    for at in kept:
+        yield "report", str(at / "report.html")
+        if explainable:
+            yield "explain", f"linkflap explain {quote(str(at))} 1    (or the number of any other anomaly)"
     yield "judge", f"linkflap verify {quote(str(folder))}"
     again = _command(folder)
     if again:

@@ -32,16 +32,18 @@ def run(
 
     `scenario` is a built-in name, a scenario file (a path, or a text that ends in .toml) or a Scenario. What a built-in scenario
     leaves to its user can be given; a file and a Scenario say all of it themselves, but for the seed of a file without one.
-    `runtime` is process or docker, by default $LINKFLAP_RUNTIME or process; `command` is what run.json says made the run.
+    `runtime` is process or docker, by default $LINKFLAP_RUNTIME, the scenario's own, or process; `command` is what run.json says
+    made the run.
     Spark, once started, serves all later calls of this process. Raises InputError before anything starts; EnvironmentFailure or
     FaultError where the machine or a process failed.
     """
+    from linkflap.harness import runtimes
     from linkflap.harness.recording.run import check, record
     from linkflap.harness.report.progress import Progress
     from linkflap.spark_verify import session
 
     chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration)
-    runtime = runtime or os.environ.get("LINKFLAP_RUNTIME") or "process"
+    runtime = runtime or os.environ.get("LINKFLAP_RUNTIME") or chosen.runtime or runtimes.DEFAULT
     folder = new(folder)
     check(chosen, runtime)
     made_by = command or f"linkflap.run({chosen.name!r}, seed={chosen.seed}, runtime={runtime!r})"

@@ -15,6 +15,7 @@ from linkflap.harness.report import html
 class Judged:
     folder: Path
     document: object
+    kept: Path
 
 
 def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
@@ -24,7 +25,7 @@ def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
         assert old in text
         text = text.replace(old, new)
     (folder / "run.json").write_text(text)
-    return Judged(folder=folder, document=document(folder, "unknown"))
+    return Judged(folder=folder, document=document(folder, "unknown"), kept=folder)
 
 
 def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path):

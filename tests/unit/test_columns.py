@@ -28,7 +28,7 @@ def test_nothing_is_left_out(tmp_path: Path):
         for n in range(100)
     ]  # fmt: skip
     other = FindingRow(run="r", topic="A.t", partition=0, check="duplicate", finding="unjudged", data={"reason": "because"})
-    columns.write(tmp_path, anomalies, [examined(0, 3), other, examined(1, 4)])
+    columns.write(tmp_path, anomalies, [examined(0, 3), other, examined(1, 4)], run=str(tmp_path))
     found = pq.read_table(tmp_path / columns.FINDINGS_FILE).to_pylist()
     assert [row["offset"] for row in found] == list(range(100))
     assert [row["allowed"] for row in found].count(True) == 1
@@ -42,6 +42,6 @@ def test_nothing_is_left_out(tmp_path: Path):
 
 
 def test_without_anomalies_the_columns_are_there(tmp_path: Path):
-    columns.write(tmp_path, [], [])
+    columns.write(tmp_path, [], [], run=str(tmp_path))
     assert pq.read_schema(tmp_path / columns.FINDINGS_FILE).equals(columns.FOUND)
     assert pq.read_schema(tmp_path / columns.EXAMINED_FILE).equals(columns.EXAMINED)

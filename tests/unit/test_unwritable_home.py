@@ -14,6 +14,7 @@ import linkflap
 from linkflap.harness.cli.doctor import software
 from linkflap.harness.machine import cache
 from linkflap.harness.model.errors import SetupError
+from tests.command_line import unprivileged
 
 _NOWHERE = "/proc/none"
 """A home that nobody can make, not even root."""
@@ -63,7 +64,6 @@ def test_commands_work_for_a_user_who_can_write_neither_home_nor_site_packages(t
     kept = {
         name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "LINKFLAP_CACHE", "XDG_CACHE_HOME")
     }
-    unprivileged = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.getuid() == 0 else []
     script = """
 import linkflap.harness, os, sys
 from linkflap.harness.log import records, segments
@@ -76,7 +76,7 @@ main()
 """
     try:
         done = subprocess.run(
-            [*unprivileged, sys.executable, "-c", script],
+            [*unprivileged(), sys.executable, "-c", script],
             env=kept | own, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
     finally:

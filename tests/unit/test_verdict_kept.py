@@ -1,0 +1,103 @@
+"""Where a verdict is written: into the run directory, into another folder (`verify --out`), or nowhere; it is never lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from recorded_run import Recorded, document
+
+from linkflap.harness.cli import judge as cli_judge
+from linkflap.harness.cli.commands import linkflap
+from linkflap.harness.cli.verify import _outs, _without_out
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.report import table
+from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify.judge import Judgement
+from linkflap.spark_verify.verify import keep
+from tests.command_line import unprivileged
+
+_KEEPS = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_verdict_kept import judgement
+from linkflap.spark_verify.verify import keep
+print(keep(judgement(Path(sys.argv[1])), [], Path(sys.argv[1])).kept)
+"""
+
+
+def judgement(folder: Path) -> Judgement:
+    told = document(folder, "invalid")
+    return Judgement(folder=folder, verdict=Verdict.INVALID, checks=[], anomalies=[], failovers=[], document=told)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return Recorded(tmp_path / "runs" / "run", seconds=1.0).write().close()
+
+
+def test_a_run_directory_that_cannot_be_written_keeps_the_verdict_from_nobody(run, capsys):
+    run.chmod(0o555)
+    here = Path(__file__).parent
+    command = [*unprivileged(), sys.executable, "-c", _KEEPS, str(run), str(here)]
+    try:
+        done = subprocess.run(command, cwd=here.parents[1], capture_output=True, text=True, timeout=300, check=False)
+    finally:
+        run.chmod(0o755)
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
+    assert not (run / "verdict.json").exists()
+    cli_judge._report(judgement(run), {})
+    said = capsys.readouterr().err
+    assert said.startswith(f"linkflap: {run} cannot be written, so that this verdict is printed and not kept; linkflap verify ")
+    assert not (run / "report.html").exists()
+    table.show(document(run, "invalid"), run, kept=())
+    shown = capsys.readouterr().out
+    assert "INVALID" in shown
+    assert "report.html" not in shown
+    assert "linkflap explain" not in shown
+
+
+def test_with_out_everything_is_written_there_and_explained_from_there(run, tmp_path, capsys):
+    out = tmp_path / "out"
+    kept = keep(judgement(run), [], out)
+    assert kept.kept == out
+    cli_judge._report(kept, {})
+    assert {path.name for path in out.iterdir()} == {"verdict.json", "findings.parquet", "examined.parquet", "report.html"}
+    assert not (run / "verdict.json").exists()
+    table.show(kept.document, run, kept=(out,))
+    assert f"linkflap explain {out} 1" in capsys.readouterr().out
+    said = CliRunner().invoke(linkflap, ["explain", str(out), "1", "--json"], standalone_mode=False)
+    assert said.exception is None
+    assert json.loads(said.output)["number"] == 1
+
+
+def test_what_runs_again_makes_a_folder_of_its_own():
+    words = ["verify", "--logs", "A=x", "--out", "DIR", "--link", "A->B", "--out=OTHER", "--json"]
+    assert _without_out(words) == ["verify", "--logs", "A=x", "--link", "A->B", "--json"]
+
+
+def test_several_runs_have_a_folder_each(run, tmp_path):
+    other, out = tmp_path / "other", tmp_path / "out"
+    assert _outs([run], out) == {run: out}
+    assert _outs([run, other], out) == {run: out / "run", other: out / "other"}
+    assert _outs([run, other], None) == {}
+    with pytest.raises(InputError, match="two run directories are called run"):
+        _outs([run, tmp_path / "else" / "run"], out)
+    with pytest.raises(InputError, match="exists already"):
+        _outs([run], tmp_path)
+
+
+def test_a_folder_of_run_directories_says_what_is_in_it(run, tmp_path):
+    with pytest.raises(InputError, match=rf"runs is not a run directory: .*; give the one in it: {run}$"):
+        RunReader(run.parent)
+    newest = Recorded(tmp_path / "runs" / "second", seconds=1.0).write().close()
+    with pytest.raises(InputError, match=rf"give one of the 2 in it, the newest is {newest}, or all: {run.parent}/\*$"):
+        RunReader(run.parent)
+    with pytest.raises(InputError, match="give the folder that linkflap run named"):
+        RunReader(tmp_path)
