@@ -12,7 +12,7 @@ from typing import Final
 from linkflap.harness.model.guarantee import Allowance, Guarantee, Rule
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.eras import touches
-from linkflap.spark_verify.view import Window
+from linkflap.spark_verify.story import Window
 
 _SECOND: Final = 1_000_000_000
 Decide = Callable[[Allowance, Anomaly, str, Sequence[Window]], str | None]

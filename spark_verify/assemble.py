@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from linkflap.harness.log.coordinators import GroupCommit, TransactionState
+from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.rundir import Damage
@@ -29,6 +30,7 @@ from linkflap.spark_verify.eras import history
 from linkflap.spark_verify.plan import Captured, RunPlan, plan
 from linkflap.spark_verify.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
 from linkflap.spark_verify.sends import ARRAYS, NUMBERS, WORDS, Gathering
+from linkflap.spark_verify.story import Story
 from linkflap.spark_verify.view import WHOLE, Batches, PartitionView, Read, Records, Replica, Send, Watermarks
 
 _WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
@@ -55,10 +57,12 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         gathered.add(batch)
     replicas = gathered.replicas([*captured, *before])
     story = run.story(topic, partition)
-    return replace(
-        story,
+    return PartitionView(
+        story=story,
         replicas=with_parts(
-            [_settled(r) if story.internal and run.recorded else r for last, r in replicas if last], captured, _same_bytes(story)
+            [_settled(r) if story.internal and run.facts.recorded else r for last, r in replicas if last],
+            captured,
+            _same_bytes(story),
         ),
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=gathered.sends(),
@@ -75,15 +79,15 @@ def _settled(replica: Replica) -> Replica:
     return replace(replica, damage=()) if replica.torn_from >= max(replica.high_watermark, 0) else replica
 
 
-def _same_bytes(story: PartitionView) -> Iterator[Pair]:
+def _same_bytes(story: Story) -> Iterator[Pair]:
     """What crossed which link, where the mirror keeps every byte."""
-    if _keeps_ids(story):
+    if _keeps_ids(story.facts.mirror.guarantee):
         for crossing in history(story).crossings:
             yield crossing.source, crossing.destination, crossing.start, crossing.end
 
 
-def _keeps_ids(story: PartitionView) -> bool:
-    return story.mirror.guarantee.offsets_kept and not story.mirror.guarantee.producer_ids_mapped
+def _keeps_ids(guarantee: Guarantee) -> bool:
+    return guarantee.offsets_kept and not guarantee.producer_ids_mapped
 
 
 def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]:
@@ -121,7 +125,7 @@ def damage_of(seen: PartitionView) -> list[Damage]:
 
 def _strange_ids(seen: PartitionView) -> Iterator[Damage]:
     """Producer ids that no broker hands out, and that a mirror which keeps ids has from nowhere."""
-    if not _keeps_ids(seen):
+    if not _keeps_ids(seen.mirror.guarantee):
         return
     for replica in (*seen.replicas, *seen.earlier):
         b = replica.batches

@@ -17,33 +17,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from functools import lru_cache
+from typing import Final
 
-from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.spark_verify.view import Origin, Promotion, Truncation, Window
+from linkflap.spark_verify.story import Promotion, Story, Window
+from linkflap.spark_verify.view import Origin
 
 FOREVER: Final = 2**62
 """The end, in offsets and in time, of what has not ended."""
 REVERSAL: Final = "mirror-reverse"
 """The fault that makes a given up cluster follow the one that was promoted over its link."""
-
-
-class Story(Protocol):
-    """What of a partition its eras follow from (`spark_verify.view.PartitionView`)."""
-
-    @property
-    def home(self) -> str: ...
-    @property
-    def mirror(self) -> MirrorSpec: ...
-    @property
-    def promotions(self) -> Sequence[Promotion]: ...
-    @property
-    def windows(self) -> Sequence[Window]: ...
-    @property
-    def truncations(self) -> Sequence[Truncation]: ...
-    @property
-    def deaths(self) -> Mapping[str, int]: ...
-    def hops(self) -> Iterator[tuple[str, str]]: ...
+_STORIES: Final = 4096
+"""Stories whose eras are kept: more than a run has partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,13 +236,14 @@ def _part(ours: Sequence[_Stretch], theirs: Sequence[_Stretch]) -> int:
     return rest[0].start if rest else FOREVER
 
 
+@lru_cache(maxsize=_STORIES)
 def history(story: Story) -> History:
-    """What became of a partition on every cluster that it reaches."""
-    told = _Told(keeps=story.mirror.guarantee.offsets_kept)
+    """What became of a partition on every cluster that it reaches; of one story it is computed once."""
+    told = _Told(keeps=story.facts.mirror.guarantee.offsets_kept)
     hops = list(story.hops())
     for source, destination in hops:
         told.follow(source, destination, 0, 0)
-    reversals = [w for w in story.windows if w.fault == REVERSAL and w.took_place]
+    reversals = [w for w in story.facts.windows if w.fault == REVERSAL and w.took_place]
     began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
     steps: list[tuple[int, int, Promotion | Window]] = [
         *((p.time, 0, p) for p in story.promotions),
@@ -274,8 +260,8 @@ def history(story: Story) -> History:
             began[old].append((time, step.end))
     clusters = dict.fromkeys((story.home, *(d for _, d in hops), *(p.cluster for p in story.promotions)))
     for cluster in clusters:
-        if cluster in story.deaths:
-            told.lost.setdefault(cluster, story.deaths[cluster])
+        if cluster in story.facts.deaths:
+            told.lost.setdefault(cluster, story.facts.deaths[cluster])
         told.close(cluster)
     lives = {
         cluster: tuple(

@@ -34,6 +34,7 @@ from linkflap.spark_verify.checks.transaction_headers import NOT_TRANSACTIONAL
 from linkflap.spark_verify.evidence import Shown
 from linkflap.spark_verify.plan import Captured, Key, RunPlan
 from linkflap.spark_verify.rows import batch_rows
+from linkflap.spark_verify.story import RunFacts, Story
 from linkflap.spark_verify.tables import FindingRow, combined, examine
 from linkflap.spark_verify.view import PartitionView, Replica
 
@@ -123,11 +124,13 @@ def _partition(
     partial: list[FindingRow],
 ) -> int:
     """One partition; returns its newest timestamp, milliseconds."""
-    planned = RunPlan(
+    facts = RunFacts(
         run="", topology=Topology(clusters=(ClusterSpec(name=cluster),), links=()), mirror=declared(MirrorSpec(kind="none")),
-        replicas=same, promotions={}, windows=(), ended=0, damage=(), homes={place[0]: cluster}, recorded=False,
-        compacted={place: {cluster: max(c.bounds.compacted for c in same)}},
+        homes={place[0]: cluster}, recorded=False,
     )  # fmt: skip
+    compacted = {cluster: max(c.bounds.compacted for c in same)}
+    story = Story(facts=facts, topic=place[0], partition=place[1], compacted=compacted)
+    planned = RunPlan(facts=facts, replicas=same, stories={place: story})
     seen = view(planned, *place, batch_rows(same))
     seen = replace(seen, replicas=[_anonymous(replica) for replica in seen.replicas])
     logs = {(c.bounds.cluster, c.bounds.broker): evidence.log_of(c) for c in same}

@@ -90,7 +90,7 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         anomalies += found
     if reader.run.recorded:
         unfinished = [each.reason for each in quiet if not each.missing]
-        results += run_checks(reader, events, planned.windows, damage, planned.ended, done, unfinished)
+        results += run_checks(reader, events, planned.facts.windows, damage, planned.facts.ended, done, unfinished)
     else:
         results += copied(reader, planned.replicas, damage)
     # Checks that were not due prove nothing, and what is proven of the run alone is not enough.
@@ -145,7 +145,7 @@ def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
         offset=row.offset,
         evidence=row.data,
     )
-    why = why_allowed(anomaly, planned.mirror.guarantee, _link_into(planned, anomaly), planned.windows)
+    why = why_allowed(anomaly, planned.facts.mirror.guarantee, _link_into(planned, anomaly), planned.facts.windows)
     if why is None:
         return anomaly
     return replace(anomaly, evidence={**anomaly.evidence, "why": why}, allowed=True)
@@ -244,8 +244,8 @@ def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
     due: dict[tuple[str, str], None] = {}
     for owner in dict.fromkeys(w.home for w in run.scenario.workloads):
         due[owner, "native"] = None
-        for link in planned.topology.links:
-            if owner in planned.topology.homes_over(link):
+        for link in planned.facts.topology.links:
+            if owner in planned.facts.topology.homes_over(link):
                 due[link.destination, "mirrored"] = None
     if run.recorded:
         due.update({(p.cluster, "native"): None for p in promotions})

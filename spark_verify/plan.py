@@ -17,7 +17,6 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from linkflap.harness.log import batches, segments
 from linkflap.harness.model.history import Bounds, Event
-from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.eras import REVERSAL
@@ -29,7 +28,7 @@ from linkflap.spark_verify.promised import (
     out_of_time,
     unnoted_captures,
 )
-from linkflap.spark_verify.view import PartitionView, Promotion, Stop, Truncation, Window
+from linkflap.spark_verify.story import Promotion, RunFacts, Stop, Story, Truncation, Window
 
 INTERNAL_SUFFIX: Final = ".internal"
 """MirrorMaker 2 names topics of its own `<source>.checkpoints.internal`, as if they were data of the source."""
@@ -64,42 +63,33 @@ class Captured:
 class RunPlan:
     """Everything about one run that is not a row: small, and sent to where its partitions are put together.
 
-    `ended` is when the run ended; of a run whose harness was killed, when its last event was. `damage` is what of the
-    directory could not be read while planning. `earlier` are replicas of captures before the last of a cluster that was cut.
+    `damage` is what of the directory could not be read while planning. `stories` are those of partitions of which there is
+    anything to tell. `earlier` are replicas of captures before the last of a cluster that was truncated.
     """
 
-    run: str
-    topology: Topology
-    mirror: MirrorSpec
+    facts: RunFacts
     replicas: Sequence[Captured]
-    promotions: Mapping[Key, Sequence[Promotion]]
-    windows: Sequence[Window]
-    ended: int
-    damage: Sequence[Damage]
+    stories: Mapping[Key, Story] = field(default_factory=dict)
+    damage: Sequence[Damage] = ()
     earlier: Sequence[Captured] = ()
-    truncations: Mapping[Key, Sequence[Truncation]] = field(default_factory=dict)
-    stops: Mapping[Key, Sequence[Stop]] = field(default_factory=dict)
-    budgets: Budgets = field(default_factory=Budgets)
-    homes: Mapping[str, str] = field(default_factory=dict)
-    recorded: bool = True
-    compacted: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
-    deaths: Mapping[str, int] = field(default_factory=dict)
-    unclear: Mapping[Key, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def run(self) -> str:
+        """The run directory."""
+        return self.facts.run
+
+    @property
+    def promotions(self) -> Mapping[Key, Sequence[Promotion]]:
+        """Of the partitions that were promoted."""
+        return {key: story.promotions for key, story in self.stories.items() if story.promotions}
 
     def judges(self, topic: str) -> bool:
         """Whether a topic is data: one of those whose home was told, or else one that says itself whose it is."""
-        return topic in self.homes if self.homes else is_data(self.topology, topic)
+        return _judged(self.facts.topology, self.facts.homes, topic)
 
-    def story(self, topic: str, partition: int) -> PartitionView:
-        """A partition without its rows: all that its eras follow from."""
-        return PartitionView(
-            run=self.run, topic=topic, partition=partition, topology=self.topology, mirror=self.mirror, replicas=(),
-            promotions=tuple(self.promotions.get((topic, partition), ())), sends=(), reads=(), watermarks={},
-            windows=tuple(self.windows), ended=self.ended, truncations=tuple(self.truncations.get((topic, partition), ())),
-            stops=tuple(self.stops.get((topic, partition), ())), budgets=self.budgets, at_home=self.homes.get(topic, ""),
-            recorded=self.recorded, compacted=self.compacted.get((topic, partition), {}),
-            deaths=self.deaths, unclear=self.unclear.get((topic, partition), {}),
-        )  # fmt: skip
+    def story(self, topic: str, partition: int) -> Story:
+        """The story of a partition; an empty one of which nothing is told."""
+        return self.stories.get((topic, partition)) or Story(facts=self.facts, topic=topic, partition=partition)
 
 
 def plan(root: Path) -> RunPlan:
@@ -122,25 +112,42 @@ def plan(root: Path) -> RunPlan:
         damage.extend(unnoted_captures(reader, events))
         named = partial(_judged, topology, homes)
         damage.extend(absent_promotions(events, named, journal=reader.run.scenario.mirror.guarantee.keeps_journal))
-    return RunPlan(
+    facts = RunFacts(
         run=run,
         topology=topology,
         mirror=reader.run.scenario.mirror,
-        replicas=replicas,
-        earlier=earlier,
-        promotions=_promotions(events, damage),
-        truncations=_by_partition(events, "truncation", _truncations, damage),
-        stops=_by_partition(events, "mirror-stopped", _stops, damage),
-        budgets=reader.run.scenario.budgets,
         windows=_windows(events, ended),
         ended=ended,
-        damage=damage,
-        homes=reader.run.homes,
+        budgets=reader.run.scenario.budgets,
+        homes=homes,
         recorded=reader.run.recorded,
-        compacted=_compacted([c.bounds for c in (*replicas, *earlier)]),
         deaths=_deaths(events, [c.bounds for c in replicas]),
-        unclear={key: dict(rows) for key, rows in _by_partition(events, "promotion-unknown", _unclear, damage).items()},
     )
+    stories = _stories(facts, events, [c.bounds for c in (*replicas, *earlier)], damage)
+    return RunPlan(facts=facts, stories=stories, replicas=replicas, earlier=earlier, damage=damage)
+
+
+def _stories(facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds], damage: list[Damage]) -> Mapping[Key, Story]:
+    """What the events tell of each partition, and of each that was captured."""
+    promotions = _promotions(events, damage)
+    truncations = _by_partition(events, "truncation", _truncations, damage)
+    stops = _by_partition(events, "mirror-stopped", _stops, damage)
+    unclear = _by_partition(events, "promotion-unknown", _unclear, damage)
+    compacted = _compacted(bounds)
+    keys = {(b.topic, b.partition) for b in bounds} | promotions.keys() | truncations.keys() | stops.keys() | unclear.keys()
+    return {
+        key: Story(
+            facts=facts,
+            topic=key[0],
+            partition=key[1],
+            promotions=tuple(promotions.get(key, ())),
+            truncations=tuple(truncations.get(key, ())),
+            stops=tuple(stops.get(key, ())),
+            compacted=compacted.get(key, {}),
+            unclear=dict(unclear.get(key, ())),
+        )
+        for key in sorted(keys)
+    }
 
 
 def _elsewhere(topology: Topology, events: Sequence[Event]) -> Iterator[Damage]:

@@ -22,7 +22,7 @@ from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.mirror_parts import failed_parts
 from linkflap.spark_verify.plan import Captured
 from linkflap.spark_verify.reader_histories import Histories
-from linkflap.spark_verify.view import Window
+from linkflap.spark_verify.story import Window
 
 NAMES: Final = ("recording", "fault-bite")
 GUARANTEES: Final[Mapping[str, str]] = {

@@ -150,7 +150,7 @@ def pieces(plans: Sequence[RunPlan]) -> list[Piece]:
     """What the tasks read: small replicas together, big ones apart, with the parts of the histories of runs that have one."""
     whole = (r for plan in plans for r in (*plan.replicas, *plan.earlier))
     replicas = [(_work(part), part) for replica in whole for part in _apart(replica)]
-    parts = [(_PART, Part(root=plan.run, part=part)) for part in PARTS for plan in plans if plan.recorded]
+    parts = [(_PART, Part(root=plan.run, part=part)) for part in PARTS for plan in plans if plan.facts.recorded]
     wanted = max(2, -(-sum(work for work, _ in (*replicas, *parts)) // _PIECE))
     return [
         Piece(

@@ -33,6 +33,7 @@ from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, F
 from linkflap.spark_verify.packed import packed, unpacked
 from linkflap.spark_verify.plan import Captured, RunPlan, plan
 from linkflap.spark_verify.source import KEY, pieces, read, rows_of
+from linkflap.spark_verify.story import RunFacts
 from linkflap.spark_verify.view import PartitionView
 
 FindingName = Literal["found", "examined", "clue", "unjudged", "crashed", "damage"]
@@ -116,8 +117,12 @@ def judged(
 
 def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
     """The plan with no more records to be decoded than these checks ask for; one that does not say what it needs gets all."""
-    asking = [c for c in checks if ("records" in c.inputs or not c.inputs) and (planned.recorded or c.from_bytes)]
-    every = planned.recorded or planned.mirror.guarantee.producer_ids_mapped or not all(c.only_our_records for c in asking)
+    asking = [c for c in checks if ("records" in c.inputs or not c.inputs) and (planned.facts.recorded or c.from_bytes)]
+    every = (
+        planned.facts.recorded
+        or planned.facts.mirror.guarantee.producer_ids_mapped
+        or not all(c.only_our_records for c in asking)
+    )
     records: Literal["every", "ours", "none"] = "none" if not asking else "every" if every else "ours"
     lean = [[replace(captured, records=records) for captured in some] for some in (planned.replicas, planned.earlier)]
     return replace(planned, replicas=lean[0], earlier=lean[1])
@@ -129,11 +134,11 @@ def warm_up(spark: SparkSession) -> None:
         cluster="A", broker=1, topic="A.warm", partition=0, leader=True, alive=True,
         log_start=0, high_watermark=0, high_watermark_from="recomputed",
     )  # fmt: skip
+    alone = Topology(clusters=(ClusterSpec(name="A"),), links=())
     nothing = RunPlan(
-        run="", topology=Topology(clusters=(ClusterSpec(name="A"),), links=()), mirror=declared(MirrorSpec(kind="none")),
+        facts=RunFacts(run="", topology=alone, mirror=declared(MirrorSpec(kind="none")), recorded=False),
         replicas=[Captured(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0)],
-        promotions={}, windows=(), ended=0, damage=(), recorded=False,
-    )  # fmt: skip
+    )
     _job(spark, [nothing], [WARM_UP]).toArrow()
 
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from linkflap.harness.log.coordinators import GroupCommit, TransactionState
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
-from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
+from linkflap.harness.model.topology import Topology
+from linkflap.spark_verify.story import Promotion, Stop, Story, Truncation, Window
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -130,47 +131,6 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promotion:
-    """On `cluster`, offsets from `offset` on are its own. `time` is when writes to it were let in."""
-
-    link: str
-    kind: Literal["planned", "forced"]
-    source: str
-    cluster: str
-    offset: int
-    time: int
-    fault_time: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Truncation:
-    """What a mirror says that it cut off its destination `cluster` when that began to follow: offsets [offset, end)."""
-
-    link: str
-    cluster: str
-    offset: int
-    end: int
-    time: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """What a mirror says of its own end in a partition: the offset after the last mirrored one, what it did then, where
-    the destination's clients may begin. `truncated` are (end, cut at), `appended` (offset, what), `epochs` the leader epochs of
-    the mirrored log (epoch, first offset), both rising.
-    """
-
-    link: str
-    cluster: str
-    time: int
-    mirrored: int
-    promoted: int
-    truncated: Sequence[tuple[int, int]]
-    appended: Sequence[tuple[int, str]]
-    epochs: Sequence[tuple[int, int]] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
     """One send group of one operation, invoke and return put together. Outcome info: never returned, or nobody knows.
 
@@ -236,70 +196,95 @@ class Watermarks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
-
-    `took_place` is False of a reversal of a mirror that never came to the point: its cluster's log was not cut.
-    """
-
-    id: str
-    fault: str
-    target: str
-    start: int
-    end: int
-    took_place: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionView:
-    """One (run, topic, partition). `groups` are sampled committed offsets of groups, by time.
+    """One (run, topic, partition): its story and its rows.
 
-    `recorded` says that clients' history was written down. `compacted` is, per cluster, the offset below which one of its
-    brokers has compacted the log (cleanup.policy=compact): there a record that is missing is no loss.
-    `unclear` is, per cluster of copied logs, the offset from which on its log may be its own or a mirror's: no mark is left.
-    `replicas` are what the clusters had in the end; `earlier` what one that was captured before its log was cut had then, one
-    replica per cluster and moment. `deaths`: clusters of which in the end every broker was dead, some by themselves, and when.
+    `replicas` are what the clusters had in the end; `earlier` what one that was captured before its log was truncated had then,
+    one replica per cluster and moment. `groups` are sampled committed offsets of groups, by time.
     """
 
-    run: str
-    topic: str
-    partition: int
-    topology: Topology
-    mirror: MirrorSpec
-    replicas: Sequence[Replica]
-    promotions: Sequence[Promotion]
-    sends: Sequence[Send]
-    reads: Sequence[Read]
-    watermarks: Mapping[str, Watermarks]
-    windows: Sequence[Window]
-    ended: int
-    groups: Sequence[GroupOffset] = ()
+    story: Story
+    replicas: Sequence[Replica] = ()
     earlier: Sequence[Replica] = ()
-    truncations: Sequence[Truncation] = ()
-    stops: Sequence[Stop] = ()
-    budgets: Budgets = field(default_factory=Budgets)
-    at_home: str = ""
-    recorded: bool = True
-    compacted: Mapping[str, int] = field(default_factory=dict)
-    deaths: Mapping[str, int] = field(default_factory=dict)
-    unclear: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def internal(self) -> bool:
-        """Whether this is one of Kafka's own topics: every cluster has one of its own by that name, which no link leads to."""
-        return self.topic in INTERNAL_TOPICS
-
-    @property
-    def home(self) -> str:
-        """The cluster whose clients wrote this topic first: `at_home`, or else its name's first part (`topology.topic_name`)."""
-        return self.at_home or self.topic.partition(".")[0]
+    sends: Sequence[Send] = ()
+    reads: Sequence[Read] = ()
+    watermarks: Mapping[str, Watermarks] = field(default_factory=dict)
+    groups: Sequence[GroupOffset] = ()
 
     def canonical(self) -> Mapping[str, Replica]:
         """Per cluster, the replica whose bytes speak for it: the leader where it is known, else the longest."""
         return {r.cluster: r for r in self.replicas if r.canonical}
 
     def hops(self) -> Iterator[tuple[str, str]]:
-        """(source, destination) clusters of every link this topic crosses."""
-        for link in self.topology.links:
-            if self.home in self.topology.homes_over(link):
-                yield link.source, link.destination
+        """(source, destination) clusters of every link that leads this topic on."""
+        return self.story.hops()
+
+    # What the story says, by its name there.
+
+    @property
+    def run(self) -> str:
+        return self.story.facts.run
+
+    @property
+    def topic(self) -> str:
+        return self.story.topic
+
+    @property
+    def partition(self) -> int:
+        return self.story.partition
+
+    @property
+    def topology(self) -> Topology:
+        return self.story.facts.topology
+
+    @property
+    def mirror(self) -> MirrorSpec:
+        return self.story.facts.mirror
+
+    @property
+    def windows(self) -> Sequence[Window]:
+        return self.story.facts.windows
+
+    @property
+    def ended(self) -> int:
+        return self.story.facts.ended
+
+    @property
+    def budgets(self) -> Budgets:
+        return self.story.facts.budgets
+
+    @property
+    def recorded(self) -> bool:
+        return self.story.facts.recorded
+
+    @property
+    def deaths(self) -> Mapping[str, int]:
+        return self.story.facts.deaths
+
+    @property
+    def promotions(self) -> Sequence[Promotion]:
+        return self.story.promotions
+
+    @property
+    def truncations(self) -> Sequence[Truncation]:
+        return self.story.truncations
+
+    @property
+    def stops(self) -> Sequence[Stop]:
+        return self.story.stops
+
+    @property
+    def compacted(self) -> Mapping[str, int]:
+        return self.story.compacted
+
+    @property
+    def unclear(self) -> Mapping[str, int]:
+        return self.story.unclear
+
+    @property
+    def home(self) -> str:
+        return self.story.home
+
+    @property
+    def internal(self) -> bool:
+        return self.story.internal

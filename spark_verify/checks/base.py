@@ -14,7 +14,8 @@ from typing import Literal
 from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Failover
-from linkflap.spark_verify.view import Origin, PartitionView, Promotion
+from linkflap.spark_verify.story import Promotion
+from linkflap.spark_verify.view import Origin, PartitionView
 
 Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
 

@@ -25,7 +25,8 @@ from linkflap.spark_verify.checks.lives import compacted, examined
 from linkflap.spark_verify.checks.logs import locate
 from linkflap.spark_verify.checks.mirroring import Hop, appended_since, hops
 from linkflap.spark_verify.checks.producer_ids import as_declared
-from linkflap.spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
+from linkflap.spark_verify.story import Promotion
+from linkflap.spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Replica
 
 _CHANGED: Final = 5
 """Records per batch of which it is told what differs."""

@@ -28,7 +28,8 @@ from linkflap.spark_verify.checks.logs import OPEN, Log, among, locate, runs
 from linkflap.spark_verify.checks.sampled import never_sampled
 from linkflap.spark_verify.eras import Life
 from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion
+from linkflap.spark_verify.story import Promotion
+from linkflap.spark_verify.view import Bools, Ints, Origin, PartitionView
 
 RELAY: Final = "relay"
 """Clients are called by their kind of workload and a number."""

@@ -18,7 +18,8 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined
 from linkflap.spark_verify.checks.lost_write import left_behind
 from linkflap.spark_verify.checks.mirroring import Hop, hops
 from linkflap.spark_verify.eras import FOREVER, history
-from linkflap.spark_verify.view import Origin, PartitionView, Promotion
+from linkflap.spark_verify.story import Promotion
+from linkflap.spark_verify.view import Origin, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -57,7 +58,7 @@ def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[
 
 def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
     """When the destination first confirmed a write of its own: a commit, or a record sent without a transaction."""
-    mine = history(view).lives[promotion.cluster]
+    mine = history(view.story).lives[promotion.cluster]
     ended = next((e.ended for life in mine for e in life.eras if e.began == promotion.time and not e.source), FOREVER)
     times = (
         send.returned

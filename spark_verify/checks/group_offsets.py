@@ -27,7 +27,8 @@ from linkflap.spark_verify.checks.logs import Log, among, distinct, locate
 from linkflap.spark_verify.checks.mirroring import Hop, hops
 from linkflap.spark_verify.checks.sampled import never_sampled
 from linkflap.spark_verify.eras import FOREVER
-from linkflap.spark_verify.view import Ints, Origin, PartitionView, Promotion, Read, Watermarks
+from linkflap.spark_verify.story import Promotion
+from linkflap.spark_verify.view import Ints, Origin, PartitionView, Read, Watermarks
 
 OFFSET_LAG_MAX: Final = 100
 """MirrorMaker 2's default of offset.lag.max: records between two offset syncs."""

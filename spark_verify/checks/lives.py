@@ -17,12 +17,13 @@ from linkflap.spark_verify.checks.logs import Log, read
 from linkflap.spark_verify.checks.reversals import Turn, by_generation, sampled, turns
 from linkflap.spark_verify.eras import FOREVER, Era, History, Life, history
 from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.view import DATA, Bools, Ints, PartitionView, Read, Replica, Truncation, Watermarks
+from linkflap.spark_verify.story import Truncation
+from linkflap.spark_verify.view import DATA, Bools, Ints, PartitionView, Read, Replica, Watermarks
 
 
 def lives(view: PartitionView) -> Mapping[str, Sequence[Life]]:
     """Per cluster its lives in time order, of clusters too that no link leads to and that somebody wrote to or read from."""
-    told = history(view).lives
+    told = history(view.story).lives
     seen = {r.cluster for r in view.replicas} | Sends.of(view.sends).said("cluster") | {r.cluster for r in view.reads}
     strangers = sorted((seen | view.watermarks.keys()) - told.keys())
     return {**told, **{cluster: (_stranger(view, cluster),) for cluster in strangers}}

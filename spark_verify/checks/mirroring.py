@@ -93,7 +93,7 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str
 
     `end_to_end`: also what is further away than one link from where it was written.
     """
-    told = history(view)
+    told = history(view.story)
     finals = view.canonical()
     for crossing in (*told.crossings, *(_far(view) if end_to_end else ())):
         if crossing.destination not in finals:
@@ -112,7 +112,7 @@ def _far(view: PartitionView) -> Iterator[Crossing]:
     """Mirrored eras whose owner is not where they were mirrored from, as if they had come in one hop."""
     if not view.mirror.guarantee.offsets_kept:
         return
-    told = history(view)
+    told = history(view.story)
     for cluster, mine in told.lives.items():
         for era in mine[-1].eras:
             number = next((n for n, life in enumerate(told.lives.get(era.owner, ())) if _same(life, era.start, era.began)), -1)

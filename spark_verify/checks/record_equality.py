@@ -20,7 +20,8 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.lives import examined
 from linkflap.spark_verify.checks.logs import locate, runs
 from linkflap.spark_verify.checks.mirroring import Hop, appended_since, hops
-from linkflap.spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Promotion, Replica
+from linkflap.spark_verify.story import Promotion
+from linkflap.spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Replica
 
 HEADER = ("last_offset", "length", "count", "crc")
 

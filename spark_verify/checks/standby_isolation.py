@@ -21,7 +21,8 @@ from linkflap.spark_verify.checks.logs import Log, runs
 from linkflap.spark_verify.checks.provenance import planned, planner
 from linkflap.spark_verify.eras import FOREVER, Life
 from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.view import Bools, PartitionView, Promotion, Send, Truncation
+from linkflap.spark_verify.story import Promotion, Truncation
+from linkflap.spark_verify.view import Bools, PartitionView, Send
 
 KIND, CIRCLE = "standby-write", "circular-mirror"
 

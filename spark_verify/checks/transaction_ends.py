@@ -87,7 +87,7 @@ def splits(view: PartitionView) -> Iterator[Finding]:
     """Transactions that came over a link and ended otherwise than at its source."""
     if not view.mirror.guarantee.offsets_kept:
         return
-    known = history(view)
+    known = history(view.story)
     for crossing in known.crossings:
         life = known.lives[crossing.destination][-1] if crossing.destination in known.lives else None
         source, ours = source_log(view, known, crossing.source, crossing.source_life), log_of(view, life) if life else None

@@ -26,19 +26,8 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Find
 from linkflap.spark_verify.checks.lives import before_cut, lives, number_at, replica_of
 from linkflap.spark_verify.checks.outcomes import told
 from linkflap.spark_verify.eras import REVERSAL, Life
-from linkflap.spark_verify.view import (
-    ABORT,
-    OTHER_CONTROL,
-    Batches,
-    Bools,
-    Ints,
-    Origin,
-    PartitionView,
-    Promotion,
-    Replica,
-    Stop,
-    Truncation,
-)
+from linkflap.spark_verify.story import Promotion, Stop, Truncation
+from linkflap.spark_verify.view import ABORT, OTHER_CONTROL, Batches, Bools, Ints, Origin, PartitionView, Replica
 
 _SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
 NEVER_FOLLOWED: Final = "no mirror made this cluster follow then"

@@ -20,7 +20,8 @@ from linkflap.spark_verify.checks.lives import every, examined, lives, log_of, n
 from linkflap.spark_verify.checks.logs import Log, among, locate, runs
 from linkflap.spark_verify.checks.outcomes import Told, read_uids, told
 from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import Bools, Ints, Origin, PartitionView, Promotion, Read
+from linkflap.spark_verify.story import Promotion
+from linkflap.spark_verify.view import Bools, Ints, Origin, PartitionView, Read
 
 KIND = "unseen-write"
 

@@ -22,7 +22,8 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined
 from linkflap.spark_verify.checks.logs import among, distinct, locate, stretches
 from linkflap.spark_verify.checks.outcomes import never
 from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.view import Ints, Origin, PartitionView, Promotion
+from linkflap.spark_verify.story import Promotion
+from linkflap.spark_verify.view import Ints, Origin, PartitionView
 
 KIND = "write-cycle"
 RELAY = "relay"

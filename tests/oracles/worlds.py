@@ -18,21 +18,8 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.log.coordinators import GROUPS, PREPARE_ABORT, PREPARE_COMMIT, TRANSACTIONS, GroupCommit, TransactionState
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
-from linkflap.spark_verify.view import (
-    WHOLE,
-    Batches,
-    PartitionView,
-    Parts,
-    Promotion,
-    Read,
-    Records,
-    Replica,
-    Send,
-    Stop,
-    Truncation,
-    Watermarks,
-    Window,
-)
+from linkflap.spark_verify.story import Promotion, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.view import WHOLE, Batches, PartitionView, Parts, Read, Records, Replica, Send, Watermarks
 from linkflap.topologies import parse
 
 SECOND = 1_000_000_000
@@ -233,9 +220,9 @@ def count_of(batch: Row) -> int:
     return said
 
 
-def views(world: World) -> list[PartitionView]:
+def views(world: World, run: str = "run") -> list[PartitionView]:
     """All partitions of the world's run."""
-    return [_view(world, partition) for partition in world.partitions]
+    return [_view(world, partition, run) for partition in world.partitions]
 
 
 def with_own(world: World) -> list[PartitionView]:
@@ -251,27 +238,12 @@ def with_own(world: World) -> list[PartitionView]:
                     logs[-1] = replace(logs[-1], high_watermark=high)
                 if (other := world.own_others.get((cluster, topic))) is not None:
                     logs.append(replica(cluster, other, broker=2))
-        found.append(
-            replace(
-                found[0],
-                topic=topic,
-                partition=0,
-                replicas=logs,
-                earlier=(),
-                sends=(),
-                reads=(),
-                watermarks={},
-                promotions=(),
-                truncations=(),
-                stops=(),
-                groups=(),
-                compacted={},
-            )
-        )
+        story = Story(facts=found[0].story.facts, topic=topic, partition=0)
+        found.append(PartitionView(story=story, replicas=logs))
     return found
 
 
-def _view(world: World, partition: int) -> PartitionView:
+def _view(world: World, partition: int, run: str) -> PartitionView:
     def mine(rows: list[Row]) -> list[Row]:
         return [
             {k: v for k, v in row.items() if k != "partition"} for row in rows if row.get("partition", partition) == partition
@@ -286,26 +258,32 @@ def _view(world: World, partition: int) -> PartitionView:
         replica(c, log, broker=2, torn=(c, p, 2) in world.torn) for (c, p), log in world.others.items() if p == partition
     ]  # fmt: skip
     rpo, rto = world.budgets
-    return PartitionView(
-        run="run",
-        topic=TOPIC,
-        partition=partition,
+    facts = RunFacts(
+        run=run,
         topology=parse(world.topology),
         mirror=declared(MirrorSpec(kind=world.mirror, options=world.options)),
-        replicas=logs,
+        windows=[Window(**row) for row in world.windows],
+        ended=world.ended or world.time + 10 * SECOND,
+        budgets=Budgets(rpo_records=rpo, rto_seconds=rto),
+        recorded=world.recorded,
+    )
+    story = Story(
+        facts=facts,
+        topic=TOPIC,
+        partition=partition,
         promotions=[Promotion(**row) for row in mine(world.promotions)],
+        truncations=[Truncation(**row) for row in mine(world.truncations)],
+        stops=[Stop(**row) for row in mine(world.stops)],
+        compacted={c: offset for (c, p), offset in world.compacted.items() if p == partition},
+    )
+    return PartitionView(
+        story=story,
+        replicas=logs,
         sends=[_send(row) for row in mine(world.sends)],
         reads=[_read(row) for row in mine(world.reads)],
         watermarks={c: _marks(rows) for (c, p), rows in world.marks.items() if p == partition and rows},
-        windows=[Window(**row) for row in world.windows],
-        ended=world.ended or world.time + 10 * SECOND,
         groups=[GroupOffset(topic=TOPIC, partition=partition, **row) for row in mine(world.groups)],
         earlier=[replica(**row) for row in mine(world.earlier)],
-        truncations=[Truncation(**row) for row in mine(world.truncations)],
-        stops=[Stop(**row) for row in mine(world.stops)],
-        budgets=Budgets(rpo_records=rpo, rto_seconds=rto),
-        recorded=world.recorded,
-        compacted={c: offset for (c, p), offset in world.compacted.items() if p == partition},
     )
 
 

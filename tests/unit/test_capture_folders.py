@@ -134,7 +134,7 @@ def test_a_plan_of_copied_logs_has_homes_and_no_damage(tmp_path):
     wanted = asked({"A": tmp_path / "A", "B": tmp_path / "B"}, "A->B", promotions={("B", "orders", 0): [6]})
     judged(tmp_path / "run", wanted)
     planned = plan(tmp_path / "run")
-    assert planned.homes == {"orders": "A", "B.own": "B"}
+    assert planned.facts.homes == {"orders": "A", "B.own": "B"}
     assert {(c.bounds.cluster, c.bounds.topic) for c in planned.replicas} == {(c, t) for c in "AB" for t in ("orders", "B.own")}
     assert [(p.cluster, p.offset, p.kind) for p in planned.promotions["orders", 0]] == [("B", 6, "forced")]
     assert planned.story("orders", 0).home == "A"

@@ -61,7 +61,9 @@ def test_a_check_that_is_not_made_of_logs_alone_asks_for_nothing(copied):
 
 @pytest.mark.parametrize("how", ["negate", "complement", "region"])
 def test_where_no_crc_can_be_compared_every_record_is(copied, how):
-    mapped = replace(copied, mirror=declared(MirrorSpec(kind="exact", options={"producer_ids": how})))
+    mapped = replace(
+        copied, facts=replace(copied.facts, mirror=declared(MirrorSpec(kind="exact", options={"producer_ids": how})))
+    )
     assert records(mapped, EVERY) == "every"
 
 

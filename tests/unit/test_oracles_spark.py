@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -46,7 +45,7 @@ def judged(spark, folder: Path, seeds) -> list[str]:
     rows = tables.findings(spark, roots, list(REGISTRY.values()))
     wrong: list[str] = []
     for (made, done), root, seed in zip(worlds, roots, seeds, strict=True):
-        seen = [replace(view, run=str(root)) for view in views(made)]
+        seen = views(made, str(root))
         for name in REGISTRY:
             mine = [row for row in rows if row.run == str(root) and row.check == name]
             said = disagreement(name, mine, seen)

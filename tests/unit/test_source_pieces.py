@@ -21,6 +21,7 @@ from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.spark_verify import assemble, source
 from linkflap.spark_verify.plan import Captured, RunPlan
 from linkflap.spark_verify.rows import batch_rows
+from linkflap.spark_verify.story import RunFacts
 from linkflap.spark_verify.view import WHOLE, PartitionView
 from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, batch, changed, marker, ours, record, recrc, segment
 from tests.synthetic import same
@@ -96,10 +97,9 @@ def captured(paths: Sequence[Path], broker: int, **rest: object) -> Captured:
 
 
 def planned(replicas: Sequence[Captured], earlier: Sequence[Captured] = ()) -> RunPlan:
-    return RunPlan(
-        run="r", topology=Topology(clusters=(ClusterSpec(name="A"),), links=()), mirror=declared(MirrorSpec(kind="none")),
-        replicas=replicas, promotions={}, windows=(), ended=0, damage=(), earlier=earlier,
-    )  # fmt: skip
+    alone = Topology(clusters=(ClusterSpec(name="A"),), links=())
+    facts = RunFacts(run="r", topology=alone, mirror=declared(MirrorSpec(kind="none")))
+    return RunPlan(facts=facts, replicas=replicas, earlier=earlier)
 
 
 def whole(run: RunPlan) -> PartitionView:

@@ -71,7 +71,7 @@ def test_promotions_and_windows_come_from_events(root: Path):
     (promotion,) = planned.promotions[TOPIC, 1]
     assert (promotion.source, promotion.cluster, promotion.offset, promotion.kind) == ("A", "B", 20, "forced")
     assert (promotion.time, promotion.fault_time) == (PROMOTED, 4_000)
-    assert [(w.id, w.start, w.end) for w in planned.windows] == [("f1", 100, HEALED), ("f2", 8_000, 9_000)]
+    assert [(w.id, w.start, w.end) for w in planned.facts.windows] == [("f1", 100, HEALED), ("f2", 8_000, 9_000)]
 
 
 @pytest.mark.parametrize(("lost", "ended"), [(("fault-end",), 8_500), (("fault-end", "fault-heal"), None)])
@@ -82,7 +82,7 @@ def test_a_fault_whose_end_is_gone_ended_with_its_heal_and_the_record_is_damaged
     kept = [line for line in path.read_text().splitlines(keepends=True) if not any(f'"{kind}"' in line for kind in lost)]
     path.write_text("".join(kept))
     planned = plan(root)
-    assert [(w.id, w.end) for w in planned.windows] == [("f1", planned.ended), ("f2", ended or planned.ended)]
+    assert [(w.id, w.end) for w in planned.facts.windows] == [("f1", planned.facts.ended), ("f2", ended or planned.facts.ended)]
     said = [d.reason for d in planned.damage if d.path == "events.jsonl"]
     assert "fault f2 on B/1 began, and nothing says when it ended" in said
 
@@ -269,7 +269,7 @@ def test_a_reversal_that_never_came_to_the_point_cut_nothing(tmp_path: Path):
     made.events = [e for e in made.events if e.subject != "B->A"]
     (view,) = views(made.write(tmp_path / "rounds"))
     assert [w.took_place for w in view.windows if w.fault == "mirror-reverse"] == [False]
-    assert [e.origin for e in eras(view, "A")] == ["native"]
+    assert [e.origin for e in eras(view.story, "A")] == ["native"]
 
 
 def test_operations_may_be_told_of_in_any_order(root: Path):

@@ -9,7 +9,7 @@ Payload ids are small numbers; `uid(process, n)` makes one that belongs to a pro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
 from linkflap.spark_verify.eras import REVERSAL
+from linkflap.spark_verify.story import Promotion, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.view import (
     ABORT,
     COMMIT,
@@ -29,15 +30,11 @@ from linkflap.spark_verify.view import (
     Batches,
     PartitionView,
     Parts,
-    Promotion,
     Read,
     Records,
     Replica,
     Send,
-    Stop,
-    Truncation,
     Watermarks,
-    Window,
 )
 from linkflap.topologies import parse
 
@@ -204,27 +201,40 @@ def view(
     deaths: Mapping[str, int] | None = None,
 ) -> PartitionView:
     options = {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
-    return PartitionView(
+    facts = RunFacts(
         run="run",
-        topic=topic,
-        partition=0,
         topology=parse(topology),
         mirror=declared(MirrorSpec(kind=mirror_kind, options=dict(mirror or options))),
-        replicas=[log.replica() for log in logs],
+        windows=windows,
+        ended=ended,
+        budgets=budgets or Budgets(),
+        deaths=deaths or {},
+    )
+    story = Story(
+        facts=facts,
+        topic=topic,
+        partition=0,
         promotions=promotions,
+        truncations=truncations,
+        stops=stops,
+        compacted=compacted or {},
+    )
+    return PartitionView(
+        story=story,
+        replicas=[log.replica() for log in logs],
         sends=sends,
         reads=reads,
         watermarks=watermarks or {},
-        windows=windows,
-        ended=ended,
         groups=groups,
         earlier=[log.replica() for log in earlier],
-        truncations=truncations,
-        stops=stops,
-        budgets=budgets or Budgets(),
-        compacted=compacted or {},
-        deaths=deaths or {},
     )
+
+
+def but(seen: PartitionView, **changes: object) -> PartitionView:
+    """The same rows with another story: `changes` are of the run or of the partition."""
+    names = {f.name for f in fields(RunFacts)}
+    facts = replace(seen.story.facts, **{name: value for name, value in changes.items() if name in names})
+    return replace(seen, story=replace(seen.story, facts=facts, **{n: value for n, value in changes.items() if n not in names}))
 
 
 def promoted(offset: int, *, kind: str = "forced", source: str = "A", cluster: str = "B", at: int = 500 * SECOND) -> Promotion:

@@ -7,7 +7,7 @@ from linkflap.harness.guarantees import ALLOWED, copied, mm2, shadow
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.allowed import why_allowed
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.view import Window
+from linkflap.spark_verify.story import Window
 
 AT_LEAST_ONCE = mm2.guarantee({"delivery": "at-least-once"})
 EXACTLY_ONCE = mm2.guarantee({"delivery": "exactly-once"})

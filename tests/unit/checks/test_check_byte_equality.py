@@ -1,20 +1,18 @@
 """byte-equality: the smallest histories."""
 
-from dataclasses import replace
-
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, promoted, unjudged, view
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, but, places, promoted, unjudged, view
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.spark_verify.view import Stop
+from linkflap.spark_verify.story import Stop
 
 NAME = "byte-equality"
 
 
 def kept(logs, *, options=None, **rest):
     """A history of a mirror that keeps offsets."""
-    return replace(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
+    return but(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
 
 
 A = Log("A").data(1).data(2, 3)
@@ -64,10 +62,10 @@ def test_a_torn_log_is_compared_to_where_it_is_torn(ours, found):
 
 
 def test_copied_logs_of_which_nothing_was_mirrored_are_not_equal():
-    seen = replace(kept([Log("A").data(1), Log("B")]), recorded=False)
+    seen = but(kept([Log("A").data(1), Log("B")]), recorded=False)
     assert unjudged(NAME, seen) == ["B has nothing of A.t-0, of which A has batches"]
-    assert unjudged(NAME, replace(kept([Log("A").data(1), Log("B", start=1)]), recorded=False)) == []
-    assert unjudged(NAME, replace(kept([Log("A"), Log("B")]), recorded=False)) == []
+    assert unjudged(NAME, but(kept([Log("A").data(1), Log("B", start=1)]), recorded=False)) == []
+    assert unjudged(NAME, but(kept([Log("A"), Log("B")]), recorded=False)) == []
 
 
 def mapped(how, source, *pids):

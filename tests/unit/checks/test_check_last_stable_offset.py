@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from linkflap.spark_verify.checks.last_stable_offset import attained, recompute
 from linkflap.spark_verify.checks.logs import read
-from linkflap.spark_verify.view import Stop
+from linkflap.spark_verify.story import Stop
 
 NAME = "last-stable-offset"
 OPEN = Log("A").txn(1, pid=7, end=None)
@@ -159,7 +159,7 @@ def test_what_no_cut_explains(truncated, told, found):
 
 
 def test_unknown_epochs_under_a_broker_fault_are_not_compared():
-    from linkflap.spark_verify.view import Window
+    from linkflap.spark_verify.story import Window
 
     seen = view(
         [Log("A").data(1, 2)],

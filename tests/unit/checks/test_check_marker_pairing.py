@@ -1,11 +1,9 @@
 """marker-pairing: the smallest histories."""
 
-from dataclasses import replace
-
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, unjudged, view
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, but, findings, places, promoted, unjudged, view
 
-from linkflap.spark_verify.view import Stop
+from linkflap.spark_verify.story import Stop
 
 NAME = "marker-pairing"
 ACCEPTED = {
@@ -172,7 +170,7 @@ def test_a_marker_behind_the_reset_ends_nothing_before_it():
 
 
 def test_of_copied_logs_without_a_reset_the_marker_may_be_to_come():
-    seen = replace(pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).data(2)), recorded=False)
+    seen = but(pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).data(2)), recorded=False)
     assert places(NAME, seen) == []
     assert unjudged(NAME, seen) == ["1 transactions were open where B was promoted, and have no marker: it may be on its way"]
 
@@ -194,7 +192,7 @@ def stopped(mirrored):
 @pytest.mark.parametrize(
     ("seen", "failover"),
     [
-        (replace(SPLIT, recorded=False), None),
+        (but(SPLIT, recorded=False), None),
         (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[promoted(1, kind="planned")]), "planned"),
         (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[promoted(2)]), None),
         (pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=7, end="abort"), promotions=[]), None),
@@ -235,5 +233,5 @@ def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known():
 
     raised = view([log(leader_epoch=9)])
     assert places(NAME, raised) == [("coordinator-epoch-regression", "A", 3)]
-    assert places(NAME, replace(raised, recorded=False)) == []
-    assert places(NAME, replace(view([log()]), recorded=False)) == [("coordinator-epoch-regression", "A", 3)]
+    assert places(NAME, but(raised, recorded=False)) == []
+    assert places(NAME, but(view([log()]), recorded=False)) == [("coordinator-epoch-regression", "A", 3)]

@@ -1,15 +1,13 @@
 """record-equality: the smallest histories."""
 
-from dataclasses import replace
-
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, unjudged, view
+from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, but, findings, places, promoted, unjudged, view
 from round_trip import on_a, on_b, trip
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.view import Stop
+from linkflap.spark_verify.story import Stop
 from linkflap.topologies import parse
 
 NAME = "record-equality"
@@ -17,7 +15,7 @@ NAME = "record-equality"
 
 def kept(logs, *, options=None, **rest):
     """A history of a mirror that keeps offsets."""
-    return replace(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
+    return but(view(logs, **rest), mirror=declared(MirrorSpec(kind="shadow", options=options or {})))
 
 
 A = Log("A").data(1).data(2, 3)

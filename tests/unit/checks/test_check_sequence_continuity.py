@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, places, promoted, unjudged, view
+from histories import Log, Rejected, assert_accepted, assert_rejected, but, places, promoted, unjudged, view
 from round_trip import AWAY, BACK, home_again
 
 NAME = "sequence-continuity"
@@ -65,7 +65,7 @@ def promoted_b(b, **rest):
 )
 def test_behind_a_reset_an_id_begins_at_zero(first, pid, epoch):
     seen = promoted_b(follower(first=first, pid=pid, epoch=epoch))
-    for each in (seen, replace(seen, recorded=False)):
+    for each in (seen, but(seen, recorded=False)):
         assert_rejected(NAME, "sequence-start", Rejected(view=each, cluster="B", offset=2))
 
 
@@ -85,7 +85,7 @@ def test_a_batch_that_was_mirrored_is_there_again_behind_the_reset():
 
 def test_a_deleted_beginning_excuses_only_what_it_may_have_held():
     b = Log("B", start=1).data(1, pid=7).marker("reset", pid=-1).data(2, pid=8, sequence=4)
-    assert places(NAME, replace(promoted_b(b), promotions=[promoted(2)])) == [("sequence-start", "B", 3)]
+    assert places(NAME, but(promoted_b(b), promotions=[promoted(2)])) == [("sequence-start", "B", 3)]
     assert places(NAME, alone(b)) == []
 
 

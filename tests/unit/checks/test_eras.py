@@ -6,7 +6,7 @@ from linkflap.spark_verify.eras import FOREVER, eras, history
 
 
 def told(seen, cluster):
-    return [(e.origin, e.owner, e.source, e.start, e.end) for e in eras(seen, cluster)]
+    return [(e.origin, e.owner, e.source, e.start, e.end) for e in eras(seen.story, cluster)]
 
 
 def kept(*promotions, windows=(), topology="A->B"):
@@ -47,7 +47,7 @@ def test_there_and_back_and_there_again():
 
 def test_lives_end_where_a_log_is_cut():
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
-    lives = history(seen).lives
+    lives = history(seen.story).lives
     assert [(life.cut, life.lost, life.before, life.last) for life in lives["A"]] == [
         (3, 500 * SECOND, "1-reverse-600", False),
         (FOREVER, 900 * SECOND, "", True),
@@ -58,7 +58,7 @@ def test_lives_end_where_a_log_is_cut():
 
 def test_crossings_are_what_each_mirror_brought():
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
-    crossed = [(c.source, c.destination, c.start, c.end, c.life, c.source_life) for c in history(seen).crossings]
+    crossed = [(c.source, c.destination, c.start, c.end, c.life, c.source_life) for c in history(seen.story).crossings]
     assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 3, 7, 1, 0), ("A", "B", 7, 9, 1, 1)]
 
 
@@ -67,7 +67,7 @@ def test_a_chain_goes_on_behind_a_promoted_cluster():
     assert told(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
     seen = kept(promoted(3), promoted(5, source="B", cluster="C", at=800 * SECOND), topology="A->B->C")
     assert told(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, 5), ("native", "C", "", 5, FOREVER)]
-    assert [(c.source, c.destination, c.end) for c in history(seen).crossings] == [("A", "B", 3), ("B", "C", 5)]
+    assert [(c.source, c.destination, c.end) for c in history(seen.story).crossings] == [("A", "B", 3), ("B", "C", 5)]
 
 
 def test_offsets_of_a_mirror_that_moves_them_mean_nothing_further_down():
@@ -80,5 +80,5 @@ def test_a_reversal_of_a_link_that_was_not_failed_over_changes_nothing():
 
 
 def test_only_a_forced_failover_gives_a_cluster_up():
-    assert history(kept(promoted(3, kind="planned"))).lives["A"][0].lost is None
-    assert history(kept(promoted(3, at=7))).lives["A"][0].lost == 7
+    assert history(kept(promoted(3, kind="planned")).story).lives["A"][0].lost is None
+    assert history(kept(promoted(3, at=7)).story).lives["A"][0].lost == 7

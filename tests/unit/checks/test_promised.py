@@ -263,4 +263,4 @@ def test_a_cluster_of_which_a_broker_died_is_dead_unless_it_was_alive_in_the_end
     folder = recorded.close(status="failed")
     bounds = [replace(Recorded._bounds(cluster), alive=alive or cluster == "B") for cluster in "AB"]
     recorded.writer.write_bounds("end", bounds)
-    assert set(plan(folder).deaths) == dead
+    assert set(plan(folder).facts.deaths) == dead

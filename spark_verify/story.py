@@ -1,0 +1,124 @@
+"""What events say of a run and of one partition of it, without a row: all that the eras of a partition follow from.
+
+What holds of the whole run is held once (`RunFacts`), what holds of a partition once (`Story`); plans and views refer to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """On `cluster`, offsets from `offset` on are its own. `time` is when writes to it were let in."""
+
+    link: str
+    kind: Literal["planned", "forced"]
+    source: str
+    cluster: str
+    offset: int
+    time: int
+    fault_time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncation:
+    """What a mirror says that it cut off its destination `cluster` when that began to follow: offsets [offset, end)."""
+
+    link: str
+    cluster: str
+    offset: int
+    end: int
+    time: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """What a mirror says of its own end in a partition: the offset after the last mirrored one, what it did then, where
+    the destination's clients may begin. `truncated` are (end, cut at), `appended` (offset, what), `epochs` the leader epochs of
+    the mirrored log (epoch, first offset), both rising.
+    """
+
+    link: str
+    cluster: str
+    time: int
+    mirrored: int
+    promoted: int
+    truncated: Sequence[tuple[int, int]]
+    appended: Sequence[tuple[int, str]]
+    epochs: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
+
+    `took_place` is False of a reversal of a mirror that never came to the point: its cluster's log was not cut.
+    """
+
+    id: str
+    fault: str
+    target: str
+    start: int
+    end: int
+    took_place: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFacts:
+    """What holds of a whole run.
+
+    `ended` is when the run ended; of a run whose harness was killed, when its last event was. `homes`: of topics that do not say
+    themselves whose they are. `recorded` says that clients' history was written down. `deaths`: clusters of which in the end
+    every broker was dead, some by themselves, and when.
+    """
+
+    run: str
+    topology: Topology
+    mirror: MirrorSpec
+    windows: Sequence[Window] = ()
+    ended: int = 0
+    budgets: Budgets = field(default_factory=Budgets)
+    homes: Mapping[str, str] = field(default_factory=dict)
+    recorded: bool = True
+    deaths: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Story:
+    """What is known of one partition of a run beside its rows. One object per partition: its eras are computed once for it.
+
+    `compacted` is, per cluster, the offset below which one of its brokers has compacted the log (cleanup.policy=compact): there
+    a record that is missing is no loss. `unclear` is, per cluster of copied logs, the offset from which on its log may be its
+    own or a mirror's: no mark is left.
+    """
+
+    facts: RunFacts
+    topic: str
+    partition: int
+    promotions: Sequence[Promotion] = ()
+    truncations: Sequence[Truncation] = ()
+    stops: Sequence[Stop] = ()
+    compacted: Mapping[str, int] = field(default_factory=dict)
+    unclear: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def internal(self) -> bool:
+        """Whether this is one of Kafka's own topics: every cluster has one of its own by that name, which no link leads to."""
+        return self.topic in INTERNAL_TOPICS
+
+    @property
+    def home(self) -> str:
+        """The cluster whose clients wrote this topic first: as the run says, or its name's first part (`topology.topic_name`)."""
+        return self.facts.homes.get(self.topic) or self.topic.partition(".")[0]
+
+    def hops(self) -> Iterator[tuple[str, str]]:
+        """(source, destination) clusters of every link that leads this topic on."""
+        for link in self.facts.topology.links:
+            if self.home in self.facts.topology.homes_over(link):
+                yield link.source, link.destination
