@@ -40,7 +40,7 @@ def test_every_mirror_declares_its_guarantee_and_all_of_its_options(kind):
 def test_a_guarantee_comes_back_from_run_json_as_it_was_declared(tmp_path):
     spec = MirrorSpec(kind="another team's", options={"speed": 3}, declared=PROMISED)
     assert RunReader(written(tmp_path / "run", spec)).run.scenario.mirror == spec
-    assert plan(tmp_path / "run").mirror.guarantee == PROMISED
+    assert plan(tmp_path / "run").facts.mirror.guarantee == PROMISED
 
 
 @pytest.mark.parametrize("options", [{"delivery": "exactly-once"}, {"delivery": "at-least-once"}])
