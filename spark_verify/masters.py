@@ -23,6 +23,8 @@ DRIVER_MEMORY: Final = "spark.driver.memory"
 HEAP: Final = "2g"
 _ANSWERS_WITHIN: Final = 10.0
 _STANDALONE: Final = "spark://"
+_MEMORY: Final = r"[1-9][0-9]*[kKmMgGtT]"
+"""As both Spark and a JVM's -Xmx take it."""
 _FORM: Final = re.compile(r"local(\[[\d*]+(,\d+)?\])?|spark://.+:\d+|yarn|k8s://.+")
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.app.name": "linkflap",
@@ -112,5 +114,7 @@ def given_settings(texts: Iterable[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not re.fullmatch(r"spark\.[\w.]+", name):
             raise InputError(f"--spark {text!r} is no setting of Spark, for example --spark spark.executor.memory=4g")
+        if name.endswith(".memory") and not re.fullmatch(_MEMORY, value):
+            raise InputError(f"--spark {text!r}: {value!r} is no amount of memory; write for example {name}=4g")
         found[name] = value
     return found

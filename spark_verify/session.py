@@ -234,8 +234,12 @@ def _open_gateway(heap: str = masters.HEAP, java: Java | None = None, archive: S
         close()
         raise SetupError(f"Spark did not start: {error}; the machine may be too busy, run it again") from None
     if not told.exists():
-        said = cause(printed.read_text(errors="replace"))
+        text = printed.read_text(errors="replace")
+        said = cause(text)
         close()
+        if "heap" in text:  # the JVM's own words, where it cannot have as much as it was told to take
+            why = next(line for line in text.splitlines() if "heap" in line)
+            raise SetupError(f"Spark did not start: {why}; give it less: --spark {masters.DRIVER_MEMORY}=1g")
         raise SetupError(f"Spark did not start with {java.path}: {said}; set JAVA_HOME to Java 17 or later")
     # Java's DataOutputStream: port i32, length i32, secret.
     content = told.read_bytes()

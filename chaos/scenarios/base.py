@@ -1,12 +1,13 @@
-"""What a scenario's builder is given, and a few workloads that several scenarios share."""
+"""What a scenario's builder is given, and the workloads and failovers that several scenarios share."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario, WorkloadSpec
+from linkflap.chaos.triggers import after
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.topology import Topology
 
 
@@ -58,3 +59,29 @@ def everyday(topology: Topology, home: str, **records: Option) -> tuple[Workload
         reader(home, "read_uncommitted"),
         *(reader(c.name, i) for c in topology.clusters if c.name in mirrored for i in ("read_committed", "read_uncommitted")),
     )
+
+
+def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> Iterator[FaultSpec]:
+    """Of the first link. None where topics of others pass over it, as in a ring: their clients would not come along."""
+    first = topology.links[0]
+    if len(topology.homes_over(first)) > 1:
+        return
+    if any(link.destination == first.source for link in topology.links):
+        kind, when = "failover-planned", after(*follows)
+    else:
+        kind, when = "failover-forced", after(*follows, once="open-transactions")
+    yield FaultSpec(id="failover", fault=kind, target=first.name, at=at, duration=0.0, when=when)
+
+
+def homes(topology: Topology) -> tuple[str, ...]:
+    """The clusters that topics begin on: those that no link leads to; all of them where each is mirrored to."""
+    mirrored = {link.destination for link in topology.links}
+    every = tuple(cluster.name for cluster in topology.clusters)
+    return tuple(name for name in every if name not in mirrored) or every
+
+
+def everyday_of(topology: Topology, home: str) -> Iterator[WorkloadSpec]:
+    """The everyday clients; each home's group has a name of its own, since several may come to one cluster."""
+    for workload in everyday(topology, home):
+        group = {"group": f"{GROUP}.{home}"} if "group" in workload.options else {}
+        yield replace(workload, options={**workload.options, **group})

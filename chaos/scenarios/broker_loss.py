@@ -7,8 +7,11 @@ Guarantee at stake: replication inside a cluster (acks=all, min.insync.replicas 
 from __future__ import annotations
 
 from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
+
+_LEAST = 3
 
 
 def build(wish: Wish) -> Scenario:
@@ -16,6 +19,12 @@ def build(wish: Wish) -> Scenario:
     dice = wish.dice
     topology = wish.topology or parse("A:3->B:3")
     link = topology.links[0]
+    for name in (link.source, link.destination):
+        if (brokers := topology.cluster(name).brokers) < _LEAST:
+            raise InputError(
+                f"broker-loss takes brokers of both clusters away while the others go on: {name} needs {_LEAST} or more and has "
+                f"{brokers}; write --topology '{link.source}:{_LEAST}->{link.destination}:{_LEAST}'"
+            )
     killed = dice.choice([1, 2, 3])
     return Scenario(
         name="broker-loss",

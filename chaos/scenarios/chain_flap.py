@@ -9,13 +9,12 @@ own. A violation is a byte that differs, or a record on C that B does not have b
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
-from linkflap.chaos.scenarios.base import GROUP, Wish, everyday
+from linkflap.chaos.scenarios.base import Wish, everyday_of, failover_of_first, homes
 from linkflap.chaos.triggers import after
-from linkflap.harness.model.scenario import FaultSpec, Minimums, Option, Scenario, WorkloadSpec
-from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Option, Scenario
+from linkflap.harness.model.topology import LinkSpec, hyphen_free
 from linkflap.topologies import parse
 
 _HELD = 2.0
@@ -40,40 +39,14 @@ def build(wish: Wish) -> Scenario:
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
-        workloads=tuple(workload for home in homes(topology) for workload in _clients(topology, home)),
+        workloads=tuple(workload for home in homes(topology) for workload in everyday_of(topology, home)),
         schedule=(
             *(fault for hop in hops for fault in hop),
-            *_failover(topology, waits, [hop[-1].id for hop in hops]),
+            *failover_of_first(topology, waits, [hop[-1].id for hop in hops]),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or round(lasts + 2.0, 2),
     )
-
-
-def _failover(topology: Topology, at: float, follows: Sequence[str]) -> Iterator[FaultSpec]:
-    """Of the first link. None where topics of others pass over it, as in a ring: their clients would not come along."""
-    first = topology.links[0]
-    if len(topology.homes_over(first)) > 1:
-        return
-    if any(link.destination == first.source for link in topology.links):
-        kind, when = "failover-planned", after(*follows)
-    else:
-        kind, when = "failover-forced", after(*follows, once="open-transactions")
-    yield FaultSpec(id="failover", fault=kind, target=first.name, at=at, duration=0.0, when=when)
-
-
-def homes(topology: Topology) -> tuple[str, ...]:
-    """The clusters that topics begin on: those that no link leads to; all of them where each is mirrored to."""
-    mirrored = {link.destination for link in topology.links}
-    every = tuple(cluster.name for cluster in topology.clusters)
-    return tuple(name for name in every if name not in mirrored) or every
-
-
-def _clients(topology: Topology, home: str) -> Iterator[WorkloadSpec]:
-    """The everyday clients; each home's group has a name of its own, since several may come to one cluster."""
-    for workload in everyday(topology, home):
-        group = {"group": f"{GROUP}.{home}"} if "group" in workload.options else {}
-        yield replace(workload, options={**workload.options, **group})
 
 
 def _of_hop(link: LinkSpec, dice: random.Random) -> Iterator[FaultSpec]:

@@ -8,48 +8,76 @@ under one producer id.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
+import random
+from collections.abc import Iterator
+from typing import Final
+
+from linkflap.chaos.scenarios.base import Wish, everyday, everyday_of, failover_of_first, homes
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
+from linkflap.harness.model.topology import LinkSpec, hyphen_free
 from linkflap.topologies import parse
+
+_HEALED: Final = 2.0
+"""Seconds between the last fault of a link and the failover."""
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: the link flaps, then slows; A is killed with transactions open; clients go on at B."""
+    """A->B: the link flaps, then slows; A is killed with transactions open; clients go on at B.
+
+    Of another topology every link flaps and slows, and the first one's source is failed over, by plan where it is mirrored to.
+    """
     dice = wish.dice
     topology = wish.topology or parse("A->B")
-    link = topology.links[0]
+    first, *others = topology.links
     duration = wish.duration or 12.0
-    flap_at = round(dice.uniform(0.5, 1.5), 2)
-    slow_at = round(flap_at + 3.0 + dice.uniform(0.2, 0.8), 2)
+    flap_at, slow_at = _times(dice)
     kill_at = round(max(slow_at + 3.0 + dice.uniform(0.3, 1.0), duration - 3.0), 2)
+    faults = [*_of(first, dice, "", flap_at, slow_at)]
+    for link in others:
+        faults += _of(link, dice, f"-{hyphen_free(link.source)}-{hyphen_free(link.destination)}", *_times(dice))
+    workloads, failover = everyday(topology, first.source), [_killed(first, kill_at)]
+    if others:
+        workloads = tuple(workload for home in homes(topology) for workload in everyday_of(topology, home))
+        slows = [fault.id for fault in faults if fault.fault == "link-latency"]
+        failover = list(failover_of_first(topology, _HEALED, slows))
     return Scenario(
         name="link-flap",
         about="A->B through a flapping, then slow link; A is killed with transactions open; clients fail over to B and go on",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
-        workloads=everyday(topology, link.source),
-        schedule=(
-            FaultSpec(
-                id="flap",
-                fault="link-flap",
-                target=link.name,
-                at=flap_at,
-                duration=3.0,
-                options={"down": round(dice.uniform(0.3, 0.6), 2), "up": round(dice.uniform(0.3, 0.6), 2)},
-            ),
-            FaultSpec(
-                id="slow",
-                fault="link-latency",
-                target=link.name,
-                at=slow_at,
-                duration=3.0,
-                options={"latency": dice.randrange(80, 160), "jitter": dice.randrange(10, 40)},
-            ),
-            FaultSpec(
-                id="failover", fault="failover-forced", target=link.name, at=kill_at, duration=0.0, when="open-transactions"
-            ),
-        ),
+        workloads=workloads,
+        schedule=(*faults, *failover),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=duration,
+    )
+
+
+def _times(dice: random.Random) -> tuple[float, float]:
+    """When a link flaps and when it slows."""
+    flap_at = round(dice.uniform(0.5, 1.5), 2)
+    return flap_at, round(flap_at + 3.0 + dice.uniform(0.2, 0.8), 2)
+
+
+def _killed(link: LinkSpec, at: float) -> FaultSpec:
+    return FaultSpec(id="failover", fault="failover-forced", target=link.name, at=at, duration=0.0, when="open-transactions")
+
+
+def _of(link: LinkSpec, dice: random.Random, named: str, flap_at: float, slow_at: float) -> Iterator[FaultSpec]:
+    """The faults of one link."""
+    yield FaultSpec(
+        id=f"flap{named}",
+        fault="link-flap",
+        target=link.name,
+        at=flap_at,
+        duration=3.0,
+        options={"down": round(dice.uniform(0.3, 0.6), 2), "up": round(dice.uniform(0.3, 0.6), 2)},
+    )
+    yield FaultSpec(
+        id=f"slow{named}",
+        fault="link-latency",
+        target=link.name,
+        at=slow_at,
+        duration=3.0,
+        options={"latency": dice.randrange(80, 160), "jitter": dice.randrange(10, 40)},
     )

@@ -7,6 +7,7 @@ imported inside the command that needs it, so that --help and Ctrl-C answer at o
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import sys
@@ -25,7 +26,7 @@ from linkflap.harness.cli.run import run
 from linkflap.harness.cli.suite import suite
 from linkflap.harness.cli.verify import verify
 from linkflap.harness.model import interrupts
-from linkflap.harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, EnvironmentFailure, LinkflapError
+from linkflap.harness.model.errors import FAILED, INTERRUPTED, WRONG_INPUT, EnvironmentFailure, InputError, LinkflapError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -95,13 +96,37 @@ def _ended(*, debug: bool) -> int:
     except BaseException as error:  # noqa: BLE001  (the last line of defence: one sentence and an exit code)
         code, sentence = _exit_of(error)
         click.echo(f"linkflap: {sentence}", err=True)
+        if "--json" in sys.argv:
+            _say_as_json(code, sentence)
         if debug:
             traceback.print_exc()
         return code
 
 
+def _say_as_json(code: int, sentence: str) -> None:
+    """The document of a command that failed; none after one that has been printed."""
+    with contextlib.suppress(EnvironmentFailure):  # standard output cannot be written, and the sentence says so
+        if not output.anything_said():
+            click.echo(json.dumps({"verdict": None, "error": sentence, "exit_code": code}))
+            sys.stdout.flush()
+
+
+def _check_words() -> None:
+    """Raises InputError for a word that is not UTF-8: it would come into a document that has to be."""
+    try:
+        words = [*sys.argv[1:], os.getcwd()]
+    except FileNotFoundError:
+        raise InputError("the working directory is not there any more; go to one that is") from None
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"{os.fsencode(word)!r} is not UTF-8; give it a name that is") from None
+
+
 def _run() -> int:
     try:
+        _check_words()
         return int(linkflap.main(standalone_mode=False) or 0)
     except click.exceptions.Exit as leave:
         return leave.exit_code

@@ -31,6 +31,13 @@ def check_junit(junit: Path) -> None:
     _check_parent("--junit", junit)
     if junit.is_dir():
         raise InputError(f"--junit {junit} is a folder; name a file in it")
+    there = os.path.lexists(junit)
+    try:  # only who tries it knows: nothing can be made in /proc, whatever its permissions say
+        junit.open("ab").close()
+    except OSError as error:
+        raise InputError(f"--junit {junit} cannot be written ({error.strerror}); name another file") from None
+    if not there:
+        junit.unlink()
 
 
 def _check_parent(option: str, path: Path) -> None:

@@ -136,9 +136,12 @@ def _asked(named: Mapping[str, Path], options: LogOptions) -> Asked:
                 f"--promotion {text!r} is not CLUSTER:TOPIC-PARTITION=OFFSET, for example --promotion B:orders-0=123"
             )
         given[match["cluster"], match["topic"], int(match["partition"])].append(int(match["offset"]))
+    links = [_link(text) for text in options["links"]]
+    if twice := [link.name for link, count in Counter(links).items() if count > 1]:
+        raise InputError(f"--link {twice[0]} is given twice; give it once")
     return Asked(
         logs=named,
-        links=[_link(text) for text in options["links"]],
+        links=links,
         promotions=given,
         options={} if options["producer_ids"] == "keep" else {"producer_ids": options["producer_ids"]},
         topics=options["topics"],

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 STANDARD_OUTPUT: Final = 1
+_lines_out = False
 
 
 class _Words(io.FileIO):
@@ -26,6 +27,8 @@ class _Words(io.FileIO):
         super().__init__(number, "w", closefd=False)
 
     def write(self, data: ReadableBuffer, /) -> int:
+        global _lines_out
+        _lines_out = _lines_out or self.fileno() == STANDARD_OUTPUT
         try:
             return super().write(data) or 0
         except OSError as error:
@@ -34,6 +37,12 @@ class _Words(io.FileIO):
                     f"standard output cannot be written: {error.strerror}; see that what it goes to has room, and run it again"
                 ) from error
             return memoryview(data).nbytes
+
+
+def anything_said() -> bool:
+    """Whether a command has written to standard output."""
+    sys.stdout.flush()
+    return _lines_out
 
 
 def obey() -> None:

@@ -6,10 +6,12 @@ import itertools
 
 import pytest
 
-from linkflap.chaos.scenarios.base import Wish
-from linkflap.chaos.scenarios.chain_flap import build, homes
+from linkflap.chaos.scenarios import broker_loss, link_flap
+from linkflap.chaos.scenarios.base import Wish, homes
+from linkflap.chaos.scenarios.chain_flap import build
 from linkflap.chaos.schedule import check
 from linkflap.chaos.triggers import after
+from linkflap.harness.model.errors import InputError
 from linkflap.topologies import parse
 
 EVERY = ("A->B", "A->B->C", "A<->B", "A->C, B->C", "A->B, A->C", "A->B->C->A", "A<->B<->C", "A->B->C->D->A")
@@ -52,3 +54,24 @@ def test_chain_flap_has_clients_wherever_topics_begin_and_breaks_every_hop(arrow
     assert [fault.fault for fault in chosen.schedule if not fault.duration] == failovers
     groups = {w.home: w.options["group"] for w in chosen.workloads if "group" in w.options}
     assert len(set(groups.values())) == len(begin)
+
+
+@pytest.mark.parametrize("arrows", [each for each in EVERY if each != "A->B"])
+def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrows):
+    topology = parse(arrows)
+    chosen = link_flap.build(Wish(seed=5, topology=topology))
+    check(chosen.schedule, topology)
+    for link in topology.links:
+        of_link = [fault.fault for fault in chosen.schedule if fault.target == link.name and fault.duration]
+        assert of_link == ["link-flap", "link-latency"]
+    assert {workload.home for workload in chosen.workloads} == set(homes(topology))
+    failovers = {"A->B->C->A": [], "A->B->C->D->A": [], "A<->B": ["failover-planned"], "A<->B<->C": ["failover-planned"]}
+    expected = failovers.get(arrows, ["failover-forced"])
+    assert [fault.fault for fault in chosen.schedule if not fault.duration] == expected
+
+
+def test_broker_loss_says_what_it_needs():
+    with pytest.raises(InputError, match="A needs 3 or more and has 1; write --topology 'A:3->B:3'"):
+        broker_loss.build(Wish(seed=5, topology=parse("A->B")))
+    with pytest.raises(InputError, match="B needs 3 or more and has 1"):
+        broker_loss.build(Wish(seed=5, topology=parse("A:3->B")))
