@@ -25,6 +25,7 @@ from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.rundir import Damage
+from linkflap.spark_verify.checks.lives import compacted
 from linkflap.spark_verify.disputes import Pair, with_parts
 from linkflap.spark_verify.eras import history
 from linkflap.spark_verify.plan import Captured, RunPlan, plan
@@ -57,19 +58,25 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         gathered.add(batch)
     replicas = gathered.replicas([*captured, *before])
     story = run.story(topic, partition)
-    return PartitionView(
+    seen = PartitionView(
         story=story,
-        replicas=with_parts(
-            [_settled(r) if story.internal and run.facts.recorded else r for last, r in replicas if last],
-            captured,
-            _same_bytes(story),
-        ),
+        replicas=[_settled(r) if story.internal and run.facts.recorded else r for last, r in replicas if last],
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=gathered.sends(),
         reads=gathered.reads(),
         watermarks=_watermarks(gathered.told["watermark"]),
         groups=_groups(gathered.told["group"], topic, partition),
     )
+    return replace(seen, replicas=with_parts(seen.replicas, captured, _same_bytes(story), _cleaned(seen)))
+
+
+def _cleaned(seen: PartitionView) -> Mapping[str, int]:
+    """Per cluster that has several replicas of a topic, the offset below which its cleaners may have taken records."""
+    if seen.internal:
+        return {}
+    clusters = {r.cluster for r in seen.replicas}
+    found = {c: [compacted(seen, r) for r in seen.replicas if r.cluster == c] for c in clusters}
+    return {cluster: max(below) for cluster, below in found.items() if len(below) > 1 and max(below) > 0}
 
 
 def _settled(replica: Replica) -> Replica:

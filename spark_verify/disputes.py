@@ -7,7 +7,7 @@ with a wrong CRC holds is told as far as it can be read.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
@@ -19,18 +19,26 @@ from linkflap.harness.log import batches, reference
 from linkflap.harness.log.codecs import CannotInflate
 from linkflap.spark_verify.checks.logs import locate
 from linkflap.spark_verify.plan import Captured
-from linkflap.spark_verify.view import Ints, Parts, Replica
+from linkflap.spark_verify.view import DATA, Ints, Parts, Replica
 
 MOST: Final = 32
 """Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a large one."""
+MOST_COMPACTED: Final = 200_000
+"""Records of a log that is compacted that are looked into: the slow decoder takes some ten microseconds for a small one."""
 Pair = tuple[str, str, int, int]
 """Two clusters that should have the same bytes, at offsets [start, end)."""
 
 
-def with_parts(replicas: Sequence[Replica], captured: Iterable[Captured], pairs: Iterable[Pair] = ()) -> Sequence[Replica]:
+def with_parts(
+    replicas: Sequence[Replica],
+    captured: Iterable[Captured],
+    pairs: Iterable[Pair] = (),
+    cleaned: Mapping[str, int] | None = None,
+) -> Sequence[Replica]:
     """The replicas, those that differ from the one that speaks for their cluster with the parts of the records in question.
 
-    So those that speak for the two clusters of a pair.
+    So those that speak for the two clusters of a pair. Where replicas differ below `cleaned`, up to where a cluster's cleaners
+    were, all of them come with all records that could explain it: of one log those up to the end, of the others those below.
     """
     files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
     looked: dict[tuple[str, int], set[int]] = {}
@@ -46,7 +54,37 @@ def with_parts(replicas: Sequence[Replica], captured: Iterable[Captured], pairs:
             one, other = speaks[source], speaks[destination]
             for each, rows in zip((one, other), _between(one, other, start, end), strict=True):
                 looked.setdefault((each.cluster, each.broker), set()).update(rows.tolist())
+    for cluster, below in (cleaned or {}).items():
+        for replica, rows in _compacted([r for r in replicas if r.cluster == cluster], below):
+            looked.setdefault((cluster, replica.broker), set()).update(rows.tolist())
     return [_told(r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))) for r in replicas]
+
+
+def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replica, Ints]]:
+    """The rows of batches to look into where replicas differ below an offset; none where there are too many records."""
+    model = next((r for r in replicas if r.canonical), None)
+    since = [at for r in replicas if model is not None and r is not model and 0 <= (at := _parted(model, r, below)) < below]
+    for replica in replicas if since else ():
+        batches = replica.batches
+        inside = (batches.control == DATA) & batches.crc_ok & (batches.last_offset >= min(since))
+        rows = np.flatnonzero(inside & ((batches.base_offset < below) | replica.canonical))
+        if int(batches.count[rows].sum()) <= MOST_COMPACTED:
+            yield replica, rows
+
+
+def _parted(model: Replica, other: Replica, below: int) -> int:
+    """The base offset of the first batch below an offset that only one of two replicas has, or that differs; else -1."""
+    names = ("base_offset", "last_offset", "count", "length", "crc")
+    start = max(model.log_start, other.log_start)
+    sides = [
+        {
+            tuple(row)
+            for row in zip(*(getattr(r.batches, name).tolist() for name in names), strict=True)
+            if start <= row[0] < below and row[1] < min(model.high_watermark, other.high_watermark)
+        }
+        for r in (model, other)
+    ]
+    return min((row[0] for row in sides[0] ^ sides[1]), default=-1)
 
 
 def differing(model: Replica, other: Replica) -> tuple[Ints, Ints]:
@@ -89,8 +127,8 @@ def parts_of(records: Sequence[reference.Record]) -> Parts:
         "offset": [r.offset for r in records],
         "uid": [reference.identity(r)[0] for r in records],
         "timestamp": [r.timestamp for r in records],
-        "key": [_digest([r.key]) for r in records],
-        "value": [_digest([r.value]) for r in records],
+        "key": [digested(r.key) for r in records],
+        "value": [digested(r.value) for r in records],
         "headers": [_digest([part for header in r.headers for part in header]) for r in records],
     }
     return Parts(**{name: np.array(values, np.int64) for name, values in columns.items()})
@@ -107,6 +145,11 @@ def _records(log: batches.Log, row: int) -> list[reference.Record]:
         return [] if batch.is_control else reference.records(batch)
     except (reference.Malformed, CannotInflate):
         return []
+
+
+def digested(data: bytes | None) -> int:
+    """A key or a value as `Parts` has it."""
+    return _digest([data])
 
 
 def _digest(parts: Sequence[bytes | None]) -> int:

@@ -77,9 +77,15 @@ class Records:
         return len(self.offset)
 
 
+NULL = -713719188761512837
+"""Parts.key and Parts.value of what is null: the digest of it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Records of batches in which replicas differ. `key`, `value` and `headers` are 64-bit digests; timestamps milliseconds."""
+    """Records of batches in which replicas differ; where cleaners were, of all batches that could explain it. `key`, `value` and
+    `headers` are 64-bit digests; timestamps milliseconds.
+    """
 
     offset: Ints
     uid: Ints

@@ -5,8 +5,8 @@ log compaction; KIP-534: when markers and tombstones may go). Every broker clean
 ends of a mirror, have other batches in the cleaned part. A violation looks like a record that is gone above it, one that came
 to another offset, or one of an aborted transaction that became a plain one.
 
-What a cleaner took is not held against its key. So with three replicas (`--topology A:3->B`) what one of them lacks of the
-cleaned part is unknown: compaction, or loss.
+With several replicas (`--topology A:3->B`) what one of them lacks of the cleaned part must be what a cleaner takes: superseded,
+aborted, a tombstone. The last record of each key is on all of them.
 """
 
 from __future__ import annotations

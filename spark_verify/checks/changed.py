@@ -7,6 +7,7 @@ from typing import Any, Final
 from linkflap.spark_verify.view import Parts
 
 FIELDS: Final = ("timestamp", "key", "value", "headers")
+ABSENT: Final = ["absent on one"]
 
 
 def changed_records(ours: Parts, theirs: Parts, base: int, last: int) -> list[dict[str, Any]]:
@@ -19,7 +20,7 @@ def changed_records(ours: Parts, theirs: Parts, base: int, last: int) -> list[di
         mine, yours = one.get(offset), two.get(offset)
         if mine is None or yours is None:
             uid = int((ours if mine is not None else theirs).uid[mine if mine is not None else yours])
-            found.append({"offset": offset, "uid": uid, "fields": ["absent on one"]})
+            found.append({"offset": offset, "uid": uid, "fields": ABSENT})
             continue
         fields = [name for name in FIELDS if getattr(ours, name)[mine] != getattr(theirs, name)[yours]]
         if fields:

@@ -5,8 +5,10 @@ covers everything from the attributes on but not base offset, length and leader 
 CRC is recomputed, so that a cluster with one replica has something examined too; and base offsets must rise in every file. Of
 batches that differ, the records are compared, so that the one whose bytes changed is named.
 
-Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.cleaning`): what differs there is unknown,
-unless it differs in what a cleaner keeps. A marker that differs in nothing of that is the same one with another delete horizon.
+Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.cleaning`). There replicas may differ in what a
+cleaner takes: records of which a later one has the key, tombstones, what was aborted. Every other record, and so the last of each
+key, is on all of them, with one content at one offset. A marker that differs in nothing that a cleaner keeps is the same one with
+another delete horizon. Only of batches whose records cannot be read is it unknown why they differ.
 
 No log ends below its own high watermark. Of a recorded run that was asked for before the bytes were copied; of copied logs it is
 what the broker of each noted in its checkpoint file, so of a running broker that file has to be copied before the logs.
@@ -17,14 +19,16 @@ other checks know what was in a hole; of logs that linkflap did not record nobod
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.changed import changed_records
-from linkflap.spark_verify.checks.cleaning import KEPT
+from linkflap.spark_verify.checks.changed import ABSENT, changed_records
+from linkflap.spark_verify.checks.cleaning import KEPT, Cleaned, Explained, Lacking, readable
 from linkflap.spark_verify.checks.lives import compacted, examined, lives
 from linkflap.spark_verify.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
 
@@ -45,24 +49,71 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             # Replicas with the same hole say so once.
             findings += dict.fromkeys(each for replica in replicas for each in _holes(view, replica))
         if len(replicas) > 1:
-            found = between(replicas)
-            cleaned = max(compacted(view, replica) for replica in replicas)
-            findings += [each for each in found if each.offset >= cleaned or _no_cleaner(each)]
-            if apart := sum(each.offset < cleaned and not (_no_cleaner(each) or _horizon(each)) for each in found):
-                # Every broker compacts by itself.
-                reason = f"{apart} batches differ between the brokers of {cluster} below offset {cleaned}, which are compacted"
-                findings.append(Unjudged(reason=reason))
+            findings += _compared(view, replicas)
     return findings
 
 
-def _no_cleaner(found: Found) -> bool:
-    """Whether two batches differ in what a cleaner keeps of each: no compaction explains that."""
-    return found.kind == "replica-disagreement" and any(name in found.evidence for name in KEPT)
+def _compared(view: PartitionView, replicas: Sequence[Replica]) -> Iterator[Finding]:
+    """How replicas of a cluster differ; below a cleaner's checkpoint only what no cleaner does, or what cannot be known."""
+    cleaned = max(compacted(view, replica) for replica in replicas)
+    cleaners, apart = Cleaned(replicas), 0
+    by_broker = {r.broker: r for r in replicas}
+    for found in between(replicas):
+        said = found if _base(found) >= cleaned else _cleaned(cleaners, by_broker, found)
+        if isinstance(said, Found):
+            yield said
+        apart += said == "unknown"
+    if apart:
+        reason = (
+            f"{apart} batches differ between the brokers of {replicas[0].cluster} below offset {cleaned}, which are compacted"
+        )
+        yield Unjudged(reason=f"{reason}, and their records could not be read")
 
 
-def _horizon(found: Found) -> bool:
-    """Whether a cleaner has only written its own delete horizon into a marker: what the marker says is the same."""
-    return bool(found.kind == "replica-disagreement" and found.evidence.get("marker")) and "crc_ok" not in found.evidence
+def _base(found: Found) -> int:
+    """Where the batch begins that differs."""
+    batch: Any = found.evidence["batch"]
+    return int(batch[0] if isinstance(batch, list) else batch)
+
+
+def _cleaned(cleaners: Cleaned, replicas: Mapping[int, Replica], found: Found) -> Found | Explained:
+    """Of a batch that differs where cleaners were: what none of them does, or why it may differ."""
+    model, other = (replicas[broker] for broker in found.evidence["brokers"])  # type: ignore[attr-defined]
+    base = _base(found)
+    if found.kind == "replica-missing":
+        absent = replicas[found.evidence["missing_on"]]  # type: ignore[index]
+        if (absent.batches.base_offset == base).any():
+            return found  # more often on the one than on the other
+        return _lacking(found, absent, cleaners.lacks(other if absent is model else model, base, np.empty(0, np.int64)))
+    if any(name in found.evidence for name in (*KEPT, "crc_ok")):
+        return found
+    if found.evidence.get("marker"):
+        return "compaction"
+    if not (readable(model, base) and readable(other, base)):
+        return "unknown"
+    changed = [change for change in found.evidence["changed"] if change["fields"] != ABSENT]  # type: ignore[attr-defined]
+    if changed:
+        return replace(found, offset=changed[0]["offset"])
+    said = [(lacks, cleaners.lacks(holder, base, lacks.parts.offset)) for holder, lacks in ((model, other), (other, model))]
+    first = min((why for _, why in said if why.explained == "nothing"), key=lambda why: why.offset, default=None)
+    if first is not None:
+        return _lacking(found, next(lacks for lacks, why in said if why is first), first)
+    return "unknown" if any(why.explained == "unknown" for _, why in said) else "compaction"
+
+
+def _lacking(found: Found, absent: Replica, why: Lacking) -> Found | Explained:
+    """A record is missing on one broker that no cleaner takes: the last of its key."""
+    if why.explained != "nothing":
+        return why.explained
+    evidence = {
+        "brokers": found.evidence["brokers"],
+        "batch": found.evidence["batch"],
+        "missing_on": absent.broker,
+        "uids": [why.uid],
+        "records": [why.offset],
+        "last_of_its_key": True,
+    }
+    return Found(kind="replica-missing", cluster=found.cluster, offset=why.offset, evidence=evidence)
 
 
 def missing(replica: Replica, above: int = 0) -> tuple[int, int]:
@@ -240,8 +291,9 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="replica-missing",
-            meaning="A batch below the common high watermark is on one replica and not, or more often, on another.",
-            sentence="broker {missing_on} of {cluster} lacks a batch at {at} that another replica has",
+            meaning="A batch below the common high watermark is on one replica and not, or more often, on another. Where cleaners "
+            "were: a record that none of them takes, such as the last of its key.",
+            sentence="broker {missing_on} of {cluster} lacks what another replica has at {at}",
             counted="batch is missing on a replica|batches are missing on a replica",
             smallest="broker 1 has batches at 0 and 1, broker 2 only at 0: at offset 1.",
             despite_torn=True,

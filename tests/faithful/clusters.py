@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.faithful.entries import ABORT, COMMIT, RESET, Entry
+from tests.faithful.entries import ABORT, COMMIT, RESET, Entry, Rec
 
 Spot = tuple[str, int]
 """Topic, partition."""
@@ -70,7 +70,12 @@ class Log:
     def compact(self, rng: Random) -> None:
         """Takes records away, and batches that have none left but for the last of each producer id (KIP-98): offsets stay."""
         self.cleaned = self.stable
-        self.entries = compacted(self.entries, self.cleaned, rng)
+        self.entries = compacted(self.entries, self.cleaned, self.aborted, rng)
+
+    @property
+    def aborted(self) -> frozenset[int]:
+        """The offsets of batches of aborted transactions."""
+        return frozenset(offset for offset, ends in self.ended.items() if ends == ABORT)
 
     def mark(self, ends: int, *, pid: int, epoch: int, timestamp: int, coordinator: int | None = None) -> Entry:
         """Appends the marker that ends a transaction, of the cluster's coordinator unless another one is given."""
@@ -83,12 +88,21 @@ class Log:
         return self.append(Entry(offset=0, ends=RESET))
 
 
-def compacted(entries: list[Entry], below: int, rng: Random) -> list[Entry]:
-    """What one broker's cleaner leaves of a log."""
+def compacted(entries: list[Entry], below: int, aborted: frozenset[int], rng: Random) -> list[Entry]:
+    """What one broker's cleaner leaves: of what it may take (superseded, aborted, without a key, tombstones) it takes some, for
+    nobody knows when it was there."""
+    done = [e for e in entries if e.end <= below and e.ends is None]
     last = {e.pid: e.offset for e in entries if e.ends is None}
+    newest = {r.key: e.offset + r.delta for e in done if e.offset not in aborted for r in e.records}
+
+    def stays(entry: Entry, record: Rec) -> bool:
+        superseded = newest.get(record.key, -1) > entry.offset + record.delta
+        free = superseded or entry.offset in aborted or record.key is None or record.value is None
+        return not free or rng.random() < 0.3
+
     kept = []
     for entry in entries:
-        records = tuple(r for r in entry.records if rng.random() < 0.6)
+        records = tuple(r for r in entry.records if entry.end > below or stays(entry, r))
         if entry.ends is not None or entry.end > below:
             kept.append(entry)
         elif records or last[entry.pid] == entry.offset:
@@ -96,10 +110,11 @@ def compacted(entries: list[Entry], below: int, rng: Random) -> list[Entry]:
     return kept
 
 
-def cleaned_again(entries: list[Entry], below: int, horizon: int, rng: Random) -> list[Entry]:
+def cleaned_again(entries: list[Entry], below: int, aborted: frozenset[int], horizon: int, rng: Random) -> list[Entry]:
     """What a broker's cleaner that was there twice leaves: markers have its delete horizon, and more records are gone."""
     return [
-        replace(e, horizon=horizon) if e.end <= below and e.ends in (ABORT, COMMIT) else e for e in compacted(entries, below, rng)
+        replace(e, horizon=horizon) if e.end <= below and e.ends in (ABORT, COMMIT) else e
+        for e in compacted(entries, below, aborted, rng)
     ]
 
 

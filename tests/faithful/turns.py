@@ -177,7 +177,7 @@ def capture(world: World, moment: str, cluster: Cluster) -> None:
             leads = broker == log.leader
             if log.cleaned and not leads:
                 # Every broker has a cleaner of its own, which was here when it was, and not when the leader's was.
-                entries = cleaned_again(entries, log.cleaned, world.clock.ms + broker, rng)
+                entries = cleaned_again(entries, log.cleaned, log.aborted, world.clock.ms + broker, rng)
             if world.spec.behind and not leads and len(entries) > 3 and rng.random() < 0.3:
                 entries.pop()
             bounds = Bounds(

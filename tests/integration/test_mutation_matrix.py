@@ -78,11 +78,6 @@ HONESTLY_OPEN = (
         )
         for name in ("order-equality", "duplicate")
     ),
-    (
-        "replica-agreement",
-        r"\d+ batches differ between the brokers of A below offset \d+, which are compacted",
-        {"shape": "copied"},
-    ),
     ("sequence-continuity", r"\d+ sequences of [AB] break where offsets are missing: compaction, or loss", {"shape": "copied"}),
     (
         "replica-agreement",

@@ -18,6 +18,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.log.coordinators import GROUPS, PREPARE_ABORT, PREPARE_COMMIT, TRANSACTIONS, GroupCommit, TransactionState
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.spark_verify.disputes import digested
 from linkflap.spark_verify.story import Promotion, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.view import WHOLE, Batches, PartitionView, Parts, Read, Records, Replica, Send, Watermarks
 from linkflap.topologies import parse
@@ -161,6 +162,11 @@ def _arrays(rows: list[Row], names: Mapping[str, str], flags: tuple[str, ...] = 
     return {name: np.array([row[key] for row in rows], np.bool_ if name in flags else np.int64) for name, key in names.items()}
 
 
+def key_of(record: Row) -> bytes | None:
+    """The key of a record, by its payload id: few keys, so that one takes another's place, and none of some."""
+    return (b"a", b"b", b"c", None)[record["uid"] % 4]
+
+
 def replica(
     cluster: str,
     log: list[Row],
@@ -185,8 +191,8 @@ def replica(
         for i, r in enumerate(b["records"])
     ]
     columns = ("offset", "uid", "operation", "digest", "timestamp", "batch")
-    nothing = np.zeros(len(records), np.int64)
-    parts = _arrays(records, {name: name for name in ("offset", "uid", "timestamp")}) | {"key": nothing, "headers": nothing}
+    parts = _arrays(records, {name: name for name in ("offset", "uid", "timestamp")})
+    parts |= {"key": np.array([digested(key_of(r)) for r in records], np.int64), "headers": np.zeros(len(records), np.int64)}
     end = headers[-1]["last"] + 1 if headers else start
     return Replica(
         cluster=cluster, broker=broker, leader=broker == 1, canonical=broker == 1, log_start=start, high_watermark=end,

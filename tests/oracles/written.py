@@ -14,7 +14,7 @@ from linkflap.harness.model.scenario import Budgets, MirrorSpec, Scenario, Topic
 from linkflap.harness.rundir import FORMAT, Run, RunReader, RunWriter
 from linkflap.topologies import parse
 from tests.kafka_log import Plain, batch, ours, record, segment
-from tests.oracles.worlds import DATA, TOPIC, Row, World
+from tests.oracles.worlds import DATA, TOPIC, Row, World, key_of
 from tests.synthetic import append_events
 
 END = "2-end"
@@ -184,8 +184,8 @@ def _encoded(one: Row) -> bytes:
 def _plain(row: Row, delta: int) -> Plain:
     value = b"%d" % row["digest"]
     if row["uid"] < 0:
-        return record(value, timestamp=row["timestamp"], delta=delta)
-    return ours(row["uid"], row["operation"], value=value, timestamp=row["timestamp"], delta=delta)
+        return record(value, key=key_of(row), timestamp=row["timestamp"], delta=delta)
+    return ours(row["uid"], row["operation"], value=value, key=key_of(row), timestamp=row["timestamp"], delta=delta)
 
 
 def _take_over(one: Row, data: bytes) -> None:

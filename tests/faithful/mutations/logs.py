@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from tests.faithful.entries import Entry, Rec
-from tests.faithful.made import Made
+from tests.faithful.made import Made, Place
 from tests.faithful.mutations.base import (
     COPIED,
     FORCED,
@@ -190,6 +190,37 @@ def compacted_batch_of_another(made: Made, rng: Random) -> None:
     cleaned = made.logs[place].bounds.compacted
     batch = next(e for e in made.logs[place].entries if e.pid >= 0 and e.ends is None and e.end <= cleaned and e.offset in held)
     made.rewrite(place, put(batch, epoch=batch.epoch + 1))
+
+
+def _last_of_a_key(made: Made, rng: Random) -> tuple[Place, Entry, Rec]:
+    """Of what A's cleaners compacted, a record that none of them takes, on the replica that does not lead."""
+    place = made.places("A", 0)[1]
+    cleaned = made.logs[place].bounds.compacted
+    held = {e.offset: set(e.uids) for e in made.log("A")}
+    newest: dict[bytes | None, tuple[Entry, Rec]] = {}
+    for entry in made.logs[place].entries:
+        for record in entry.records if entry.end <= cleaned and not entry.transactional else ():
+            newest[record.key] = entry, record
+    mine = [(e, r) for key, (e, r) in newest.items() if None not in (key, r.value) and r.uid in held.get(e.offset, ())]
+    later = {r.key for e in made.logs[place].entries if e.transactional or e.end > cleaned for r in e.records}
+    entry, record = rng.choice([(e, r) for e, r in mine if r.key not in later])
+    return place, entry, record
+
+
+@mutation(COPIED, must="replica-agreement/replica-missing")
+def compacted_key_without_its_last(made: Made, rng: Random) -> None:
+    """On A's replica that does not lead, the last record of a key is gone from what a cleaner was at: no cleaner takes that."""
+    place, entry, record = _last_of_a_key(made, rng)
+    left = tuple(r for r in entry.records if r is not record)
+    made.rewrite(place, lambda log: [replace(e, records=left) if e is entry else e for e in log])
+
+
+@mutation(COPIED, must="replica-agreement/replica-disagreement")
+def compacted_value_of_another(made: Made, rng: Random) -> None:
+    """On A's replica that does not lead, the last record of a key has another value, in what a cleaner was at."""
+    place, entry, record = _last_of_a_key(made, rng)
+    other = tuple(r._replace(value=b"another") if r is record else r for r in entry.records)
+    made.rewrite(place, lambda log: [replace(e, records=other) if e is entry else e for e in log])
 
 
 @mutation(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
+from linkflap.spark_verify.view import NULL
 from tests.oracles.plain import Place, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()
@@ -25,22 +27,74 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             places += [("log-ends-early", r.end) for r in replicas if r.end < r.high_watermark and not r.torn]
             model = next((r for r in replicas if r.canonical), replicas[0])
             start, end = max(r.log_start for r in replicas), min(r.high_watermark for r in replicas)
-            # Every broker compacts by itself, and keeps what names a batch.
             cleaned = max(plain.cleaned(r) for r in replicas)
             for other in replicas:
                 if other is not model:
-                    between = _between(model, other, start, end)
-                    places += [(kind, o) for kind, o in between if o >= cleaned or _renamed(kind, o, model, other)]
+                    for kind, base, offset in _parted(model, other, start, end):
+                        judged = [(kind, offset)] if base >= cleaned else _cleaned(replicas, model, other, kind, base, offset)
+                        places += judged
             found += [plain.place(kind, cluster, offset) for kind, offset in places]
     return found
 
 
-def _renamed(kind: str, offset: int, model: PlainLog, other: PlainLog) -> bool:
-    def name(log: PlainLog) -> Any:
-        mine = next(b for b in log.batches if b.base_offset <= offset <= b.last_offset)
-        return tuple(getattr(mine, field) for field in KEPT)
+def _cleaned(
+    replicas: Sequence[PlainLog], model: PlainLog, other: PlainLog, kind: str, base: int, offset: int
+) -> list[tuple[str, int]]:
+    """What of a difference no cleaner makes: every broker has its own, which takes what it may when it is there."""
+    one, two = (next((b for b in log.batches if b.base_offset == base), None) for log in (model, other))
+    if kind == "replica-missing":
+        if one is not None and two is not None:
+            return [(kind, base)]
+        missed = _missed(replicas, *((model, one) if two is None else (other, two)), set())
+        return [(kind, o) for o in missed[:1]]
+    if any(getattr(one, name) != getattr(two, name) for name in (*KEPT, "crc_ok")):
+        return [(kind, offset)]
+    if one.control != -1 or not (_readable(model, one) and _readable(other, two)):
+        return []
+    ours, theirs = _content(model, one), _content(other, two)
+    changed = sorted(o for o in ours.keys() & theirs.keys() if ours[o] != theirs[o])
+    if changed:
+        return [(kind, changed[0])]
+    missed = sorted([*_missed(replicas, model, one, set(theirs)), *_missed(replicas, other, two, set(ours))])
+    return [("replica-missing", o) for o in missed[:1]]
 
-    return kind == "replica-disagreement" and name(model) != name(other)
+
+def _missed(replicas: Sequence[PlainLog], holder: PlainLog, batch: Any, there: set[int]) -> list[int]:
+    """The offsets of records of a batch that another replica lacks, and that no cleaner may have taken."""
+    if batch.control != -1 or not _readable(holder, batch):
+        return []
+    mine = [p for p in holder.parts if batch.base_offset <= p.offset <= batch.last_offset and p.offset not in there]
+    return [p.offset for p in mine if not _may_go(replicas, holder, p)]
+
+
+def _may_go(replicas: Sequence[PlainLog], holder: PlainLog, part: Any) -> bool:
+    later = [p for r in replicas for p in r.parts if p.key == part.key and p.offset > part.offset and _end(r, p) != "aborted"]
+    return bool(later) or NULL in (part.key, part.value) or _end(holder, part) in ("aborted", "open")
+
+
+def _end(log: PlainLog, part: Any) -> str:
+    """How the transaction of a record ended, by the first marker of its producer that follows."""
+    if not _rising(log):
+        return ""
+    batch = [b for b in log.batches if b.base_offset <= part.offset][-1]
+    if not batch.transactional:
+        return ""
+    ends = [b for b in log.batches if b.ends and b.crc_ok and b.producer_id == batch.producer_id and b.base_offset >= part.offset]
+    return "open" if not ends else "committed" if ends[0].control == 1 else "aborted"
+
+
+def _readable(log: PlainLog, batch: Any) -> bool:
+    inside = [p for p in log.parts if batch.base_offset <= p.offset <= batch.last_offset]
+    return bool(batch.crc_ok) and _rising(log) and len(inside) == batch.count
+
+
+def _rising(log: PlainLog) -> bool:
+    return all(a.base_offset < b.base_offset for a, b in pairwise(log.batches))
+
+
+def _content(log: PlainLog, batch: Any) -> dict[int, tuple[int, ...]]:
+    inside = [p for p in log.parts if batch.base_offset <= p.offset <= batch.last_offset]
+    return {p.offset: (p.timestamp, p.key, p.value, p.headers) for p in inside}
 
 
 def _alone(log: PlainLog) -> list[tuple[str, int]]:
@@ -52,6 +106,12 @@ def _alone(log: PlainLog) -> list[tuple[str, int]]:
 
 
 def _between(model: PlainLog, other: PlainLog, start: int, end: int) -> list[tuple[str, int]]:
+    return [(kind, offset) for kind, _, offset in _parted(model, other, start, end)]
+
+
+def _parted(model: PlainLog, other: PlainLog, start: int, end: int) -> list[tuple[str, int, int]]:
+    """What two replicas have otherwise: kind, where the batch begins, and the place."""
+
     def held(log: PlainLog) -> Counter[Any]:
         inside = [b for b in log.batches if b.base_offset >= start and b.last_offset < end]
         return Counter(tuple(getattr(b, name) for name in SAME) for b in inside)
@@ -65,9 +125,9 @@ def _between(model: PlainLog, other: PlainLog, start: int, end: int) -> list[tup
     for base in {key[0] for key in (more | less)}:
         mine, yours = sorted(k for k in more if k[0] == base), sorted(k for k in less if k[0] == base)
         if not mine or not yours:
-            found.append(("replica-missing", base))
+            found.append(("replica-missing", base, base))
         else:
-            found.append(("replica-disagreement", _first_changed(model, other, base, mine[0][1])))
+            found.append(("replica-disagreement", base, _first_changed(model, other, base, mine[0][1])))
     return found
 
 

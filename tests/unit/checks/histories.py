@@ -61,6 +61,7 @@ class Log:
         self.end = start
         self.batches: list[dict[str, int | bool]] = []
         self.records: list[tuple[int, int, int, int, int]] = []
+        self.keys: dict[int, int] = {}
         self.sequences: dict[tuple[int, int], int] = {}
         self.damage: tuple[str, ...] = ()
         self.torn_from = WHOLE
@@ -79,16 +80,18 @@ class Log:
         digest: Mapping[int, int] | None = None,
         written: int = ENDED,
         operation: int | None = None,
+        keys: Mapping[int, int] | None = None,
         **header: int | bool,
     ) -> Log:
         """A batch of records of one operation, numbered as its first payload unless `operation` says otherwise.
 
-        `digest` gives payloads another content, `header` other header fields, `at` another offset.
+        `digest` gives payloads another content, `header` other header fields, `at` another offset, `keys` keys (else 0).
         """
         base = self.end if at is None else at
         first = self.sequences.get((pid, epoch), 0) if sequence is None else sequence
         last = (first + len(uids) - 1) % 2**31
         self.sequences[pid, epoch] = (last + 1) % 2**31
+        self.keys |= keys or {}
         for i, each in enumerate(uids):
             content = (digest or {}).get(each, each * 31 + 7)
             self.records.append((base + i, each, content, len(self.batches), uids[0] if operation is None else operation))
@@ -173,8 +176,8 @@ class Log:
             last_stable=self.last_stable,
             stable_above=self.stable_above,
             parts=Parts(
-                offset=offsets, uid=uids, timestamp=np.zeros_like(offsets), key=np.zeros_like(offsets), value=digests,
-                headers=np.zeros_like(offsets),
+                offset=offsets, uid=uids, timestamp=np.zeros_like(offsets), value=digests,
+                key=np.array([self.keys.get(u, 0) for u in uids.tolist()], np.int64), headers=np.zeros_like(offsets),
             ),
         )  # fmt: skip
 

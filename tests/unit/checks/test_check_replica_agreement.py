@@ -121,13 +121,6 @@ def test_what_no_cleaner_changes_must_agree_below_its_checkpoint_too(kept):
     assert places(NAME, cleaned(**kept)) == [("replica-disagreement", "A", 1)]
 
 
-def test_of_records_that_one_cleaner_took_it_is_said_that_nobody_can_tell():
-    logs = [replica(1).data(1, 2), held_back(replica(2).data(2, at=0, last_offset=1, crc=9), 2)]
-    seen = view(logs, compacted={"A": 2})
-    assert places(NAME, seen) == []
-    assert unjudged(NAME, seen) == ["1 batches differ between the brokers of A below offset 2, which are compacted"]
-
-
 def test_an_emptied_follower_ends_below_what_its_broker_noted():
     emptied = held_back(replica(2), 2)
     assert places(NAME, view([replica(1).data(1).data(2), emptied])).count(("log-ends-early", "A", 0)) == 1

@@ -1,0 +1,120 @@
+"""replica-agreement where every broker's cleaner was: what each of them may take by itself, and what none of them takes."""
+
+from dataclasses import replace
+
+import pytest
+from histories import Log, findings, places, unjudged, view
+
+from linkflap.spark_verify.disputes import digested
+from linkflap.spark_verify.view import NULL
+
+NAME = "replica-agreement"
+
+
+def on(broker):
+    return Log("A", broker=broker, canonical=broker == 1, leader=broker == 1)
+
+
+def compacted(*logs, upto=9):
+    return view(list(logs), topology="A:3->B", compacted={"A": upto})
+
+
+def found(*logs, upto=9):
+    return places(NAME, compacted(*logs, upto=upto))
+
+
+FULL = on(1).data(1, keys={1: 5}).data(2, keys={2: 6}).data(3, keys={3: 5})
+"""Keys 5, 6, and 5 again."""
+
+
+def test_null_is_the_digest_of_nothing():
+    assert digested(None) == NULL
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        on(2).skip(1).data(2, keys={2: 6}).data(3, keys={3: 5}),
+        on(2).data(1, keys={1: 5}).data(2, keys={2: 6}).data(3, keys={3: 5}),
+    ],
+    ids=["a later one has its key", "nothing is gone"],
+)
+def test_a_record_may_go_when_a_later_one_has_its_key(other):
+    assert found(FULL, other) == []
+    assert unjudged(NAME, compacted(FULL, other)) == []
+
+
+@pytest.mark.parametrize("holder", [1, 2])
+def test_the_last_record_of_a_key_is_on_every_replica(holder):
+    logs = [FULL, on(2).data(1, keys={1: 5}).skip(1).data(3, keys={3: 5})]
+    if holder == 2:
+        logs = [
+            on(1).data(1, keys={1: 5}).skip(1).data(3, keys={3: 5}),
+            on(2).data(1, keys={1: 5}).data(2, keys={2: 6}).data(3, keys={3: 5}),
+        ]
+    assert found(*logs) == [("replica-missing", "A", 1)]
+    (one,) = findings(NAME, compacted(*logs))
+    assert (one.evidence["missing_on"], one.evidence["uids"]) == (3 - holder, [2])
+
+
+@pytest.mark.parametrize(("left", "places"), [((2, 3), []), ((1, 3), [("replica-missing", "A", 1)])])
+def test_also_within_a_batch_that_both_have(left, places):
+    """Of 1 2 3 with the keys 5, 6 and 5 two are left in the batch: it keeps its offsets."""
+    keys = {1: 5, 2: 6, 3: 5}
+    thin = on(2).data(*left, keys=keys, last_offset=2, crc=7).skip(1)
+    thin.records = [(uid - 1, uid, content, 0, 1) for _, uid, content, _, _ in thin.records]
+    assert found(on(1).data(1, 2, 3, keys=keys), thin) == places
+    assert unjudged(NAME, compacted(on(1).data(1, 2, 3, keys=keys), thin)) == []
+
+
+def test_at_one_offset_is_one_value():
+    other = on(2).data(1, keys={1: 5}).data(2, keys={2: 6}, crc=7, digest={2: 1}).data(3, keys={3: 5})
+    assert found(FULL, other) == [("replica-disagreement", "A", 1)]
+
+
+def test_a_tombstone_goes_when_its_horizon_has_passed_and_takes_no_value_with_it():
+    gone = on(2).data(1, keys={1: 5}).skip(1).data(3, keys={3: 5})
+    tombstone = on(1).data(1, keys={1: 5}).data(2, keys={2: 6}, digest={2: NULL}).data(3, keys={3: 5})
+    assert found(tombstone, gone) == []
+    assert found(FULL, gone) == [("replica-missing", "A", 1)]
+
+
+def test_a_record_without_a_key_is_not_kept():
+    assert found(on(1).data(1, keys={1: NULL}).data(2), on(2).skip(1).data(2)) == []
+
+
+@pytest.mark.parametrize(("end", "places"), [("commit", [("replica-missing", "A", 0)]), ("abort", []), (None, [])])
+def test_what_was_aborted_goes_and_what_was_committed_stays(end, places):
+    one = on(1).txn(1, pid=7, end=end).data(2, keys={2: 6})
+    other = on(2).skip(1).data(2, keys={2: 6}) if end is None else on(2).skip(1).marker(end, pid=7).data(2, keys={2: 6})
+    assert found(one, other) == places
+    assert unjudged(NAME, compacted(one, other)) == (["1 batches differ" + UNREAD] if end is None else [])
+
+
+UNREAD = " between the brokers of A below offset 9, which are compacted, and their records could not be read"
+
+
+def test_a_later_record_that_was_aborted_takes_no_key():
+    one = on(1).data(1, keys={1: 5}).txn(2, pid=7, end="abort")
+    other = on(2).skip(1).txn(2, pid=7, end="abort")
+    one.keys[2] = other.keys[2] = 5
+    assert found(one, other) == [("replica-missing", "A", 0)]
+
+
+def test_a_marker_goes_when_its_transaction_is_gone_and_a_reset_is_not_judged():
+    assert found(on(1).marker("commit", pid=7).data(2), on(2).skip(1).data(2)) == []
+    reset = on(1).marker("reset", pid=-1).data(2)
+    assert unjudged(NAME, compacted(reset, on(2).skip(1).data(2))) == ["1 batches differ" + UNREAD]
+
+
+def test_above_the_cleaners_all_replicas_have_the_same():
+    assert found(FULL, on(2).skip(1).data(2, keys={2: 6}).data(3, keys={3: 5}), upto=0) == [("replica-missing", "A", 0)]
+
+
+def test_of_records_that_could_not_be_read_nobody_knows_why_they_are_gone():
+    one = compacted(FULL, on(2).data(1, keys={1: 5}).skip(1).data(3, keys={3: 5}))
+    unread = replace(
+        one, replicas=[replace(r, parts=type(r.parts)(**dict.fromkeys(r.parts.__slots__, r.parts.uid[:0]))) for r in one.replicas]
+    )
+    assert places(NAME, unread) == []
+    assert unjudged(NAME, unread) == ["1 batches differ" + UNREAD]
