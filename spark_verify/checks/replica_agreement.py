@@ -291,8 +291,8 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="replica-missing",
-            meaning="A batch below the common high watermark is on one replica and not, or more often, on another. Where cleaners "
-            "were: a record that none of them takes, such as the last of its key.",
+            meaning="A batch below the common high watermark is on one replica and not, or more often, on another. Where "
+            "cleaners were: a record that none of them takes, such as the last of its key.",
             sentence="broker {missing_on} of {cluster} lacks what another replica has at {at}",
             counted="batch is missing on a replica|batches are missing on a replica",
             smallest="broker 1 has batches at 0 and 1, broker 2 only at 0: at offset 1.",
