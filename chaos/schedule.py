@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from linkflap.chaos.fault_window import FaultWindow
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_CLIENTS, check_options
 from linkflap.chaos.triggers import TRIGGERS, condition, unknown
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
-from linkflap.harness.model.protocols import Fault, World
+from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
@@ -200,24 +201,22 @@ class Player:
     def _play(self, spec: FaultSpec) -> None:
         if not self._due(spec):
             return
-        fault = FAULTS[spec.fault](spec, self._world)
-        self._event(
-            "fault-start", spec, fault=spec.fault, options=dict(spec.options), restores=fault.restores, **{"for": spec.duration}
-        )
+        window = FaultWindow(spec, FAULTS[spec.fault](spec, self._world), self._world.recorder)
+        window.start()
         self._watcher.fault_started(spec.id, spec.fault, spec.target, spec.duration)
         self._begun_at[spec.id] = now()
         self._begun[spec.id].set()
         self._under_way[spec.id] = spec
         try:
-            self._bite(spec, fault)
+            self._break(window)
         finally:
-            if self._heal(spec, fault):
+            if self._heal(window):
                 self._healed_at[spec.id] = now()
                 if spec.fault == REVERSE:
                     self._undo_failovers(spec.target)
-            if fault.restores:
+            if window.fault.restores:
                 del self._under_way[spec.id]
-            self._event("fault-end", spec)
+            window.end()
             self._watcher.fault_ended(spec.id)
 
     def _undo_failovers(self, target: str) -> None:
@@ -288,27 +287,18 @@ class Player:
         if over := [other for other in during if self._ended[other].is_set()]:
             raise FaultError(f"fault {over[0]}, which {spec.id} is to overlap, had ended before")
 
-    def _bite(self, spec: FaultSpec, fault: Fault) -> None:
+    def _break(self, window: FaultWindow) -> None:
+        """Holds it open for its duration, once it was measured."""
         injected = now()
-        try:
-            fault.inject()
-            bite = fault.bite()
-        except LinkflapError as error:
-            self._event("fault-bite", spec, bit=False, observable="injection", measured=str(error), expected="applied")
-            return
-        self._event("fault-bite", spec, bit=bite.bit, observable=bite.observable, measured=bite.measured, expected=bite.expected)
-        pause((injected - now()) / 1e9 + spec.duration, lambda: self._world.stopping)
+        if window.inject() is None and not isinstance(window.bite(), LinkflapError):
+            pause((injected - now()) / 1e9 + window.spec.duration, lambda: self._world.stopping)
 
-    def _heal(self, spec: FaultSpec, fault: Fault) -> bool:
-        """Whether it is healed; what it checked is an event."""
-        try:
-            checked = list(fault.heal())
-        except LinkflapError as error:
-            self.failures.append(error)
-            self._event("fault-heal", spec, healed=False, checked=[str(error)])
-            return False
-        self._event("fault-heal", spec, healed=True, checked=checked)
-        return True
+    def _heal(self, window: FaultWindow) -> bool:
+        """Whether it is healed."""
+        failure = window.heal()
+        if failure is not None:
+            self.failures.append(failure)
+        return failure is None
 
     def _event(self, kind: str, spec: FaultSpec, **data: object) -> None:
         self._world.recorder.event(kind, spec.target, id=spec.id, **data)
