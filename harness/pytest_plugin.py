@@ -20,13 +20,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from linkflap.api.judged import Judged
 from linkflap.harness.model.errors import LinkflapError
 from linkflap.harness.model.protocols import Deployment
+
+if TYPE_CHECKING:
+    from linkflap.api.world import World
 
 
 def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -70,6 +73,18 @@ def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deplo
         closing(EventLog(folder / "events.jsonl")) as events,
         deploy(parse(wanted.get("topology", "A->B")), folder=folder, recorder=events) as up,
     ):
+        yield up
+
+
+@contextmanager
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """As `linkflap.deploy`, with the marker's arguments; its `folder` is the test's."""
+    from linkflap.api.world import deploy
+
+    wanted = {"topology": "A->B", **_wanted(request)}
+    folder = _folder(request, tmp_path)
+    request.node.add_report_section("setup", "linkflap", f"run directory {folder}")
+    with deploy(**{**wanted, "runtime": _runtime(wanted), "folder": folder}) as up:
         yield up
 
 

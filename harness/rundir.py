@@ -198,6 +198,11 @@ class RunWriter:
         """Replaces the bounds of one moment; written last, so that a capture without bounds is known to be torn."""
         write_whole(self.capture_folder(moment) / "bounds.json", msgspec.json.encode(list(bounds)))
 
+    def revise(self, scenario: Scenario) -> None:
+        """Says what the run is of, where that was not known when it began."""
+        self._run = replace(self._run, scenario=scenario)
+        self._save()
+
     def check(self) -> None:
         """Raises EnvironmentFailure when the record has ended before the run: a write failed, or the disk is all but full."""
         if reason := self.breakage.look():

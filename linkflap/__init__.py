@@ -2,6 +2,8 @@
 
     linkflap.run("link-flap", seed=7)       a scenario, by name or from a file, recorded and judged (`Judged`)
     linkflap.verify(folder)                 a recorded run, judged again
+    with linkflap.deploy("A:3->B") as world:    clusters and links for a block, which breaks them and writes with
+        linkflap.Producer, linkflap.Consumer    confluent-kafka's clients, whose history is written down and judged
 
 Names that this module exports keep their meaning from version to version; everything below is linkflap's own affair:
 
@@ -21,13 +23,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from linkflap.api.consumer import Consumer as Consumer
+    from linkflap.api.faults import Window as Window
     from linkflap.api.judged import Judged as Judged
+    from linkflap.api.producer import Producer as Producer
     from linkflap.api.runs import run as run
     from linkflap.api.runs import verify as verify
+    from linkflap.api.world import World as World
+    from linkflap.api.world import deploy as deploy
     from linkflap.harness.model.errors import EnvironmentFailure as EnvironmentFailure
     from linkflap.harness.model.errors import FaultError as FaultError
     from linkflap.harness.model.errors import InputError as InputError
     from linkflap.harness.model.errors import LinkflapError as LinkflapError
+    from linkflap.harness.model.scenario import Scenario as Scenario
+    from linkflap.harness.model.scenario import WorkloadSpec as WorkloadSpec
     from linkflap.harness.model.verdict import Anomaly as Anomaly
     from linkflap.harness.model.verdict import CheckResult as CheckResult
     from linkflap.harness.model.verdict import Failover as Failover
@@ -36,13 +45,20 @@ if TYPE_CHECKING:
 _HOMES = {
     "Anomaly": "linkflap.harness.model.verdict",
     "CheckResult": "linkflap.harness.model.verdict",
+    "Consumer": "linkflap.api.consumer",
     "EnvironmentFailure": "linkflap.harness.model.errors",
     "Failover": "linkflap.harness.model.verdict",
     "FaultError": "linkflap.harness.model.errors",
     "InputError": "linkflap.harness.model.errors",
     "Judged": "linkflap.api.judged",
     "LinkflapError": "linkflap.harness.model.errors",
+    "Producer": "linkflap.api.producer",
+    "Scenario": "linkflap.harness.model.scenario",
     "Verdict": "linkflap.harness.model.verdict",
+    "Window": "linkflap.api.faults",
+    "WorkloadSpec": "linkflap.harness.model.scenario",
+    "World": "linkflap.api.world",
+    "deploy": "linkflap.api.world",
     "run": "linkflap.api.runs",
     "verify": "linkflap.api.runs",
 }

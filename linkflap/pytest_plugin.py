@@ -12,6 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from linkflap.api.judged import Judged
+    from linkflap.api.world import World
     from linkflap.harness.model.protocols import Deployment
 
 _USED = pytest.StashKey[bool]()
@@ -40,6 +41,14 @@ def linkflap_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Itera
     """
     plugin = _plugin(request.config)
     with plugin.one_sentence(), plugin.deployment(request, tmp_path) as up:
+        yield up
+
+
+@pytest.fixture
+def linkflap_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """What `linkflap.deploy` gives, with the marker's arguments (topology, topics, mirror, …); its `verify` judges."""
+    plugin = _plugin(request.config)
+    with plugin.one_sentence(), plugin.world(request, tmp_path) as up:
         yield up
 
 

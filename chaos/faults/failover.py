@@ -56,7 +56,7 @@ class _Failover:
     defaults: ClassVar[Mapping[str, Option]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
-        settings(spec, self.defaults)
+        self._values = settings(spec, self.defaults)
         if spec.target not in world.mirrors:
             known = ", ".join(sorted(world.mirrors)) or "none"
             raise InputError(f"fault {spec.id!r} fails over the mirror {spec.target!r}, but the mirrors are {known}")
@@ -143,11 +143,14 @@ class FailoverPlanned(_Failover):
 
 
 class FailoverForced(_Failover):
-    """Not drained: the source dies with transactions open."""
+    """Not drained: the source dies with transactions open, as many as option `least_open` at least."""
+
+    defaults: ClassVar[Mapping[str, Option]] = {"least_open": 1}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
         self._open_transactions = 0
+        self._least = int(self._values["least_open"])
 
     def inject(self) -> None:
         # The one that the trigger saw may have ended since.
@@ -168,10 +171,10 @@ class FailoverForced(_Failover):
 
     def _some_open(self) -> bool:
         self._open_transactions = self._world.clients.open_transactions(self._source.name)
-        return self._open_transactions > 0 or self._world.stopping
+        return self._open_transactions >= self._least or self._world.stopping
 
     def bite(self) -> Bite:
-        expected = {"answering": [], "open_transactions": "at least 1"}
+        expected = {"answering": [], "open_transactions": f"at least {self._least}"}
         return watch(
             self._world, f"brokers of {self._source.name}, and transactions open at their death", expected, self._measure
         )
@@ -183,7 +186,7 @@ class FailoverForced(_Failover):
             if probe.round_trip(probe.parse(broker.client_address), within=ANSWERS_WITHIN) is not None
         ]
         seen = {"answering": answering, "open_transactions": self._open_transactions}
-        return not answering and self._open_transactions > 0, seen
+        return not answering and self._open_transactions >= self._least, seen
 
     def heal(self) -> Sequence[str]:
         checked = super().heal()

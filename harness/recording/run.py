@@ -29,8 +29,8 @@ from linkflap.harness.model import interrupts
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError, SetupError
 from linkflap.harness.model.interrupts import held_off
-from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.protocols import Cluster, Deployment
+from linkflap.harness.model.scenario import Scenario, TopicSpec
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.recording.drain import drain
@@ -87,12 +87,12 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
         ended=0,
         scenario=scenario,
     )
-    with _written(folder, run) as (writer, exits), ExitStack() as stack, _with_room(writer):
+    with written(folder, run) as (writer, exits), ExitStack() as stack, with_room(writer):
         _phase(writer, progress, "starting clusters and links")
         deployment = runtimes.runtime(runtime)(scenario.topology, folder=writer.logs, recorder=writer)
         if not keep:
-            stack.callback(_remove_data, deployment)
-        stack.callback(_ended, writer, "deployment", deployment.close)
+            stack.callback(remove_data, deployment)
+        stack.callback(ended, writer, "deployment", deployment.close)
         _perform(scenario, deployment, writer, stack, progress, exits)
         _phase(writer, progress, "stopping")
     return folder
@@ -103,7 +103,8 @@ def _phase(writer: RunWriter, progress: Progress, name: str) -> None:
     progress.phase(name)
 
 
-def _remove_data(deployment: Deployment) -> None:
+def remove_data(deployment: Deployment) -> None:
+    """Removes what brokers left on disk: what is judged was captured."""
     for cluster in deployment.clusters.values():
         for broker in cluster.brokers.values():
             shutil.rmtree(broker.log_dir, ignore_errors=True)
@@ -134,9 +135,9 @@ def _perform(
     player = Player(scenario.schedule, world, progress)
     bystanders = UnexpectedExits(world, player, exits)
     watch = Ticker(world, progress, bystanders)
-    stack.callback(_ended, writer, "watermarks", sampler.stop)
-    stack.callback(_ended, writer, "clients", clients.stop)
-    stack.callback(_ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None))
+    stack.callback(ended, writer, "watermarks", sampler.stop)
+    stack.callback(ended, writer, "clients", clients.stop)
+    stack.callback(ended, writer, "faults", lambda: player.join(within=ENDS_WITHIN, tick=lambda: None))
     stack.push(partial(_broken_off, world, progress))
     sampler.start()
     clients.prepare()
@@ -175,10 +176,10 @@ def _broken_off(world: RunWorld, progress: Progress, kind: type[BaseException] |
         progress.phase("stopping")
         for workload in world.clients.workloads:
             workload.ask_to_stop()
-        _ended(world.recorder, "deployment", world.deployment.close)
+        ended(world.recorder, "deployment", world.deployment.close)
 
 
-def _ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
+def ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
     """Ends something while a run breaks off: its failure is written down, and hides neither the reason nor what ends next."""
     try:
         with held_off():
@@ -189,18 +190,22 @@ def _ended(writer: RunWriter, what: str, end: Callable[[], None]) -> None:
 
 def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
     """Creates the topics of the workloads, replicated as far as their cluster goes; topic -> partitions."""
-    topics, spec = workloads.topics(scenario.workloads), scenario.topics
+    topics = workloads.topics(scenario.workloads)
     for topic, home in topics.items():
-        cluster = deployment.clusters[home]
-        replicas = min(spec.replicas, len(cluster.brokers))
-        config = {"min.insync.replicas": str(max(1, replicas - 1)), **spec.config}
-        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-        wanted = NewTopic(topic, spec.partitions, replicas, config=config)
-        try:
-            admin.create_topics([wanted], operation_timeout=30)[topic].result(60)
-        except KafkaException as error:
-            raise SetupError(f"topic {topic} could not be created on cluster {home}: {error.args[0].str()}") from error
-    return dict.fromkeys(topics, spec.partitions)
+        make_topic(topic, scenario.topics, deployment.clusters[home])
+    return dict.fromkeys(topics, scenario.topics.partitions)
+
+
+def make_topic(topic: str, spec: TopicSpec, cluster: Cluster) -> None:
+    """Creates a topic on its home. Raises SetupError."""
+    replicas = min(spec.replicas, len(cluster.brokers))
+    config = {"min.insync.replicas": str(max(1, replicas - 1)), **spec.config}
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    wanted = NewTopic(topic, spec.partitions, replicas, config=config)
+    try:
+        admin.create_topics([wanted], operation_timeout=30)[topic].result(60)
+    except KafkaException as error:
+        raise SetupError(f"topic {topic} could not be created on cluster {cluster.name}: {error.args[0].str()}") from error
 
 
 def _play(scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, progress: Progress) -> None:
@@ -265,7 +270,7 @@ class Ticker:
 
 
 @contextmanager
-def _written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
+def written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
     """A run directory that says how the run ended, whatever happened; and the unexpected exits, which make the run failed."""
     try:
         writer = RunWriter(folder, run)
@@ -308,7 +313,7 @@ def _written(folder: Path, run: Run) -> Iterator[tuple[RunWriter, list[str]]]:
 
 
 @contextmanager
-def _with_room(writer: RunWriter) -> Iterator[None]:
+def with_room(writer: RunWriter) -> Iterator[None]:
     """Whatever fails on a full disk, the full disk is reported as the reason."""
     try:
         yield

@@ -10,10 +10,9 @@ import contextlib
 import signal
 import textwrap
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from linkflap.chaos.faults import OF_CLIENTS
-from linkflap.chaos.schedule import Player
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.protocols import Broker, World
 from linkflap.harness.model.scenario import FaultSpec
@@ -22,10 +21,16 @@ _LAST: Final = 2
 _WIDTH: Final = 120
 
 
+class Playing(Protocol):
+    """Who knows which faults may have something broken right now."""
+
+    def under_way(self) -> Sequence[FaultSpec]: ...
+
+
 class UnexpectedExits:
     """Polled by the run's own thread. `found` gets one sentence for each exit; `clusters` are those whose brokers exited."""
 
-    def __init__(self, world: World, player: Player, found: list[str]) -> None:
+    def __init__(self, world: World, player: Playing, found: list[str]) -> None:
         self._world, self._player, self._found = world, player, found
         self._seen: set[str] = set()
         self.clusters: set[str] = set()

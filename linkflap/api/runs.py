@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from linkflap.api.judged import Judged, judged
 from linkflap.harness.model.errors import InputError
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
     from linkflap.harness.model.topology import Topology
 
 
+RUNS: Final = Path("linkflap-runs")
+
+
 def run(
     scenario: str | Path | Scenario,
     *,
-    folder: str | Path,
+    folder: str | Path | None = None,
     seed: int | None = None,
     topology: str | Topology | None = None,
     mirror: str | None = None,
@@ -43,14 +47,19 @@ def run(
     from linkflap.spark_verify import session
 
     chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration)
-    runtime = runtime or os.environ.get("LINKFLAP_RUNTIME") or chosen.runtime or runtimes.DEFAULT
-    folder = new(folder)
+    runtime = usual(runtime or chosen.runtime)
+    folder = new(folder, chosen.name)
     check(chosen, runtime)
     made_by = command or f"linkflap.run({chosen.name!r}, seed={chosen.seed}, runtime={runtime!r})"
     with Progress() as progress:
         session.warm()
         record(chosen, runtime=runtime, folder=folder, command=made_by, progress=progress)
     return verify(folder)
+
+
+def usual(runtime: str | None) -> str:
+    """The runtime asked for, else $LINKFLAP_RUNTIME, else process: a program builds no images unasked."""
+    return runtime or os.environ.get("LINKFLAP_RUNTIME") or "process"
 
 
 def _chosen(
@@ -93,8 +102,14 @@ def verify(folder: str | Path) -> Judged:
     return judged(judgement)
 
 
-def new(folder: str | Path) -> Path:
-    """A run directory to be made. Raises InputError when there is one of that name, or no folder to make it in."""
+def new(folder: str | Path | None, name: str) -> Path:
+    """A run directory to be made, by default one in `linkflap-runs/` that no other run has.
+
+    Raises InputError when there is one of that name, or no folder to make it in.
+    """
+    if folder is None:
+        RUNS.mkdir(exist_ok=True)
+        return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(2)}"
     path = Path(folder)
     if os.path.lexists(path):
         raise InputError(f"{path} exists already; name a folder that does not")

@@ -37,7 +37,7 @@ def refused(writer):
 @contextmanager
 def recorded(folder):
     """As a run is recorded, with nothing that runs."""
-    with running._written(folder, run()) as (writer, _), running._with_room(writer):
+    with running.written(folder, run()) as (writer, _), running.with_room(writer):
         yield writer
 
 

@@ -1,0 +1,177 @@
+"""Faults as context managers: entered when the fault was seen to bite, left when it was seen to be healed, both written down.
+
+They are the faults of schedules (chaos.faults), by their own names: `world.fault("link-latency", "A->B", latency=200)`. Those
+that are used most have methods on what they break.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Literal, Self, final
+
+from linkflap.chaos.fault_window import FaultWindow
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, check_options
+from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
+from linkflap.harness.model.protocols import Bite
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.spelling import nearest
+from linkflap.harness.recording.world import RunWorld
+
+MOVES: Final = ("failover-planned", "failover-forced")
+"""Faults whose bite is what clients do after them: it is measured when they are left."""
+
+
+@final
+class Window:
+    """One fault. Used once, in a with statement: `bite` says what was measured on the faulted path."""
+
+    def __init__(self, spec: FaultSpec, playing: Faults) -> None:
+        self.spec = spec
+        self.bite: Bite | None = None
+        self._playing = playing
+        self._window: FaultWindow | None = None
+
+    def __enter__(self) -> Self:
+        """Breaks it. Raises InputError for a wrong target or option, FaultError where the fault did not bite, healed again."""
+        if self._window is not None:
+            raise InputError(f"fault {self.spec.id} was used already; make another for the next with statement")
+        self._window = self._playing.begin(self.spec)
+        try:
+            failure = self._window.inject()
+            if failure is not None:
+                raise failure
+            if self.spec.fault not in MOVES:
+                self._measure()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def _measure(self) -> None:
+        assert self._window is not None
+        bite = self._window.bite()
+        if isinstance(bite, LinkflapError):
+            raise bite
+        self.bite = bite
+        if not bite.bit:
+            raise FaultError(
+                f"fault {self.spec.id} ({self.spec.fault} on {self.spec.target}) did not bite: {bite.observable} was "
+                f"{bite.measured}, expected {bite.expected}"
+            )
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Heals it. Raises FaultError where it cannot be healed; an error of the block goes before."""
+        failure: LinkflapError | None = None
+        try:
+            if self.spec.fault in MOVES and kind is None:
+                self._measure()
+        except LinkflapError as unseen:
+            failure = unseen
+        failure = self._end() or failure
+        if failure is not None and kind is None:
+            raise failure
+
+    def _end(self) -> LinkflapError | None:
+        assert self._window is not None
+        failure = self._window.heal()
+        self._playing.end(self._window, healed=failure is None)
+        return failure
+
+
+class Faults:
+    """All faults of one world: numbered by kind, and known while they may have something broken."""
+
+    def __init__(self, world: RunWorld, runtime: str) -> None:
+        self._world, self._runtime = world, runtime
+        self._played: list[FaultSpec] = []
+        self._under_way: dict[str, FaultSpec] = {}
+        self._lock = threading.Lock()
+
+    def make(self, kind: str, target: str, options: dict[str, Option]) -> Window:
+        """A fault that is not begun. Raises InputError for a kind, target, option or runtime that does not go."""
+        if kind not in FAULTS:
+            raise InputError(f"there is no fault {kind!r}{nearest(kind, FAULTS)}; there is {', '.join(sorted(FAULTS))}")
+        reason = FAULTS[kind].applies_to(target, self._world.deployment.topology)
+        if reason:
+            raise InputError(f"{kind} cannot be applied to {target!r}: {reason}")
+        if kind in IN_CONTAINERS and self._runtime != "docker":
+            raise InputError(
+                f'{kind} is done to containers, and the runtime {self._runtime} has none; deploy with runtime="docker"'
+            )
+        with self._lock:
+            number = sum(spec.fault == kind for spec in self._played) + 1
+            spec = FaultSpec(id=f"{kind}-{number}", fault=kind, target=target, at=0.0, duration=0.0, options=options)
+            check_options(spec)
+            self._played.append(spec)
+        return Window(spec, self)
+
+    def begin(self, spec: FaultSpec) -> FaultWindow:
+        """A window that is open from now on. Raises InputError."""
+        window = FaultWindow(spec, FAULTS[spec.fault](spec, self._world), self._world.recorder)
+        with self._lock:
+            self._under_way[spec.id] = spec
+        window.start()
+        return window
+
+    def end(self, window: FaultWindow, *, healed: bool) -> None:
+        """The window is over; what is never healed, or was not, may go on breaking things."""
+        window.end()
+        with self._lock:
+            if healed and window.fault.restores:
+                del self._under_way[window.spec.id]
+
+    def under_way(self) -> Sequence[FaultSpec]:
+        """The faults that may have something broken right now."""
+        with self._lock:
+            return list(self._under_way.values())
+
+
+Direction = Literal["requests", "responses"]
+
+
+@final
+class Link:
+    """A link (`A->B`), or the proxied path of clients to a cluster (`*->A`)."""
+
+    def __init__(self, name: str, bootstrap: str, fault: Callable[..., Window]) -> None:
+        self.name, self.bootstrap = name, bootstrap
+        self._fault = fault
+
+    def cut(self) -> Window:
+        """Open connections end, new ones are refused."""
+        return self._fault("link-cut", self.name)
+
+    def latency(self, ms: float, *, jitter: float = 0, delayed: Direction = "responses") -> Window:
+        """What passes in one direction comes so many milliseconds late."""
+        return self._fault("link-latency", self.name, latency=ms, jitter=jitter, delayed=delayed)
+
+    def half_open(self, *, stalled: Direction = "responses") -> Window:
+        """One direction goes silent while connections stay open."""
+        return self._fault("link-half-open", self.name, stalled=stalled)
+
+    def reset(self) -> Window:
+        """Connections are reset."""
+        return self._fault("link-reset", self.name)
+
+
+@final
+class Broker:
+    """One broker, `A/1`."""
+
+    def __init__(self, name: str, address: str, fault: Callable[..., Window]) -> None:
+        self.name, self.address = name, address
+        self._fault = fault
+
+    def kill(self) -> Window:
+        """SIGKILL; started again on what it has when it is left."""
+        return self._fault("broker-kill", self.name)
+
+    def pause(self) -> Window:
+        """SIGSTOP: connections stay open, nothing answers."""
+        return self._fault("broker-pause", self.name)
+
+    def restart(self) -> Window:
+        """A controlled shutdown, and a start when it is left."""
+        return self._fault("broker-restart", self.name)

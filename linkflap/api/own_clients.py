@@ -1,0 +1,134 @@
+"""The clients of a world: linkflap's own, in processes of theirs, and those that the caller makes in this process.
+
+`linkflap.Producer` and `linkflap.Consumer` find their world by the addresses they are given: every port is leased, so that no two
+worlds have the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.rundir import RunWriter
+from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.crew import Crew
+from linkflap.harness.workloads.numbers import Numbers
+
+PRODUCER: Final = "own-producer"
+CONSUMER: Final = "own-consumer"
+
+
+class OwnClient(Protocol):
+    """A client in this process that writes its history."""
+
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def homes(self) -> frozenset[str]:
+        """The clusters whose topics it wrote, as topics are named."""
+
+    @property
+    def transactional(self) -> bool: ...
+    @property
+    def open_transaction(self) -> bool: ...
+    @property
+    def committing(self) -> bool: ...
+    def acknowledged_since(self, time: int) -> int: ...
+    def let_go(self) -> None:
+        """The run is over: what is in flight is info, and nothing is written down any more."""
+
+
+class OwnClients(WorkloadClients):
+    """Both kinds together, as faults and the run have them. Moving is what the caller's own clients do themselves."""
+
+    def __init__(self, workloads: Sequence[Crew], writer: RunWriter, deployment: Deployment, groups: list[str]) -> None:
+        super().__init__(workloads, writer)
+        self.writer = writer
+        self._deployment, self._groups = deployment, groups
+        numbers = writer.root.resolve() / "logs" / "clients" / "numbers"  # those of the processes (`crew.make`)
+        numbers.parent.mkdir(parents=True, exist_ok=True)
+        self.numbers = Numbers(Path(numbers))
+        self._own: list[OwnClient] = []
+        self._given: dict[str, int] = {}
+        self._over = False
+        self._lock = threading.Lock()
+        _living.append(self)
+
+    def cluster_at(self, bootstrap: str) -> str | None:
+        """The cluster that an address leads to, directly or over a link; None for one of somebody else's."""
+        asked = {address.strip() for address in bootstrap.split(",")}
+        for name, cluster in self._deployment.clusters.items():
+            if asked & set(cluster.bootstrap.split(",")):
+                return name
+        for link in self._deployment.links.values():
+            if asked & set(link.bootstrap.split(",")):
+                return link.source
+        return None
+
+    def take_in(self, client: OwnClient, kind: str) -> str:
+        """The name of a client that is made now."""
+        with self._lock:
+            if self._over:
+                raise InputError("the run is over: its clusters are about to go, and no client can join any more")
+            self._given[kind] = self._given.get(kind, 0) + 1
+            self._own.append(client)
+            return f"{kind}-{self._given[kind]}"
+
+    def sample(self, group: str) -> None:
+        """Has the committed offsets of a group sampled."""
+        with self._lock:
+            if group and group not in self._groups:
+                self._groups.append(group)
+
+    def let_go(self) -> None:
+        """No more is written down of the caller's clients. Safe to call twice."""
+        with self._lock:
+            self._over = True
+        if self in _living:
+            _living.remove(self)
+        for client in self._own:
+            client.let_go()
+
+    def stop(self) -> None:
+        self.let_go()
+        super().stop()
+
+    @property
+    def transactional(self) -> bool:
+        """Whether somebody here writes in transactions."""
+        kinds = {workload.spec.kind for workload in self.workloads}
+        return any(client.transactional for client in self._own) or bool(kinds & {"transactional", "zombie", "relay"})
+
+    def workloads_of_own(self) -> list[WorkloadSpec]:
+        """What run.json says of the caller's producers: whose topics they wrote."""
+        homes = sorted({home for client in self._own for home in client.homes})
+        return [WorkloadSpec(kind=PRODUCER, home=home) for home in homes]
+
+    def open_transactions(self, cluster: str) -> int:
+        own = sum(client.open_transaction for client in self._own if client.cluster == cluster)
+        return own + super().open_transactions(cluster)
+
+    def commits_in_flight(self, cluster: str) -> int:
+        return sum(client.committing for client in self._own if client.cluster == cluster) + super().commits_in_flight(cluster)
+
+    def acknowledged_since(self, time: int, cluster: str) -> int:
+        own = sum(client.acknowledged_since(time) for client in self._own if client.cluster == cluster)
+        return own + super().acknowledged_since(time, cluster)
+
+
+_living: Final[list[OwnClients]] = []
+
+
+def at(bootstrap: object) -> tuple[OwnClients, str]:
+    """The world that an address belongs to, and the cluster there. Raises InputError where there is none."""
+    for clients in list(_living):
+        if isinstance(bootstrap, str) and (cluster := clients.cluster_at(bootstrap)):
+            return clients, cluster
+    raise InputError(
+        f'bootstrap.servers {bootstrap!r} leads to no cluster of this process; give world.cluster("A").bootstrap or a link\'s'
+    )

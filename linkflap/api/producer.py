@@ -1,0 +1,351 @@
+"""`linkflap.Producer`: confluent-kafka's, which writes the history of what it sends, so that it is judged by every check.
+
+Every record gets the header `linkflap` with its payload id. A record without a partition is sent to the one that librdkafka's
+partitioner (`partitioner`, by default consistent_random) takes, chosen here because the history has to say it. A transaction is
+written down when its end is asked for; where this process dies before, the run never ended and nothing is judged of it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from typing import Any, Final, final
+
+import confluent_kafka
+import msgspec
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from linkflap.api.own_clients import PRODUCER, at
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.history import Ending, Operation, OperationKind, OutcomeName, Phase
+from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
+from linkflap.harness.workloads.acks import Acks
+from linkflap.harness.workloads.incarnation import describe
+
+PARTITIONERS: Final = ("consistent_random", "consistent", "random")
+STATISTICS_MS: Final = 100
+Headers = dict[str, Any] | list[tuple[str, Any]] | None
+
+
+class _Eos(msgspec.Struct):
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class _Statistics(msgspec.Struct):
+    eos: _Eos = msgspec.field(default_factory=_Eos)
+
+
+_decode: Final = msgspec.json.Decoder(_Statistics).decode
+
+
+class _Flight:
+    """One operation: the records that were handed over, in order, as groups with consecutive uids."""
+
+    def __init__(self, number: int, kind: OperationKind) -> None:
+        self.number, self.kind = number, kind
+        self.began, self.ended_at = now(), 0
+        self.ending: Ending = "none"
+        self.identity = (-1, -1)
+        self.groups: list[Acks] = []
+        self.invoked = False
+
+    def record(self, topic: str, partition: int, uid: int) -> Callable[[KafkaError | None, Message], None]:
+        """Takes one more record in; what its delivery is to be reported to."""
+        last = self.groups[-1] if self.groups else None
+        if last is None or (last.topic, last.partition, last.first_uid + last.count) != (topic, partition, uid):
+            last = Acks(topic, partition, uid, 0)
+            self.groups.append(last)
+        index, group = last.count, last
+        group.count += 1
+        group.handed += 1
+        return lambda error, message: group.delivered(index, error, message)
+
+    def refuse(self) -> None:
+        """The last record was not taken: it was never handed over."""
+        self.groups[-1].handed -= 1
+
+    @property
+    def acked(self) -> int:
+        return sum(group.acked for group in self.groups)
+
+    @property
+    def failed(self) -> int:
+        return sum(group.failed for group in self.groups)
+
+    @property
+    def error(self) -> str:
+        return next((group.error for group in self.groups if group.error), "")
+
+
+@final
+class Producer(confluent_kafka.Producer):
+    """A confluent_kafka.Producer of which everything is written down."""
+
+    def __init__(self, config: Mapping[str, Any] | None = None, **more: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
+        given = {**(config or {}), **more}
+        self._clients, self.cluster = at(given.get("bootstrap.servers"))
+        self.transactional = bool(given.get("transactional.id"))
+        self._transactional_id = str(given.get("transactional.id") or "")
+        self._partitioner = str(given.get("partitioner", PARTITIONERS[0]))
+        if self._partitioner not in PARTITIONERS:
+            raise InputError(
+                f"partitioner is {self._partitioner!r}, which linkflap.Producer does not know; give each record its partition, "
+                f"or use one of {', '.join(PARTITIONERS)}"
+            )
+        self._default_report = given.pop("on_delivery", None)
+        self._their_statistics = given.pop("stats_cb", None)
+        given.setdefault("statistics.interval.ms", STATISTICS_MS)
+        given.setdefault("log_level", 0)  # brokers die here on purpose
+        self._process = self._clients.numbers.next()
+        self._uid = -1
+        self._operations = -1
+        self._counters: dict[tuple[str, int], int] = {}
+        self._counts: dict[str, int] = {}
+        self._identity = (-1, -1)
+        self._transaction: _Flight | None = None
+        self._flying: dict[int, _Flight] = {}
+        self._committing = self._let_go = False
+        self._homes: set[str] = set()
+        self._acknowledged: list[tuple[int, int]] = []
+        self._lock = threading.RLock()
+        super().__init__({**given, "stats_cb": self._statistics})
+        self._name = self._clients.take_in(self, PRODUCER)
+        self._rows = self._clients.writer.operations(self._name)
+
+    def _statistics(self, text: str) -> None:
+        eos = _decode(text).eos
+        self._identity = (eos.producer_id, eos.producer_epoch)
+        if self._their_statistics is not None:
+            self._their_statistics(text)
+
+    # What is asked of it by faults and at the end of the run.
+
+    @property
+    def homes(self) -> frozenset[str]:
+        return frozenset(self._homes)
+
+    @property
+    def open_transaction(self) -> bool:
+        flight = self._transaction
+        return flight is not None and flight.acked > 0 and not self._let_go
+
+    @property
+    def committing(self) -> bool:
+        return self._committing
+
+    def acknowledged_since(self, time: int) -> int:
+        """Records of operations that returned after `time`."""
+        with self._lock:
+            times = [at for at, _ in self._acknowledged]
+            return sum(count for _, count in self._acknowledged[bisect_right(times, time) :])
+
+    def let_go(self) -> None:
+        """The run is over: what is in flight is info from now on, and nothing more is written."""
+        with self._lock:
+            if self._let_go:
+                return
+            if self._transaction is not None:
+                self._transaction.ending = "open"
+                self._returned(self._transaction, "info", "the run ended")
+            for flight in list(self._flying.values()):
+                self._returned(flight, "info", "the run ended")
+            self._let_go = True
+
+    # What the caller calls.
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = -1,
+        callback: Callable[..., Any] | None = None,
+        on_delivery: Callable[..., Any] | None = None,
+        timestamp: int = 0,
+        headers: Headers = None,
+    ) -> None:
+        """As confluent_kafka.Producer.produce. Raises InputError once the run is over."""
+        with self._lock:
+            if self._let_go:
+                raise InputError("the run is over: what is written now would be in no history")
+            chosen = partition if partition >= 0 else self._choose(topic, key)
+            flight, uid = self._begun(), self._next_uid()
+            report = flight.record(topic, chosen, uid)
+            counter = self._counters.get((topic, chosen), 0)
+            if flight.kind == "send":
+                self._invoke(flight)
+            theirs = on_delivery or callback or self._default_report
+            own = (HEADER, LAYOUT.pack(uid, flight.number, counter))
+            named = [*(headers.items() if isinstance(headers, dict) else headers or ()), own]
+
+            def delivered(error: KafkaError | None, message: Message) -> None:
+                report(error, message)
+                if flight.kind == "send":
+                    self._sent(flight, error)
+                if theirs is not None:
+                    theirs(error, message)
+
+            try:
+                super().produce(topic, value, key, chosen, on_delivery=delivered, timestamp=timestamp, headers=named)
+            except BaseException:
+                flight.refuse()
+                if flight.kind == "send":
+                    self._returned(flight, "fail", "not taken by librdkafka")
+                raise
+            self._counters[topic, chosen] = counter + 1
+            self._homes.add(topic.partition(".")[0])
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = -1,
+        callback: Callable[..., Any] | None = None,
+        on_delivery: Callable[..., Any] | None = None,
+    ) -> int:
+        """One `produce` for each; how many were taken."""
+        for message in messages:
+            self.produce(topic, **{"partition": partition, "callback": callback, "on_delivery": on_delivery, **message})
+        return len(messages)
+
+    def _begun(self) -> _Flight:
+        if not self.transactional:
+            return self._new("send")
+        if self._transaction is None:
+            raise KafkaException(KafkaError(KafkaError._STATE, "produce outside of a transaction: call begin_transaction first"))
+        return self._transaction
+
+    def _new(self, kind: OperationKind) -> _Flight:
+        self._operations += 1
+        flight = _Flight((self._process << PROCESS_SHIFT) + self._operations, kind)
+        flight.identity = self._identity
+        if kind == "send":
+            self._flying[flight.number] = flight
+        return flight
+
+    def _next_uid(self) -> int:
+        self._uid += 1
+        return (self._process << PROCESS_SHIFT) + self._uid
+
+    def _choose(self, topic: str, key: str | bytes | None) -> int:
+        count = self._counts.get(topic) or len(self.list_topics(topic, timeout=10).topics[topic].partitions)
+        if not count:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, f"topic {topic} has no partitions on {self.cluster}"))
+        self._counts[topic] = count
+        content = key.encode() if isinstance(key, str) else key
+        if self._partitioner == "random" or (not content and self._partitioner != "consistent"):
+            return random.randrange(count)
+        return zlib.crc32(content or b"") % count
+
+    def _sent(self, flight: _Flight, error: KafkaError | None) -> None:
+        """A record outside of transactions has its report: acknowledged, certainly refused, or unknown."""
+        with self._lock:
+            if error is None:
+                self._returned(flight, "ok")
+            else:
+                self._returned(flight, "fail" if flight.groups[0].all_refused else "info", flight.error)
+
+    def init_transactions(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
+        """As confluent-kafka's."""
+        flight = self._new("init")
+        self._invoke(flight)
+        try:
+            super().init_transactions(*arguments, **named)
+        except KafkaException as error:
+            self._returned(flight, "info", describe(error))
+            raise
+        self._learn_identity()
+        self._returned(flight, "ok")
+
+    def _learn_identity(self) -> None:
+        """Serves statistics until they say who this is; for three seconds at most, then it stays unknown."""
+        deadline = now() + 3_000_000_000
+        self._identity = (-1, -1)
+        while self._identity[0] < 0 and now() < deadline:
+            self.poll(STATISTICS_MS / 1000)
+
+    def begin_transaction(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
+        """As confluent-kafka's."""
+        super().begin_transaction(*arguments, **named)
+        with self._lock:
+            self._transaction = self._new("transaction")
+
+    def commit_transaction(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
+        """As confluent-kafka's."""
+        self._end("commit", lambda: super(Producer, self).commit_transaction(*arguments, **named))
+
+    def abort_transaction(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401  (confluent-kafka's own)
+        """As confluent-kafka's."""
+        self._end("abort", lambda: super(Producer, self).abort_transaction(*arguments, **named))
+
+    def _end(self, ending: Ending, call: Callable[[], None]) -> None:
+        flight = self._transaction
+        if flight is not None:
+            # A commit that was tried and answered too late may be asked for again; what was meant first stays.
+            flight.ending = flight.ending if flight.ended_at else ending
+            flight.ended_at = flight.ended_at or now()
+            self._invoke(flight)
+        self._committing = ending == "commit"
+        try:
+            call()
+        except KafkaException as error:
+            if flight is not None and not error.args[0].retriable():
+                self._returned(flight, self._failed(flight), describe(error))
+                self._transaction = None
+            raise
+        finally:
+            self._committing = False
+        self.poll(0)
+        if flight is not None:
+            self._transaction = None
+            self._returned(flight, "ok" if flight.ending == ending else "info")
+
+    def _failed(self, flight: _Flight) -> OutcomeName:
+        """EndTxn is sent only after every record was delivered: a commit with a failed delivery was never asked for."""
+        return "fail" if flight.ending == "commit" and flight.failed else "info"
+
+    def _invoke(self, flight: _Flight) -> None:
+        if not flight.invoked:
+            flight.invoked = True
+            self._write(flight, "invoke", flight.began, "info", "")
+
+    def _returned(self, flight: _Flight, outcome: OutcomeName, error: str = "") -> None:
+        with self._lock:
+            if self._let_go:
+                return
+            self._invoke(flight)
+            self._flying.pop(flight.number, None)
+            if flight.identity == (-1, -1) and outcome == "ok":
+                flight.identity = self._identity
+            elif flight.kind == "send" and flight.identity != self._identity:
+                flight.identity = (-1, -1)
+            returned = now()
+            self._write(flight, "return", returned, outcome, error or flight.error)
+            self._acknowledged.append((returned, flight.acked))
+
+    def _write(self, flight: _Flight, phase: Phase, time: int, outcome: OutcomeName, error: str) -> None:
+        returned = phase == "return"
+        self._rows.write(
+            Operation(
+                number=flight.number,
+                phase=phase,
+                time=time,
+                client=self._name,
+                process=self._process,
+                cluster=self.cluster,
+                kind=flight.kind,
+                ending=flight.ending,
+                transactional_id=self._transactional_id,
+                outcome=outcome,
+                ended_at=flight.ended_at if returned else 0,
+                producer_id=flight.identity[0],
+                producer_epoch=flight.identity[1],
+                sends=tuple(group.outcome() if returned else group.planned() for group in flight.groups),
+                error=error,
+            )
+        )

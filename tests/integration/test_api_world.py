@@ -1,0 +1,101 @@
+"""linkflap.deploy with real brokers: faults as context managers, and a test's own clients judged by every check."""
+
+from __future__ import annotations
+
+import pytest
+
+import linkflap
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunReader
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def transact(producer: linkflap.Producer, records: int, *, commit: bool = True) -> None:
+    producer.begin_transaction()
+    for number in range(records):
+        producer.produce("A.orders", f"value {number}", key=f"key {number}")
+    if commit:
+        producer.commit_transaction()
+    else:
+        producer.abort_transaction()
+
+
+def writer(world: linkflap.World, cluster: str) -> linkflap.Producer:
+    producer = linkflap.Producer({"bootstrap.servers": world.cluster(cluster).bootstrap, "transactional.id": "orders"})
+    producer.init_transactions()
+    return producer
+
+
+@pytest.mark.linkflap(topics={"A.orders": 2}, mirror="shadow")
+def test_what_a_test_writes_reads_and_breaks_is_judged(linkflap_world):
+    world = linkflap_world
+    producer = writer(world, "A")
+    plain = linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap})
+    consumer = linkflap.Consumer(
+        {"bootstrap.servers": world.cluster("A").bootstrap, "group.id": "mine", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["A.orders"])
+    with world.link("A->B").cut() as cut:
+        assert cut.bite.bit
+        for number in range(10):
+            transact(producer, 5, commit=number % 5 != 4)
+            plain.produce("A.orders", b"plain")
+    with world.mirror("A->B").kill():
+        assert not world.mirror("A->B").alive
+        transact(producer, 5)
+    assert plain.flush(60) == 0
+    read: set[tuple[int, int]] = set()
+
+    def all_read() -> bool:
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            read.add((message.partition(), message.offset()))
+        return len(read) >= 8 * 5 + 10 + 5
+
+    until(all_read, within=120, every=0.0, what="the consumer to read everything", state=lambda: len(read))
+    consumer.commit(asynchronous=False)
+    world.mirror("A->B").wait()
+    with world.failover("A->B"):
+        transact(writer(world, "B"), 5)
+    with pytest.raises(linkflap.InputError, match=r"there is no link 'A->C' here; there is \*->A, \*->B, A->B, B->A"):
+        world.link("A->C")
+    with pytest.raises(linkflap.InputError, match="cannot be applied"):
+        world.fault("broker-kill", "A/9")
+    judged = world.verify()
+    assert judged.valid, judged.why
+    for name in ("lost-write", "unseen", "provenance", "poll-continuity", "byte-equality", "commit-aborted", "group-offsets"):
+        assert judged.checks[name].verdict == "valid", name
+    assert judged.checks["lost-write"].examined == {"A/native": 55, "B/native": 5}
+    assert [failover.kind for failover in judged.failovers] == ["planned"]
+    assert RunReader(world.folder).run.status == "finished"
+    with pytest.raises(linkflap.InputError, match="the clusters are gone"):
+        world.link("A->B")
+
+
+@pytest.mark.nightly
+def test_a_block_that_raises_leaves_a_failed_run_and_its_own_error(tmp_path):
+    deployed = linkflap.deploy("A->B", topics=["A.orders"], folder=tmp_path / "run")
+    world = deployed.__enter__()
+    linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap}).produce("A.orders", b"lost?")
+    mine = ZeroDivisionError("of the block")
+    assert not deployed.__exit__(ZeroDivisionError, mine, None)
+    run = RunReader(tmp_path / "run").run
+    assert run.status == "failed"
+    assert "ZeroDivisionError: of the block" in run.error
+    assert world.verify().verdict == "unknown"
+
+
+@pytest.mark.nightly
+def test_records_that_no_history_has_are_found(tmp_path):
+    from confluent_kafka import Producer
+
+    with linkflap.deploy("A->B", topics=["A.orders"], folder=tmp_path / "run") as world:
+        recorded = linkflap.Producer({"bootstrap.servers": world.cluster("A").bootstrap})
+        recorded.produce("A.orders", b"mine", partition=0)
+        assert recorded.flush(60) == 0
+        stranger = Producer({"bootstrap.servers": world.cluster("A").bootstrap})
+        stranger.produce("A.orders", b"nobody's", partition=0)
+        assert stranger.flush(60) == 0
+    judged = world.verify()
+    assert judged.found("stranger"), judged.why

@@ -1,0 +1,67 @@
+"""Clients of the caller's own: what they refuse, and what of a history is decided without a broker."""
+
+from __future__ import annotations
+
+import pytest
+
+import linkflap
+from linkflap.api.producer import _Flight
+
+
+def record(flight: _Flight, topic: str, partition: int, uid: int):
+    return flight.record(topic, partition, uid)
+
+
+class Delivered:
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def offset(self) -> int:
+        return self._offset
+
+
+def test_records_of_one_partition_with_consecutive_ids_are_one_group():
+    flight = _Flight(7, "transaction")
+    reports = [record(flight, "A.orders", partition, uid) for uid, partition in enumerate([0, 0, 1, 0, 0])]
+    planned = [(g.topic, g.partition, g.first_uid, g.count) for g in (each.planned() for each in flight.groups)]
+    assert planned == [("A.orders", 0, 0, 2), ("A.orders", 1, 2, 1), ("A.orders", 0, 3, 2)]
+    for report, offset in zip(reports, [10, 11, 5, 12, 13], strict=True):
+        report(None, Delivered(offset))
+    assert [group.outcome().acks for group in flight.groups] == [((0, 2, 10),), ((0, 1, 5),), ((0, 2, 12),)]
+    assert flight.acked == 5
+
+
+def test_a_record_that_was_not_taken_is_refused_for_certain():
+    flight = _Flight(7, "send")
+    record(flight, "A.orders", 0, 3)
+    flight.refuse()
+    assert flight.groups[0].all_refused
+    assert flight.groups[0].outcome().refused == ((0, 1),)
+
+
+@pytest.mark.parametrize("kind", ["Producer", "Consumer"])
+@pytest.mark.parametrize("config", [{}, {"bootstrap.servers": "localhost:1"}, {"bootstrap.servers": 5}])
+def test_an_address_of_no_world_is_refused(kind, config):
+    with pytest.raises(linkflap.InputError, match="leads to no cluster of this process"):
+        getattr(linkflap, kind)({"group.id": "mine", **config})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"topology": "A->"}, "topology 'A->'"),
+        ({"topics": {"orders": 1}}, "topic 'orders' does not say where it is at home; name it A.orders"),
+        ({"topics": {"C.orders": 1}}, "does not say where it is at home"),
+        ({"topics": {"A.orders": 0}}, "cannot have 0 partitions"),
+        ({"topics": "A.orders"}, "topics is the text"),
+        ({"mirror": "mm3"}, "there is no mirror 'mm3'"),
+        ({"mirror_options": {"tasks": 3}}, "mirror_options are of no mirror"),
+        ({"runtime": "boat"}, "there is no runtime 'boat'"),
+        ({"workloads": [linkflap.WorkloadSpec(kind="readres", home="A")]}, "there is no workload 'readres'"),
+        ({"workloads": [linkflap.WorkloadSpec(kind="readers", home="C")]}, "no cluster 'C'"),
+    ],
+)
+def test_a_deployment_that_cannot_be_is_one_sentence_before_anything_starts(tmp_path, arguments, said):
+    with pytest.raises(linkflap.InputError, match=said), linkflap.deploy(folder=tmp_path / "run", **arguments):
+        pytest.fail("it started")
+    assert list(tmp_path.iterdir()) == []
