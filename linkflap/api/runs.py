@@ -41,13 +41,12 @@ def run(
     Spark, once started, serves all later calls of this process. Raises InputError before anything starts; EnvironmentFailure or
     FaultError where the machine or a process failed.
     """
-    from linkflap.harness import runtimes
     from linkflap.harness.recording.run import check, record
     from linkflap.harness.report.progress import Progress
     from linkflap.spark_verify import session
 
     chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration)
-    runtime = usual(runtime or chosen.runtime)
+    runtime = usual(runtime, chosen.runtime)
     folder = new(folder, chosen.name)
     check(chosen, runtime)
     made_by = command or f"linkflap.run({chosen.name!r}, seed={chosen.seed}, runtime={runtime!r})"
@@ -57,9 +56,11 @@ def run(
     return verify(folder)
 
 
-def usual(runtime: str | None) -> str:
-    """The runtime asked for, else $LINKFLAP_RUNTIME, else process: a program builds no images unasked."""
-    return runtime or os.environ.get("LINKFLAP_RUNTIME") or "process"
+def usual(asked: str | None, own: str | None = None) -> str:
+    """The runtime asked for, else $LINKFLAP_RUNTIME, else the scenario's own, else process: no images are built unasked."""
+    from linkflap.harness import runtimes
+
+    return asked or os.environ.get("LINKFLAP_RUNTIME") or own or runtimes.DEFAULT
 
 
 def _chosen(
