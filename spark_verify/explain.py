@@ -7,8 +7,8 @@ by its place: `check:cluster:topic-partition@offset`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ import msgspec
 from linkflap.harness.log import batches
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify import evidence, witnesses
 from linkflap.spark_verify.checks import REGISTRY
@@ -26,25 +27,6 @@ from linkflap.spark_verify.plan import Captured, RunPlan, plan
 MOST: Final = 20
 """Operations and polls that are shown."""
 _PLACE: Final = re.compile(r"(?P<check>[a-z-]+):(?P<cluster>[^:]*):(?P<topic>.+)-(?P<partition>-?\d+)@(?P<offset>-?\d+)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """An anomaly of a verdict.json."""
-
-    check: str
-    kind: str
-    cluster: str = ""
-    topic: str = ""
-    partition: int = -1
-    offset: int = -1
-    allowed: bool = False
-    evidence: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def place(self) -> str:
-        """How it is named on the command line."""
-        return f"{self.check}:{self.cluster}:{self.topic}-{self.partition}@{self.offset}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +48,7 @@ class Explanation:
 
     number: int
     of: int
-    anomaly: Told
+    anomaly: Anomaly
     promised: str
     source: str
     meaning: str
@@ -108,21 +90,21 @@ def explain(root: Path, name: str) -> Explanation:
     )  # fmt: skip
 
 
-def _sentence(told: Told, promised: str, meaning: str, there: str) -> str:
+def _sentence(told: Anomaly, promised: str, meaning: str, there: str) -> str:
     """What was promised and what is there, in one sentence."""
     where = f"{told.topic}-{told.partition} on {told.cluster}" + (f" at offset {told.offset}" if told.offset >= 0 else "")
     return f"Promised was: {promised.rstrip('.')}; but of {where}: {meaning.rstrip('.')}: {there or 'no log of it was captured'}."
 
 
-def _anomalies(root: Path) -> tuple[Path, list[Told]]:
+def _anomalies(root: Path) -> tuple[Path, list[Anomaly]]:
     """The run directory, and what was found in it: its verdict.json may be in a folder of its own (`verify --out`)."""
 
-    class Document(msgspec.Struct):
+    class Found(msgspec.Struct):
         run: str = ""
-        anomalies: list[Told] = []
+        anomalies: list[Anomaly] = []
 
     try:
-        document = msgspec.json.decode((root / "verdict.json").read_bytes(), type=Document)
+        document = msgspec.json.decode((root / "verdict.json").read_bytes(), type=Found)
         return (root if (root / "run.json").exists() or not document.run else Path(document.run)), document.anomalies
     except OSError:
         raise InputError(f"{root} has no verdict.json; judge it first: linkflap verify {root}") from None
@@ -130,7 +112,7 @@ def _anomalies(root: Path) -> tuple[Path, list[Told]]:
         raise InputError(f"{root}/verdict.json cannot be read ({error}); judge it again: linkflap verify {root}") from None
 
 
-def _number(anomalies: Sequence[Told], name: str, root: Path) -> int:
+def _number(anomalies: Sequence[Anomaly], name: str, root: Path) -> int:
     if not anomalies:
         raise InputError(f"the verdict on {root} has no anomaly to explain")
     if name.isascii() and name.removeprefix("-").isdigit():
@@ -140,12 +122,12 @@ def _number(anomalies: Sequence[Told], name: str, root: Path) -> int:
     if not _PLACE.fullmatch(name):
         raise InputError(f"{name!r} names no anomaly; give its number, or check:cluster:topic-partition@offset")
     for number, anomaly in enumerate(anomalies):
-        if anomaly.place == name:
+        if anomaly.address == name:
             return number
-    raise InputError(f"the verdict on {root} has no anomaly {name}; it has, for example, {anomalies[0].place}")
+    raise InputError(f"the verdict on {root} has no anomaly {name}; it has, for example, {anomalies[0].address}")
 
 
-def _places(planned: RunPlan, told: Told) -> Iterator[tuple[Captured, int]]:
+def _places(planned: RunPlan, told: Anomaly) -> Iterator[tuple[Captured, int]]:
     """The logs that speak, its cluster's first, and where to look in each."""
     mine = [
         c for c in (*planned.replicas, *planned.earlier) if (c.bounds.topic, c.bounds.partition) == (told.topic, told.partition)

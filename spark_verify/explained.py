@@ -1,7 +1,7 @@
 """The verdict per era: of every stretch of every log what was compared there, and what was found. For the document and the table.
 
 One row per topic-partition, cluster and era; of a log that was cut, its tail is a row too: the part of an earlier life that lies
-behind the cut. Plain JSON values. The rows are capped, the worst first, and how many are left out is told.
+behind the cut. The rows are capped, the worst first, and how many are left out is told.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from linkflap.harness.model.topology import INTERNAL_TOPICS
-from linkflap.harness.model.verdict import Anomaly, Verdict
+from linkflap.harness.model.verdict import ORDER, Anomaly, EraResult, Verdict
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.eras import FOREVER, Era, Life, history
 from linkflap.spark_verify.plan import Key, RunPlan
@@ -28,7 +28,7 @@ Place = tuple[str, int, str, int, int]
 
 def eras_of(
     planned: RunPlan, rows: Sequence[FindingRow], anomalies: Sequence[Anomaly], checks: Sequence[Check]
-) -> tuple[Sequence[Mapping[str, object]], int]:
+) -> tuple[Sequence[EraResult], int]:
     """The rows, and how many are left out."""
     # What readers got is counted once per reader: how long a log is it does not say.
     units = {check.name: check.unit for check in checks if check.unit != "records" or "reads" not in check.inputs}
@@ -43,11 +43,8 @@ def eras_of(
     for anomaly in anomalies:
         by_key[anomaly.topic, anomaly.partition].append(anomaly)
     found = [row for key in keys for row in _partition(planned, key, compared, by_key[key])]
-    shown = sorted(found, key=lambda row: -_ORDER.index(str(row["verdict"])))[:MOST] if len(found) > MOST else found
+    shown = sorted(found, key=lambda row: -ORDER.index(row.verdict))[:MOST] if len(found) > MOST else found
     return shown, len(found) - len(shown)
-
-
-_ORDER: Final = [v.value for v in (Verdict.NOT_DUE, Verdict.VALID, Verdict.UNKNOWN, Verdict.INVALID)]
 
 
 def _place(row: FindingRow) -> Place:
@@ -57,7 +54,7 @@ def _place(row: FindingRow) -> Place:
 
 def _partition(
     planned: RunPlan, key: Key, compared: Mapping[Place, Mapping[str, int]], anomalies: Sequence[Anomaly]
-) -> Iterator[Mapping[str, object]]:
+) -> Iterator[EraResult]:
     topic, partition = key
     for cluster, lives in sorted(history(planned.story(topic, partition)).lives.items()):
         for life, era in _stretches(lives):
@@ -67,22 +64,22 @@ def _partition(
                     looked |= {unit: max(count, looked.get(unit, 0)) for unit, count in units.items()}
             mine = [a for a in anomalies if a.cluster == cluster and _in(life, era, a)]
             broken = sum(1 for a in mine if not a.allowed)
-            yield {
-                "topic": topic,
-                "partition": partition,
-                "cluster": cluster,
-                "life": life.number,
-                "origin": era.origin,
-                "owner": era.owner,
-                "source": era.source,
-                "start": era.start,
-                "end": None if era.end == FOREVER else era.end,
-                "cut": not life.last,
-                "compared": looked,
-                "anomalies": broken,
-                "allowed": len(mine) - broken,
-                "verdict": (Verdict.INVALID if broken else Verdict.VALID if looked else Verdict.NOT_DUE).value,
-            }
+            yield EraResult(
+                topic=topic,
+                partition=partition,
+                cluster=cluster,
+                generation=life.number,
+                origin=era.origin,
+                owner=era.owner,
+                source=era.source,
+                start=era.start,
+                end=None if era.end == FOREVER else era.end,
+                truncated=not life.last,
+                compared=looked,
+                anomalies=broken,
+                allowed=len(mine) - broken,
+                verdict=Verdict.INVALID if broken else Verdict.VALID if looked else Verdict.NOT_DUE,
+            )
 
 
 def _stretches(lives: Iterable[Life]) -> Iterator[tuple[Life, Era]]:

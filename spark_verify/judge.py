@@ -9,14 +9,17 @@ of the run itself (`spark_verify.recording`) are merged in, and the worst verdic
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.harness.model.verdict import Anomaly, CheckResult, Failover, Verdict, worst
+from linkflap.harness.model.verdict import Anomaly, CheckResult, ClientDeath, Document, Failover, Verdict, worst
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.allowed import why_allowed
 from linkflap.spark_verify.checks.base import Check, Clue, Input, Measured
@@ -29,7 +32,7 @@ from linkflap.spark_verify.promised import rests_on_a_capture
 from linkflap.spark_verify.reader_histories import RELAY, Silent, asks_readers, silent
 from linkflap.spark_verify.recording import Done, copied, done_in, in_short, run_checks
 from linkflap.spark_verify.sentences import Names, labels
-from linkflap.spark_verify.shown import Shown, show
+from linkflap.spark_verify.shown import show
 
 if TYPE_CHECKING:
     from linkflap.spark_verify.tables import FindingRow
@@ -47,20 +50,38 @@ PARTS_OF: Final[Mapping[str, Input]] = {
 """First part of a damaged path, or the name of a kind of rows that is missing altogether -> the input that it feeds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """The verdict on one run directory. `document` is what verdict.json holds and `--json` prints; `anomalies` are not capped.
+    """The verdict on one run directory: the document, and all anomalies, which are not capped.
 
     `kept` is the folder that has it, once it was written.
     """
 
     folder: Path
-    verdict: Verdict
-    checks: Sequence[CheckResult]
+    judged: Document
     anomalies: Sequence[Anomaly]
-    failovers: Sequence[Failover]
-    document: Mapping[str, object]
     kept: Path | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of its checks."""
+        return self.judged.verdict
+
+    @property
+    def checks(self) -> Sequence[CheckResult]:
+        """What each check examined and found."""
+        return self.judged.checks
+
+    @property
+    def failovers(self) -> Sequence[Failover]:
+        """What each failover cost."""
+        return self.judged.failovers
+
+    @cached_property
+    def document(self) -> Mapping[str, object]:
+        """The document as plain JSON values: what verdict.json holds and `--json` prints."""
+        encoded: Mapping[str, object] = msgspec.json.decode(msgspec.json.encode(self.judged))
+        return encoded
 
 
 def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, planned: RunPlan | None = None) -> Judgement:
@@ -95,20 +116,29 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         results += copied(reader, planned.replicas, damage)
     # Checks that were not due prove nothing, and what is proven of the run alone is not enough.
     verdict = worst([worst(r.verdict for r in results[: len(checks)]), *(r.verdict for r in results[len(checks) :])])
-    eras = eras_of(planned, rows, anomalies, checks)
     proven = {result.name for result in results if result.verdict is Verdict.INVALID}
     shown = show(anomalies, proven, {check.name: check for check in checks}, _names(planned, done))
-    return Judgement(
-        folder=folder,
+    eras, eras_left_out = eras_of(planned, rows, anomalies, checks)
+    run = reader.run
+    document = Document(
         verdict=verdict,
-        checks=results,
-        anomalies=anomalies,
-        failovers=failovers,
-        document={
-            **_document(folder, reader.run, verdict, results, anomalies, shown, failovers, eras),
-            "clients_died": _clients_died(events),
-        },
+        reason=_reason(verdict, results),
+        run=str(folder),
+        seed=run.scenario.seed,
+        scenario=run.scenario.name,
+        runtime=run.runtime,
+        mirror=_mirror(run.scenario.mirror),
+        checks=tuple(results),
+        failovers=tuple(failovers),
+        cause=shown.cause,
+        causes=tuple(shown.causes),
+        anomalies=tuple(shown.anomalies),
+        anomalies_left_out=shown.left_out,
+        eras=tuple(eras),
+        eras_left_out=eras_left_out,
+        clients_died=tuple(_clients_died(events)),
     )
+    return Judgement(folder=folder, anomalies=anomalies, judged=document)
 
 
 def _names(planned: RunPlan, done: Done) -> Names:
@@ -203,6 +233,7 @@ def _result(
         examined={f"{cluster}/{origin}": count for (cluster, origin), count in sorted(examined.items())},
         anomalies=len(found) - allowed,
         allowed=allowed,
+        kinds=dict(Counter(a.kind for a in found)),
         reason=in_short([*said, *reasons]),
     )
 
@@ -345,67 +376,21 @@ def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event])
     return check.measure(partial, events)
 
 
-def _document(
-    folder: Path,
-    run: Run,
-    verdict: Verdict,
-    checks: Sequence[CheckResult],
-    anomalies: Sequence[Anomaly],
-    shown: Shown,
-    failovers: Sequence[Failover],
-    eras: tuple[Sequence[Mapping[str, object]], int],
-) -> Mapping[str, object]:
-    """The one document (design: contracts): plain JSON values."""
-    # What is wrong with the record is why the rest could not be judged.
+def _reason(verdict: Verdict, checks: Sequence[CheckResult]) -> str:
+    """Why a verdict is not valid: the checks that have it. What is wrong with the record is why the rest could not be judged."""
+    if verdict is Verdict.VALID:
+        return ""
     first = sorted(checks, key=lambda c: c.name != "recording")
     worst_first = [c for c in first if c.verdict is verdict and c.reason]
-    why = "; ".join(f"{c.name}: {c.reason}" for c in worst_first) or "nothing was due: no check had anything to examine"
-    return {
-        "verdict": verdict.value,
-        "reason": "" if verdict is Verdict.VALID else why,
-        "run": str(folder),
-        "seed": run.scenario.seed,
-        "scenario": run.scenario.name,
-        "runtime": run.runtime,
-        "mirror": _mirror(run.scenario.mirror),
-        "checks": [_check(c, anomalies) for c in checks],
-        "failovers": [
-            {
-                "link": f.link,
-                "kind": f.kind,
-                "promoted": f.promoted,
-                "rpo_records": f.rpo_records,
-                "rto_seconds": f.rto_seconds,
-            }
-            for f in failovers
-        ],
-        "cause": shown.cause,
-        "causes": list(shown.causes),
-        "anomalies": list(shown.anomalies),
-        "anomalies_left_out": shown.left_out,
-        "eras": list(eras[0]),
-        "eras_left_out": eras[1],
-    }
+    return "; ".join(f"{c.name}: {c.reason}" for c in worst_first) or "nothing was due: no check had anything to examine"
 
 
-def _clients_died(events: Sequence[Event]) -> Sequence[Mapping[str, object]]:
-    """Processes of clients that died, as the report names them. What was in flight then is info; it makes no verdict worse."""
-    names = ("by", "clients", "clusters", "status", "signal", "in_flight", "last_words", "again")
-    died = [event for event in events if event.kind == "client-died"]
-    return [{"process": e.subject, "time": e.time, **{name: e.data.get(name) for name in names}} for e in died]
-
-
-def _check(check: CheckResult, anomalies: Sequence[Anomaly]) -> Mapping[str, object]:
-    kinds = Counter(a.kind for a in anomalies if a.check == check.name)
-    return {
-        "name": check.name,
-        "verdict": check.verdict.value,
-        "examined": dict(check.examined),
-        "anomalies": check.anomalies,
-        "allowed": check.allowed,
-        "kinds": dict(kinds),
-        "reason": check.reason,
-    }
+def _clients_died(events: Sequence[Event]) -> Iterator[ClientDeath]:
+    """Processes of clients that died. What was in flight then is info; it makes no verdict worse."""
+    for event in events:
+        if event.kind == "client-died":
+            known = {name: value for name, value in event.data.items() if value is not None}
+            yield msgspec.convert({**known, "process": event.subject, "time": event.time}, ClientDeath, strict=False)
 
 
 def _mirror(spec: MirrorSpec) -> str:

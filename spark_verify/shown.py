@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from linkflap.harness.model.verdict import Anomaly
-from linkflap.spark_verify.causes import Cause, rank
+from linkflap.harness.model.verdict import Anomaly, Cause, Consequence
+from linkflap.spark_verify.causes import Cause as Ranked
+from linkflap.spark_verify.causes import rank
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.sentences import Names, counted, first_cause, sentence
 
@@ -22,11 +23,11 @@ MOST_CAUSES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """Plain JSON values. `cause` is the first cause in one sentence, empty where nothing is proven."""
+    """`cause` is the first cause in one sentence, empty where nothing is proven."""
 
     cause: str
-    causes: Sequence[Mapping[str, object]]
-    anomalies: Sequence[Mapping[str, object]]
+    causes: Sequence[Cause]
+    anomalies: Sequence[Anomaly]
     left_out: int
 
 
@@ -41,9 +42,9 @@ def show(anomalies: Sequence[Anomaly], proven: Collection[str], checks: Mapping[
     numbers = {id(anomaly): number for number, anomaly in enumerate(chosen, start=1)}
     rows = [_cause(cause, broken, checks, names, numbers) for cause in causes[:MOST_CAUSES]]
     return Shown(
-        cause=str(rows[0]["sentence"]) if rows else "",
+        cause=rows[0].sentence if rows else "",
         causes=rows,
-        anomalies=[_row(anomaly, ranks.get(id(anomaly)), checks, names) for anomaly in chosen],
+        anomalies=[_in_words(anomaly, ranks.get(id(anomaly)), checks, names) for anomaly in chosen],
         left_out=len(anomalies) - len(chosen),
     )
 
@@ -64,7 +65,7 @@ def _chosen(anomalies: Sequence[Anomaly], always: Sequence[Anomaly]) -> list[Ano
     return chosen
 
 
-def _ranks(causes: Sequence[Cause], broken: Sequence[Anomaly]) -> dict[int, tuple[int, int, int]]:
+def _ranks(causes: Sequence[Ranked], broken: Sequence[Anomaly]) -> dict[int, tuple[int, int, int]]:
     """By anomaly: its cause, 0 for the cause itself or else which kind of consequence, and its turn."""
     ranks: dict[int, tuple[int, int, int]] = {}
     for number, cause in enumerate(causes):
@@ -75,38 +76,27 @@ def _ranks(causes: Sequence[Cause], broken: Sequence[Anomaly]) -> dict[int, tupl
 
 
 def _cause(
-    cause: Cause, broken: Sequence[Anomaly], checks: Mapping[str, Check], names: Names, numbers: Mapping[int, int]
-) -> Mapping[str, object]:
-    return {
-        "sentence": first_cause(cause, broken, checks, names),
-        "check": cause.check,
-        "kind": cause.kind,
-        "cluster": cause.cluster,
-        "anomaly": numbers[id(broken[cause.first])],
-        "count": len(cause.members),
-        "consequences": [
-            {
-                "check": check,
-                "kind": kind,
-                "count": len(found),
-                "said": counted(check, kind, [broken[n] for n in found], checks),
-                "anomaly": next((at for n in found if (at := numbers.get(id(broken[n])))), 0),
-            }
+    cause: Ranked, broken: Sequence[Anomaly], checks: Mapping[str, Check], names: Names, numbers: Mapping[int, int]
+) -> Cause:
+    return Cause(
+        sentence=first_cause(cause, broken, checks, names),
+        check=cause.check,
+        kind=cause.kind,
+        cluster=cause.cluster,
+        anomaly=numbers[id(broken[cause.first])],
+        count=len(cause.members),
+        consequences=tuple(
+            Consequence(
+                check=check,
+                kind=kind,
+                count=len(found),
+                said=counted(check, kind, [broken[n] for n in found], checks),
+                anomaly=next((at for n in found if (at := numbers.get(id(broken[n])))), 0),
+            )
             for (check, kind), found in cause.consequences.items()
-        ],
-    }
+        ),
+    )
 
 
-def _row(anomaly: Anomaly, rank: tuple[int, int, int] | None, checks: Mapping[str, Check], names: Names) -> Mapping[str, object]:
-    return {
-        "check": anomaly.check,
-        "kind": anomaly.kind,
-        "cluster": anomaly.cluster,
-        "topic": anomaly.topic,
-        "partition": anomaly.partition,
-        "offset": anomaly.offset,
-        "allowed": anomaly.allowed,
-        "cause": rank[0] + 1 if rank else 0,
-        "sentence": sentence(anomaly, checks, names),
-        "evidence": dict(anomaly.evidence),
-    }
+def _in_words(anomaly: Anomaly, rank: tuple[int, int, int] | None, checks: Mapping[str, Check], names: Names) -> Anomaly:
+    return replace(anomaly, cause=rank[0] + 1 if rank else 0, sentence=sentence(anomaly, checks, names))

@@ -1,10 +1,15 @@
-"""Verdicts, anomalies and what a check says of a run. valid < unknown < invalid, as Jepsen merges them; not due is none."""
+"""Verdicts, anomalies, and the verdict document. valid < unknown < invalid, as Jepsen merges them; not due is none.
+
+The judge makes the document, verdict.json is its encoding, and reports read it: there is no other shape of an anomaly but what a
+kernel finds (`spark_verify.checks.base.Found`) and the row in which that crosses Spark.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from linkflap.harness.model import errors
 
@@ -29,49 +34,195 @@ class Verdict(StrEnum):
         ]
 
 
-_ORDER = (Verdict.VALID, Verdict.UNKNOWN, Verdict.INVALID)
+ORDER: Final = (Verdict.NOT_DUE, Verdict.VALID, Verdict.UNKNOWN, Verdict.INVALID)
+"""From what says nothing to the worst."""
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The worst of several verdicts; of none at all, or where nothing was due, it is unknown: nothing was looked at."""
-    return max((v for v in verdicts if v is not Verdict.NOT_DUE), key=_ORDER.index, default=Verdict.UNKNOWN)
+    return max((v for v in verdicts if v is not Verdict.NOT_DUE), key=ORDER.index, default=Verdict.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly:
-    """One violation, or one departure that a mirror's guarantee allows, at one place in one log.
+    """One violation, or one departure that a mirror's guarantee allows, at one offset of one log.
 
-    `offset` is -1 where the anomaly has no offset (a record that is nowhere). `evidence` is plain JSON values.
+    `offset` is -1 where the anomaly has no offset (a record that is nowhere). `evidence` is plain JSON values. `cause` is the
+    number of its cause in the document, 0 where nothing is proven; `sentence` says who did what where.
     """
 
     check: str
     kind: str
-    cluster: str
-    topic: str
-    partition: int
-    offset: int
-    evidence: Mapping[str, object] = field(default_factory=dict)
+    cluster: str = ""
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
     allowed: bool = False
+    cause: int = 0
+    sentence: str = ""
+    evidence: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """Where it is: `B A.orders-0 @ 1234`."""
+        log = f"{self.cluster} {self.topic}".strip() + (f"-{self.partition}" if self.partition >= 0 else "")
+        return f"{log} @ {self.offset}" if self.offset >= 0 else log
+
+    @property
+    def address(self) -> str:
+        """How it is named on the command line: `check:cluster:topic-partition@offset`."""
+        return f"{self.check}:{self.cluster}:{self.topic}-{self.partition}@{self.offset}"
+
+    @property
+    def why(self) -> str:
+        """Why it is allowed, in the words of the evidence."""
+        return next((str(self.evidence[key]) for key in _WHY if self.evidence.get(key)), "the mirror's guarantee permits it here")
+
+    @property
+    def shown(self) -> Mapping[str, object]:
+        """The evidence without what `why` says already."""
+        return {key: value for key, value in self.evidence.items() if not (self.allowed and str(value) == self.why)}
+
+
+_WHY: Final = ("why", "allowed_because", "because", "reason")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """What one check examined and found. `examined` counts per "cluster/origin", origin being native or mirrored."""
+    """What one check examined and found. `examined` counts per "cluster/origin", origin being native or mirrored; `anomalies`
+    counts those that are not allowed, `kinds` all of them by kind.
+    """
 
     name: str
-    verdict: Verdict
-    examined: Mapping[str, int]
-    anomalies: int
-    allowed: int
-    reason: str
+    verdict: Verdict = Verdict.UNKNOWN
+    examined: Mapping[str, int] = field(default_factory=dict)
+    anomalies: int = 0
+    allowed: int = 0
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """One failover as the bytes show it. `rto_seconds` is None when no write succeeded afterwards."""
+    """One failover as the bytes show it: `promoted` partitions. `rto_seconds` is None when no write succeeded afterwards."""
 
     link: str
+    kind: str = ""
+    promoted: int | None = None
+    rpo_records: int | None = None
+    rto_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientDeath:
+    """A process of clients that died, by itself or by a fault. `in_flight` are the operations that never returned."""
+
+    process: str
+    time: int = 0
+    by: str = ""
+    clients: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    status: int = 0
+    signal: str = ""
+    in_flight: tuple[Mapping[str, object], ...] = ()
+    last_words: tuple[str, ...] = ()
+    again: bool = False
+
+    @property
+    def how(self) -> str:
+        """By whom it was ended, and how."""
+        return f"{'' if self.by == 'itself' else f'by fault {self.by}, '}{self.signal or f'exit status {self.status}'}"
+
+    @property
+    def flying(self) -> str:
+        """What never returned, in words."""
+        kinds = [f"{op.get('kind')} {op.get('operation')} ({op.get('ending')}) of {op.get('client')}" for op in self.in_flight]
+        return ", ".join(kinds) or "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EraResult:
+    """One era of one log: offsets [start, end), written by clients of `owner`, here or (`source`) mirrored from there.
+
+    `generation` counts those of the log; `truncated`: it was, when its cluster was made to follow. `compared` counts by unit.
+    """
+
+    topic: str
+    partition: int
+    cluster: str
+    generation: int = 0
+    origin: str = ""
+    owner: str = ""
+    source: str = ""
+    start: int = 0
+    end: int | None = None
+    truncated: bool = False
+    compared: Mapping[str, int] = field(default_factory=dict)
+    anomalies: int = 0
+    allowed: int = 0
+    verdict: Verdict = Verdict.NOT_DUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consequence:
+    """What of one kind follows from a cause. `said` is what it comes to; `anomaly` the number of the first, 0: not shown."""
+
+    check: str
     kind: str
-    promoted: int
-    rpo_records: int
-    rto_seconds: float | None
+    count: int = 0
+    said: str = ""
+    anomaly: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Anomalies that follow from no other, in one sentence. `anomaly` is the number of the first of `count`."""
+
+    sentence: str
+    check: str
+    kind: str
+    cluster: str = ""
+    anomaly: int = 0
+    count: int = 0
+    consequences: tuple[Consequence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """The verdict on one run directory: what verdict.json holds, `--json` prints and every report shows.
+
+    `cause` is the first cause in one sentence. Anomalies and eras are capped, counts never.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    run: str = ""
+    seed: int = 0
+    scenario: str = ""
+    runtime: str = ""
+    mirror: str = ""
+    checks: tuple[CheckResult, ...] = ()
+    failovers: tuple[Failover, ...] = ()
+    cause: str = ""
+    causes: tuple[Cause, ...] = ()
+    anomalies: tuple[Anomaly, ...] = ()
+    anomalies_left_out: int = 0
+    eras: tuple[EraResult, ...] = ()
+    eras_left_out: int = 0
+    clients_died: tuple[ClientDeath, ...] = ()
+
+    @property
+    def violations(self) -> list[Anomaly]:
+        return [anomaly for anomaly in self.anomalies if not anomaly.allowed]
+
+    @property
+    def departures(self) -> list[Anomaly]:
+        """Anomalies that the mirror's guarantee allows."""
+        return [anomaly for anomaly in self.anomalies if anomaly.allowed]
+
+    @property
+    def left_out(self) -> int:
+        """Anomalies that were counted and are not in the document, which caps them."""
+        return max(0, sum(check.anomalies for check in self.checks) - len(self.violations)) + max(
+            0, sum(check.allowed for check in self.checks) - len(self.departures)
+        )

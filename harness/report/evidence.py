@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol, TextIO
 
 from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.report.document import in_short
 
 Row = Mapping[str, object]
@@ -33,19 +34,6 @@ class Case(Protocol):
     def evidence(self) -> Mapping[str, object]: ...
     @property
     def batches(self) -> Sequence[Row]: ...
-
-
-class Anomaly(Protocol):
-    """What the verdict says (`spark_verify.explain.Told`)."""
-
-    @property
-    def kind(self) -> str: ...
-    @property
-    def place(self) -> str: ...
-    @property
-    def allowed(self) -> bool: ...
-    @property
-    def evidence(self) -> Mapping[str, object]: ...
 
 
 class Side(Protocol):
@@ -130,7 +118,7 @@ def tell_why(explanation: Explanation, stream: TextIO | None = None) -> None:
     stream = sys.stdout if stream is None else stream
     anomaly = explanation.anomaly
     allowed = ", which the mirror's guarantee allows" if anomaly.allowed else ""
-    stream.write(f"{anomaly.kind}  {anomaly.place}  (anomaly {explanation.number} of {explanation.of}{allowed})\n\n")
+    stream.write(f"{anomaly.kind}  {anomaly.address}  (anomaly {explanation.number} of {explanation.of}{allowed})\n\n")
     stream.write(f"promised  {explanation.promised}\n          {explanation.source}\n")
     stream.write(f"found     {explanation.meaning}\n")
     stream.write(f"there     {explanation.there or 'no log of that partition was captured'}\n")

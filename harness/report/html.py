@@ -17,7 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.report.document import AnomalyRow, Document, in_short, read
+from linkflap.harness.model.verdict import Anomaly, Document
+from linkflap.harness.report.document import era_lines, in_short, read
 from linkflap.harness.report.series import Series, series
 from linkflap.harness.report.timeline import svg
 from linkflap.harness.rundir import Damage, RunReader, write_whole
@@ -33,7 +34,7 @@ class Group:
     check: str
     kind: str
     meaning: str
-    shown: tuple[AnomalyRow, ...]
+    shown: tuple[Anomaly, ...]
     count: int
 
 
@@ -69,6 +70,7 @@ def page(folder: Path, document: Mapping[str, object], *, drawing: str = "", mea
     environment.filters |= {"short": in_short, "number": _number, "moment": _moment}
     return environment.get_template("report.html").render(
         judged=judged,
+        eras=era_lines(judged),
         run=reader.run,
         folder=str(folder),
         drawing=drawing or _links(reader.run.scenario.topology),
@@ -89,7 +91,7 @@ def _links(topology: Topology) -> str:
 
 
 def _groups(judged: Document, meanings: Mapping[str, str], *, allowed: bool) -> list[Group]:
-    found: dict[tuple[str, str], list[AnomalyRow]] = defaultdict(list)
+    found: dict[tuple[str, str], list[Anomaly]] = defaultdict(list)
     for anomaly in judged.departures if allowed else judged.violations:
         found[anomaly.check, anomaly.kind].append(anomaly)
     others = {(anomaly.check, anomaly.kind) for anomaly in judged.anomalies if anomaly.allowed is not allowed}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
-from linkflap.harness.model.verdict import Verdict, worst
-from linkflap.harness.report.document import AnomalyRow, CheckRow, Document, in_short, read
+from linkflap.harness.model.verdict import Anomaly, CheckResult, Document, Verdict, worst
+from linkflap.harness.report.document import in_short, read
 
 _UNPRINTABLE: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold, not even escaped."""
@@ -37,7 +37,7 @@ def _suite(judged: Document) -> Element:
     checks = list(judged.checks)
     if not checks or judged.verdict is not worst(check.verdict for check in checks):
         # What no single check answers for: a fault that did not bite, a damaged directory, nothing examined at all.
-        checks.append(CheckRow(name="run", verdict=judged.verdict, reason=judged.reason or "see the report"))
+        checks.append(CheckResult(name="run", verdict=judged.verdict, reason=judged.reason or "see the report"))
     count = {verdict: str(sum(1 for check in checks if check.verdict is verdict)) for verdict in Verdict}
     suite = Element(
         "testsuite",
@@ -58,7 +58,7 @@ def _suite(judged: Document) -> Element:
     return suite
 
 
-def _case(suite: Element, judged: Document, check: CheckRow) -> None:
+def _case(suite: Element, judged: Document, check: CheckResult) -> None:
     case = SubElement(suite, "testcase", classname=_clean(f"linkflap.{judged.scenario or 'run'}"), name=_clean(check.name))
     violations = [anomaly for anomaly in judged.violations if anomaly.check == check.name]
     if check.verdict is Verdict.INVALID:
@@ -70,12 +70,12 @@ def _case(suite: Element, judged: Document, check: CheckRow) -> None:
         SubElement(case, "skipped", message=_clean(check.reason))
     allowed = [anomaly for anomaly in judged.departures if anomaly.check == check.name]
     examined = ", ".join(f"{where} {number}" for where, number in check.examined.items()) or "nothing"
-    said = [f"examined: {examined}", *(f"allowed: {anomaly.kind} {anomaly.place}: {anomaly.why}" for anomaly in allowed)]
+    said = [f"examined: {examined}", *(f"allowed: {anomaly.kind} {anomaly.where}: {anomaly.why}" for anomaly in allowed)]
     SubElement(case, "system-out").text = _clean("\n".join(said))
 
 
-def _listed(anomalies: Sequence[AnomalyRow]) -> str:
-    return _clean("\n".join(f"{a.kind} {a.place} {in_short(dict(a.evidence))}" for a in anomalies))
+def _listed(anomalies: Sequence[Anomaly]) -> str:
+    return _clean("\n".join(f"{a.kind} {a.where} {in_short(dict(a.evidence))}" for a in anomalies))
 
 
 def _clean(text: str) -> str:

@@ -15,8 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.verdict import Verdict
-from linkflap.harness.report.document import AnomalyRow, CheckRow, Document, in_short, read
+from linkflap.harness.model.verdict import Anomaly, CheckResult, Document, Verdict
+from linkflap.harness.report.document import era_lines, in_short, read
 from linkflap.harness.rundir import RunReader
 
 STYLES: Final[Mapping[Verdict, str]] = {
@@ -95,7 +95,7 @@ def _eras(judged: Document) -> Table:
     table.add_column("offsets", no_wrap=True)
     table.add_column("compared", overflow="fold")
     table.add_column("anomalies", justify="right", no_wrap=True)
-    for era in judged.era_lines[:_MOST_ERAS]:
+    for era in era_lines(judged)[:_MOST_ERAS]:
         compared = ", ".join(f"{unit} {count:,}" for unit, count in era.compared.items() if unit in _UNITS) or "nothing"
         found = f"{era.anomalies:,}" + (f" +{era.allowed:,} allowed" if era.allowed else "")
         verdict = Text(era.verdict.value, style=STYLES[era.verdict])
@@ -103,7 +103,7 @@ def _eras(judged: Document) -> Table:
     return table
 
 
-def _reason(check: CheckRow) -> str:
+def _reason(check: CheckResult) -> str:
     """Why a verdict is what it is. Where nothing was due it is no news, and long; the document and the report have it."""
     return "" if check.verdict is Verdict.NOT_DUE else check.reason
 
@@ -142,7 +142,7 @@ def _violations(judged: Document) -> Iterator[Text]:
     numbered = [(n, anomaly) for n, anomaly in enumerate(judged.anomalies, start=1) if not anomaly.allowed]
     for number, anomaly in numbered[:_SHOWN]:
         yield Text.assemble(
-            (f"{number}. ", "dim"), (anomaly.kind, "red bold"), f"  {anomaly.place}  ", (_evidence(anomaly), "dim")
+            (f"{number}. ", "dim"), (anomaly.kind, "red bold"), f"  {anomaly.where}  ", (_evidence(anomaly), "dim")
         )
     more = sum(check.anomalies for check in judged.checks) - min(_SHOWN, len(judged.violations))
     if more > 0:
@@ -163,17 +163,17 @@ def _causes(judged: Document) -> Iterator[Text]:
     yield Text()
 
 
-def _evidence(anomaly: AnomalyRow) -> str:
+def _evidence(anomaly: Anomaly) -> str:
     return ", ".join(f"{name} {in_short(value, 100)}" for name, value in anomaly.shown.items())
 
 
 def _departures(judged: Document) -> Iterator[Text]:
     """One line per kind, place and why, with how many."""
-    grouped: dict[tuple[str, str, str], list[AnomalyRow]] = defaultdict(list)
+    grouped: dict[tuple[str, str, str], list[Anomaly]] = defaultdict(list)
     for anomaly in judged.departures:
         grouped[anomaly.kind, anomaly.cluster, anomaly.why].append(anomaly)
     for (kind, cluster, why), anomalies in grouped.items():
-        first = anomalies[0].place
+        first = anomalies[0].where
         at = f"at {first}" if len(anomalies) == 1 else f"first at {first}"
         yield Text.assemble((f"allowed: {len(anomalies):,} {kind}", "yellow"), f" on {cluster}, {at}: {why}")
     unseen = sum(check.allowed for check in judged.checks) - len(judged.departures)

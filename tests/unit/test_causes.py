@@ -140,11 +140,11 @@ def test_the_first_cause_in_one_sentence() -> None:
         "offset 110; 2 acknowledged writes are lost, 2 acknowledged writes were never read, 2 acknowledgements point at nothing "
         "or at another record."
     )
-    assert [a["kind"] for a in shown.anomalies] == [
+    assert [a.kind for a in shown.anomalies] == [
         "producer-id-collision", "ghost-ack", "ghost-ack", "lost-write", "lost-write", "unseen-write", "unseen-write",
     ]  # fmt: skip
-    assert {a["cause"] for a in shown.anomalies} == {1}
-    assert [(c["kind"], c["count"], c["anomaly"]) for c in shown.causes[0]["consequences"]] == [
+    assert {a.cause for a in shown.anomalies} == {1}
+    assert [(c.kind, c.count, c.anomaly) for c in shown.causes[0].consequences] == [
         ("ghost-ack", 2, 2),
         ("lost-write", 2, 4),
         ("unseen-write", 2, 6),
@@ -154,14 +154,14 @@ def test_the_first_cause_in_one_sentence() -> None:
 def test_what_proves_nothing_is_no_cause() -> None:
     shown = show([lost(12, 0)], frozenset(), REGISTRY, NAMES)
     assert (shown.cause, shown.causes) == ("", [])
-    assert [a["cause"] for a in shown.anomalies] == [0]
+    assert [a.cause for a in shown.anomalies] == [0]
 
 
 def test_the_anomaly_that_names_a_cause_is_never_left_out() -> None:
     told = [*(collision(100 + n, n) for n in range(EXAMPLES + 10)), collision(6, 900), ghost(12, 0)]
     shown = show(told, ALL, REGISTRY, NAMES)
-    assert (shown.anomalies[0]["offset"], shown.causes[0]["anomaly"], shown.left_out) == (900, 1, 10)
-    assert shown.causes[0]["count"] == EXAMPLES + 11
+    assert (shown.anomalies[0].offset, shown.causes[0].anomaly, shown.left_out) == (900, 1, 10)
+    assert shown.causes[0].count == EXAMPLES + 11
 
 
 def test_producers_are_named_by_client_and_incarnation() -> None:

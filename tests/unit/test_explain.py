@@ -58,7 +58,7 @@ def test_both_sides_are_shown_around_the_place(diverged):
 def test_a_number_and_a_place_name_the_same(diverged):
     first = explain(diverged, "1")
     assert first.of == 5
-    assert explain(diverged, first.anomaly.place) == first
+    assert explain(diverged, first.anomaly.address) == first
 
 
 def test_the_operations_and_polls_that_touch_it_are_shown(aborted):

@@ -136,10 +136,10 @@ def era(cluster: str, start: int, end: int | None, partition: int = 0, **rest: o
 def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
     told = document(folder) | {
         "eras": [
-            era("A", 3, None, cut=True, compared={}, verdict="not due"),
-            era("A", 0, 3, life=1),
-            era("A", 3, None, life=1, origin="mirrored", owner="B", source="B", anomalies=2, verdict="invalid"),
-            era("A", 0, 4, partition=1, life=1),
+            era("A", 3, None, truncated=True, compared={}, verdict="not due"),
+            era("A", 0, 3, generation=1),
+            era("A", 3, None, generation=1, origin="mirrored", owner="B", source="B", anomalies=2, verdict="invalid"),
+            era("A", 0, 4, partition=1, generation=1),
             era("C", 0, None, origin="mirrored", owner="A", source="B", allowed=1),
         ]
     }

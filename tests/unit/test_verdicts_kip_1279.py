@@ -21,7 +21,7 @@ def at(moment, folder, *links, **rest):
 
 def eras(judgement, cluster, partition=0):
     rows = judgement.document["eras"]
-    mine = [e for e in rows if (e["cluster"], e["partition"]) == (cluster, partition) and not e["cut"]]
+    mine = [e for e in rows if (e["cluster"], e["partition"]) == (cluster, partition) and not e["truncated"]]
     return [(e["origin"], e["owner"], e["start"], e["end"], e["compared"].get("batches")) for e in mine]
 
 
