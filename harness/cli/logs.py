@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from linkflap.harness.cli import completion
+from linkflap.harness.guarantees.copied import PRESETS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.topologies.legal import check_name
@@ -46,8 +47,16 @@ _OPTIONS: Final = (
     ),
     click.option("--topics", default=".*", metavar="REGEX", help="Of the logs, only these topics."),
     click.option(
-        "--producer-ids", default="keep", type=click.Choice(["keep", "negate", "complement", "region"]),
+        "--mirror", "preset", default="exact", type=click.Choice(list(PRESETS)), show_default=True,
+        help="The mirror of the logs: what it promises. The options below say it one by one.",
+    ),
+    click.option(
+        "--producer-ids", type=click.Choice(["keep", "negate", "complement", "region"]),
         help="What the mirror of the logs made of producer ids.",
+    ),
+    click.option(
+        "--leader-epochs", type=click.Choice(["keep", "any"]),
+        help="Whether mirrored batches keep the source's leader epochs.",
     ),
 )  # fmt: skip
 
@@ -69,14 +78,18 @@ class LogOptions(TypedDict):
     links: Sequence[str]
     promotions: Sequence[str]
     topics: str
-    producer_ids: str
+    preset: str
+    producer_ids: str | None
+    leader_epochs: str | None
 
 
 def asked_logs(**options: Unpack[LogOptions]) -> Asked | None:
     """What was asked for of copied logs; None when none were named. Raises InputError for what cannot be read."""
     if not options["logs"]:
-        if (options["links"] or options["promotions"]) and not options["bootstrap"]:
-            raise InputError("--link and --promotion are about logs: add --logs A=DIR --logs B=DIR")
+        if (options["links"] or options["promotions"] or _promised(options)) and not options["bootstrap"]:
+            raise InputError(
+                "--link, --promotion, --mirror, --producer-ids and --leader-epochs are about logs: add --logs A=DIR --logs B=DIR"
+            )
         return None
     return _asked({name: Path(where) for name, where in _named("--logs", options["logs"], "DIR", "/var/lib/kafka/data")}, options)
 
@@ -143,9 +156,20 @@ def _asked(named: Mapping[str, Path], options: LogOptions) -> Asked:
         logs=named,
         links=links,
         promotions=given,
-        options={} if options["producer_ids"] == "keep" else {"producer_ids": options["producer_ids"]},
+        options=_promised(options),
         topics=options["topics"],
     )
+
+
+def _promised(options: LogOptions) -> dict[str, str]:
+    """What the mirror of the logs promises beyond their bytes: by its name, and by what is said one by one."""
+    said = {**PRESETS[options["preset"]]}
+    said |= {name: value for name in ("producer_ids", "leader_epochs") if (value := options[name]) is not None}
+    return {
+        name: str(value)
+        for name, value in said.items()
+        if (name, value) not in (("producer_ids", "keep"), ("leader_epochs", "any"))
+    }
 
 
 def _link(text: str) -> LinkSpec:

@@ -1,14 +1,24 @@
 """What is assumed of logs that linkflap did not record: a mirror that keeps offsets (`verify --logs`, `verify --bootstrap`).
 
-Nothing is allowed, because nothing says what took place. Leader epochs may be either's: both generations of KIP-1279 exist.
+Nothing is allowed, because nothing says what took place. Leader epochs may be either's, unless it is said that the mirror keeps
+the source's: both generations of KIP-1279 exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from linkflap.harness.model.guarantee import MAPPED, Guarantee
 from linkflap.harness.model.scenario import Option
+
+PRESETS: Final[Mapping[str, Mapping[str, Option]]] = {
+    "exact": {},
+    "cluster-mirroring": {"leader_epochs": "keep"},
+    "shadow": {"leader_epochs": "any"},
+}
+"""Mirrors by name, for who has their logs alone: `exact` is any that keeps offsets and bytes; `cluster-mirroring` is KIP-1279,
+which keeps leader epochs too; `shadow` has the destination's own epochs, unless it is said that it keeps them."""
 
 
 def no_mirror(_options: Mapping[str, Option]) -> Guarantee:

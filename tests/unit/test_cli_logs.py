@@ -12,7 +12,8 @@ from linkflap.harness.cli.logs import asked_live, asked_logs
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 
-NOTHING = {"logs": (), "links": (), "promotions": (), "topics": ".*", "producer_ids": "keep",
+NOTHING = {"logs": (), "links": (), "promotions": (), "topics": ".*", "preset": "exact",
+    "producer_ids": None, "leader_epochs": None,
     "bootstrap": (), "properties": (), "rate": None,
 }  # fmt: skip
 
@@ -36,9 +37,27 @@ def test_logs_links_and_promotions_are_read():
 
 def test_without_logs_there_is_nothing_to_ask():
     assert asked() is None
-    for rest in ({"links": ("A->B",)}, {"promotions": ("B:t-0=1",)}):
+    for rest in ({"links": ("A->B",)}, {"promotions": ("B:t-0=1",)}, {"preset": "cluster-mirroring"}, {"producer_ids": "negate"}):
         with pytest.raises(InputError, match="add --logs"):
             asked(**rest)
+
+
+@pytest.mark.parametrize(
+    ("said", "options"),
+    [
+        ({}, {}),
+        ({"preset": "shadow"}, {}),
+        ({"preset": "cluster-mirroring"}, {"leader_epochs": "keep"}),
+        ({"leader_epochs": "keep"}, {"leader_epochs": "keep"}),
+        ({"preset": "cluster-mirroring", "leader_epochs": "any"}, {}),
+        ({"preset": "cluster-mirroring", "producer_ids": "negate"}, {"leader_epochs": "keep", "producer_ids": "negate"}),
+        ({"producer_ids": "keep"}, {}),
+    ],
+)
+def test_a_mirror_is_said_by_its_name_or_by_what_it_keeps(said, options):
+    told = asked(logs=("A=a", "B=b"), links=("A->B",), **said)
+    assert told is not None
+    assert told.options == options
 
 
 def live(**said):

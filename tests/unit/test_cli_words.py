@@ -67,7 +67,7 @@ def test_the_same_link_twice_is_refused():
     with pytest.raises(InputError, match="--link A->B is given twice; give it once"):
         asked_logs(
             logs=["A=x", "B=y"], bootstrap=[], properties=[], rate=None, links=["A->B", "B->A", "A->B"], promotions=[],
-            topics=".*", producer_ids="keep",
+            topics=".*", preset="exact", producer_ids=None, leader_epochs=None,
         )  # fmt: skip
     with pytest.raises(InputError, match="the link A->B is there twice"):
         parse("A->B, A->B")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import struct
+from dataclasses import replace
 
 import pytest
 
+from linkflap.harness.guarantees.copied import PRESETS
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify.plan import plan
 from tests.copied_logs import KIP_1279, asked, judged
-from tests.kafka_log import changed
+from tests.kafka_log import batches_in, changed
 
 BOTH = ("A->B", "B->A")
 
@@ -39,6 +42,24 @@ def test_before_the_stop_both_logs_are_the_same(tmp_path):
     assert promotions(judgement) == {}
     assert eras(judgement, "B") == [("mirrored", "A", 0, None, 8)]
     assert eras(judgement, "B", 1) == [("mirrored", "A", 0, None, 5)]
+
+
+@pytest.mark.parametrize("moment", ["1-before-stop", "2-after-stop"])
+def test_leader_epochs_were_kept_and_one_that_was_not_is_found(tmp_path, moment):
+    """The CRC does not cover the leader epoch, so that byte equality holds all the same."""
+    kept = replace(asked({name: KIP_1279 / moment / name for name in "AB"}, "A->B"), options=PRESETS["cluster-mirroring"])
+    assert judged(tmp_path / "kept", kept).verdict is Verdict.VALID
+    shutil.copytree(KIP_1279 / moment, tmp_path / "logs")
+    (path,) = sorted((tmp_path / "logs" / "B").rglob("tx-0/*.log"))
+    whole = bytearray(path.read_bytes())
+    position = batches_in(path)[1][0]
+    struct.pack_into(">i", whole, position + 12, struct.unpack_from(">i", whole, position + 12)[0] + 1)
+    path.write_bytes(bytes(whole))
+    logs = {name: tmp_path / "logs" / name for name in "AB"}
+    said = [judged(tmp_path / str(n), replace(kept, logs=logs, options=o)) for n, o in enumerate((kept.options, {}))]
+    found = [[a.kind for a in judgement.anomalies if a.kind == "epoch-not-kept"] for judgement in said]
+    assert found == [["epoch-not-kept"], []]
+    assert {c.name: c.verdict for c in said[0].checks}["byte-equality"] is Verdict.VALID
 
 
 def test_what_needs_a_history_is_not_due_and_says_so(tmp_path):
