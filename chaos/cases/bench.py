@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.clients import Librdkafka, Transactional
@@ -19,6 +20,7 @@ from linkflap.harness.log.reference import Batch
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Recorder
 from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.kraft import readiness
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 
@@ -39,12 +41,12 @@ class Bench:
 
     def __init__(self, deployment: Deployment, variant: Variant, recorder: Recorder, folder: Path) -> None:
         self.deployment, self.variant, self.recorder, self.folder = deployment, variant, recorder, folder
-        self._stamp = "0"
+        self.stamp = "0"
         self._open = ExitStack()
 
     def begin(self, stamp: str) -> None:
         """Names from now on are of this run."""
-        self._stamp = stamp
+        self.stamp = stamp
 
     def end(self) -> None:
         """Closes the clients of a run."""
@@ -57,7 +59,7 @@ class Bench:
 
     def name(self, base: str) -> str:
         """A name that no other run has."""
-        return f"{base}-{self._stamp}"
+        return f"{base}-{self.stamp}"
 
     def cluster(self, name: str = "A") -> Cluster:
         return self.deployment.clusters[name]
@@ -119,6 +121,25 @@ class Bench:
     def coordinator(self, key: str, kind: int = wire.TRANSACTION, cluster: str = "A") -> Broker:
         """The broker that coordinates a transactional id, or a group."""
         return self.broker(self.ask(self.up(cluster)).coordinator(key, kind), cluster)
+
+    def setting(self, name: str, value: str, cluster: str = "A") -> None:
+        """Sets a dynamic setting of every broker (KIP-226) until the end of this run, and waits until it is in force."""
+        self._alter(cluster, name, value)
+        self._open.callback(self._alter, cluster, name, None)
+
+    def _alter(self, cluster: str, name: str, value: str | None) -> None:
+        admin = self.admin(cluster)
+        for number in self.cluster(cluster).brokers:
+            how = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+            entry = ConfigEntry(name, value or "", incremental_operation=how)
+            resource = ConfigResource(ResourceType.BROKER, str(number), incremental_configs=[entry])
+            admin.incremental_alter_configs([resource])[resource].result(WITHIN)
+            plain = ConfigResource(ResourceType.BROKER, str(number))
+
+            def in_force(plain: ConfigResource = plain) -> bool:
+                return value is None or admin.describe_configs([plain])[plain].result(WITHIN)[name].value == value
+
+            until(in_force, within=WITHIN, what=f"{name}={value} to be in force", every=0.1)
 
     def transactional(self, base: str = "producer", *, cluster: str = "A", **settings: str | int | bool) -> Transactional:
         """A transactional producer of the variant's client; settings by librdkafka's or Java's own names, `_` for `.`."""
@@ -198,7 +219,17 @@ class Bench:
                 if broker.state == "stopped":
                     broker.start()
         for cluster in self.deployment.clusters.values():
-            cast(KraftCluster, cluster).await_ready()
+            until(partial(_healthy, cluster), within=2 * WITHIN, what=f"cluster {cluster.name} to be healthy")
+
+
+def _healthy(cluster: Cluster) -> bool:
+    """Every broker knows every broker, and there is an active controller. Features may have been lowered on purpose."""
+    everyone = frozenset(cluster.brokers)
+    addresses = [broker.client_address for broker in cluster.brokers.values()]
+    if any(readiness.seen_brokers(address) != everyone for address in addresses):
+        return False
+    found = readiness.quorum(addresses[0])
+    return found is not None and found.leader in everyone
 
 
 def _quietly(client: _Closes) -> None:

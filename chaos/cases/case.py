@@ -88,7 +88,7 @@ class Case:
 
     `sources` say who claims it and where. `runs` is how many runs an answer takes: a race that one run in ten shows needs 30 for
     a NOT REPRODUCED. `schedule` is the smallest schedule known. `oldest` is the first release on which the steps can be played.
-    `counts_per_deployment`: how many runs one deployment serves, when it is proven clean between them.
+    `runs_per_deployment`: how many runs one deployment serves, when it is proven clean between them.
     """
 
     name: str
@@ -109,8 +109,7 @@ class Case:
     clients: tuple[Client, ...] = ("librdkafka",)
     protocols: tuple[Protocol, ...] = ("",)
     oldest: str = "3.7.0"
-    needs: str = ""
-    counts_per_deployment: int = 10
+    runs_per_deployment: int = 10
 
     def expectation(self, variant: Variant, version: str) -> Expected | None:
         """The first expectation that speaks of this variant; None when nothing is known of it."""

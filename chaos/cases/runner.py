@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from confluent_kafka import KafkaException
 
@@ -16,7 +16,8 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
 from linkflap.chaos.cases.rates import interval, words
 from linkflap.chaos.cases.variant import Variant
-from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, EnvironmentFailure, InputError, LinkflapError
+from linkflap.harness.model.errors import INVALID, UNKNOWN, VALID, InputError, LinkflapError
+from linkflap.harness.model.topology import Topology
 from linkflap.harness.rundir import EventLog
 from linkflap.harness.runtimes.distribution import kafka as kafkas
 from linkflap.harness.runtimes.process import deploy
@@ -69,6 +70,55 @@ class Result:
         return interval(self.shown, self.runs)
 
 
+class Benches:
+    """The deployment that cases share while they want the same clusters of the same Kafka: one at a time, made when wanted.
+
+    For use in a `with` block; `folder` is where deployments are, and goes with them unless `keep`.
+    """
+
+    def __init__(self, folder: Path, *, keep: bool = False) -> None:
+        self._folder, self._keep = folder, keep
+        self._ends = ExitStack()
+        self._bench: Bench | None = None
+        self._key: tuple[Topology, str, str] | None = None
+        self._made, self._runs = 0, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+        if not self._keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def drop(self) -> None:
+        """Ends the deployment: the next run gets a new one."""
+        self._bench = self._key = None
+        self._ends.close()
+
+    def bench(self, case: Case, variant: Variant) -> Bench:
+        """A deployment of what the case wants, and clean. Raises LinkflapError when it cannot be started."""
+        key = case.on(variant.kafka), variant.kafka, variant.transactions
+        if self._bench is None or self._key != key or self._runs >= case.runs_per_deployment:
+            self.drop()
+            self._made += 1
+            self._runs = 0
+            self._bench = self._deployed(case, variant, self._folder / str(self._made))
+            self._key = key
+        self._runs += 1
+        self._bench.variant = variant
+        self._bench.begin(f"{self._runs}-{case.name}")
+        return self._bench
+
+    def _deployed(self, case: Case, variant: Variant, folder: Path) -> Bench:
+        folder.mkdir(parents=True)
+        events = self._ends.enter_context(closing(EventLog(folder / "events.jsonl")))
+        up = self._ends.enter_context(deploy(case.on(variant.kafka), folder=folder / "clusters", recorder=events))
+        bench = Bench(up, variant, events, folder)
+        _prepare(bench, variant)
+        return bench
+
+
 class _Played:
     """What the runs have come to so far."""
 
@@ -76,6 +126,11 @@ class _Played:
         self.claims: list[Observation] = []
         self.controls: list[Observation] = []
         self.failures: list[str] = []
+        self.row = 0
+
+    def add(self, seen: Observation, control: Observation) -> None:
+        self.claims.append(seen)
+        self.controls.append(control)
         self.row = 0
 
     def failed(self, why: str) -> None:
@@ -88,30 +143,25 @@ def run_case(
     variant: Variant | None = None,
     *,
     count: int | None = None,
-    folder: Path,
+    benches: Benches,
     report: Report = lambda _: None,
-    keep: bool = False,
 ) -> Result:
-    """Plays the case `count` times (its own number by default) in `folder`. Raises InputError, and SetupError.
+    """Plays the case `count` times (its own number by default). Raises InputError.
 
-    A run whose steps failed counts for nothing and is reported; three in a row end the case. The folder goes unless `keep`.
+    A run whose steps failed counts for nothing and is reported; three in a row end the case.
     """
     variant = variant or Variant(client=case.clients[0], transactions=case.protocols[0])
     check(case, variant)
     began = time.monotonic()
     wanted = case.runs if count is None else count
     version = _version(variant)
-    if case.needs or (version and number(version) < number(case.oldest)):
-        why = case.needs or f"Kafka {case.oldest} or later"
-        return _result(case, variant, version, _Played(), wanted, why=why)
     played = _Played()
-    folder.mkdir(parents=True, exist_ok=True)
+    if version and number(version) < number(case.oldest):
+        return _result(case, variant, version, played, why=f"Kafka {case.oldest} or later")
     while len(played.claims) < wanted and played.row < _FAILURES_IN_A_ROW:
-        left = min(case.counts_per_deployment, wanted - len(played.claims))
-        _one_deployment(case, variant, left, folder / str(len(played.claims) + len(played.failures)), played, report)
-    if not keep:
-        shutil.rmtree(folder, ignore_errors=True)
-    return _result(case, variant, version, played, wanted, seconds=time.monotonic() - began)
+        if not _one_run(case, variant, benches, played, report):
+            benches.drop()
+    return _result(case, variant, version, played, seconds=time.monotonic() - began)
 
 
 def check(case: Case, variant: Variant) -> None:
@@ -130,25 +180,6 @@ def _version(variant: Variant) -> str:
     return local.version.partition("-")[0] if local else variant.kafka
 
 
-def _one_deployment(case: Case, variant: Variant, count: int, folder: Path, played: _Played, report: Report) -> None:
-    """Plays up to `count` runs on one deployment; ends early when a run failed, because what it left is not known."""
-    folder.mkdir(parents=True)
-    with ExitStack() as ends:
-        events = ends.enter_context(closing(EventLog(folder / "events.jsonl")))
-        try:
-            up = ends.enter_context(deploy(case.on(variant.kafka), folder=folder / "clusters", recorder=events))
-            bench = Bench(up, variant, events, folder)
-            _prepare(bench, variant)
-        except InputError:
-            raise
-        except LinkflapError as error:
-            played.failed(f"the clusters could not be started: {error}")
-            return
-        for _ in range(count):
-            if not _one_run(case, bench, len(played.claims) + 1, played, report):
-                return
-
-
 def _prepare(bench: Bench, variant: Variant) -> None:
     if variant.transactions != "V1":
         return
@@ -159,25 +190,30 @@ def _prepare(bench: Bench, variant: Variant) -> None:
     bench.end()
 
 
-def _one_run(case: Case, bench: Bench, number_: int, played: _Played, report: Report) -> bool:
-    """One control and one claim; False when a step failed."""
+def _one_run(case: Case, variant: Variant, benches: Benches, played: _Played, report: Report) -> bool:
+    """One control and one claim; False when what it left behind is not known to be clean."""
+    index = len(played.claims) + 1
+    bench = None
     try:
-        bench.begin(f"{number_}c")
+        bench = benches.bench(case, variant)
+        stamp = bench.stamp
+        bench.begin(f"{stamp}-control")
         control = case.control(bench)
         bench.end()
         bench.settle()
-        bench.begin(str(number_))
+        bench.begin(stamp)
         seen = case.claim(bench)
+    except InputError:
+        raise
     except (LinkflapError, KafkaException, Unanswered) as error:
-        played.failed(f"run {number_}: {type(error).__name__}: {error}")
+        played.failed(f"run {index}: {type(error).__name__}: {error}")
         report(played.failures[-1])
         return False
     finally:
-        bench.end()
-    played.row = 0
-    played.controls.append(control)
-    played.claims.append(seen)
-    report(f"run {number_}: {'shown' if seen.shown else 'not shown'}; control: {'shown' if control.shown else 'not shown'}")
+        if bench is not None:
+            bench.end()
+    played.add(seen, control)
+    report(f"run {index}: {'shown' if seen.shown else 'not shown'}; control: {'shown' if control.shown else 'not shown'}")
     try:
         bench.settle()
     except LinkflapError as error:
@@ -186,26 +222,16 @@ def _one_run(case: Case, bench: Bench, number_: int, played: _Played, report: Re
     return True
 
 
-def _result(
-    case: Case, variant: Variant, version: str, played: _Played, needed: int, *, seconds: float = 0.0, why: str = ""
-) -> Result:
+def _result(case: Case, variant: Variant, version: str, played: _Played, *, seconds: float = 0.0, why: str = "") -> Result:
     wrong = sum(one.shown != case.control_shows for one in played.controls)
-    shown = sum(one.shown for one in played.claims)
-    runs = len(played.claims)
+    shown, runs = sum(one.shown for one in played.claims), len(played.claims)
     if why:
         outcome = Outcome.NEEDS
     elif wrong:
-        outcome = Outcome.UNKNOWN
-        why = (
-            f"the control showed it in {wrong} of {runs} runs"
-            if not case.control_shows
-            else f"the control did not show it in {wrong} of {runs} runs"
-        )
+        verb = "did not show it" if case.control_shows else "showed it"
+        outcome, why = Outcome.UNKNOWN, f"the control {verb} in {wrong} of {runs} runs"
     elif not runs:
-        outcome, why = (
-            Outcome.UNKNOWN,
-            f"no run came to its end: {played.failures[-1] if played.failures else 'none was asked for'}",
-        )
+        outcome, why = Outcome.UNKNOWN, f"no run came to its end: {played.failures[-1]}"
     else:
         outcome = Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED
     best = next((one for one in played.claims if one.shown), played.claims[-1] if played.claims else Observation(shown=False))
@@ -216,7 +242,7 @@ def _result(
         outcome=outcome,
         shown=shown,
         runs=runs,
-        needed=case.runs if not why else needed,
+        needed=case.runs,
         controls=len(played.controls) - wrong,
         failures=tuple(played.failures),
         expected=case.expectation(variant, version),
@@ -225,6 +251,3 @@ def _result(
         seconds=round(seconds, 1),
         why=why,
     )
-
-
-__all__ = ["EnvironmentFailure", "Result", "check", "run_case"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -16,7 +17,7 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
     from linkflap.chaos.cases.case import Case
-    from linkflap.chaos.cases.runner import Result
+    from linkflap.chaos.cases.runner import Benches, Result
     from linkflap.chaos.cases.variant import Client, Protocol, Variant
 
 STORE: Final = Path("cases")
@@ -94,7 +95,7 @@ def show(name: str, as_json: bool) -> int:
         "refuted by": each.refuted,
         "runs": f"{each.runs} for an answer",
         "clients": ", ".join(each.clients),
-        "needs": each.needs or f"Kafka {each.oldest} or later",
+        "needs": f"Kafka {each.oldest} or later",
     }
     click.echo(f"{each.name} ({each.kind}): {each.title}\n")
     for title, text in rows.items():
@@ -131,7 +132,8 @@ def run(
     variants = [_variant(each, kafka, client, transactions) for kafka in kafkas or (DEFAULT_KAFKA,)]
     for variant in variants:
         check(each, variant)
-    results = [_played(each, variant, count, store, keep and keep / str(index)) for index, variant in enumerate(variants)]
+    with _benches(keep) as benches:
+        results = [_played(each, variant, count, store, benches) for variant in variants]
     if as_json:
         click.echo(json.dumps([_result(result) for result in results], default=str))
     return _worst(results)
@@ -163,18 +165,28 @@ def matrix(
 
     part, parts = _shard(shard)
     cases = [case_named(name) for name in names] or list(registry().values())
-    every = [(each, _variant(each, kafka, client, transactions)) for each in cases for kafka in kafkas or _MATRIX]
-    todo = every[part - 1 :: parts]
+    every = [(each, _variant(each, kafka, client, transactions)) for kafka in kafkas or _MATRIX for each in cases]
     stored = {} if again else tallies(load(store))
     results = []
-    for each, variant in todo:
-        check(each, variant)
-        known = stored.get((each.name, variant.kafka, variant.client, variant.transactions))
-        if known and known.runs >= (count or each.runs):
-            click.echo(f"{each.name} on {variant.title}: stored already", err=True)
-            continue
-        results.append(_played(each, variant, count, store, None))
+    with _benches(None) as benches:
+        for each, variant in sorted(every[part - 1 :: parts], key=lambda one: (one[1].kafka, repr(one[0].topology))):
+            check(each, variant)
+            known = stored.get((each.name, variant.kafka, variant.client, variant.transactions))
+            if known and known.runs >= (count or each.runs):
+                click.echo(f"{each.name} on {variant.title}: stored already", err=True)
+            else:
+                results.append(_played(each, variant, count, store, benches))
     return _worst(results) if results else VALID
+
+
+@contextmanager
+def _benches(keep: Path | None) -> Iterator[Benches]:
+    """Deployments in a folder that is kept, or in one that goes."""
+    from linkflap.chaos.cases.runner import Benches
+
+    with tempfile.TemporaryDirectory(prefix="linkflap-case-") as temporary:
+        with Benches(keep or Path(temporary) / "runs", keep=keep is not None) as benches:
+            yield benches
 
 
 def _variant(each: Case, kafka: str, client: str | None, transactions: str | None) -> Variant:
@@ -187,22 +199,13 @@ def _variant(each: Case, kafka: str, client: str | None, transactions: str | Non
     )
 
 
-def _played(each: Case, variant: Variant, count: int | None, store: Path, keep: Path | None) -> Result:
+def _played(each: Case, variant: Variant, count: int | None, store: Path, benches: Benches) -> Result:
     from linkflap.chaos.cases.results import row
     from linkflap.chaos.cases.results import store as stored
     from linkflap.chaos.cases.runner import run_case
 
     click.echo(f"{each.name} on {variant.title}: {count or each.runs} runs", err=True)
-    with tempfile.TemporaryDirectory(prefix="linkflap-case-") as temporary:
-        folder = keep or Path(temporary) / "runs"
-        result = run_case(
-            each,
-            variant,
-            count=count,
-            folder=folder,
-            keep=keep is not None,
-            report=lambda line: click.echo(f"  {line}", err=True),
-        )
+    result = run_case(each, variant, count=count, benches=benches, report=lambda line: click.echo(f"  {line}", err=True))
     path = stored(store, row(each, result))
     expected = result.expected
     said = f"expected: {expected.words}" if expected else "nothing is expected of this release"
@@ -238,7 +241,6 @@ def _document(each: Case) -> dict[str, object]:
         "runs": each.runs,
         "clients": list(each.clients),
         "oldest": each.oldest,
-        "needs": each.needs,
     }
 
 

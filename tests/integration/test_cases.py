@@ -7,14 +7,15 @@ import pytest
 from linkflap.chaos.cases import case_named, registry
 from linkflap.chaos.cases.case import Outcome
 from linkflap.chaos.cases.results import STORED, load, tallies
-from linkflap.chaos.cases.runner import run_case
+from linkflap.chaos.cases.runner import Benches, run_case
 from linkflap.chaos.cases.variant import Variant
 
 pytestmark = pytest.mark.integration
 
 
 def test_a_commit_that_loses_its_marker_and_its_control(tmp_path):
-    result = run_case(case_named("KAFKA-20734"), Variant(kafka="4.3.1"), count=1, folder=tmp_path / "runs")
+    with Benches(tmp_path / "runs") as benches:
+        result = run_case(case_named("KAFKA-20734"), Variant(kafka="4.3.1"), count=1, benches=benches)
     assert result.outcome is Outcome.REPRODUCED, (result.words, result.failures)
     assert result.exit_code == 0
     assert result.controls == 1
@@ -35,5 +36,6 @@ REPRODUCED = sorted(
 @pytest.mark.parametrize(("name", "version", "client", "transactions"), REPRODUCED)
 def test_what_was_always_reproduced_is_reproduced(tmp_path, name, version, client, transactions):
     variant = Variant(kafka=version, client=client, transactions=transactions)
-    result = run_case(case_named(name), variant, count=1, folder=tmp_path / "runs")
+    with Benches(tmp_path / "runs") as benches:
+        result = run_case(case_named(name), variant, count=1, benches=benches)
     assert result.outcome is Outcome.REPRODUCED, (result.words, result.failures)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from linkflap.chaos.cases import GROUPS, case_named, registry, results, track_record
 from linkflap.chaos.cases.case import Case, Expected, Observation, Outcome, number
 from linkflap.chaos.cases.rates import interval, words
-from linkflap.chaos.cases.runner import Result, check
+from linkflap.chaos.cases.runner import Benches, Result, check, run_case
 from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.cli.case import _shard, _worst, case
 from linkflap.harness.cli.commands import _exit_of
@@ -253,9 +253,8 @@ def test_bad_input_is_one_sentence_and_254(words, sentence, tmp_path):
 
 
 def test_a_case_that_needs_a_later_release_is_not_started(tmp_path):
-    from linkflap.chaos.cases.runner import run_case
-
-    result = run_case(a_case(oldest="4.2.0"), Variant(kafka="3.9.2"), folder=tmp_path / "runs")
+    with Benches(tmp_path / "runs") as benches:
+        result = run_case(a_case(oldest="4.2.0"), Variant(kafka="3.9.2"), benches=benches)
     assert (result.outcome, result.why, result.exit_code) == (Outcome.NEEDS, "Kafka 4.2.0 or later", 2)
     assert not (tmp_path / "runs").exists()
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from confluent_kafka import KafkaException, Producer
 
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
 from linkflap.harness.wire.offsets import quiet
+
+_LOG: Final = logging.getLogger("linkflap.cases.librdkafka")
+"""Where what librdkafka prints of fatal errors goes: they are on purpose here."""
+_LOG.addHandler(logging.NullHandler())
+_LOG.propagate = False
 
 
 class ClientFailed(EnvironmentFailure):
@@ -38,7 +44,7 @@ class Librdkafka:
     def __init__(self, bootstrap: str, transactional_id: str, settings: Mapping[str, str | int | bool]) -> None:
         self._failed: list[str] = []
         given = {"transactional.id": transactional_id, "linger.ms": 0, **settings}
-        self._producer = Producer(quiet(bootstrap) | given)
+        self._producer = Producer(quiet(bootstrap) | given, logger=_LOG)
         self._call("init_transactions", 60)
 
     def _call(self, name: str, *arguments: float) -> None:

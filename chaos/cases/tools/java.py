@@ -152,6 +152,46 @@ class JavaTransactional(JavaProducer):
         self.call("abortTransaction")
 
 
+class JavaConsumer:
+    """org.apache.kafka.clients.consumer.KafkaConsumer with byte values; `name` may be another class with the same calls."""
+
+    def __init__(
+        self, bridge_: Bridge, bootstrap: str, group: str, settings: Mapping[str, object], name: str = "KafkaConsumer"
+    ) -> None:
+        text = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
+        given = {"bootstrap.servers": bootstrap, "group.id": group, "key.deserializer": text, "value.deserializer": text}
+        if name == "KafkaConsumer":
+            given |= {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}
+        self.java = bridge_.java
+        self.client = getattr(self.java.org.apache.kafka.clients.consumer, name)(bridge_.properties({**given, **settings}))
+
+    def subscribe(self, topic: str) -> None:
+        self.client.subscribe([topic])
+
+    def poll(self, seconds: float) -> list[tuple[int, bytes]]:
+        """(offset, value) of what one poll returned. Raises ClientFailed."""
+        from py4j.protocol import Py4JJavaError
+
+        try:
+            found = self.client.poll(self.java.java.time.Duration.ofMillis(int(seconds * 1000)))
+        except Py4JJavaError as error:
+            raise ClientFailed("poll", failure(error)) from error
+        records = found.iterator()
+        read = []
+        while records.hasNext():
+            record = records.next()
+            read.append((int(record.offset()), bytes(record.value() or b"")))
+        return read
+
+    def close(self) -> None:
+        from py4j.protocol import Py4JError
+
+        try:
+            self.client.close(self.java.java.time.Duration.ofMillis(500))
+        except Py4JError as error:
+            raise ClientFailed("close", str(error)) from error
+
+
 def _jar() -> Path:
     """The jar of py4j that pyspark brings."""
     found = find_spec("pyspark")

@@ -22,6 +22,7 @@ from linkflap.harness.wire.peer import Access, Peer
 
 TRANSACTION: Final = 1
 GROUP: Final = 0
+_GROUP_RESOURCE: Final = 32
 _SECONDS: Final = timedelta(seconds=10)
 
 
@@ -167,39 +168,60 @@ class Wire:
         (row,) = topic.partition_responses
         return str(row.error_code.name), int(row.base_offset)
 
-    def write_markers(self, tp: TopicPartition, producer: Producer, *, commit: bool, coordinator_epoch: int = 0) -> str:
-        """WriteTxnMarkers, as a coordinator sends it (KIP-98); the error's name, or "none"."""
-        m = messages.request("write_txn_markers", 1)
+    def write_markers(self, tp: TopicPartition, producer: Producer, *, commit: bool, transactions: int = 0) -> str:
+        """WriteTxnMarkers, as a coordinator sends it (KIP-98); the error's name, or "none".
+
+        `transactions` is the transaction protocol's version (KIP-1228), for which brokers before 4.2 have no field.
+        """
+        version = 2 if transactions and self._peer.takes("write_txn_markers", 2) else 1
+        m = messages.request("write_txn_markers", version)
         marker = m.WritableTxnMarker(
             producer_id=producer.id,
             producer_epoch=producer.epoch,
             transaction_result=commit,
             topics=(m.WritableTxnMarkerTopic(name=tp[0], partition_indexes=(tp[1],)),),
-            coordinator_epoch=coordinator_epoch,
+            coordinator_epoch=0,
+            **({"transaction_version": transactions} if version > 1 else {}),
         )
-        (answer,) = self.call("write_txn_markers", 1, m.WriteTxnMarkersRequest(markers=(marker,))).markers
+        (answer,) = self.call("write_txn_markers", version, m.WriteTxnMarkersRequest(markers=(marker,))).markers
         return str(answer.topics[0].partitions[0].error_code.name)
 
-    def commit_offset(self, group: str, tp: TopicPartition, offset: int, *, leader_epoch: int = -1) -> str:
-        """OffsetCommit of a group without members, as an admin client sends it; the error's name, or "none"."""
-        m = messages.request("offset_commit", 8)
+    def commit_offset(
+        self, group: str, tp: TopicPartition, offset: int, *, leader_epoch: int = -1, member: str = "", member_epoch: int = -1
+    ) -> str:
+        """OffsetCommit, as an admin client sends it for a group without members; the error's name, or "none".
+
+        With a member and its epoch, as one of a KIP-848 group.
+        """
+        version = 9 if member else 8
+        m = messages.request("offset_commit", version)
         partition = m.OffsetCommitRequestPartition(
             partition_index=tp[1], committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=""
         )
         body = m.OffsetCommitRequest(
             group_id=group,
-            generation_id_or_member_epoch=-1,
-            member_id="",
+            generation_id_or_member_epoch=member_epoch,
+            member_id=member,
             group_instance_id=None,
             topics=(m.OffsetCommitRequestTopic(name=tp[0], partitions=(partition,)),),
         )
 
         def committed() -> str | None:
-            code = self.call("offset_commit", 8, body).topics[0].partitions[0].error_code
+            code = self.call("offset_commit", version, body).topics[0].partitions[0].error_code
             waiting = (Error.coordinator_load_in_progress, Error.not_coordinator, Error.coordinator_not_available)
             return None if code in waiting else str(code.name)
 
         return until(committed, within=60, what=f"the commit of group {group}", every=0.1)
+
+    def group_setting(self, group: str, name: str, value: str) -> None:
+        """Sets a configuration of a group (KIP-848, KIP-932). Raises EnvironmentFailure when it is refused."""
+        m = messages.request("incremental_alter_configs", 1)
+        row = m.AlterableConfig(name=name, config_operation=0, value=value)
+        resource = m.AlterConfigsResource(resource_type=_GROUP_RESOURCE, resource_name=group, configs=(row,))
+        body = m.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
+        (answer,) = self.call("incremental_alter_configs", 1, body).responses
+        if answer.error_code != Error.none:
+            raise EnvironmentFailure(f"{name}={value} of group {group} was refused: {answer.error_message}")
 
     def features(self) -> Mapping[str, int]:
         """Feature -> level in force (KIP-584)."""

@@ -1,0 +1,62 @@
+"""KIP-320: a fetch with an older leader epoch is refused, so that a consumer finds out that the log may have been truncated."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import ONE
+from linkflap.harness.model.wait import until
+from linkflap.harness.wire import messages
+
+
+def _fetched(bench: Bench, *, with_epoch: bool) -> Observation:
+    topic = bench.topic()
+    bench.write(topic, [b"record"] * 3)
+    before = bench.ask(bench.broker()).leadership(topic)[0].epoch
+    bench.end()
+    bench.broker().kill()
+    bench.broker().start()
+    asked = bench.ask(bench.broker())
+    until(
+        lambda: (now := asked.leadership(topic).get(0)) and now.epoch > before and now.leader >= 0,
+        within=WITHIN,
+        what="a new epoch",
+    )
+    m = messages.request("fetch", 12)
+    row = m.FetchPartition(
+        partition=0, current_leader_epoch=before if with_epoch else -1, fetch_offset=0, partition_max_bytes=1 << 20
+    )
+    body = m.FetchRequest(
+        max_wait=timedelta(milliseconds=100),
+        min_bytes=1,
+        topics=(m.FetchTopic(topic=topic, partitions=(row,)),),
+        forgotten_topics_data=(),
+    )
+
+    def answered() -> str | None:
+        error = str(asked.call("fetch", 12, body).responses[0].partitions[0].error_code.name)
+        return None if error == "not_leader_or_follower" else error
+
+    error = until(answered, within=WITHIN, what="an answer")
+    return Observation(shown=error == "none", facts={"epoch_of_the_fetch": before if with_epoch else -1, "fetch": error})
+
+
+CASE = Case(
+    name="KIP-320-stale-epoch",
+    title="A fetch that names an older leader epoch is refused",
+    kind="guarantee",
+    claim_text="Anomaly: a consumer that has not heard of a leader change goes on reading, and never learns of a truncation.",
+    sources=("KIP-320, fencing of consumers", "KIP-101"),
+    expected=(Expected(shows=False, basis="runs"),),
+    schedule="1. records under leader epoch n; 2. the broker is killed and started: a later epoch; 3. a fetch with epoch n",
+    reproduced="the fetch is answered with records",
+    control_text="the same fetch without an epoch, as before KIP-320: it is answered with records",
+    refuted="anything but FENCED_LEADER_EPOCH",
+    topology=ONE,
+    claim=lambda bench: _fetched(bench, with_epoch=True),
+    control=lambda bench: _fetched(bench, with_epoch=False),
+    control_shows=True,
+    clients=("wire",),
+)

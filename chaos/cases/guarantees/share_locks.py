@@ -1,0 +1,58 @@
+"""KIP-932: a record that one member of a share group has acquired is delivered to no other while its lock lasts."""
+
+from __future__ import annotations
+
+import time
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import ONE
+from linkflap.chaos.cases.tools.java import JavaConsumer
+from linkflap.harness.model.wait import until
+
+WATCHED = 4.0
+"""Seconds for which the second member polls; an acquisition lock lasts 30 s."""
+
+
+def _shared(bench: Bench, *, one_group: bool) -> Observation:
+    topic = bench.topic()
+    groups = [bench.name("share"), bench.name("share" if one_group else "other")]
+    asked = bench.ask(bench.up())
+    for group in dict.fromkeys(groups):
+        asked.group_setting(group, "share.auto.offset.reset", "earliest")
+    bench.write(topic, [b"%d" % n for n in range(5)])
+    members = [JavaConsumer(bench.java(), bench.bootstrap(), group, {}, name="KafkaShareConsumer") for group in groups]
+    for member in members:
+        bench.closing(member)
+        member.subscribe(topic)
+    first: list[int] = []
+    until(lambda: first.extend(o for o, _ in members[0].poll(0.5)) or first, within=WITHIN, what="the first member to acquire")  # type: ignore[func-returns-value]
+    second: list[int] = []
+    end = time.monotonic() + WATCHED
+    until(
+        lambda: second.extend(o for o, _ in members[1].poll(0.3)) or (second and not one_group) or time.monotonic() > end,  # type: ignore[func-returns-value]
+        within=WITHIN,
+        what="the second member to have polled",
+    )
+    both = sorted(set(first) & set(second))
+    return Observation(shown=bool(both), facts={"first": first, "second": second})
+
+
+CASE = Case(
+    name="KIP-932-acquired",
+    title="A record that a member of a share group has acquired is not delivered to another member",
+    kind="guarantee",
+    claim_text="Anomaly: two members of a share group hold the same record at the same time, while the first one's lock lasts.",
+    sources=("KIP-932, acquisition locks",),
+    expected=(Expected(shows=False, since="4.2.0"),),
+    schedule="1. a member polls five records and acknowledges none; 2. a second member polls for some seconds",
+    reproduced="the second member gets a record that the first one holds",
+    control_text="the second one is in another share group: it gets the same records",
+    refuted="a record at both members",
+    topology=ONE,
+    claim=lambda bench: _shared(bench, one_group=True),
+    control=lambda bench: _shared(bench, one_group=False),
+    control_shows=True,
+    clients=("java",),
+    oldest="4.2.0",
+)
