@@ -17,8 +17,10 @@ from linkflap.chaos.cases.tools.logs import batches
 from linkflap.chaos.cases.tools.wire import Wire
 from linkflap.chaos.cases.variant import Variant
 from linkflap.harness.log.reference import Batch
+from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model.errors import EnvironmentFailure
-from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Recorder
+from linkflap.harness.model.protocols import Broker, Cluster, Deployment, Mirror, Recorder
+from linkflap.harness.model.scenario import MirrorSpec, Option
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.kraft import readiness
 from linkflap.harness.runtimes.kraft.cluster import KraftCluster
@@ -159,6 +161,15 @@ class Bench:
         from linkflap.chaos.cases.tools.java import bridge
 
         return bridge(self.deployment, cast(KraftCluster, self.cluster(cluster)).installation, self.folder)
+
+    def mirror(self, kind: str, link: str = "A->B", **options: Option) -> Mirror:
+        """A mirror on a link, not started; it ends with the deployment."""
+        spec = MirrorSpec(kind=kind, options=options)
+        return make_mirror(spec, self.deployment.topology.link(link), self.deployment, self.recorder)
+
+    def drained(self, mirror: Mirror) -> None:
+        """Waits until a mirror has read all that its source has."""
+        until(lambda: mirror.lag() == 0, within=2 * WITHIN, what=f"{mirror.link.name} to drain", every=0.1, state=mirror.lag)
 
     def producer(self, cluster: str = "A", **settings: str | int | bool) -> Producer:
         """librdkafka's producer without transactions."""

@@ -200,6 +200,9 @@ def _one_run(case: Case, variant: Variant, benches: Benches, played: _Played, re
         bench.begin(f"{stamp}-control")
         control = case.control(bench)
         bench.end()
+        if case.apart:
+            benches.drop()
+            bench = benches.bench(case, variant)
         bench.settle()
         bench.begin(stamp)
         seen = case.claim(bench)
@@ -213,9 +216,12 @@ def _one_run(case: Case, variant: Variant, benches: Benches, played: _Played, re
         if bench is not None:
             bench.end()
     played.add(seen, control)
+    if case.apart:
+        benches.drop()
     report(f"run {index}: {'shown' if seen.shown else 'not shown'}; control: {'shown' if control.shown else 'not shown'}")
     try:
-        bench.settle()
+        if not case.apart:
+            bench.settle()
     except LinkflapError as error:
         report(f"the deployment is not clean and is made anew: {error}")
         return False

@@ -184,9 +184,11 @@ def _benches(keep: Path | None) -> Iterator[Benches]:
     """Deployments in a folder that is kept, or in one that goes."""
     from linkflap.chaos.cases.runner import Benches
 
-    with tempfile.TemporaryDirectory(prefix="linkflap-case-") as temporary:
-        with Benches(keep or Path(temporary) / "runs", keep=keep is not None) as benches:
-            yield benches
+    with (
+        tempfile.TemporaryDirectory(prefix="linkflap-case-") as temporary,
+        Benches(keep or Path(temporary) / "runs", keep=keep is not None) as benches,
+    ):
+        yield benches
 
 
 def _variant(each: Case, kafka: str, client: str | None, transactions: str | None) -> Variant:

@@ -59,7 +59,8 @@ CASE = Case(
     title="A group whose synced offset is beyond the log end skips what is written after the failover",
     kind="proposal",
     claim_text=(
-        "Group offsets and data are copied apart. When the offset is ahead of the data at the failover, a broker accepts it as it is, "
+        "Group offsets and data are copied apart. When the offset is ahead of the data at the failover, a "
+        "broker accepts it as it is, "
         "and the group's consumer goes on there: records between the log end and the offset are never read, with no error."
     ),
     sources=("KIP-1279 discussion, VK12 (Vaquar Khan); accepted by Luke Chen on 2 June 2026, clamp since 3 June",),

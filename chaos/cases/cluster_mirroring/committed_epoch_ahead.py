@@ -69,7 +69,8 @@ CASE = Case(
     title="A consumer whose committed offset has a leader epoch above the leader's stands still without an error",
     kind="proposal",
     claim_text=(
-        "A group offset that was copied from a cluster with higher leader epochs has an epoch that the destination's leader has not. "
+        "A group offset that was copied from a cluster with higher leader epochs has an epoch that the "
+        "destination's leader has not. "
         "The consumer waits for metadata of that epoch, which never comes, or its validation is refused again and again."
     ),
     sources=("KIP-1279 discussion, JR11 (Jun Rao); test_epoch_bump of its branch", "KIP-320, truncation detection by consumers"),

@@ -1,8 +1,8 @@
-"""Every mapping of producer ids that was proposed for mirrored records, on a chain A->B->C: which producers end up with one id on C.
+"""Every mapping of producer ids that was proposed for mirrored records, on a chain A->B->C: which producers have one id on C.
 
 A broker's view of a producer is what its log says. So what two hops of mirroring leave behind is written to one stock broker: a
-batch of A's producer by way of B and one of B's own, each under the id that the formula gives it, and then C's own first producer,
-with the id that a fresh cluster hands out.
+batch of A's producer by way of B and one of B's own, each under the id that the formula gives it, and then one of C's own first
+producer, with the id that a fresh cluster hands out.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def _case(formula: str) -> Case:
         title=title,
         kind="proposal",
         claim_text=(
-            f"With the mapping `{formula}` on a chain A->B->C, two of the producers of A, B and C that each drew the same id from "
+            f"With the mapping `{formula}` on a chain A->B->C, two of the producers of A, B and C that each "
+            "drew the same id from "
             "their own cluster have one id on C. A broker takes the second one's first batch for a repeat of the first one's "
             "(acknowledged, not appended), or tracks neither, when the id is negative."
         ),
@@ -87,8 +88,12 @@ def _case(formula: str) -> Case:
             "Redpanda PR 31659: the same class",
         ),
         expected=(Expected(shows=True, basis="runs"),),
-        schedule="1. one broker; 2. the first batch (sequence 0) of A's, B's and C's producer under the ids that two hops give them",
-        reproduced="two of the three have one id, and the later one is acknowledged without being appended, or no broker tracks it",
+        schedule=(
+            "1. one broker; 2. the first batch (sequence 0) of A's, B's and C's producer under the ids that two hops give them"
+        ),
+        reproduced=(
+            "two of the three have one id, and the later one is acknowledged without being appended, or no broker tracks it"
+        ),
         control_text="ids kept and each cluster's allocation advanced past what was mirrored: three ids, six records",
         refuted="three different ids that brokers track, and six records in the log",
         topology=ONE,

@@ -1,4 +1,4 @@
-"""Negative producer ids, as KIP-1279's draft of February 2026 mapped them: stock brokers track no transaction of theirs (VK4, VK8)."""
+"""Negative producer ids, as KIP-1279's draft of February 2026 mapped them: brokers track no transaction of theirs (VK4, VK8)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ CASE = Case(
     title="Records of an open transaction are visible to read_committed when the producer id is negative",
     kind="proposal",
     claim_text=(
-        "KIP-1279's draft of February 2026 writes -(pid + 2) into mirrored batches. A stock broker takes any negative id for none "
+        "KIP-1279's draft of February 2026 writes -(pid + 2) into mirrored batches. A stock broker takes any "
+        "negative id for none "
         "(AbstractRecordBatch.hasProducerId): no open transaction, LSO = high watermark, aborted and open records are visible."
     ),
     sources=(
@@ -48,7 +49,9 @@ CASE = Case(
         "DefaultRecordBatch.hasProducerId: producerId > -1",
     ),
     expected=(Expected(shows=True, basis="runs"),),
-    schedule="1. a transactional batch with producer id -(pid + 2) is appended, and no marker; 2. a read_committed consumer reads",
+    schedule=(
+        "1. a transactional batch with producer id -(pid + 2) is appended, and no marker; 2. a read_committed consumer reads"
+    ),
     reproduced="LSO = high watermark with the transaction open, and read_committed gets its records",
     control_text="the same batch with the id that the coordinator gave: LSO stays at 0, read_committed gets nothing",
     refuted="an LSO below the batch of the negative id, or a broker that refuses it",

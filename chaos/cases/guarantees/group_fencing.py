@@ -38,7 +38,8 @@ CASE = Case(
     title="Offsets of a member that has lost its partitions are not committed in a transaction",
     kind="guarantee",
     claim_text=(
-        "Anomaly: a relay that a rebalance has replaced commits its offsets in a transaction: what its successor reads again or skips "
+        "Anomaly: a relay that a rebalance has replaced commits its offsets in a transaction: what its "
+        "successor reads again or skips "
         "is not exactly once."
     ),
     sources=("KIP-447, TxnOffsetCommit v3: generation and member id",),

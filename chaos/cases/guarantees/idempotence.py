@@ -39,7 +39,9 @@ CASES = [
         name="KIP-98-repeat",
         title="A batch that is sent again is in the log once",
         kind="guarantee",
-        claim_text="Anomaly: a batch of an idempotent producer whose answer was lost, and that is sent again, is in the log twice.",
+        claim_text=(
+            "Anomaly: a batch of an idempotent producer whose answer was lost, and that is sent again, is in the log twice."
+        ),
         sources=("KIP-98, idempotent producer guarantees",),
         expected=_EXPECTED,
         schedule="1. a batch with producer id and sequence 0 is appended; 2. the same batch is sent again",

@@ -28,7 +28,9 @@ CASE = Case(
     claim_text="Anomaly: a write with acks=all is acknowledged while one replica alone has it, and min.insync.replicas is 2.",
     sources=("Kafka documentation, min.insync.replicas", "KIP-966"),
     expected=(Expected(shows=False, basis="runs"),),
-    schedule="1. two replicas, min.insync.replicas=2; 2. kill -9 of the follower; 3. the ISR is the leader alone; 4. a write, acks=all",
+    schedule=(
+        "1. two replicas, min.insync.replicas=2; 2. kill -9 of the follower; 3. the ISR is the leader alone; 4. a write, acks=all"
+    ),
     reproduced="the write is acknowledged",
     control_text="the same with acks=1: it is acknowledged",
     refuted="an acknowledgement of acks=all",

@@ -97,7 +97,7 @@ CASES = [
         "KIP-98-atomic",
         "A transaction over three partitions is seen in all of them or in none",
         "some partitions show a record of a transaction that is open or aborted, or not all of a committed one",
-        "1. a transaction writes to three partitions; 2. consumers read all three, before and after it is aborted; 3. one is committed",
+        "1. a transaction writes to three partitions; 2. all are read before and after it is aborted; 3. one is committed",
         _torn,
     ),
 ]

@@ -26,14 +26,20 @@ def _shared(bench: Bench, *, one_group: bool) -> Observation:
         bench.closing(member)
         member.subscribe(topic)
     first: list[int] = []
-    until(lambda: first.extend(o for o, _ in members[0].poll(0.5)) or first, within=WITHIN, what="the first member to acquire")  # type: ignore[func-returns-value]
+
+    def acquired() -> bool:
+        first.extend(offset for offset, _ in members[0].poll(0.5))
+        return bool(first)
+
+    until(acquired, within=WITHIN, what="the first member to acquire")
     second: list[int] = []
     end = time.monotonic() + WATCHED
-    until(
-        lambda: second.extend(o for o, _ in members[1].poll(0.3)) or (second and not one_group) or time.monotonic() > end,  # type: ignore[func-returns-value]
-        within=WITHIN,
-        what="the second member to have polled",
-    )
+
+    def polled() -> bool:
+        second.extend(offset for offset, _ in members[1].poll(0.3))
+        return bool(second) or (one_group and time.monotonic() > end)
+
+    until(polled, within=WITHIN, what="the second member to have polled")
     both = sorted(set(first) & set(second))
     return Observation(shown=bool(both), facts={"first": first, "second": second})
 

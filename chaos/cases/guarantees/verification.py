@@ -31,7 +31,8 @@ CASE = Case(
     title="A produce that arrives after its transaction's marker is refused, and opens no transaction that hangs",
     kind="guarantee",
     claim_text=(
-        "Anomaly (KAFKA-14402): a transactional produce behind the marker opens a transaction that the coordinator does not know, "
+        "Anomaly (KAFKA-14402): a transactional produce behind the marker opens a transaction that the "
+        "coordinator does not know, "
         "and the last stable offset stands still until an operator writes a marker. It is also the barrier that diskless topics "
         "(KIP-1150) need between a produce in flight and the marker."
     ),

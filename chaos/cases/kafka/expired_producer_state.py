@@ -54,7 +54,10 @@ CASES = [
         name="expired-producer-repeats",
         title="A retry that comes after the producer's state has expired is appended a second time",
         kind="limit",
-        claim_text="An idempotent batch whose answer was lost and that is sent again after producer.id.expiration.ms is in the log twice.",
+        claim_text=(
+            "An idempotent batch whose answer was lost and that is sent again after producer.id.expiration.ms is "
+            "in the log twice."
+        ),
         sources=_SOURCES,
         expected=(Expected(shows=True, basis="runs"),),
         schedule="1. a batch is appended, its answer is lost; 2. the producer's state expires; 3. the batch is sent again",
@@ -70,7 +73,9 @@ CASES = [
         name="expired-producer-gap",
         title="A gap in a producer's sequence numbers is accepted once its state has expired",
         kind="limit",
-        claim_text="After producer.id.expiration.ms a broker accepts any sequence of the producer: records lost in between stay unseen.",
+        claim_text=(
+            "After producer.id.expiration.ms a broker accepts any sequence of the producer: records lost in between stay unseen."
+        ),
         sources=_SOURCES,
         expected=(Expected(shows=True, basis="runs"),),
         schedule="1. sequence 0 is appended; 2. the producer's state expires; 3. sequence 9 is sent",

@@ -27,8 +27,10 @@ CASE = Case(
     title="A new partition accepts the second batch of an idempotent producer first, and then refuses the first one",
     kind="defect",
     claim_text=(
-        "A broker that has no state of a producer accepts any sequence. With several requests in flight to a new partition, the first "
-        "is refused while the broker does not know the partition yet, the second is appended, and the first one's retry is out of "
+        "A broker that has no state of a producer accepts any sequence. With several requests in flight to a "
+        "new partition, the first "
+        "is refused while the broker does not know the partition yet, the second is appended, and the first "
+        "one's retry is out of "
         "order: the producer's first records are gone, in spite of idempotence."
     ),
     sources=("KAFKA-15591, KAFKA-14312, KAFKA-19880 (Apache JIRA); fixed for 4.5", "ProducerAppendInfo.checkSequence; KIP-360"),

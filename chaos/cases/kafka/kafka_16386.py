@@ -33,12 +33,15 @@ CASE = Case(
     title="A produce is answered NETWORK_EXCEPTION because its leader cannot reach the coordinator",
     kind="defect",
     claim_text=(
-        "The verification of KIP-890 hands its own network error to the client, for which NETWORK_EXCEPTION on a produce says that the "
+        "The verification of KIP-890 hands its own network error to the client, for which NETWORK_EXCEPTION "
+        "on a produce says that the "
         "batch may have been written: clients drop the connection to a healthy leader."
     ),
     sources=("KAFKA-16386 (Apache JIRA): 3.7.0; fixed in 3.7.1 and 3.8.0",),
     expected=(Expected(shows=True, since="3.7.0", until="3.7.0"), Expected(shows=False, since="3.7.1")),
-    schedule="1. three nodes; the coordinator is not the leader; 2. AddPartitionsToTxn; 3. kill -9 of the coordinator; 4. Produce",
+    schedule=(
+        "1. three nodes; the coordinator is not the leader; 2. AddPartitionsToTxn; 3. kill -9 of the coordinator; 4. Produce"
+    ),
     reproduced="an answer NETWORK_EXCEPTION",
     control_text="the same with the coordinator alive: the produce is accepted",
     refuted="a retriable error of another name in every run",

@@ -65,7 +65,8 @@ CASE = Case(
     title="After an abort a relay's consumer goes on behind the aborted inputs, and the group's next commit skips them for good",
     kind="limit",
     claim_text=(
-        "abort_transaction takes back outputs and offsets, and not the consumer's position. A relay that only aborts and polls on has "
+        "abort_transaction takes back outputs and offsets, and not the consumer's position. A relay that "
+        "only aborts and polls on has "
         "inputs without an output, and its next transaction commits an offset beyond them: silent loss under exactly once."
     ),
     sources=("KAFKA-17582 (Apache JIRA), open", "KIP-98: the application has to rewind; the API does not say so where it aborts"),

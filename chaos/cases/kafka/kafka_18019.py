@@ -55,7 +55,8 @@ CASE = Case(
     title="After its transactional id has expired a replaced producer recovers, writes on, and fences its successor",
     kind="defect",
     claim_text=(
-        "INVALID_PRODUCER_ID_MAPPING is treated as recoverable: the client aborts, asks for a new epoch of the transactional id, and "
+        "INVALID_PRODUCER_ID_MAPPING is treated as recoverable: the client aborts, asks for a new epoch of "
+        "the transactional id, and "
         "goes on, although another producer has taken the id over. It must be fatal."
     ),
     sources=("KAFKA-18019 (Apache JIRA): Java client up to 3.9; fatal since 4.0 (KIP-1050)", "KIP-360"),
@@ -64,7 +65,9 @@ CASE = Case(
         Expected(shows=False, since="4.0.0", clients=("java",)),
         Expected(shows=True, clients=("librdkafka",)),
     ),
-    schedule="1. A commits; 2. its transactional id expires; 3. B takes the id and commits; 4. A writes, aborts, writes and commits",
+    schedule=(
+        "1. A commits; 2. its transactional id expires; 3. B takes the id and commits; 4. A writes, aborts, writes and commits"
+    ),
     reproduced="A's second attempt is committed",
     control_text="the same without the expiry: A is fenced",
     refuted="A fails for good at its first attempt",

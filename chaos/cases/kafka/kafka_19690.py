@@ -30,10 +30,14 @@ def _paused(bench: Bench, *, past_its_timeout: bool) -> Observation:
 
 CASE = Case(
     name="KAFKA-19690",
-    title="A client that outlives its transaction's timeout is answered INVALID_TXN_STATE, which is fatal, instead of a fenced epoch",
+    title=(
+        "A client that outlives its transaction's timeout is answered INVALID_TXN_STATE, which is fatal, instead "
+        "of a fenced epoch"
+    ),
     kind="defect",
     claim_text=(
-        "The check of the coordinator's verification comes before that of the epoch, so that a producer whose transaction was aborted "
+        "The check of the coordinator's verification comes before that of the epoch, so that a producer "
+        "whose transaction was aborted "
         "by the timeout gets INVALID_TXN_STATE, which it cannot recover from, and not INVALID_PRODUCER_EPOCH, which is abortable."
     ),
     sources=("KAFKA-19690 (Apache JIRA): up to 3.9.1, 4.0.x, 4.1.0; fixed in 3.9.2, 4.1.1",),
@@ -43,7 +47,9 @@ CASE = Case(
         Expected(shows=True, since="4.0.0", until="4.1.0"),
         Expected(shows=False, since="4.1.1"),
     ),
-    schedule="1. a transaction with a timeout of 1 s writes; 2. the coordinator aborts it; 3. the client writes on with its old epoch",
+    schedule=(
+        "1. a transaction with a timeout of 1 s writes; 2. the coordinator aborts it; 3. the client writes on with its old epoch"
+    ),
     reproduced="the produce is answered INVALID_TXN_STATE",
     control_text="the same within the timeout: the produce is accepted",
     refuted="INVALID_PRODUCER_EPOCH",

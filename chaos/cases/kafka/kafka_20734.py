@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.tools import wire
 from linkflap.chaos.cases.tools.logs import markers, table
+from linkflap.chaos.cases.tools.wire import Wire
+from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.harness.model.wait import until
 
@@ -40,7 +43,7 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
         bench.led(topic, by=coordinator)
     seconds = _timed(producer.commit)
     asked = bench.ask(coordinator)
-    while_down = asked.transaction_state(bench.name("writer"))[0] if commit_while_down else ""
+    while_down = _state_while_down(asked, bench.name("writer")) if commit_while_down else ""
     if commit_while_down:
         home.start()
         bench.led(topic, by=coordinator)
@@ -74,6 +77,20 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
     }
     lost = not markers(before) and stable < high and not read
     return Observation(shown=lost, facts=facts)
+
+
+def _state_while_down(asked: Wire, transactional_id: str) -> str:
+    """The coordinator's state of a transaction of which it can reach no leader: complete at once, or not for 2 s."""
+    state = ""
+
+    def complete() -> bool:
+        nonlocal state
+        state = asked.transaction_state(transactional_id)[0]
+        return state in ENDED
+
+    with contextlib.suppress(DeadlineExceeded):
+        until(complete, within=2, what="the transaction to be complete")
+    return state
 
 
 def _timed(act: object) -> float:

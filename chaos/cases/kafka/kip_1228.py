@@ -36,11 +36,16 @@ def _played(bench: Bench, *, late: bool) -> Observation:
 
 CASE = Case(
     name="KIP-1228",
-    title="With transactions V2 a marker that arrives a second time aborts the next transaction, whose commit is acknowledged and lost",
+    title=(
+        "With transactions V2 a marker that arrives a second time aborts the next transaction, whose commit is "
+        "acknowledged and lost"
+    ),
     kind="defect",
     claim_text=(
-        "Transactions V2 raise the epoch at the end of a transaction: the marker has the raised epoch, and so has the next transaction. "
-        "Until WriteTxnMarkers says which protocol it is of (KIP-1228), a leader takes a repeated marker for the end of the next one."
+        "Transactions V2 raise the epoch at the end of a transaction: the marker has the raised epoch, and "
+        "so has the next transaction. "
+        "Until WriteTxnMarkers says which protocol it is of (KIP-1228), a leader takes a repeated marker for "
+        "the end of the next one."
     ),
     sources=(
         "KIP-1228: transaction version in WriteTxnMarkers",

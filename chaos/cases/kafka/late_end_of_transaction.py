@@ -37,7 +37,8 @@ CASE = Case(
     title="A delayed EndTxn(commit) commits half of the next transaction, which its producer aborts",
     kind="defect",
     claim_text=(
-        "Before transactions V2 consecutive transactions of a producer have the same epoch. An EndTxn that a network held back, and "
+        "Before transactions V2 consecutive transactions of a producer have the same epoch. An EndTxn that a "
+        "network held back, and "
         "that the client had sent again in the meantime, is taken for the end of the transaction that is open when it arrives."
     ),
     sources=(
@@ -46,7 +47,9 @@ CASE = Case(
         "Jepsen, Bufstream 0.1.0 (2024)",
     ),
     expected=(Expected(shows=True, basis="runs"),),
-    schedule="1. T1: write, EndTxn(commit); 2. T2: AddPartitions, write; 3. T1's EndTxn arrives once more; 4. the producer aborts T2",
+    schedule=(
+        "1. T1: write, EndTxn(commit); 2. T2: AddPartitions, write; 3. T1's EndTxn arrives once more; 4. the producer aborts T2"
+    ),
     reproduced="the second EndTxn is accepted, T2's record is committed and read, and the abort is refused",
     control_text="the same without the late EndTxn: T2 is aborted, and read_committed gets T1 alone",
     refuted="a late EndTxn that is refused, or that leaves T2 open",

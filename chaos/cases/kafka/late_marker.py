@@ -35,7 +35,8 @@ CASE = Case(
     title="A marker that arrives a second time aborts the next transaction, whose commit is then acknowledged and lost",
     kind="defect",
     claim_text=(
-        "Before transactions V2 a marker names producer id and epoch, which the next transaction has too. A partition leader appends a "
+        "Before transactions V2 a marker names producer id and epoch, which the next transaction has too. A "
+        "partition leader appends a "
         "repeated WriteTxnMarkers (a coordinator's retry after a lost answer) as the end of whatever transaction is open by then."
     ),
     sources=(

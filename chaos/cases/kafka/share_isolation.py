@@ -41,7 +41,9 @@ CASE = Case(
     name="KIP-932-isolation",
     title="A share group gets aborted records, unless share.isolation.level is set",
     kind="limit",
-    claim_text="The isolation of a share group is the group's configuration, not the consumer's, and read_uncommitted by default.",
+    claim_text=(
+        "The isolation of a share group is the group's configuration, not the consumer's, and read_uncommitted by default."
+    ),
     sources=("KIP-932, share.isolation.level", "KAFKA-16729"),
     expected=(Expected(shows=True, since="4.2.0", basis="reading"),),
     schedule="1. one record is committed, one aborted, one committed; 2. a share group with default settings reads",

@@ -17,6 +17,10 @@ _LOG.addHandler(logging.NullHandler())
 _LOG.propagate = False
 
 
+def _ignored(_: object) -> None:
+    """Fatal errors: the call that meets one reports it. Without this one they come out of whatever is called next."""
+
+
 class ClientFailed(EnvironmentFailure):
     """The client reported an error; `name` is Kafka's name of it."""
 
@@ -43,7 +47,7 @@ class Librdkafka:
 
     def __init__(self, bootstrap: str, transactional_id: str, settings: Mapping[str, str | int | bool]) -> None:
         self._failed: list[str] = []
-        given = {"transactional.id": transactional_id, "linger.ms": 0, **settings}
+        given = {"transactional.id": transactional_id, "linger.ms": 0, "error_cb": _ignored, **settings}
         self._producer = Producer(quiet(bootstrap) | given, logger=_LOG)
         self._call("init_transactions", 60)
 

@@ -1,7 +1,6 @@
-"""A transactional producer made of single requests (transactions V1, or V2 by KIP-890), so that each can be late, twice or missing."""
+"""A transactional producer made of single requests (transactions V1, or V2 by KIP-890): each can be late, twice or missing."""
 
 from __future__ import annotations
-
 
 from typing import Final
 

@@ -213,6 +213,21 @@ class Wire:
 
         return until(committed, within=60, what=f"the commit of group {group}", every=0.1)
 
+    def committed(self, group: str, tp: TopicPartition, *, stable: bool = False) -> int:
+        """The committed offset of a group, -1 where it has none; `stable` waits for transactions to be complete (KIP-447)."""
+        m = messages.request("offset_fetch", 7)
+        wanted = m.OffsetFetchRequestTopic(name=tp[0], partition_indexes=(tp[1],))
+        body = m.OffsetFetchRequest(group_id=group, topics=(wanted,), require_stable=stable)
+
+        def fetched() -> tuple[int] | None:
+            answer = self.call("offset_fetch", 7, body)
+            if answer.error_code != Error.none:
+                return None
+            row = answer.topics[0].partitions[0]
+            return (int(row.committed_offset),) if row.error_code == Error.none else None
+
+        return until(fetched, within=60, what=f"the offset of group {group}", every=0.02)[0]
+
     def group_setting(self, group: str, name: str, value: str) -> None:
         """Sets a configuration of a group (KIP-848, KIP-932). Raises EnvironmentFailure when it is refused."""
         m = messages.request("incremental_alter_configs", 1)

@@ -1,0 +1,86 @@
+"""KAFKA-20734 with replicas: the whole ISR, of two that both acknowledged the write, dies before the commit."""
+
+from __future__ import annotations
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import nodes
+from linkflap.chaos.cases.kafka.kafka_20734 import ENDED, RECORDS
+from linkflap.chaos.cases.tools import wire
+from linkflap.chaos.cases.tools.logs import markers, table
+from linkflap.harness.model.wait import until
+
+TRANSACTIONS = "__transaction_state"
+
+
+def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
+    producer = bench.transactional("writer")
+    coordinator = bench.coordinator(bench.name("writer"))
+    asked = bench.ask(coordinator)
+    busy = asked.leadership(TRANSACTIONS)[0].replicas
+    first, second = [broker for broker in bench.cluster().brokers.values() if broker.id not in busy][:2]
+    topic = bench.topic(replicas=[first.id, second.id], config={"min.insync.replicas": "2"})
+    producer.begin()
+    for number in range(RECORDS):
+        producer.send(topic, b"committed %d" % number)
+    producer.flush()
+    second.kill()
+    first.kill()
+    until(
+        lambda: wire.answered(coordinator.client_address, topic)[0].leader == -1, within=WITHIN, what=f"{topic} to have no leader"
+    )
+    if commit_while_down:
+        producer.commit()
+    for broker in (first, second):
+        broker.start()
+    bench.led(topic, by=coordinator)
+    until(lambda: len(asked.leadership(topic)[0].in_sync) == 2, within=WITHIN, what="both replicas to be in sync")
+    if not commit_while_down:
+        producer.commit()
+    until(lambda: asked.transaction_state(bench.name("writer"))[0] in ENDED, within=WITHIN, what="the transaction to be complete")
+    before = {broker.id: markers(bench.log(topic, broker=broker.id)) for broker in (first, second)}
+    stable, high = bench.bound("stable", topic), bench.bound("high", topic)
+    producer.begin()
+    producer.send(topic, b"aborted")
+    producer.flush()
+    producer.abort()
+    until(lambda: bench.bound("stable", topic) == bench.bound("high", topic) > high, within=WITHIN, what="the LSO to move on")
+    read = bench.read(topic)
+    facts = {
+        "replicas": [first.id, second.id],
+        "markers_after_commit": {str(number): [one.words for one in found] for number, found in before.items()},
+        "last_stable_offset": stable,
+        "high_watermark": high,
+        "read_committed_after_the_next_abort": len(read),
+        "log": table(bench.log(topic, broker=first.id)),
+    }
+    return Observation(shown=not any(before.values()) and stable < high and not read, facts=facts)
+
+
+CASE = Case(
+    name="KAFKA-20734-replicas",
+    title="An acknowledged commit loses its marker, and the records, when the whole ISR is down: acks=all, min.insync.replicas=2",
+    kind="defect",
+    claim_text=(
+        "Replication does not protect from KAFKA-20734: two replicas in sync had acknowledged every record "
+        "when both died. The commit "
+        "is acknowledged, both come back with all their data, and the next abort turns the committed records into aborted ones."
+    ),
+    sources=("KAFKA-20734 (Apache JIRA)", "KIP-98, atomicity and durability of an acknowledged commit"),
+    expected=(
+        Expected(shows=True, since="4.3.0", until="4.4.0", basis="runs"),
+        Expected(shows=False, until="4.2.1", basis="reading"),
+    ),
+    schedule=(
+        "1. five nodes; a topic with two replicas and min.insync.replicas=2, on none of which the coordinator's log is; 2. a "
+        "transaction writes 10 records, acks=all, flush; 3. kill -9 of both; 4. commit; 5. both start; 6. "
+        "one more transaction, aborted"
+    ),
+    reproduced="neither replica has a COMMIT marker, LSO < high watermark, and after the next abort read_committed gets nothing",
+    control_text="the same kills and starts, and the commit once both replicas are in sync again: 10 records are read",
+    refuted="a COMMIT marker on both replicas once they are back",
+    topology=nodes(5),
+    claim=lambda bench: _played(bench, commit_while_down=True),
+    control=lambda bench: _played(bench, commit_while_down=False),
+    clients=("librdkafka", "java"),
+)
