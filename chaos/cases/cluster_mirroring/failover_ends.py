@@ -11,7 +11,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import PAIR
 from linkflap.chaos.cases.tools.logs import markers, records
-from linkflap.chaos.cases.tools.transactions import WireTransactional
+from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 Y_RECORDS = 3
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
-from linkflap.chaos.cases.tools.transactions import WireTransactional
 from linkflap.chaos.cases.tools.wire import Producer, record_batch
+from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.mirrors.shadow.log.producer_ids import negate
 
 

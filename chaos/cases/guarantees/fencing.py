@@ -6,7 +6,7 @@ from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import ONE
 from linkflap.chaos.cases.tools.clients import ClientFailed
-from linkflap.chaos.cases.tools.transactions import WireTransactional
+from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _zombie(bench: Bench, *, same_id: bool) -> Observation:

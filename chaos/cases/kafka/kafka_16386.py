@@ -5,8 +5,8 @@ from __future__ import annotations
 from linkflap.chaos.cases.bench import Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import THREE
-from linkflap.chaos.cases.tools.transactions import WireTransactional
 from linkflap.chaos.cases.tools.wire import record_batch
+from linkflap.chaos.cases.wire_transactions import WireTransactional
 
 
 def _produced(bench: Bench, *, dead: bool) -> Observation:

@@ -40,13 +40,13 @@ def _sent(bench: Bench, *, expire: bool) -> Observation:
     bench.closing(producer)
     for topic in (slow, other):
         producer.client.partitionsFor(topic)
-    link.cut()
+    link.cut(owner="down")
     try:
         for partition in range(PARTITIONS):
             producer.send(slow, b"slow".ljust(BATCH - 1000, b"-"), partition)
         pause(DOWN, lambda: False)
-        link.add_toxic("bandwidth", "requests", {"rate": RATE})
-        link.restore(owner="")
+        link.add_toxic("bandwidth", "requests", {"rate": RATE}, owner="slow")
+        link.restore(owner="down")
         for partition in range(PARTITIONS):  # waits for a buffer: until the first batches expire, or are sent
             producer.send(other, b"other".ljust(BATCH - 1000, b"-"), partition)
         try:

@@ -7,7 +7,7 @@ from functools import partial
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import one
-from linkflap.chaos.cases.tools.transactions import WireTransactional, send_offsets
+from linkflap.chaos.cases.wire_transactions import WireTransactional, send_offsets
 from linkflap.harness.model.wait import pause, until
 
 CHECKS = 4.0

@@ -6,7 +6,7 @@ from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import one
 from linkflap.chaos.cases.tools.logs import markers
-from linkflap.chaos.cases.tools.transactions import WireTransactional
+from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.wait import until
 
 
