@@ -14,8 +14,15 @@ from linkflap.harness.model.history import Event
 
 CARRIES_GROUPS: Final = "MirrorCheckpointConnector"
 """The connector that carries committed offsets of groups."""
-_WHAT: Final[Mapping[str, str]] = {"FAILED": "failed", "NONE": "never had a state"}
+_WHAT: Final[Mapping[str, str]] = {
+    "FAILED": "failed",
+    "NONE": "never had a state",
+    "PAUSED": "was paused",
+    "STOPPED": "was stopped",
+}
 """States of parts that do nothing."""
+_BY_HAND: Final = ("PAUSED", "STOPPED")
+"""By Connect's REST interface (KIP-875): nothing is wrong with the part, and it carries nothing until somebody resumes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +37,8 @@ class FailedPart:
 
     def __str__(self) -> str:
         part = f"task {self.task} of {self.connector}" if self.task >= 0 else self.connector
+        if self.state in _BY_HAND:
+            return f"{part} of the mirror of {self.link} {_WHAT[self.state]}"
         lines = self.trace.strip().splitlines() or ["nobody said why"]
         said = lines[0] if self.state == "FAILED" else lines[-1]
         return f"{part} of the mirror of {self.link} {_WHAT[self.state]}: {said.strip()}"

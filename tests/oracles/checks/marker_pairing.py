@@ -152,7 +152,7 @@ def _stale(life: PlainLife, log: PlainLog) -> list[tuple[str, int]]:
     for place, batch in enumerate(log.batches):
         if not batch.data or batch.producer_id < 0 or not batch.crc_ok:
             continue
-        before = [b for b in log.batches[:place] if b.ends and b.producer_id == batch.producer_id]
+        before = [b for b in log.batches[:place] if b.ends and b.crc_ok and b.producer_id == batch.producer_id]
         if not before or life.owner(before[-1].base_offset) != life.owner(batch.base_offset):
             continue
         reset = any(b.reset for b in log.batches[before[-1].row : place])

@@ -235,3 +235,10 @@ def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known():
     assert places(NAME, raised) == [("coordinator-epoch-regression", "A", 3)]
     assert places(NAME, but(raised, recorded=False)) == []
     assert places(NAME, but(view([log()]), recorded=False)) == [("coordinator-epoch-regression", "A", 3)]
+
+
+@pytest.mark.parametrize(("rotten", "found"), [(False, [("stale-data", "A", 2)]), (True, [])])
+def test_a_marker_that_rotted_fences_nobody(rotten, found):
+    log = Log("A").txn(1, pid=7, marker_epoch=1).data(2, pid=7, transactional=True, sequence=1)
+    log.batches[1]["crc_ok"] = not rotten
+    assert [place for place in places(NAME, view([log])) if place[0] == "stale-data"] == found

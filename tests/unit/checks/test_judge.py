@@ -325,6 +325,8 @@ FAILED = (CHECKPOINTS, -1, "FAILED", TRACE)
         ([FAILED], f"{CHECKPOINTS} of the mirror of A->B failed: java.util.regex.PatternSyntaxException: Unclosed"),
         ([FAILED, (CHECKPOINTS, -1, "UNASSIGNED", "")], f"{CHECKPOINTS} of the mirror of A->B failed: java.util.regex"),
         ([(CHECKPOINTS, 0, "FAILED", TRACE)], f"task 0 of {CHECKPOINTS} of the mirror of A->B failed: java.util.regex"),
+        ([(CHECKPOINTS, -1, "PAUSED", "")], f"{CHECKPOINTS} of the mirror of A->B was paused"),
+        ([(CHECKPOINTS, -1, "STOPPED", "")], f"{CHECKPOINTS} of the mirror of A->B was stopped"),
         (
             [(CHECKPOINTS, -1, "NONE", "started\nno such class")],
             f"{CHECKPOINTS} of the mirror of A->B never had a state: no such",
