@@ -176,6 +176,7 @@ def _about(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
     for uid in _listed(evidence):
         yield ("uid",), uid, uid + 1
     if (pid := _number(evidence.get("producer_id"))) >= 0:
+        yield ("producer", anomaly.cluster, anomaly.topic, anomaly.partition), pid, pid + 1  # the nearest first
         yield ("producer", anomaly.cluster), pid, pid + 1
     if anomaly.offset >= 0:
         first = _number(evidence.get("first_offset"))

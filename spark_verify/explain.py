@@ -67,26 +67,34 @@ def explain(root: Path, name: str) -> Explanation:
     """The explanation. Raises InputError when the folder was not judged, or has no such anomaly."""
     root, anomalies = _anomalies(root)
     number = _number(anomalies, name, root)
+    return _explained(anomalies, number, plan(root), RunReader(root))
+
+
+def explain_several(root: Path, anomalies: Sequence[Anomaly], numbers: Sequence[int]) -> Sequence[Explanation]:
+    """Explanations of some of a document's anomalies, by number, from 1; what they need of the run directory is read once."""
+    planned, rows = plan(root), witnesses.Held(RunReader(root))
+    return [_explained(anomalies, number - 1, planned, rows) for number in numbers]
+
+
+def _explained(anomalies: Sequence[Anomaly], number: int, planned: RunPlan, rows: witnesses.Rows) -> Explanation:
     told = anomalies[number]
     check = REGISTRY.get(told.check)
-    planned = plan(root)
     sides = [_side(c, offset) for c, offset in _places(planned, told)]
-    reader = RunReader(root)
     at = {record["uid"] for side in sides for record in side.records if record["offset"] == side.offset}
     place = witnesses.Place(
         cluster=told.cluster, topic=told.topic, partition=told.partition, offset=told.offset,
         uids=witnesses.uids_of(told.evidence, at), evidence=told.evidence,
     )  # fmt: skip
-    operations, polls = witnesses.operations(reader, place), witnesses.polls(reader, place)
+    operations, polls = witnesses.operations(rows, place), witnesses.polls(rows, place)
     meaning = next((k.meaning for k in check.anomalies if k.name == told.kind), "") if check else ""
     promised, there = check.guarantee if check else "", "; ".join(side.there for side in sides)
     return Explanation(
         number=number + 1, of=len(anomalies), anomaly=told, promised=promised, source=check.source if check else "",
         meaning=meaning, there=there, sentence=_sentence(told, promised, meaning, there), sides=sides,
         operations=operations[:MOST], polls=polls[:MOST], total=len(operations) + len(polls),
-        watermarks=witnesses.watermarks(reader, place),
-        groups=witnesses.near(witnesses.groups(reader, place), place.time, most=MOST),
-        takeovers=witnesses.takeovers(reader, place),
+        watermarks=witnesses.watermarks(rows, place),
+        groups=witnesses.near(witnesses.groups(rows, place), place.time, most=MOST),
+        takeovers=witnesses.takeovers(rows, place),
     )  # fmt: skip
 
 

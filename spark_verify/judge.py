@@ -22,6 +22,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.verdict import Anomaly, CheckResult, ClientDeath, Document, Failover, Verdict, worst
 from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.allowed import why_allowed
+from linkflap.spark_verify.certificate import certificate
 from linkflap.spark_verify.checks.base import Check, Clue, Input, Measured
 from linkflap.spark_verify.eras import history
 from linkflap.spark_verify.explained import eras_of
@@ -129,7 +130,7 @@ def judge(folder: Path, rows: Sequence[FindingRow], checks: Sequence[Check], *, 
         runtime=run.runtime,
         mirror=_mirror(run.scenario.mirror),
         checks=tuple(results),
-        failovers=tuple(failovers),
+        failovers=certificate(failovers, anomalies, events),
         cause=shown.cause,
         causes=tuple(shown.causes),
         anomalies=tuple(shown.anomalies),

@@ -80,13 +80,15 @@ def kind_of(check: str, kind: str, checks: Mapping[str, Check]) -> AnomalyKind |
 def first_cause(cause: Cause, anomalies: Sequence[Anomaly], checks: Mapping[str, Check], names: Names) -> str:
     """A cause and what it comes to."""
     kind = kind_of(cause.check, cause.kind, checks)
-    parts = [sentence(anomalies[cause.first], checks, names)]
+    parts, said_already = [sentence(anomalies[cause.first], checks, names)], None
     if kind is not None and kind.latent and cause.consequences:
-        parts.append(sentence(anomalies[next(iter(cause.consequences.values()))[0]], checks, names))
+        said_already, numbers = next(iter(cause.consequences.items()))
+        parts.append(sentence(anomalies[numbers[0]], checks, names))
     harm = [counted(cause.check, cause.kind, [anomalies[n] for n in cause.members], checks)] if len(cause.members) > 1 else []
     worst = {name: rank for rank, name in enumerate(checks)}  # the registry begins with what is worst for users
     for each, numbers in sorted(cause.consequences.items(), key=lambda item: worst.get(item[0][0], len(worst))):
-        harm.append(counted(*each, [anomalies[n] for n in numbers], checks))
+        if each != said_already:
+            harm.append(counted(*each, [anomalies[n] for n in numbers], checks))
     said = [words for words in dict.fromkeys(harm) if words][:MOST_CONSEQUENCES]
     return begin("; ".join([*parts, *([", ".join(said)] if said else [])])) + "."
 
@@ -154,4 +156,4 @@ def _users(evidence: Mapping[str, object], names: Names) -> str:
         return f"{two[0]}, by {by[0]}, mirrored up to offset {until}, and {two[1]}, by {by[1]}"
     if len(two) == 2:
         return " and ".join(two)
-    return f"one whose batches were mirrored up to offset {evidence.get('mirrored_offset')}, and {evidence.get('client')}"
+    return f"{evidence.get('client')}, and one whose batches were mirrored up to offset {evidence.get('mirrored_offset')}"

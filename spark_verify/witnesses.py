@@ -8,14 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from functools import cache
+from typing import Final, Protocol
 
 from linkflap.harness.model.history import Event, Fetched, GroupOffset, Operation, Poll, SendGroup, Watermark
-from linkflap.harness.rundir import RunReader
+from linkflap.harness.rundir import Damage, RunReader
 
 TAKEOVERS: Final = frozenset({"promotion", "truncation", "mirror-stopped", "failover"})
 _TIMES: Final = ("time", "returned", "invoked")
 _EACH_WAY: Final = 2
+
+
+class Rows(Protocol):
+    """Where rows of a run come from (`harness.rundir.RunReader`)."""
+
+    def operations(self) -> tuple[list[Operation], list[Damage]]: ...
+    def polls(self) -> tuple[list[Poll], list[Damage]]: ...
+    def watermarks(self) -> tuple[list[Watermark], list[Damage]]: ...
+    def groups(self) -> tuple[list[GroupOffset], list[Damage]]: ...
+    def events(self) -> tuple[list[Event], list[Damage]]: ...
+
+
+class Held:
+    """The rows of a run, each kind read once and then held."""
+
+    def __init__(self, reader: RunReader) -> None:
+        self.operations = cache(reader.operations)
+        self.polls = cache(reader.polls)
+        self.watermarks = cache(reader.watermarks)
+        self.groups = cache(reader.groups)
+        self.events = cache(reader.events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +66,7 @@ class Place:
         return [*([one] if one is not None else ()), *(several if isinstance(several, list) else ())]
 
 
-def operations(reader: RunReader, place: Place) -> list[Operation]:
+def operations(reader: Rows, place: Place) -> list[Operation]:
     """Both rows of every operation that sent one of the payloads, was acknowledged the offset, or is named by the evidence."""
     rows, _ = reader.operations()
     named = place.named("operation")
@@ -59,7 +81,7 @@ def _sent(row: Operation, group: SendGroup, place: Place) -> bool:
     return here and any(offset <= place.offset < offset + count for _, count, offset in group.acks)
 
 
-def polls(reader: RunReader, place: Place) -> list[Poll]:
+def polls(reader: Rows, place: Place) -> list[Poll]:
     """Rows that returned one of the payloads or the offset, and of a reader or group that is named those next to that time."""
     rows, _ = reader.polls()
     mine = sorted((row for row in rows if _here(row, place)), key=lambda row: row.returned)
@@ -85,7 +107,7 @@ def _got(row: Poll, fetched: Fetched, place: Place) -> bool:
     return False
 
 
-def watermarks(reader: RunReader, place: Place) -> list[Watermark]:
+def watermarks(reader: Rows, place: Place) -> list[Watermark]:
     """Samples next to the time that the evidence names, else next to when the partition had got as far; and the last."""
     rows, _ = reader.watermarks()
     mine = sorted((r for r in rows if r.cluster == place.cluster and place.of(r.topic, r.partition)), key=lambda row: row.time)
@@ -96,7 +118,7 @@ def watermarks(reader: RunReader, place: Place) -> list[Watermark]:
     return [mine[n] for n in sorted(chosen)]
 
 
-def groups(reader: RunReader, place: Place) -> list[GroupOffset]:
+def groups(reader: Rows, place: Place) -> list[GroupOffset]:
     """Committed offsets of the group that the evidence names, on whatever cluster they were sampled; only where they changed."""
     rows, _ = reader.groups()
     wanted = place.named("group")
@@ -109,7 +131,7 @@ def groups(reader: RunReader, place: Place) -> list[GroupOffset]:
     return found
 
 
-def takeovers(reader: RunReader, place: Place) -> list[Event]:
+def takeovers(reader: Rows, place: Place) -> list[Event]:
     """Promotions, cuts and ends of mirrors that changed whose the partition's offsets are; of several partitions only this."""
     rows, _ = reader.events()
     found = [_only(row, place) for row in rows if row.kind in TAKEOVERS]

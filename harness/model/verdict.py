@@ -103,14 +103,42 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromotedPartition:
+    """What a failover cost one partition. `producer_ids` came with what was mirrored below the promotion offset.
+
+    `aborted` and `truncated` are transactions and offsets, as the mirror wrote them down; None where it wrote nothing down.
+    `group_skip` and `group_replay` are records that groups passed over, or got again, where they went on.
+    """
+
+    topic: str
+    partition: int
+    promotion_offset: int
+    rpo_records: int | None = None
+    rto_seconds: float | None = None
+    producer_ids: int | None = None
+    aborted: int | None = None
+    truncated: int | None = None
+    group_skip: int | None = None
+    group_replay: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failover:
-    """One failover as the bytes show it: `promoted` partitions. `rto_seconds` is None when no write succeeded afterwards."""
+    """One failover as the bytes show it: `promoted` partitions. `rto_seconds` is None when no write succeeded afterwards.
+
+    Of transactions it counts those open when it began, those the mirror aborted, and those that are visible only in part.
+    """
 
     link: str
     kind: str = ""
     promoted: int | None = None
     rpo_records: int | None = None
     rto_seconds: float | None = None
+    fault_time: int = 0
+    open_transactions: int | None = None
+    aborted_transactions: int | None = None
+    torn_transactions: int | None = None
+    partitions: tuple[PromotedPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

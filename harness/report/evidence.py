@@ -12,6 +12,9 @@ from linkflap.harness.model.verdict import Anomaly
 from linkflap.harness.report.document import in_short
 
 Row = Mapping[str, object]
+Name = Callable[[object], str]
+"""How a payload or an operation is named: by its number, or by the client that made it."""
+_NAMED: Final = frozenset({"uid", "holds", "operation", "after_uid", "after_operation"})
 _WHEN: Final = "%Y-%m-%d %H:%M:%S.%f"
 
 
@@ -113,7 +116,7 @@ def tell(
     stream.write(f"{len(cases)} things found, {len(unreadable)} parts unreadable, in {counted}\n")
 
 
-def tell_why(explanation: Explanation, stream: TextIO | None = None) -> None:
+def tell_why(explanation: Explanation, stream: TextIO | None = None, *, name: Name = str) -> None:
     """Writes what was promised, what is there, and what shows it."""
     stream = sys.stdout if stream is None else stream
     anomaly = explanation.anomaly
@@ -122,19 +125,24 @@ def tell_why(explanation: Explanation, stream: TextIO | None = None) -> None:
     stream.write(f"promised  {explanation.promised}\n          {explanation.source}\n")
     stream.write(f"found     {explanation.meaning}\n")
     stream.write(f"there     {explanation.there or 'no log of that partition was captured'}\n")
-    for name, value in anomaly.evidence.items():
-        stream.write(f"          {name}: {in_short(value, 200)}\n")
+    for fact, value in anomaly.evidence.items():
+        stream.write(f"          {fact}: {name(value) if fact in _NAMED else in_short(value, 200)}\n")
+    show_sides(explanation, stream, name)
+
+
+def show_sides(explanation: Explanation, stream: TextIO, name: Name = str) -> None:
+    """Writes what shows it: bytes of both sides, operations and polls, samples, and what mirrors did there."""
     for side in explanation.sides:
         stream.write(f"\nbatches of {side.cluster}/{side.broker} in capture {side.moment} around offset {side.offset}\n")
         stream.writelines(f"  {line}\n" for line in headers(side.batches, at=side.offset))
         if side.records:
             stream.write("  records there\n")
-            stream.writelines(f"    {line}\n" for line in records(side.records, at=side.offset))
-    _history(explanation, stream)
+            stream.writelines(f"    {line}\n" for line in records(side.records, at=side.offset, name=name))
+    _history(explanation, stream, name)
     _beside(explanation, stream)
 
 
-def _history(explanation: Explanation, stream: TextIO) -> None:
+def _history(explanation: Explanation, stream: TextIO, name: Name) -> None:
     """The operations and polls, one line each."""
     if not explanation.total:
         stream.write("\nno operation of the history touches it\n")
@@ -142,22 +150,21 @@ def _history(explanation: Explanation, stream: TextIO) -> None:
     every = explanation.total == len(explanation.operations) + len(explanation.polls)
     stream.write(f"\noperations that touch it{'' if every else ', the first'}\n")
     for row in explanation.operations:
-        sends = ", ".join(f"uids {g.first_uid}+{g.count} to {g.topic}-{g.partition} acks {list(g.acks)}" for g in row.sends)
+        sends = ", ".join(f"uids {name(g.first_uid)}+{g.count} to {g.topic}-{g.partition} acks {list(g.acks)}" for g in row.sends)
         said = row.outcome if row.phase == "return" else "asked"
         stream.write(f"  {moment(row.time // 1_000_000)}  {row.client} #{row.number} {row.kind} on {row.cluster}, ")
         stream.write(f"{row.ending} {said}: {sends}{' ' + row.error if row.error else ''}\n")
     for poll in explanation.polls:
-        stream.write(
-            f"  {moment(poll.time // 1_000_000)}  {poll.reader} {poll.kind} on {poll.cluster} {poll.isolation}: {_got(poll)}\n"
-        )
+        stream.write(f"  {moment(poll.time // 1_000_000)}  {poll.reader} {poll.kind} on {poll.cluster} {poll.isolation}: ")
+        stream.write(f"{_got(poll, name)}\n")
 
 
-def _got(poll: Poll) -> str:
+def _got(poll: Poll, name: Name) -> str:
     """What of each partition, and where that left the reader."""
     parts = []
     for fetched in poll.fetched:
         runs = ", ".join(
-            f"uids {uid}+{count} at {offset}" if uid >= 0 else f"foreign at {offset}" for uid, offset, count in fetched.runs
+            f"uids {name(uid)}+{count} at {offset}" if uid >= 0 else f"foreign at {offset}" for uid, offset, count in fetched.runs
         )
         parts.append(f"{fetched.topic}-{fetched.partition} {in_short(runs, 200) or 'nothing'}, position {fetched.position}")
     return "; ".join(parts)
@@ -199,13 +206,13 @@ def headers(rows: Sequence[Row], *, at: int = -1) -> list[str]:
     return _table(rows, columns)
 
 
-def records(rows: Sequence[Row], *, at: int = -1) -> list[str]:
+def records(rows: Sequence[Row], *, at: int = -1, name: Name = str) -> list[str]:
     """Records as lines; `>` is the one at offset `at`."""
     columns: Mapping[str, Callable[[Row], str]] = {
         "": lambda r: ">" if r["offset"] == at else "",
         "offset": lambda r: str(r["offset"]),
-        "uid": lambda r: _unless(r["uid"]),
-        "operation": lambda r: _unless(r["operation"]),
+        "uid": lambda r: "-" if r["uid"] == -1 else name(r["uid"]),
+        "operation": lambda r: "-" if r["operation"] == -1 else name(r["operation"]),
         "key bytes": lambda r: _unless(r["key_bytes"], "null"),
         "value bytes": lambda r: _unless(r["value_bytes"], "null"),
         "headers": lambda r: str(r["headers"]),

@@ -1,65 +1,116 @@
-"""report.html: one self-contained page that a person reads after a run. No script, nothing fetched, everything escaped.
+"""report.html: one self-contained page that a person reads after a run: the cause, what shows it, and everything else behind it.
 
-It is written for damaged and empty runs too: what is missing is named, and never left to look like nothing happened.
+Nothing is fetched, everything that comes from a run is escaped, and the one script is allowed by its hash alone. The page is
+written for damaged and empty runs too: what is missing is named, and never left to look like nothing happened.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
+from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from shlex import quote
-from typing import Final
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.model.verdict import Anomaly, Document
+from linkflap.harness.model.verdict import Anomaly, Cause, CheckResult, Document
+from linkflap.harness.report import evidence
+from linkflap.harness.report.broker_logs import Excerpt, excerpts
 from linkflap.harness.report.document import era_lines, in_short, read
+from linkflap.harness.report.payload import payload, script_safe
 from linkflap.harness.report.series import Series, series
-from linkflap.harness.report.timeline import svg
 from linkflap.harness.rundir import Damage, RunReader, write_whole
 
 NAME: Final = "report.html"
-_MOST_OF_A_KIND: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What the page shows of a run beside its document; all of it may be missing.
+
+    `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means, `promises` what each check
+    promises and where that is written; `lanes` are the logs (spark_verify.lanes), `explained` the first anomaly of each kind.
+    """
+
+    drawing: str = ""
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    promises: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    lanes: Sequence[Mapping[str, Any]] = ()
+    explained: Sequence[evidence.Explanation] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Anomalies of one check and kind: those shown, and how many were found."""
+    """Anomalies of one kind: those in the document with their numbers, and how many were found."""
 
-    check: str
     kind: str
     meaning: str
-    shown: tuple[Anomaly, ...]
+    citation: str
+    shown: Sequence[tuple[int, Anomaly]]
     count: int
 
 
-def write(
-    folder: Path,
-    document: Mapping[str, object],
-    *,
-    drawing: str = "",
-    meanings: Mapping[str, str] | None = None,
-    into: Path | None = None,
-) -> Path:
+def write(folder: Path, document: Mapping[str, object], about: About | None = None, *, into: Path | None = None) -> Path:
     """Writes the page into the run directory, or another folder, and returns its path.
 
-    `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means. Raises InputError when the
-    folder is no run directory or the document is no verdict.
+    Raises InputError when the folder is no run directory or the document is no verdict.
     """
     path = (into or folder) / NAME
-    write_whole(path, page(folder, document, drawing=drawing, meanings=meanings).encode("utf-8", "backslashreplace"))
+    write_whole(path, page(folder, document, about).encode("utf-8", "backslashreplace"))
     return path
 
 
-def page(folder: Path, document: Mapping[str, object], *, drawing: str = "", meanings: Mapping[str, str] | None = None) -> str:
+def page(folder: Path, document: Mapping[str, object], about: About | None = None) -> str:
     """The page's text."""
-    judged, reader = read(document), RunReader(folder)
-    shown = series(reader)
+    about, judged, reader = about or About(), read(document), RunReader(folder)
+    shown, events = series(reader), reader.events()[0]
+    script = _file("report.js")
+    clusters = [cluster.name for cluster in reader.run.scenario.topology.clusters]
+    drawn = payload(shown, judged, about.lanes, events, clusters)
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            judged=judged,
+            run=reader.run,
+            folder=str(folder),
+            drawing=about.drawing or _links(reader.run.scenario.topology),
+            series=shown,
+            style=Markup(_file("report.css")),
+            script=Markup(script),
+            script_hash=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            data=Markup(script_safe(drawn)),
+            has_lanes=bool(about.lanes),
+            causes=[(cause, _caused(number, judged, about.meanings)) for number, cause in enumerate(judged.causes, start=1)],
+            unproven=_groups([(n, a) for n, a in _numbered(judged) if not a.allowed and not a.cause], judged, about.meanings),
+            allowed=_groups([(n, a) for n, a in _numbered(judged) if a.allowed], judged, about.meanings, _citations(reader)),
+            explained=_explained(about.explained, shown),
+            checks=_by_verdict(judged),
+            promises=about.promises,
+            firsts=_firsts(judged),
+            logs=excerpts(folder, reader.run.started, _first_moment(drawn, judged, shown)),
+            environment=_surroundings(reader, shown),
+            eras=era_lines(judged),
+            damage=_damage(reader, shown),
+            verify=f"linkflap verify {quote(str(folder))}",
+            explain=f"linkflap explain {quote(str(folder))}",
+            total=_total(judged),
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("linkflap.harness.report"),
         autoescape=True,
@@ -68,20 +119,12 @@ def page(folder: Path, document: Mapping[str, object], *, drawing: str = "", mea
         lstrip_blocks=True,
     )
     environment.filters |= {"short": in_short, "number": _number, "moment": _moment}
-    return environment.get_template("report.html").render(
-        judged=judged,
-        eras=era_lines(judged),
-        run=reader.run,
-        folder=str(folder),
-        drawing=drawing or _links(reader.run.scenario.topology),
-        series=shown,
-        timeline=Markup(svg(shown)),  # matplotlib escapes its texts
-        violations=_groups(judged, meanings or {}, allowed=False),
-        allowed=_groups(judged, meanings or {}, allowed=True),
-        damage=_damage(reader, shown),
-        verify=f"linkflap verify {quote(str(folder))}",
-        total=_total(judged),
-    )
+    return environment
+
+
+@cache
+def _file(name: str) -> str:
+    return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
 
 
 def _links(topology: Topology) -> str:
@@ -90,23 +133,101 @@ def _links(topology: Topology) -> str:
     return "\n".join([*clusters, "", *(link.name for link in topology.links)])
 
 
-def _groups(judged: Document, meanings: Mapping[str, str], *, allowed: bool) -> list[Group]:
-    found: dict[tuple[str, str], list[Anomaly]] = defaultdict(list)
-    for anomaly in judged.departures if allowed else judged.violations:
-        found[anomaly.check, anomaly.kind].append(anomaly)
-    others = {(anomaly.check, anomaly.kind) for anomaly in judged.anomalies if anomaly.allowed is not allowed}
+def _numbered(judged: Document) -> list[tuple[int, Anomaly]]:
+    return list(enumerate(judged.anomalies, start=1))
+
+
+def _caused(number: int, judged: Document, meanings: Mapping[str, str]) -> list[Group]:
+    return _groups([(n, a) for n, a in _numbered(judged) if a.cause == number], judged, meanings)
+
+
+def _groups(
+    rows: Sequence[tuple[int, Anomaly]],
+    judged: Document,
+    meanings: Mapping[str, str],
+    citations: Mapping[str, str] | None = None,
+) -> list[Group]:
+    """By kind, in the order of the document."""
+    found: dict[tuple[str, str], list[tuple[int, Anomaly]]] = defaultdict(list)
+    for number, anomaly in rows:
+        found[anomaly.check, anomaly.kind].append((number, anomaly))
     counts = {(check.name, kind): count for check in judged.checks for kind, count in check.kinds.items()}
+    alike = {(anomaly.check, anomaly.kind, anomaly.allowed, anomaly.cause) for anomaly in judged.anomalies}
     return [
         Group(
-            check=check,
             kind=kind,
             meaning=meanings.get(kind, ""),
-            shown=tuple(rows[:_MOST_OF_A_KIND]),
-            # The document counts a kind as a whole; where it was allowed here and not there, what it lists is all that is known.
-            count=len(rows) if (check, kind) in others else max(len(rows), counts.get((check, kind), 0)),
+            citation=(citations or {}).get(kind, ""),
+            shown=mine,
+            # The document counts a kind as a whole; where it is in several sections, what it lists is all that is known of each.
+            count=len(mine)
+            if sum((c, k) == (check, kind) for c, k, _, _ in alike) > 1
+            else max(len(mine), counts.get((check, kind), 0)),
         )
-        for (check, kind), rows in found.items()
+        for (check, kind), mine in found.items()
     ]
+
+
+def _citations(reader: RunReader) -> Mapping[str, str]:
+    """Where the mirror's guarantee says that a kind of anomaly is allowed."""
+    declared = reader.run.scenario.mirror.declared
+    return {line.kind: f"{line.citation} ({line.window}; {line.bound})" for line in declared.allowed} if declared else {}
+
+
+def _explained(explanations: Sequence[evidence.Explanation], shown: Series) -> Mapping[int, str]:
+    """By number of the anomaly, what `linkflap explain` shows of it, with payloads named by who made them."""
+
+    def name(number: object) -> str:
+        process = number >> PROCESS_SHIFT if isinstance(number, int) and number >= 0 else None
+        label = shown.done.clients.get(process) if process is not None else None
+        return str(number) if label is None or not isinstance(number, int) else f"{label} #{number & ((1 << PROCESS_SHIFT) - 1)}"
+
+    found = {}
+    for each in explanations:
+        text = io.StringIO()
+        evidence.tell_why(each, text, name=name)
+        found[each.number] = text.getvalue()
+    return found
+
+
+def _by_verdict(judged: Document) -> Mapping[str, list[CheckResult]]:
+    """Checks that are invalid or unknown; those that are valid or not due, which are folded."""
+    found: dict[str, list[CheckResult]] = {"invalid": [], "unknown": [], "valid": [], "not due": []}
+    for check in judged.checks:
+        found[check.verdict.value].append(check)
+    return found
+
+
+def _firsts(judged: Document) -> Mapping[str, int]:
+    """Of each check the number of its first anomaly."""
+    found: dict[str, int] = {}
+    for number, anomaly in _numbered(judged):
+        found.setdefault(anomaly.check, number)
+    return found
+
+
+def _first_moment(drawn: object, judged: Document, shown: Series) -> int | None:
+    """When the first cause was, in nanoseconds."""
+    first: Cause | None = next(iter(judged.causes), None)
+    rows = drawn["anomalies"] if isinstance(drawn, dict) else []
+    at = rows[first.anomaly - 1]["at"] if first and 0 < first.anomaly <= len(rows) else None
+    return None if at is None else shown.began + int(at * 1e9)
+
+
+def _surroundings(reader: RunReader, shown: Series) -> Mapping[str, str]:
+    """What the run ran on and with: versions, clusters and their settings, the mirror's options, when the host stood still."""
+    run = reader.run
+    found = {"linkflap": run.linkflap, **{name: str(value) for name, value in run.versions.items()}}
+    for cluster in run.scenario.topology.clusters:
+        settings = ", ".join(f"{name}={value}" for name, value in cluster.config.items())
+        brokers = f"{cluster.brokers} broker{'s' if cluster.brokers != 1 else ''}"
+        found[f"cluster {cluster.name}"] = f"Kafka {cluster.kafka}, {brokers}, {settings or 'no settings but those of linkflap'}"
+    mirror = run.scenario.mirror
+    for name, value in (mirror.resolved or mirror.options).items():
+        found[f"{mirror.kind} {name}"] = f"{value}" + (" (set)" if name in mirror.options else " (default)")
+    stalls = [mark.label for mark in shown.marks if mark.kind == "host-stall"]
+    found["host stalls"] = "; ".join(stalls) or "none was seen"
+    return found
 
 
 def _damage(reader: RunReader, shown: Series) -> list[Damage]:
@@ -135,3 +256,6 @@ def _moment(nanoseconds: int) -> str:
         return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if nanoseconds else "never"
     except (OverflowError, OSError, ValueError):
         return f"{nanoseconds:.4g} ns after 1970, which is in no calendar"
+
+
+__all__ = ["About", "Excerpt", "Group", "page", "script_safe", "write"]

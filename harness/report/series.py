@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 
 from linkflap.harness.model.history import Event, Operation, Poll, Watermark
 from linkflap.harness.model.topology import Topology
+from linkflap.harness.report.operations import Done, errors, latency
 from linkflap.harness.rundir import Damage, RunReader
 
 Floats = NDArray[np.float64]
 Key = TypeVar("Key", bound=Hashable)
+Levels = Mapping[tuple[str, str, int], tuple[Floats, Floats, Floats]]
 _BINS: Final = 160
+_MOST_SAMPLES: Final = 400
 _FINEST: Final = 0.1
 _NANO: Final = 1e9
 
@@ -30,7 +33,8 @@ _NANO: Final = 1e9
 class Window:
     """A fault's window. `bit` is None when nothing was measured; `end` is that of the run where no heal was recorded.
 
-    `lasting` is true of what is never healed, a failover or a broker killed for good.
+    `bite` and `heal` are when each was measured. `lasting`: it is never healed, like a failover or a
+    broker killed for good.
     """
 
     id: str
@@ -45,30 +49,38 @@ class Window:
     measured: str
     expected: str
     healed: str
+    bite: float | None = None
+    heal: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A moment worth a line."""
+    """A moment worth a line. `kind` is that of its event, or `election`."""
 
     at: float
     label: str
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
     """Everything drawn. `at` holds the middle of each bin; rates are per second; lag is NaN where nobody knew.
 
-    `damage` is what of the rows could not be read.
+    `began` is the first moment, in nanoseconds; `latency` is in milliseconds. `damage` is what of the rows could not be read.
     """
 
     length: float
+    began: int
     at: Floats
     acknowledged: Mapping[str, Floats]
     read: Mapping[str, Floats]
     lag: Mapping[str, Floats]
     windows: Sequence[Window]
     marks: Sequence[Mark]
+    latency: Mapping[str, Floats]
+    errors: Mapping[str, Floats]
+    done: Done
+    levels: Levels
     damage: Sequence[Damage]
 
     @property
@@ -97,14 +109,20 @@ class Points(Generic[Key]):
 class Seen:
     """What is drawn of a history. `levels` are high watermarks by (cluster, topic, partition), the rest counts by cluster.
 
-    `first` and `last` are when the first and the last row of any kind was written; None while there is none.
+    `first` and `last` are when the first and the last row of any kind was written, `began` when the first operation was; None
+    while there is none.
     """
 
     acknowledged: Points[str] = field(default_factory=Points)
     read: Points[str] = field(default_factory=Points)
     levels: Points[tuple[str, str, int]] = field(default_factory=Points)
+    stable: Points[tuple[str, str, int]] = field(default_factory=Points)
+    done: Done = field(default_factory=Done)
+    elections: list[tuple[int, str]] = field(default_factory=list)
+    leaders: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
     first: int | None = None
     last: int | None = None
+    began: int | None = None
 
     def at(self, time: int) -> None:
         """A row was written."""
@@ -113,6 +131,8 @@ class Seen:
 
     def operation(self, row: Operation) -> None:
         self.at(row.time)
+        self.began = row.time if self.began is None else min(self.began, row.time)
+        self.done.operation(row)
         count = sum(run[1] for group in row.sends for run in group.acks)
         # An operation that nobody knows the end of returned when its client gave up, perhaps long after its cluster died.
         if row.phase == "return" and row.outcome != "info" and count:
@@ -128,6 +148,18 @@ class Seen:
         self.at(row.time)
         if row.high_watermark >= 0:
             self.levels.add((row.cluster, row.topic, row.partition), row.returned, row.high_watermark)
+        if row.last_stable >= 0:
+            self.stable.add((row.cluster, row.topic, row.partition), row.returned, row.last_stable)
+        self._leader(row)
+
+    def _leader(self, row: Watermark) -> None:
+        """Another leader than in the sample before: there was an election."""
+        key, now = (row.cluster, row.topic, row.partition), (row.leader, row.leader_epoch)
+        before = self.leaders.get(key, now)
+        if before != now and row.leader >= 0 and before[0] >= 0:
+            epoch = f", epoch {row.leader_epoch}" if row.leader_epoch >= 0 else ""
+            self.elections.append((row.returned, f"{row.cluster}/{row.leader} leads {row.topic}-{row.partition}{epoch}"))
+        self.leaders[key] = now
 
 
 def series(reader: RunReader) -> Series:
@@ -142,25 +174,32 @@ def series(reader: RunReader) -> Series:
         seen.watermark(watermark)
     began, ended = _bounds(reader, events, seen)
     edges = _edges(began, ended)
+    seen.done.close(ended)
     return Series(
         length=(ended - began) / _NANO,
+        began=began,
         at=(edges[:-1] + edges[1:]) / 2,
         acknowledged=_rates(began, edges, seen.acknowledged),
         read=_rates(began, edges, seen.read),
         lag=_lags(reader.run.scenario.topology, began, edges, seen.levels, events),
         windows=windows(events, began, ended),
-        marks=_marks(events, began),
+        marks=_marks(events, seen.elections, began, ended),
+        latency=latency(seen.done, began, edges),
+        errors=errors(seen.done, began, edges),
+        done=seen.done,
+        levels=_sampled(seen, began),
         damage=damage,
     )
 
 
 def _bounds(reader: RunReader, events: Sequence[Event], seen: Seen) -> tuple[int, int]:
-    """First and last moment. The time before the first client did anything (starting clusters) is not shown."""
+    """First and last moment. The time before the first client wrote anything (starting clusters and mirrors) is not shown."""
     times = [event.time for event in events if event.kind in ("fault-start", "fault-end", "failover", "promotion")]
     times += [time for time in (seen.first, seen.last) if time is not None]
     if not times:
         return reader.run.started, max(reader.run.ended, reader.run.started + int(_NANO))
-    return min(times), max(*times, min(times) + int(_NANO / 10))
+    first = min(times) if seen.began is None else seen.began
+    return first, max(*times, first + int(_NANO / 10))
 
 
 def _edges(began: int, ended: int) -> Floats:
@@ -241,19 +280,71 @@ def _window(id: str, seen: Mapping[str, Event], began: int, ended: int) -> Windo
         measured=str(bite.get("measured", "")),
         expected=str(bite.get("expected", "")),
         healed=", ".join(map(str, checked)) if isinstance(checked, list | tuple) else "",
+        bite=(seen["fault-bite"].time - began) / _NANO if "fault-bite" in seen else None,
+        heal=(seen["fault-heal"].time - began) / _NANO if "fault-heal" in seen else None,
     )
 
 
-def _marks(events: Sequence[Event], began: int) -> list[Mark]:
-    """Failovers, and the first promotion of each link that has none (one line per link, not one per partition)."""
-    marks = [
-        Mark(at=(e.time - began) / _NANO, label=f"failover {e.subject} ({e.data.get('kind', '')})")
-        for e in events
-        if e.kind == "failover"
-    ]
+def _sampled(seen: Seen, began: int) -> Levels:
+    """Of each partition of a cluster seconds, high watermarks and last stable offsets: only where one of them changed."""
+    stable = {key: (times, values) for key, times, values in seen.stable.since(began)}
+    found: dict[tuple[str, str, int], tuple[Floats, Floats, Floats]] = {}
+    for key, times, high in seen.levels.since(began):
+        order = np.argsort(times, kind="stable")
+        times, high = times[order], high[order]
+        their_times, values = stable.get(key, (times[:0], times[:0]))
+        at = np.searchsorted(np.sort(their_times), times, side="right")
+        low = np.where(at > 0, values[np.argsort(their_times, kind="stable")][at - 1], -1.0) if len(values) else high * 0 - 1
+        changed = np.flatnonzero(np.append(True, (high[1:] != high[:-1]) | (low[1:] != low[:-1])))
+        chosen = changed[np.unique(np.linspace(0, len(changed) - 1, min(len(changed), _MOST_SAMPLES)).astype(np.int64))]
+        found[key] = (times[chosen], high[chosen], low[chosen])
+    return found
+
+
+_MARKED: Final[Mapping[str, str]] = {
+    "client-died": "{subject} died ({by})",
+    "client-restarted": "{subject} started again",
+    "client-crash": "{subject} crashed",
+    "broker-died": "broker {subject} died",
+    "mirror-started": "mirror {subject} started",
+    "mirror-crashed": "mirror {subject} crashed ({by})",
+    "truncation": "{cluster} truncated {topic}-{partition} to {offset}",
+    "proxy-rebuilt": "proxies of {subject} rebuilt",
+    "producer-replaced": "{subject} replaced",
+    "clients-moved": "clients of {subject} moved to {to}",
+    "host-stall": "the host stood still for {seconds} s",
+    "topic-given-up": "{subject} gave up {topic}",
+    "interrupted": "interrupted",
+}
+
+
+def _marks(events: Sequence[Event], elections: Sequence[tuple[int, str]], began: int, ended: int) -> list[Mark]:
+    """Failovers, and the first promotion of each link that has none (one line per link, not one per partition); and the rest."""
+    marks: list[Mark] = []
     seen: set[str] = set()
-    for event in events:
-        if event.kind == "promotion" and event.subject not in seen:
+    for event in sorted(events, key=lambda event: event.kind != "failover"):
+        at = (event.time - began) / _NANO
+        if event.kind == "failover":
+            marks.append(Mark(at=at, label=f"failover {event.subject} ({event.data.get('kind', '')})", kind="failover"))
+        elif event.kind == "promotion" and event.subject not in seen:
             seen.add(event.subject)
-            marks.append(Mark(at=(event.time - began) / _NANO, label=f"{event.data.get('cluster', event.subject)} promoted"))
+            marks.append(Mark(at=at, label=f"{event.data.get('cluster', event.subject)} promoted", kind="promotion"))
+        elif event.kind in _MARKED and began <= event.time <= ended:
+            marks.append(Mark(at=at, label=_MARKED[event.kind].format_map(_Said(event)), kind=event.kind))
+    # Every partition that a broker led is one election to whoever reads it.
+    last = -_NANO
+    for time, label in sorted(elections):
+        if time - last > _NANO and began <= time <= ended:
+            marks.append(Mark(at=(time - began) / _NANO, label=label, kind="election"))
+        last = time
     return marks
+
+
+class _Said(dict[str, object]):
+    """An event's data for a label; what it lacks is a question mark."""
+
+    def __init__(self, event: Event) -> None:
+        super().__init__(event.data, subject=event.subject)
+
+    def __missing__(self, key: str) -> str:
+        return "?"

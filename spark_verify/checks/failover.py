@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+import numpy as np
+
 from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import Scenario
-from linkflap.harness.model.verdict import Failover
+from linkflap.harness.model.verdict import Failover, PromotedPartition
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Measured, Unjudged
 from linkflap.spark_verify.checks.lost_write import left_behind
 from linkflap.spark_verify.checks.mirroring import Hop, hops
@@ -48,12 +50,20 @@ def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[
         "first_write": _first_write(view, promotion),
         "budgets": [view.budgets.rpo_records, view.budgets.rto_seconds],
         "torn": bool(torn),
+        "producer_ids": _carried_over(compared, promotion),
     }
     return [
         *(Unjudged(reason=f"the log of {name} is torn, so what is missing may not have been lost") for name in torn),
         Clue(cluster=promotion.cluster, offset=promotion.offset, data=data),
         Examined(cluster=promotion.cluster, origin="native", count=1, life=compared.life.number, start=promotion.offset),
     ]
+
+
+def _carried_over(compared: Hop, promotion: Promotion) -> int:
+    """Producer ids in what was mirrored: the destination must not hand them out again."""
+    batches = compared.destination.replica.batches
+    here = (batches.producer_id != -1) & (batches.base_offset < promotion.offset)
+    return len(np.unique(batches.producer_id[here]))
 
 
 def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
@@ -111,6 +121,8 @@ def measure(clues: Sequence[Clue], events: Sequence[Event]) -> Measured:
             promoted=len(mine),
             rpo_records=sum(_int(c.data["rpo_records"]) for c in mine),
             rto_seconds=_seconds(fault_time, mine),
+            fault_time=fault_time,
+            partitions=tuple(_partition(fault_time, each) for each in mine),
         )
         for (fault_time, link, kind), mine in _by_failover(clues)
     ]
@@ -124,6 +136,17 @@ def measure(clues: Sequence[Clue], events: Sequence[Event]) -> Measured:
         ),
     ]
     return Measured(failovers=failovers, missing=missing)
+
+
+def _partition(fault_time: int, mine: Clue) -> PromotedPartition:
+    return PromotedPartition(
+        topic=mine.topic,
+        partition=mine.partition,
+        promotion_offset=mine.offset,
+        rpo_records=_int(mine.data["rpo_records"]),
+        rto_seconds=_seconds(fault_time, [mine]),
+        producer_ids=_int(mine.data.get("producer_ids")),
+    )
 
 
 def _over(kind: str, clue: Clue, evidence: dict[str, object]) -> Combined:

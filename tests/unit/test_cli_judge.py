@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from recorded_run import Recorded, document
 
 from linkflap.harness.cli import judge
+from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report import html
+from linkflap.harness.report.document import read
+from linkflap.spark_verify import lanes
 
 
 @dataclass(frozen=True)
 class Judged:
     folder: Path
-    document: object
+    document: Mapping[str, Any]
+    judged: Document
     kept: Path
+    anomalies: tuple[Anomaly, ...] = ()
 
 
 def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
@@ -25,12 +32,13 @@ def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
         assert old in text
         text = text.replace(old, new)
     (folder / "run.json").write_text(text)
-    return Judged(folder=folder, document=document(folder, "unknown"), kept=folder)
+    told = document(folder, "unknown")
+    return Judged(folder=folder, document=told, judged=read(told), kept=folder)
 
 
 def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path):
     one = judged(tmp_path, ('"destination": "B"', '"destination": "Q"'))
-    judge._report(one, {})
+    judge._report(one)
     assert "A-&gt;Q" in (one.folder / html.NAME).read_text()
 
 
@@ -41,10 +49,24 @@ def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path, mon
     def undrawable(*_: object, **__: object) -> str:
         raise OverflowError("cannot convert float infinity to integer")
 
-    monkeypatch.setattr(html, "svg", undrawable)
-    judge._report(one, {})
+    monkeypatch.setattr(html, "payload", undrawable)
+    judge._report(one)
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(
         f"linkflap: {one.folder / html.NAME} is left out, for what the run directory says cannot be drawn (Over"
     )
     assert not (one.folder / html.NAME).exists()
+
+
+def test_a_part_that_cannot_be_drawn_is_left_out_of_the_report_alone(tmp_path, monkeypatch, capsys):
+    def undrawable(*_: object) -> None:
+        raise OverflowError("cannot convert float infinity to integer")
+
+    one = judged(tmp_path)
+    monkeypatch.setattr(lanes, "lanes", undrawable)
+    judge._report(one)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "is without the offsets (OverflowError" in said
+    page = (one.folder / html.NAME).read_text()
+    assert 'id="timeline-chart"' in page
+    assert 'id="lanes-chart"' not in page

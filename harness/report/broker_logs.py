@@ -1,0 +1,70 @@
+"""What the processes of a run printed around a moment, for the report: a few lines of each log, and where the log is.
+
+Brokers print local time without a zone. Which zone that was follows from the run's own clock: the log begins when the run did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+MOST_LINES: Final = 14
+_AROUND: Final = 2.0
+_MOST_BYTES: Final = 16 << 20
+_WIDEST: Final = 300
+_TIME: Final = re.compile(r"\[?(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)[,.](\d{3})")
+_QUARTER: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """Lines of one log around the moment, and the log's path relative to the run directory."""
+
+    path: str
+    lines: Sequence[str]
+
+
+def excerpts(folder: Path, started: int, moment: int | None) -> Sequence[Excerpt]:
+    """Every log of a process; with lines where there is a moment (nanoseconds) and the log has times."""
+    found = []
+    for path in sorted(folder.glob("logs/**/*.log"))[:60]:
+        try:
+            if path.stat().st_size:
+                lines = list(_around(path, started, moment)) if moment is not None else []
+                found.append(Excerpt(path=path.relative_to(folder).as_posix(), lines=lines))
+        except OSError:
+            continue  # of an application that still has it
+    return found
+
+
+def _around(path: Path, started: int, moment: int) -> Iterator[str]:
+    if path.stat().st_size > _MOST_BYTES:
+        return
+    zone: float | None = None
+    taken = 0
+    with path.open(errors="replace") as lines:
+        for line in lines:
+            seconds = _seconds(line)
+            if seconds is None:
+                continue
+            if zone is None:
+                zone = round((seconds - started / 1e9) / _QUARTER) * _QUARTER
+            if abs(seconds - zone - moment / 1e9) <= _AROUND:
+                yield line.rstrip("\n")[:_WIDEST]
+                taken += 1
+                if taken == MOST_LINES:
+                    return
+
+
+def _seconds(line: str) -> float | None:
+    found = _TIME.match(line)
+    if found is None:
+        return None
+    try:
+        return datetime.fromisoformat(f"{found[1]}T{found[2]}.{found[3]}").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,98 @@
+"""What clients did, as it is drawn: when each operation began, how long it took, and what came of it. Numbers only, no rows."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linkflap.harness.model.history import Operation
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+OUTCOMES: Final = ("ok", "fail", "info")
+ENDINGS: Final = ("commit", "abort", "open", "none")
+_NANO: Final = 1e9
+
+
+@dataclass(slots=True)
+class Done:
+    """Operations that returned, as columns; those that never did are in `open` until the end.
+
+    `clients` are labels of producer incarnations by their number; `ids` says who used a producer id and epoch on a cluster.
+    """
+
+    start: array[int] = field(default_factory=lambda: array("q"))
+    took: array[int] = field(default_factory=lambda: array("q"))
+    process: array[int] = field(default_factory=lambda: array("q"))
+    outcome: array[int] = field(default_factory=lambda: array("b"))
+    ending: array[int] = field(default_factory=lambda: array("b"))
+    cluster: array[int] = field(default_factory=lambda: array("b"))
+    number: array[int] = field(default_factory=lambda: array("q"))
+    open: dict[int, tuple[int, int, str, str]] = field(default_factory=dict)
+    clusters: dict[str, int] = field(default_factory=dict)
+    clients: dict[int, str] = field(default_factory=dict)
+    ids: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    _incarnations: dict[str, int] = field(default_factory=dict)
+
+    def operation(self, row: Operation) -> None:
+        """One of an operation's two rows."""
+        if row.process not in self.clients:
+            turn = self._incarnations[row.client] = self._incarnations.get(row.client, 0) + 1
+            self.clients[row.process] = row.client if turn == 1 else f"{row.client}/{turn}"
+        if row.producer_id >= 0:
+            self.ids.setdefault((row.cluster, row.producer_id, row.producer_epoch), row.process)
+        if row.phase == "invoke":
+            self.open[row.number] = (row.time, row.process, row.ending, row.cluster)
+        else:
+            start = self.open.pop(row.number, (row.time, 0, "", ""))[0]
+            self._add(start, row.time - start, row.process, row.outcome, row.ending, row.cluster, row.number)
+
+    def _add(self, start: int, took: int, process: int, outcome: str, ending: str, cluster: str, number: int) -> None:
+        self.start.append(start)
+        self.took.append(took)
+        self.process.append(process)
+        self.outcome.append(OUTCOMES.index(outcome))
+        self.ending.append(ENDINGS.index(ending))
+        self.cluster.append(self.clusters.setdefault(cluster, len(self.clusters)))
+        self.number.append(number)
+
+    def close(self, ended: int) -> None:
+        """What never returned is unknown, and lasted to the end."""
+        for number, (start, process, ending, cluster) in self.open.items():
+            self._add(start, max(0, ended - start), process, "info", ending, cluster, number)
+        self.open.clear()
+
+    def ends(self, number: int) -> int | None:
+        """When an operation returned."""
+        at = np.flatnonzero(np.frombuffer(self.number, np.int64) == number) if len(self.number) else np.empty(0)
+        return self.start[int(at[0])] + self.took[int(at[0])] if len(at) else None
+
+
+def latency(done: Done, began: int, edges: Floats) -> Mapping[str, Floats]:
+    """Median and 99th percentile, in milliseconds, of what returned ok in each bin; NaN where nothing did."""
+    found = {name: np.full(len(edges) - 1, np.nan) for name in ("p50", "p99")}
+    if not len(done.start):
+        return found
+    took = np.frombuffer(done.took, np.int64) / 1e6
+    ended = (np.frombuffer(done.start, np.int64) - began) / _NANO + took / 1e3
+    ok = np.frombuffer(done.outcome, np.int8) == OUTCOMES.index("ok")
+    at = np.searchsorted(edges, ended, side="right") - 1
+    for each in np.unique(at[ok & (at >= 0) & (at < len(edges) - 1)]).tolist():
+        found["p50"][each], found["p99"][each] = np.percentile(took[ok & (at == each)], [50, 99])
+    return found
+
+
+def errors(done: Done, began: int, edges: Floats) -> Mapping[str, Floats]:
+    """Operations per second that failed, and whose outcome is unknown, when they returned."""
+    width = float(edges[1] - edges[0])
+    outcome = np.frombuffer(done.outcome, np.int8) if len(done.outcome) else np.empty(0, np.int8)
+    start, took = (
+        np.frombuffer(column, np.int64) if len(column) else np.empty(0, np.int64) for column in (done.start, done.took)
+    )
+    ended = np.minimum((start + took - began) / _NANO, edges[-1])
+    return {name: np.histogram(ended[outcome == OUTCOMES.index(name)], bins=edges)[0] / width for name in ("fail", "info")}

@@ -1,0 +1,88 @@
+"""The failover certificate: what each failover cost and carried over, per partition.
+
+RPO, RTO and promotion offsets are measured from bytes and operations (`spark_verify.checks.failover`); what a mirror truncated
+and aborted is what it wrote down itself, and is held against the bytes by a check of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.verdict import Anomaly, Failover, PromotedPartition
+
+Journal = Mapping[tuple[str, int], Mapping[str, Any]]
+
+
+def certificate(failovers: Sequence[Failover], anomalies: Sequence[Anomaly], events: Sequence[Event]) -> tuple[Failover, ...]:
+    """The failovers that were measured, with what else is known of each."""
+    return tuple(_completed(failover, anomalies, events) for failover in failovers)
+
+
+def _completed(failover: Failover, anomalies: Sequence[Anomaly], events: Sequence[Event]) -> Failover:
+    destination = failover.link.partition("->")[2]
+    happened = next((e for e in events if e.kind == "failover" and _is(e, failover)), None)
+    journal = _journal(failover, events, happened.time if happened else None)
+    ordered = sorted(failover.partitions, key=lambda each: (each.topic, each.partition))
+    partitions = tuple(_partition(each, journal, _groups(anomalies, destination, each)) for each in ordered)
+    torn = [a for a in anomalies if a.cluster == destination and a.kind.startswith("torn-") and _tore(a, failover)]
+    written = [each.aborted for each in partitions if each.aborted is not None]
+    return replace(
+        failover,
+        open_transactions=_number(happened.data.get("open_transactions")) if happened else None,
+        torn_transactions=len({a.evidence.get("operation") for a in torn}),
+        aborted_transactions=sum(written) if written else None,
+        partitions=partitions,
+    )
+
+
+def _is(event: Event, failover: Failover) -> bool:
+    return (event.subject, event.data.get("fault_time")) == (failover.link, failover.fault_time)
+
+
+def _tore(anomaly: Anomaly, failover: Failover) -> bool:
+    return anomaly.evidence.get("link", failover.link) == failover.link
+
+
+def _journal(failover: Failover, events: Sequence[Event], time: int | None) -> Journal:
+    """What the mirror wrote down of its end, per partition."""
+    ends = [e for e in events if e.kind == "mirror-stopped" and e.subject == failover.link and (time is None or e.time <= time)]
+    told = ends[-1].data.get("partitions") if ends else None
+    rows = [row for row in told if isinstance(row, Mapping)] if isinstance(told, list | tuple) else []
+    return {(str(row.get("topic")), _number(row.get("partition"))): row for row in rows}
+
+
+def _groups(anomalies: Sequence[Anomaly], destination: str, at: PromotedPartition) -> Mapping[str, int]:
+    """Records that groups skipped and read again where they went on."""
+    found = {"group-skip": 0, "group-replay": 0}
+    for anomaly in anomalies:
+        if anomaly.kind in found and (anomaly.cluster, anomaly.topic, anomaly.partition) == (destination, at.topic, at.partition):
+            found[anomaly.kind] += _number(anomaly.evidence.get("records"))
+    return found
+
+
+def _partition(each: PromotedPartition, journal: Journal, groups: Mapping[str, int]) -> PromotedPartition:
+    told = journal.get((each.topic, each.partition))
+    return replace(
+        each,
+        aborted=None if told is None else sum(_is_abort(row) for row in told.get("appended", ())),
+        truncated=None if told is None else sum(_width(row) for row in told.get("truncated", ())),
+        group_skip=groups["group-skip"],
+        group_replay=groups["group-replay"],
+    )
+
+
+def _is_abort(row: object) -> bool:
+    return isinstance(row, list | tuple) and str(row[-1:]).find("ABORT") >= 0
+
+
+def _width(row: object) -> int:
+    """How many offsets a truncation took: (where the log had ended, where it was truncated)."""
+    numbers = [n for n in row if isinstance(n, int)] if isinstance(row, list | tuple) else []
+    return numbers[0] - numbers[1] if len(numbers) > 1 else 0
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,253 @@
+"""The report in a browser: legible in light and dark, on a phone and by keyboard; nothing is asked for, no other script runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from playwright.sync_api import Browser
+
+from linkflap.harness.cli.judge import about
+from linkflap.harness.model.history import Event
+from linkflap.harness.report import html
+from linkflap.spark_verify.judge import Judgement
+from tests.copied_logs import judged_again
+from tests.faithful.mutations import CATALOGUE
+from tests.faithful.spec import spec
+from tests.faithful.stories import story
+from tests.unit.browser import LIGHT_AND_DARK, PHONE, WIDE, Seen, chromium
+
+INVALID = ("taken-for-a-repeat", "mirrored-batch-lost", "aborted-was-mirrored", "tail-not-cut", "commit-became-abort")
+VALID = {"chain": {"shape": "chain"}, "round-trip": {"shape": "round-trip"}, "failover": {"shape": "failover"}}
+HOSTILE = '</script><img src=x onerror=alert(1)><!--<script>alert("2")</script>&quot;\u2028'
+"""As what a run calls its topics, clients and errors."""
+TOO_FAINT = """() => {
+  const parse = (text) => {
+    const m = text.match(/color\\(srgb ([\\d.]+) ([\\d.]+) ([\\d.]+)(?: \\/ ([\\d.]+))?\\)/);
+    if (m) return [m[1] * 255, m[2] * 255, m[3] * 255, m[4] === undefined ? 1 : +m[4]];
+    const n = text.match(/[\\d.]+/g).map(Number);
+    return [n[0], n[1], n[2], n.length > 3 ? n[3] : 1];
+  };
+  const light = ([r, g, b]) => {
+    const [x, y, z] = [r, g, b].map((v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * x + 0.7152 * y + 0.0722 * z;
+  };
+  const behind = (node) => {
+    const layers = [];
+    for (; node; node = node.parentElement) {
+      const color = parse(getComputedStyle(node).backgroundColor);
+      if (color[3] > 0) layers.push(color);
+      if (color[3] === 1) break;
+    }
+    return layers.reverse().reduce((under, over) => under.map((v, k) => over[k] * over[3] + v * (1 - over[3])), [255, 255, 255]);
+  };
+  const found = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const text = [...node.childNodes].filter((c) => c.nodeType === 3).map((c) => c.textContent.trim()).join("");
+    if (!text || node.closest("script, style, noscript, title, button:disabled") || !node.getClientRects().length) continue;
+    const style = getComputedStyle(node), size = parseFloat(style.fontSize), bold = +style.fontWeight >= 700;
+    const ink = parse(node.closest("svg") ? style.fill : style.color);
+    const [a, b] = [light(ink), light(behind(node))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < (size >= 24 || (bold && size >= 18.6) ? 3 : 4.5)) found.push(`${ratio.toFixed(2)} ${text.slice(0, 40)}`);
+  }
+  return found;
+}"""
+"""Text whose contrast is less than WCAG 2 AA asks for."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judgement]:
+    """Runs that are judged, with their reports."""
+    folder = tmp_path_factory.mktemp("reports")
+    runs = {name: story(spec(1, **shape)).write(folder / name) for name, shape in VALID.items()}
+    for name in INVALID:
+        made, afterwards = CATALOGUE[name].made(1)
+        made.write(folder / name)
+        if afterwards is not None:
+            afterwards(folder / name)
+        runs[name] = folder / name
+    return {name: written(run) for name, run in runs.items()}
+
+
+def written(folder: Path) -> Judgement:
+    judgement = judged_again(folder)
+    (folder / "verdict.json").write_bytes(msgspec.json.encode(judgement.document))
+    html.write(folder, judgement.document, about(judgement))
+    return judgement
+
+
+@pytest.fixture
+def seen(browser: Browser, reports: dict[str, Judgement]) -> Iterator[Seen]:
+    """The report of a run in which an id collision led to lost writes."""
+    opened = Seen(browser, reports["taken-for-a-repeat"].folder / html.NAME)
+    yield opened
+    opened.close()
+    assert opened.complaints == []
+
+
+@pytest.mark.parametrize("name", [*INVALID, *VALID])
+def test_it_fits_is_legible_and_asks_for_nothing(browser: Browser, reports: dict[str, Judgement], name: str) -> None:
+    path, document = reports[name].folder / html.NAME, reports[name].document
+    opened = Seen(browser, path)
+    for size in (WIDE, PHONE):
+        opened.page.set_viewport_size({"width": size[0], "height": size[1]})
+        assert first_screen(opened, size[1]) == (document["cause"] or None), size
+    opened.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    for size in (PHONE, WIDE):
+        opened.page.set_viewport_size({"width": size[0], "height": size[1]})
+        assert opened.page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    for scheme in LIGHT_AND_DARK:
+        opened.page.emulate_media(color_scheme=scheme)
+        assert opened.page.evaluate(TOO_FAINT) == [], scheme
+    assert (opened.complaints, opened.asked) == ([], [path.as_uri()])
+    opened.close()
+
+
+def first_screen(opened: Seen, height: int) -> str | None:
+    """The first cause, if all of it is on the first screen and what follows is named there; None where there is none."""
+    cause, follows = opened.page.locator(".cause"), opened.page.locator(".follows li")
+    box = cause.bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] < height
+    if not opened.page.locator(".top.invalid").count():
+        return None
+    assert all((at := each.bounding_box()) is not None and at["y"] + at["height"] < height for each in follows.all())
+    assert "orders-" in cause.inner_text()
+    return cause.inner_text()
+
+
+def test_what_follows_is_counted_on_the_first_screen(seen: Seen, reports: dict[str, Judgement]) -> None:
+    first = reports["taken-for-a-repeat"].document["causes"][0]
+    assert first["consequences"]
+    follows = [f"{each['count']} {each['kind']}" for each in first["consequences"]]
+    assert seen.page.locator(".follows li").all_inner_texts() == follows
+
+
+def test_a_consequence_leads_to_its_anomaly_and_its_offsets(seen: Seen) -> None:
+    link = seen.page.locator(".follows a").first
+    number = link.get_attribute("data-anomaly")
+    row = seen.page.locator(f"#a-{number}")
+    assert not row.is_visible()
+    link.click()
+    assert row.is_visible()
+    assert seen.page.evaluate("location.hash") == f"#a-{number}"
+    assert seen.page.locator("#lanes-chart text").all_inner_texts()
+
+
+def test_the_bytes_stand_beside_the_first_of_each_kind(seen: Seen, reports: dict[str, Judgement]) -> None:
+    seen.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    shown = seen.page.locator("pre", has_text="promised").all_inner_texts()
+    document = reports["taken-for-a-repeat"].document
+    assert len(shown) == len({(a["check"], a["kind"]) for a in document["anomalies"] if not a["allowed"]})
+    assert all("batches of" in text for text in shown)
+    assert any("plain-1" in text and " #" in text for text in shown), "payloads are named by their clients"
+
+
+def test_an_anomaly_of_the_timeline_can_be_clicked(seen: Seen) -> None:
+    mark = seen.page.locator("#timeline-chart a").first
+    target = mark.get_attribute("href")
+    mark.locator("path").click(force=True)
+    assert seen.page.evaluate("location.hash") == target
+    assert seen.page.locator(str(target)).is_visible()
+
+
+def test_a_time_marks_its_offsets_and_offsets_their_time(seen: Seen) -> None:
+    drag(seen, "#timeline-chart", 0.4, 0.7)
+    assert "offsets written in it" in seen.page.locator("#timeline-readout").inner_text()
+    dimmed = seen.page.locator('#lanes-chart rect[opacity="0.18"]')
+    assert dimmed.count() > 0
+    seen.page.locator("#timeline-chart").focus()
+    seen.page.keyboard.press("Escape")
+    assert dimmed.count() == 0
+    drag(seen, "#lanes-chart", 0.2, 0.4)
+    assert "written from" in seen.page.locator("#lanes-readout").inner_text()
+    assert seen.page.locator("#lanes-zoom").is_enabled()
+
+
+def drag(seen: Seen, chart: str, start: float, end: float) -> None:
+    area = seen.page.locator(f"{chart} svg")
+    area.scroll_into_view_if_needed()
+    box = area.bounding_box()
+    assert box is not None
+    y = box["y"] + min(box["height"] - 3, 30)
+    seen.page.mouse.move(box["x"] + box["width"] * start, y)
+    seen.page.mouse.down()
+    seen.page.mouse.move(box["x"] + box["width"] * end, y, steps=3)
+    seen.page.mouse.up()
+
+
+def test_it_works_by_keyboard(seen: Seen) -> None:
+    before = seen.page.locator("#timeline-chart").inner_html()
+    seen.page.locator("#timeline-chart").focus()
+    seen.page.keyboard.press("+")
+    assert seen.page.locator("#timeline-chart").inner_html() != before
+    assert seen.page.locator("#timeline-all").is_enabled()
+    seen.page.keyboard.press("Home")
+    assert not seen.page.locator("#timeline-all").is_enabled()
+    seen.page.locator(".follows a").first.focus()
+    seen.page.keyboard.press("Enter")
+    assert seen.page.evaluate("location.hash").startswith("#a-")
+
+
+def test_events_are_searched(seen: Seen) -> None:
+    seen.page.locator("#events-query").fill("ghost-ack offset")
+    rows = seen.page.locator("#events-rows tr").all_inner_texts()
+    assert rows
+    assert all("ghost-ack" in row for row in rows)
+    seen.page.locator("#events-query").fill("no such words")
+    assert seen.page.locator("#events-rows tr").count() == 0
+    seen.page.locator("button[data-query=promot]").click()
+    assert any("promotion" in row for row in seen.page.locator("#events-rows tr").all_inner_texts())
+
+
+def test_on_paper_nothing_is_cut_off(seen: Seen) -> None:
+    seen.page.emulate_media(media="print")
+    assert not seen.page.locator("nav").is_visible()
+    assert seen.page.locator(".cause").is_visible()
+
+
+def test_hostile_names_are_text(browser: Browser, reports: dict[str, Judgement], tmp_path: Path) -> None:
+    judgement = reports["taken-for-a-repeat"]
+    folder = tmp_path / "run"
+    folder.symlink_to(judgement.folder)
+    document = msgspec.json.decode(msgspec.json.encode(judgement.document))
+    for anomaly in document["anomalies"]:
+        anomaly |= {"topic": HOSTILE, "sentence": HOSTILE, "evidence": {HOSTILE: HOSTILE}}
+    document |= {"cause": HOSTILE, "scenario": HOSTILE}
+    document["causes"][0] |= {"sentence": HOSTILE, "cluster": HOSTILE}
+    for check in document["checks"]:
+        check["reason"] = HOSTILE
+    beside = about(judgement)
+    lanes = [{**lane, "topic": HOSTILE, "eras": [{**era, "owner": HOSTILE} for era in lane["eras"]]} for lane in beside.lanes]
+    page = html.page(folder, document, replace(beside, lanes=lanes, drawing=HOSTILE))
+    events = [Event(time=1, kind=HOSTILE, subject=HOSTILE, data={HOSTILE: HOSTILE})]
+    assert HOSTILE not in html.script_safe(events)
+    path = tmp_path / "hostile.html"
+    path.write_text(page, encoding="utf-8")
+    opened = Seen(browser, path)
+    assert (opened.complaints, opened.asked) == ([], [path.as_uri()])
+    assert opened.page.locator("img").count() == 0
+    assert opened.page.locator(".cause").inner_text().startswith("</script><img")
+    assert opened.page.locator("#lanes-group option").first.inner_text().startswith("</script><img")
+    opened.close()
+
+
+def test_a_script_that_is_not_ours_does_not_run(browser: Browser, reports: dict[str, Judgement], tmp_path: Path) -> None:
+    """Should something ever be left unescaped, the policy lets nothing run that has not our script's hash."""
+    path = tmp_path / "broken.html"
+    page = (reports["taken-for-a-repeat"].folder / html.NAME).read_text()
+    path.write_text(page.replace("<main>", "<script>document.title = 'owned'</script><main>", 1))
+    opened = Seen(browser, path)
+    assert opened.page.title() != "owned"
+    assert any("Content Security Policy" in complaint for complaint in opened.complaints)
+    opened.close()
