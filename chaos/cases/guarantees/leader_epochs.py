@@ -6,24 +6,22 @@ from datetime import timedelta
 
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
-from linkflap.chaos.cases.clusters import ONE
+from linkflap.chaos.cases.clusters import THREE
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 
 
 def _fetched(bench: Bench, *, with_epoch: bool) -> Observation:
-    topic = bench.topic()
+    home, other = bench.broker(1), bench.broker(2)
+    topic = bench.topic(replicas=[home.id])
     bench.write(topic, [b"record"] * 3)
-    before = bench.ask(bench.broker()).leadership(topic)[0].epoch
-    bench.end()
-    bench.broker().kill()
-    bench.broker().start()
-    asked = bench.ask(bench.broker())
-    until(
-        lambda: (now := asked.leadership(topic).get(0)) and now.epoch > before and now.leader >= 0,
-        within=WITHIN,
-        what="a new epoch",
-    )
+    watcher = bench.ask(other)
+    before = watcher.leadership(topic)[0].epoch
+    home.kill()
+    until(lambda: watcher.leadership(topic)[0].leader == -1, within=WITHIN, what=f"{topic} to have no leader")
+    home.start()
+    bench.led(topic, by=home)
+    asked = bench.ask(home)
     m = messages.request("fetch", 12)
     row = m.FetchPartition(
         partition=0, current_leader_epoch=before if with_epoch else -1, fetch_offset=0, partition_max_bytes=1 << 20
@@ -50,11 +48,11 @@ CASE = Case(
     claim_text="Anomaly: a consumer that has not heard of a leader change goes on reading, and never learns of a truncation.",
     sources=("KIP-320, fencing of consumers", "KIP-101"),
     expected=(Expected(shows=False, basis="runs"),),
-    schedule="1. records under leader epoch n; 2. the broker is killed and started: a later epoch; 3. a fetch with epoch n",
+    schedule="1. records under leader epoch n; 2. its broker is killed, fenced, started: a later epoch; 3. a fetch with epoch n",
     reproduced="the fetch is answered with records",
     control_text="the same fetch without an epoch, as before KIP-320: it is answered with records",
     refuted="anything but FENCED_LEADER_EPOCH",
-    topology=ONE,
+    topology=THREE,
     claim=lambda bench: _fetched(bench, with_epoch=True),
     control=lambda bench: _fetched(bench, with_epoch=False),
     control_shows=True,

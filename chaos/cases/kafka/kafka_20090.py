@@ -1,0 +1,78 @@
+"""KAFKA-20090 (and 19367): a transaction with the greatest producer epoch times out, and cannot be aborted."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from linkflap.chaos.cases.bench import WITHIN, Bench
+from linkflap.chaos.cases.case import Case, Expected, Observation
+from linkflap.chaos.cases.clusters import one
+from linkflap.chaos.cases.tools.logs import markers
+from linkflap.chaos.cases.wire_transactions import WireTransactional
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.wait import until
+
+GREATEST = 32_766
+"""Short.MAX_VALUE - 1: from this epoch on the coordinator gives out a new producer id."""
+TIMEOUT, PATIENCE = 2.0, 20.0
+
+
+def _timed_out(bench: Bench, *, greatest: bool) -> Observation:
+    topic = bench.topic()
+    writer = WireTransactional(bench, timeout=TIMEOUT)
+    while greatest and writer.producer.epoch < GREATEST:
+        writer.producer = writer.wire.init_producer_id(writer.id, timeout=TIMEOUT)
+    epoch = writer.producer.epoch
+    written = writer.write((topic, 0), b"record", version=12)
+    state = ""
+
+    def aborted() -> bool:
+        nonlocal state
+        state = writer.wire.transaction_state(writer.id)[0]
+        return state in ("CompleteAbort", "Empty") and bool(markers(bench.log(topic)))
+
+    try:
+        until(aborted, within=PATIENCE if greatest else WITHIN, what="the abort", every=0.2)
+        stuck = False
+    except DeadlineExceeded:
+        stuck = True
+    found = markers(bench.log(topic))
+    facts = {
+        "epoch": epoch,
+        "produce": written,
+        "state_long_after_the_timeout": state,
+        "markers": [one.words for one in found],
+        "last_stable_offset": bench.bound("stable", topic),
+        "high_watermark": bench.bound("high", topic),
+    }
+    return Observation(shown=stuck or any(one.producer_epoch < 0 for one in found), facts=facts)
+
+
+CASE = Case(
+    name="KAFKA-20090",
+    title="A transaction whose producer has the greatest epoch times out and stays open for ever",
+    kind="defect",
+    claim_text=(
+        "With transactions V2 the abort of a transaction that timed out raises the epoch, once for the "
+        "fencing and once for the end: at "
+        "the greatest epoch that overflows, the abort fails each time, and the last stable offset stands still."
+    ),
+    sources=("KAFKA-20090 (Apache JIRA): stuck in Ongoing, fixed in 4.3", "KAFKA-19367: a negative epoch, up to 4.0.0"),
+    expected=(
+        Expected(shows=True, since="4.0.0", until="4.2.1"),
+        Expected(shows=False, since="4.3.0"),
+    ),
+    schedule=(
+        f"1. InitProducerId until the epoch is {GREATEST}; 2. a transaction (V2) writes; 3. its timeout of {TIMEOUT:g} s passes; "
+        f"4. {PATIENCE:g} s later the coordinator is asked"
+    ),
+    reproduced="the transaction is still Ongoing and the partition has no marker, or one with a negative epoch",
+    control_text="the same at epoch 0: aborted within seconds of the timeout",
+    refuted="an ABORT marker with an epoch above 0",
+    topology=one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
+    claim=partial(_timed_out, greatest=True),
+    control=partial(_timed_out, greatest=False),
+    runs=1,
+    clients=("wire",),
+    oldest="4.0.0",
+)

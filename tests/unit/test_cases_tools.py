@@ -1,0 +1,127 @@
+"""What the steps of cases share, without a broker: batches as clients send them, markers in logs, formulas, what is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from linkflap.chaos.cases import case_named, registry
+from linkflap.chaos.cases.case import Outcome
+from linkflap.chaos.cases.cluster_mirroring.id_formulas import _ids
+from linkflap.chaos.cases.regression import of_rows, reproduced
+from linkflap.chaos.cases.results import Row
+from linkflap.chaos.cases.tools import logs
+from linkflap.chaos.cases.tools.java import failure
+from linkflap.chaos.cases.tools.wire import Producer, record_batch
+from linkflap.harness.log import reference
+from tests.kafka_log import ABORT, COMMIT, marker, record, segment
+from tests.kafka_log import batch as written
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 300, 20_000])
+def test_a_batch_as_a_client_sends_it(size):
+    values = [b"v" * size, b"", b"last"]
+    data = record_batch(values, producer=Producer(id=7, epoch=3), sequence=11, transactional=True)
+    (batch,) = reference.batches(data)
+    assert batch.crc_ok
+    assert (batch.base_offset, batch.last_offset, batch.count) == (0, 2, 3)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 3, 11)
+    assert batch.transactional
+    assert not batch.is_control
+    assert [(one.offset, one.key, one.value) for one in reference.records(batch)] == [(n, None, v) for n, v in enumerate(values)]
+
+
+def test_a_batch_without_a_producer():
+    (batch,) = reference.batches(record_batch([b"plain"]))
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional) == (-1, -1, -1, False)
+
+
+def test_a_log_as_a_broker_wrote_it(tmp_path):
+    torn = written(4, [record(b"torn")])[:-3]
+    data = [
+        written(0, [record(b"a"), record(b"b")], pid=5, epoch=0, seq=0, transactional=True),
+        marker(2, COMMIT, pid=5, epoch=0),
+        marker(3, ABORT, pid=6, epoch=2),
+    ]
+    segment(tmp_path / "t-0", data, tail=torn)
+    log = logs.batches(tmp_path, ("t", 0))
+    assert [one.base_offset for one in log] == [0, 2, 3], "what is being written is left out"
+    assert [one.words for one in logs.markers(log)] == ["COMMIT @ 2 (producer 5, epoch 0)", "ABORT @ 3 (producer 6, epoch 2)"]
+    assert [one.value for one in logs.records(log)] == [b"a", b"b"]
+    assert logs.table(log)[0] == "0-1 transactional producer 5 epoch 0 sequence 0 leader epoch 0"
+    assert logs.table(log)[2].startswith("3-3 ABORT producer 6 epoch 2")
+    assert logs.batches(tmp_path, ("t", 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("formula", "same"),
+    [("keep", {"AB", "AC", "BC"}), ("negate", {"AC"}), ("complement", {"AC"}), ("region", {"AB"}), ("advance", set())],
+)
+def test_which_producers_have_one_id_after_two_hops(formula, same):
+    for drawn in (0, 7, 1000):
+        ids = _ids(formula, drawn)
+        assert {a + b for a in ids for b in ids if a < b and ids[a] == ids[b]} == same
+
+
+class Thrown:
+    """What py4j hands over of a Java exception."""
+
+    def __init__(self, name, cause=None):
+        self.name, self.cause = name, cause
+
+    def getClass(self):
+        return self
+
+    def getSimpleName(self):
+        return self.name
+
+    def getCause(self):
+        return self.cause
+
+
+def test_the_innermost_exception_of_java_is_named():
+    class Error:
+        java_exception = Thrown("ExecutionException", Thrown("ProducerFencedException"))
+
+    assert failure(Error()) == "ProducerFencedException"
+
+
+def a_row(case="KAFKA-20734", version="4.3.1", shown=3, runs=3, **changed) -> Row:
+    values = {
+        "format": 1,
+        "date": "2026-11-22",
+        "case": case,
+        "version": version,
+        "client": "librdkafka",
+        "transactions": "",
+        "outcome": Outcome.REPRODUCED if shown else Outcome.NOT_REPRODUCED,
+        "shown": shown,
+        "runs": runs,
+        "needed": 3,
+        "controls": runs,
+        "low": 0.0,
+        "high": 1.0,
+        "expected": True,
+        "schedule": case_named(case).schedule,
+        "seconds": 1.0,
+        "linkflap": "0.1.0",
+    }
+    return Row(**values | changed)
+
+
+def test_what_has_to_be_reproduced_again():
+    rows = [
+        a_row(version="4.3.0"),
+        a_row(version="4.3.1", shown=2),
+        a_row(version="4.2.0", shown=0),
+        a_row(version="4.4.0-SNAPSHOT"),
+        a_row(case="min-isr", shown=0),
+    ]
+    (known,) = of_rows(rows)
+    assert (known.case.name, known.variant.kafka, known.shown, known.runs) == ("KAFKA-20734", "4.3.1", 2, 3)
+
+
+def test_what_is_stored_can_be_played_again():
+    known = reproduced()
+    assert {one.case.name for one in known} <= registry().keys()
+    assert any(one.case.name == "KAFKA-20734" for one in known)
+    assert all(one.shown for one in known)
