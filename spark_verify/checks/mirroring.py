@@ -279,9 +279,10 @@ def appended_since(view: PartitionView, crossing: Crossing, batches: Batches) ->
     if crossing.promotion is not None:
         return FOREVER
     over = [s for s in view.stops if not any(p.link == s.link and p.time >= s.time for p in view.promotions)]
-    stops = [s for s in over if s.cluster != crossing.source and s.time >= crossing.began]
-    first = min((offset for stop in stops for offset, _ in stop.appended), default=FOREVER)
-    return FOREVER if (batches.control[batches.base_offset >= first] == DATA).any() else first
+    whose = [s for s in over if (s.cluster != crossing.source if crossing.far else s.cluster == crossing.destination)]
+    begins = [min(at for at, _ in s.appended) for s in whose if s.time >= crossing.began and s.appended]
+    last = int(batches.base_offset[batches.control == DATA].max(initial=-1))
+    return min((at for at in begins if at > last), default=FOREVER)
 
 
 def not_promoted(view: PartitionView, life: Life) -> bool:

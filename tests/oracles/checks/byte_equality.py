@@ -65,16 +65,19 @@ def window(plain: Plain, compared: Compared) -> tuple[int, int]:
 
 
 def _appended(plain: Plain, compared: Compared) -> int:
-    """Where what mirrors say they appended begins, if nothing else follows; but for failovers, and the source's own."""
+    """Where what mirrors say they appended begins, if no data follows; but for failovers, and what they appended elsewhere."""
     crossing, promotions = compared.crossing, plain.view.promotions
     if crossing.promotion is not None:
         return NEVER
     first = NEVER
     for stop in plain.view.stops:
         failed_over = any(p.link == stop.link and p.time >= stop.time for p in promotions)
-        if stop.cluster != crossing.source and stop.time >= crossing.began and not failed_over:
-            first = min([first, *(offset for offset, _ in stop.appended)])
-    return NEVER if any(b.data for b in compared.destination.batches if b.base_offset >= first) else first
+        its = stop.cluster != crossing.source if crossing.far else stop.cluster == crossing.destination
+        begins = min((offset for offset, _ in stop.appended), default=NEVER)
+        behind = any(b.data for b in compared.destination.batches if b.base_offset >= begins)
+        if its and stop.time >= crossing.began and not failed_over and not behind:
+            first = min(first, begins)
+    return first
 
 
 def _mapped(how: Any, pid: int) -> int:

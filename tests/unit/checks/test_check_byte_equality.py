@@ -115,6 +115,25 @@ def test_a_log_that_was_not_captured_is_unjudged():
     assert unjudged(NAME, kept([Log("A").data(1)])) == ["no log of B was captured for A.t-0"]
 
 
+@pytest.mark.parametrize("crc", [7, 1002])
+def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc):
+    """B has 1 2 from A and an ABORT that its mirror wrote when it ended, A one of its own; C has 1 and an ABORT of its mirror."""
+    logs = [
+        Log("A").txn(1, pid=7, end=None).data(2).marker("abort", pid=7),
+        Log("B").txn(1, pid=7, end=None).data(2).marker("abort", pid=7, crc=crc),
+        Log("C").txn(1, pid=7, end=None).marker("abort", pid=7),
+    ]
+    ends = {"B": 2, "C": 1}
+    stops = [
+        Stop(
+            link=link, cluster=link[-1], time=900 * SECOND, mirrored=at, promoted=at + 1, truncated=(), appended=((at, "ABORT"),)
+        )
+        for link, at in (("A->B", ends["B"]), ("B->C", ends["C"]))
+    ]
+    assert places(NAME, kept(logs, topology="A->B->C", stops=stops)) == []
+    assert places(NAME, kept(logs, topology="A->B->C", stops=stops[1:])) == ([("byte-divergence", "B", 2)] if crc == 7 else [])
+
+
 @pytest.mark.parametrize(
     ("log", "appended", "wrong"),
     [
