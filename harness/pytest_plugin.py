@@ -3,9 +3,9 @@
     @pytest.mark.linkflap(topology="A->B")
     def test_something(linkflap_deployment): ...             clusters and links, started and proven
 
-    @pytest.mark.linkflap(scenario="link-flap", seed=7, producer_ids="jump")
+    @pytest.mark.linkflap("link-flap", seed=7, producer_ids="jump")
     def test_failover(linkflap_run):
-        assert linkflap_run.verdict == "valid", linkflap_run.why
+        linkflap_run.require_valid()
 
 What fails while a fixture is set up is an error of the environment, and pytest reports it as an error; a violation is a failed
 assertion in the test. Ports and memory are leased, so that parallel workers, and several pytest at once, do not meet. The
@@ -17,27 +17,78 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, fields
+from inspect import signature
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import pytest
 
+from linkflap.api import arguments
 from linkflap.api.judged import Judged
-from linkflap.harness.model.errors import LinkflapError
+from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from linkflap.api.world import World
 
+Policy = Literal["fail", "skip", "run-again"]
+_ARGUMENTS: Final = ("scenario", "topology", "mirror", "seed", "duration", "runtime")
 
-def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """The marker's arguments, nearest marker first: a class or module may give what a test leaves out."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixtureRun(Judged):
+    """What `linkflap_run` gives a test: a judged run, which can be done again."""
+
+    again: Callable[[], Judged]
+
+    def require_valid(self, unknown: Policy = "fail") -> Judged:
+        """Ends the test where the run is not valid, and returns the valid one.
+
+        A run that is unknown fails the test, skips it, or is done again once (`unknown="run-again"`; then it has to be valid).
+        """
+        if unknown not in get_args(Policy):
+            known = " or ".join(map(repr, get_args(Policy)))
+            pytest.fail(f"linkflap: require_valid(unknown={unknown!r}) means nothing; give {known}", pytrace=False)
+        if self.verdict is Verdict.UNKNOWN and unknown == "skip":
+            pytest.skip(f"linkflap: unknown: {self.why}")
+        judged = self.again() if self.verdict is Verdict.UNKNOWN and unknown == "run-again" else self
+        if not judged.valid:
+            pytest.fail(f"linkflap: {judged.verdict}: {judged.why}", pytrace=False)
+        return judged
+
+
+def _wanted(request: pytest.FixtureRequest, known: Sequence[str] = _ARGUMENTS, *, with_options: bool = True) -> dict[str, Any]:
+    """The marker's arguments, nearest marker first: a class or module may give what a test leaves out. Raises InputError.
+
+    They are those `known`, and with `with_options` the options of mirrors beside them.
+    """
     wanted: dict[str, Any] = {}
     for marker in reversed(list(request.node.iter_markers("linkflap"))):
-        wanted |= marker.kwargs
+        if len(marker.args) > 1 or (marker.args and "scenario" in marker.kwargs):
+            raise InputError("the marker linkflap names more than one scenario; give it one, and other arguments by name")
+        wanted |= {"scenario": marker.args[0], **marker.kwargs} if marker.args else marker.kwargs
+    _check_names(wanted, known, with_options=with_options)
     return wanted
+
+
+def _check_names(wanted: Mapping[str, Any], known: Sequence[str], *, with_options: bool) -> None:
+    """Raises InputError for a name that is neither the marker's own nor an option of a mirror."""
+    from linkflap.harness.mirrors import MIRRORS
+
+    options = sorted({option for kind in MIRRORS.values() for option in kind.about}) if with_options else []
+    for name in wanted:
+        if name not in (*known, *options):
+            also = f", and the options of mirrors: {', '.join(options)}" if options else ""
+            near = nearest(name, (*known, *options))
+            raise InputError(f"the marker linkflap has no argument {name!r}{near}; it has {', '.join(known)}{also}")
+    of_mirror = wanted.get("mirror_options") or {name: value for name, value in wanted.items() if name in options}
+    arguments.check(**{name: wanted.get(name) for name in _ARGUMENTS}, mirror_options=of_mirror)
 
 
 def _runtime(wanted: Mapping[str, Any]) -> str:
@@ -55,7 +106,7 @@ def one_sentence() -> Iterator[None]:
     try:
         yield
     except LinkflapError as error:
-        pytest.fail(f"linkflap: {error}", pytrace=False)
+        raise pytest.fail.Exception(f"linkflap: {error}", pytrace=False) from None  # or it would be printed twice
 
 
 @contextmanager
@@ -81,26 +132,34 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     """As `linkflap.deploy`, with the marker's arguments; its `folder` is the test's."""
     from linkflap.api.world import deploy
 
-    wanted = {"topology": "A->B", **_wanted(request)}
+    known = [name for name in signature(deploy).parameters if name != "folder"]
+    wanted = {"topology": "A->B", **_wanted(request, known, with_options=False)}
     folder = _folder(request, tmp_path)
     request.node.add_report_section("setup", "linkflap", f"run directory {folder}")
     with deploy(**{**wanted, "runtime": _runtime(wanted), "folder": folder}) as up:
         yield up
 
 
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
     """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
     from linkflap.api import runs
 
     wanted = _wanted(request)
-    runtime = _runtime(wanted)
-    wanted.pop("runtime", None)
+    runtime = wanted.pop("runtime", None)
     name, seed = wanted.pop("scenario", "link-flap"), wanted.pop("seed", 1)
-    folder = _folder(request, tmp_path)
-    request.node.add_report_section("setup", "linkflap", f"run directory {folder}, seed {seed}")
     asked = {key: wanted.pop(key, None) for key in ("topology", "mirror", "duration")}
-    return runs.run(
-        name, folder=folder, seed=seed, runtime=runtime, mirror_options=wanted, command=f"pytest {request.node.nodeid}", **asked
+
+    def once(folder: Path) -> Judged:
+        request.node.add_report_section("setup", "linkflap", f"run directory {folder}, seed {seed}")
+        made_by = f"pytest {request.node.nodeid}"
+        return runs.run(name, folder=folder, seed=seed, runtime=runtime, mirror_options=wanted, command=made_by, **asked)
+
+    folder = _folder(request, tmp_path)
+    judged = once(folder)
+    numbers = count(2)
+    return FixtureRun(
+        **{field.name: getattr(judged, field.name) for field in fields(judged)},
+        again=lambda: once(folder.with_name(f"{folder.stem}-{next(numbers)}.run")),
     )
 
 

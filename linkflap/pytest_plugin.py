@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from linkflap.api.judged import Judged
     from linkflap.api.world import World
+    from linkflap.harness import pytest_plugin
     from linkflap.harness.model.protocols import Deployment
 
 _USED = pytest.StashKey[bool]()
@@ -21,7 +21,8 @@ _USED = pytest.StashKey[bool]()
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "linkflap(scenario='link-flap', topology=None, mirror=None, seed=None, runtime=None, **options): a linkflap run",
+        "linkflap(scenario='link-flap', topology=None, mirror=None, seed=1, duration=None, runtime=None, **options): "
+        "a linkflap run; options are the mirror's",
     )
 
 
@@ -53,11 +54,11 @@ def linkflap_world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[W
 
 
 @pytest.fixture
-def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> Judged:
+def linkflap_run(request: pytest.FixtureRequest, tmp_path: Path) -> pytest_plugin.FixtureRun:
     """The marker's `scenario` (default link-flap), run and judged; further arguments are options of the mirror."""
     plugin = _plugin(request.config)
     with plugin.one_sentence():
-        judged: Judged = plugin.run(request, tmp_path)
+        judged: pytest_plugin.FixtureRun = plugin.run(request, tmp_path)
     return judged
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import time
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from linkflap.api import arguments, page
 from linkflap.api.judged import Judged, judged
 from linkflap.harness.model.errors import InputError
 
@@ -45,6 +47,10 @@ def run(
     from linkflap.harness.report.progress import Progress
     from linkflap.spark_verify import session
 
+    arguments.check(
+        scenario=scenario, seed=seed, topology=topology, mirror=mirror, mirror_options=mirror_options, duration=duration,
+        runtime=runtime,
+    )  # fmt: skip
     chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration)
     runtime = usual(runtime, chosen.runtime)
     folder = new(folder, chosen.name)
@@ -92,7 +98,7 @@ def _chosen(
 
 
 def verify(folder: str | Path) -> Judged:
-    """Judges a run directory, and writes verdict.json into it.
+    """Judges a run directory, and writes verdict.json and report.html into it, where it can be written.
 
     A run that broke off is judged by what it left: unknown, with the reason. Raises InputError where it is no run directory,
     SetupError where Spark does not start.
@@ -100,6 +106,8 @@ def verify(folder: str | Path) -> Judged:
     from linkflap.spark_verify.verify import verify as judge
 
     (judgement,) = judge([Path(folder)])
+    for said in page.write(judgement):
+        logging.getLogger("linkflap").warning(said)
     return judged(judgement)
 
 

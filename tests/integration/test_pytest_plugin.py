@@ -76,16 +76,24 @@ def test_a_run_is_judged_what_is_wrong_fails_the_test_and_spark_ends_with_pytest
         """
         import pytest
 
-        @pytest.mark.linkflap(scenario="baseline", seed=7, producer_ids="negate")
+        @pytest.mark.linkflap("baseline", seed=7, producer_ids="negate")
         def test_run(linkflap_run):
             assert linkflap_run.folder.joinpath("verdict.json").is_file()
-            assert linkflap_run.document["seed"] == 7
-            assert linkflap_run.verdict == "valid", linkflap_run.why
+            assert linkflap_run.folder.joinpath("report.html").is_file()
+            assert (linkflap_run.document["scenario"], linkflap_run.document["seed"]) == ("baseline", 7)
+            linkflap_run.require_valid()
         """
     )
     done = project.runpytest_subprocess("-n", "1", timeout=900)
     done.assert_outcomes(failed=1)
-    done.stdout.re_match_lines([".*aborted-read: invalid: .*", ".*run directory: .*test_run.run"])
+    done.stdout.re_match_lines(
+        [
+            "linkflap: invalid: .* @ [0-9]+.*",
+            "see it: linkflap explain .*test_run.run 1",
+            ".*aborted-read: invalid: .*",
+            ".*run directory: .*test_run.run",
+        ]
+    )
     assert_nothing_left(project)
 
 

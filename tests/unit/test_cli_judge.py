@@ -9,7 +9,7 @@ from typing import Any
 
 from recorded_run import Recorded, document
 
-from linkflap.harness.cli import judge
+from linkflap.api import page
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report import html
 from linkflap.harness.report.document import read
@@ -38,11 +38,11 @@ def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
 
 def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path):
     one = judged(tmp_path, ('"destination": "B"', '"destination": "Q"'))
-    judge._report(one)
+    assert page.write(one) == []
     assert "A-&gt;Q" in (one.folder / html.NAME).read_text()
 
 
-def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path, monkeypatch, capsys):
+def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path, monkeypatch):
     one = judged(tmp_path)
     (one.folder / html.NAME).write_text("of an older judgement")
 
@@ -50,23 +50,21 @@ def test_a_report_that_cannot_be_drawn_is_left_out_in_one_sentence(tmp_path, mon
         raise OverflowError("cannot convert float infinity to integer")
 
     monkeypatch.setattr(html, "payload", undrawable)
-    judge._report(one)
-    (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(
-        f"linkflap: {one.folder / html.NAME} is left out, for what the run directory says cannot be drawn (Over"
-    )
+    (said,) = page.write(one)
+    assert "\n" not in said
+    assert said.startswith(f"{one.folder / html.NAME} is left out, for what the run directory says cannot be drawn (Over")
     assert not (one.folder / html.NAME).exists()
 
 
-def test_a_part_that_cannot_be_drawn_is_left_out_of_the_report_alone(tmp_path, monkeypatch, capsys):
+def test_a_part_that_cannot_be_drawn_is_left_out_of_the_report_alone(tmp_path, monkeypatch):
     def undrawable(*_: object) -> None:
         raise OverflowError("cannot convert float infinity to integer")
 
     one = judged(tmp_path)
     monkeypatch.setattr(lanes, "lanes", undrawable)
-    judge._report(one)
-    (said,) = capsys.readouterr().err.splitlines()
+    (said,) = page.write(one)
+    assert "\n" not in said
     assert "is without the offsets (OverflowError" in said
-    page = (one.folder / html.NAME).read_text()
-    assert 'id="timeline-chart"' in page
-    assert 'id="lanes-chart"' not in page
+    text = (one.folder / html.NAME).read_text()
+    assert 'id="timeline-chart"' in text
+    assert 'id="lanes-chart"' not in text

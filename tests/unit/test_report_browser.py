@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser
 
-from linkflap.harness.cli.judge import about
+from linkflap.api.page import about
 from linkflap.harness.model.history import Event
 from linkflap.harness.report import html
 from linkflap.spark_verify.judge import Judgement
@@ -82,7 +82,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Judgement]:
 def written(folder: Path) -> Judgement:
     judgement = judged_again(folder)
     (folder / "verdict.json").write_bytes(msgspec.json.encode(judgement.document))
-    html.write(folder, judgement.document, about(judgement))
+    html.write(folder, judgement.document, about(judgement, []))
     return judgement
 
 
@@ -227,7 +227,7 @@ def test_hostile_names_are_text(browser: Browser, reports: dict[str, Judgement],
     document["causes"][0] |= {"sentence": HOSTILE, "cluster": HOSTILE}
     for check in document["checks"]:
         check["reason"] = HOSTILE
-    beside = about(judgement)
+    beside = about(judgement, [])
     lanes = [{**lane, "topic": HOSTILE, "eras": [{**era, "owner": HOSTILE} for era in lane["eras"]]} for lane in beside.lanes]
     page = html.page(folder, document, replace(beside, lanes=lanes, drawing=HOSTILE))
     events = [Event(time=1, kind=HOSTILE, subject=HOSTILE, data={HOSTILE: HOSTILE})]

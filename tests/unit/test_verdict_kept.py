@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 from recorded_run import Recorded, document
 
-from linkflap.harness.cli import judge as cli_judge
+from linkflap.api import page
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.cli.verify import _outs, _without_out
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.report import table
+from linkflap.harness.report.document import read
 from linkflap.harness.rundir import RunReader
 from linkflap.spark_verify.judge import Judgement
 from linkflap.spark_verify.verify import keep
@@ -33,8 +33,7 @@ print(keep(judgement(Path(sys.argv[1])), [], Path(sys.argv[1])).kept)
 
 
 def judgement(folder: Path) -> Judgement:
-    told = document(folder, "invalid")
-    return Judgement(folder=folder, verdict=Verdict.INVALID, checks=[], anomalies=[], failovers=[], document=told)
+    return Judgement(folder=folder, judged=read(document(folder, "invalid")), anomalies=[])
 
 
 @pytest.fixture
@@ -52,9 +51,8 @@ def test_a_run_directory_that_cannot_be_written_keeps_the_verdict_from_nobody(ru
         run.chmod(0o755)
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
     assert not (run / "verdict.json").exists()
-    cli_judge._report(judgement(run), {})
-    said = capsys.readouterr().err
-    assert said.startswith(f"linkflap: {run} cannot be written, so that this verdict is printed and not kept; linkflap verify ")
+    (said,) = page.write(judgement(run))
+    assert said.startswith(f"{run} cannot be written, so that this verdict is printed and not kept; linkflap verify ")
     assert not (run / "report.html").exists()
     table.show(document(run, "invalid"), run, kept=())
     shown = capsys.readouterr().out
@@ -67,7 +65,7 @@ def test_with_out_everything_is_written_there_and_explained_from_there(run, tmp_
     out = tmp_path / "out"
     kept = keep(judgement(run), [], out)
     assert kept.kept == out
-    cli_judge._report(kept, {})
+    assert page.write(kept) == []
     assert {path.name for path in out.iterdir()} == {"verdict.json", "findings.parquet", "examined.parquet", "report.html"}
     assert not (run / "verdict.json").exists()
     table.show(kept.document, run, kept=(out,))
