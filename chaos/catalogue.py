@@ -11,7 +11,7 @@ from linkflap.chaos.triggers import TRIGGERS
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
-from linkflap.harness.workloads import KINDS
+from linkflap.harness.workloads import COMMAND, KINDS
 from linkflap.spark_verify import recording
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import TOPOLOGIES
@@ -23,7 +23,8 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
         "scenarios": {name: _first_line(build) for name, build in SCENARIOS.items()},
         "topologies": {name: _first_line(build) for name, build in TOPOLOGIES.items()},
         "mirrors": {name: _first_line(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()},
-        "workloads": {name: kind.about for name, kind in KINDS.items()},
+        "workloads": {name: kind.about for name, kind in KINDS.items()}
+        | {COMMAND: "a program of your own (docs/own-application.md)"},
         "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
         "triggers": {name: _first_line(trigger) for name, trigger in TRIGGERS.items()},
         "checks": {name: check.guarantee for name, check in REGISTRY.items()} | dict(recording.GUARANTEES),

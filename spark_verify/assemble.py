@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from linkflap.harness.log.coordinators import GroupCommit, TransactionState
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.payload import FOREIGN
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.rundir import Damage
 from linkflap.spark_verify.checks.lives import compacted
@@ -67,7 +68,24 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         watermarks=_watermarks(gathered.told["watermark"]),
         groups=_groups(gathered.told["group"], topic, partition),
     )
+    if topic in run.facts.programs:
+        seen = _nameless(seen)
     return replace(seen, replicas=with_parts(seen.replicas, captured, _same_bytes(story), _cleaned(seen)))
+
+
+def _nameless(seen: PartitionView) -> PartitionView:
+    """What a program of the user's wrote, without payload ids: one that passes a header of its inputs on did not send those."""
+
+    def replica(of: Replica) -> Replica:
+        unknown = np.full(len(of.records), FOREIGN, np.int64)
+        return replace(of, records=replace(of.records, uid=unknown, operation=unknown))
+
+    return replace(
+        seen,
+        replicas=tuple(map(replica, seen.replicas)),
+        earlier=tuple(map(replica, seen.earlier)),
+        reads=tuple(replace(read, uids=np.full(len(read.uids), FOREIGN, np.int64)) for read in seen.reads),
+    )
 
 
 def _cleaned(seen: PartitionView) -> Mapping[str, int]:

@@ -274,7 +274,7 @@ def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
         gone = set() if run.recorded else _deleted(planned)
         return [place for place in sorted(check.due_at(run.scenario, promotions)) if place not in gone]
     due: dict[tuple[str, str], None] = {}
-    for owner in dict.fromkeys(w.home for w in run.scenario.workloads):
+    for owner in dict.fromkeys(w.home for w in run.scenario.workloads if not w.command):
         due[owner, "native"] = None
         for link in planned.facts.topology.links:
             if owner in planned.facts.topology.homes_over(link):

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 from linkflap.harness.log import batches, segments
 from linkflap.harness.model.history import Bounds, Event
-from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology
+from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology, topic_name
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.eras import REVERSAL
 from linkflap.spark_verify.promised import (
@@ -122,6 +122,7 @@ def plan(root: Path) -> RunPlan:
         homes=homes,
         recorded=reader.run.recorded,
         deaths=_deaths(events, [c.bounds for c in replicas]),
+        programs=frozenset(topic_name(w.home, topic) for w in reader.run.scenario.workloads for topic in w.writes),
     )
     stories = _stories(facts, events, [c.bounds for c in (*replicas, *earlier)], damage)
     return RunPlan(facts=facts, stories=stories, replicas=replicas, earlier=earlier, damage=damage)

@@ -75,7 +75,7 @@ class RunFacts:
 
     `ended` is when the run ended; of a run whose harness was killed, when its last event was. `homes`: of topics that do not say
     themselves whose they are. `recorded` says that clients' history was written down. `deaths`: clusters of which in the end
-    every broker was dead, some by themselves, and when.
+    every broker was dead, some by themselves, and when. `programs`: topics that programs of the user's write, without a history.
     """
 
     run: str
@@ -87,6 +87,7 @@ class RunFacts:
     homes: Mapping[str, str] = field(default_factory=dict)
     recorded: bool = True
     deaths: Mapping[str, int] = field(default_factory=dict)
+    programs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

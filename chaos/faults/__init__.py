@@ -26,6 +26,7 @@ from linkflap.chaos.faults.mirror_kill import MirrorKill
 from linkflap.chaos.faults.mirror_reverse import MirrorReverse
 from linkflap.chaos.faults.partition import Partition
 from linkflap.chaos.faults.partitions_added import PartitionsAdded
+from linkflap.chaos.faults.program_pause import ProgramPause
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.protocols import FaultFactory
 from linkflap.harness.model.scenario import FaultSpec
@@ -53,9 +54,10 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "mirror-reverse": MirrorReverse,
         "partition": Partition,
         "partitions-added": PartitionsAdded,
+        "program-pause": ProgramPause,
     }
 )
-OF_CLIENTS: Final = frozenset({"client-kill"})
+OF_CLIENTS: Final = frozenset({"client-kill", "program-pause"})
 """Those that are done to clients of a cluster: its brokers, and its mirrors, stay as they are."""
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
 """Those that are done to a broker's container, and to nothing else."""

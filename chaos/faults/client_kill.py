@@ -7,7 +7,8 @@ Bite      its process ended by SIGKILL, and its history has the operation that w
 Heal      the clients that were started again have acknowledged or read something.
 
 `workload` is the kind of clients, `moment` what one of them must have in flight: an open transaction that has written, or a
-commit. Readers have nothing of that kind: they die where they stand.
+commit. Readers have nothing of that kind: they die where they stand. So do programs of the user's (command), of which nothing is
+known that they have in flight; they have worked again once something more is in the topics that they write.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class ClientKill:
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {
-        "workload": "any|transactional|idempotent|zombie|relay|readers",
+        "workload": "any|transactional|idempotent|zombie|relay|readers|command",
         "moment": "any|transaction|commit",
     }
 

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn, TypeGuard, get_args
 
@@ -22,7 +23,7 @@ from linkflap.harness.model.scenario import Budgets, FaultSpec, Minimums, Mirror
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import RUNTIMES
-from linkflap.harness.workloads import KINDS
+from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
 
@@ -214,11 +215,29 @@ def _workloads(reader: _Reader, file: ScenarioFile, topology: Topology) -> Itera
         reader.fail(("workload",), "there is no workload; add a [[workload]] with kind and home")
     for index, table in enumerate(file.workload):
         at = ("workload", index)
-        reader.known((*at, "kind"), "workload", table.kind, KINDS)
+        kind = table.kind or (COMMAND if table.command else "")
+        if not kind:
+            reader.fail(at, "'kind' is missing; add kind = …, or command = […] for a program of your own")
+        reader.known((*at, "kind"), "workload", kind, (*KINDS, COMMAND))
         reader.known((*at, "home"), "cluster", table.home, [c.name for c in topology.clusters])
         for name in table.options:
-            reader.known((*at, "options", name), f"option of {table.kind}", name, KINDS[table.kind].options)
-        yield WorkloadSpec(kind=table.kind, home=table.home, clients=table.clients, options=table.options)
+            known = COMMAND_OPTIONS if kind == COMMAND else KINDS[kind].options
+            reader.known((*at, "options", name), f"option of {kind}", name, known)
+        spec = WorkloadSpec(
+            kind=kind,
+            home=table.home,
+            clients=table.clients,
+            options=table.options,
+            command=tuple(table.command),
+            folder=str((reader.path.parent / table.folder).absolute()) if table.command else "",
+            reads=tuple(table.reads),
+            writes=tuple(table.writes),
+        )
+        if kind == COMMAND:
+            _placed(reader, at, partial(command.check, spec))
+        elif given := [name for name in ("command", "folder", "reads", "writes") if getattr(table, name)]:
+            reader.fail((*at, given[0]), f"{given[0]} is of a program of your own, and {kind} is linkflap's; leave it out")
+        yield spec
 
 
 def _schedule(reader: _Reader, file: ScenarioFile, topology: Topology) -> Iterable[FaultSpec]:

@@ -18,7 +18,7 @@ from linkflap.chaos.triggers import TRIGGERS
 from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.runtimes import RUNTIMES
-from linkflap.harness.workloads import KINDS
+from linkflap.harness.workloads import COMMAND, KINDS
 from linkflap.topologies import TOPOLOGIES
 
 SCHEMA_VERSION: Final = 1
@@ -53,12 +53,19 @@ class TopicsTable(Table, frozen=True, kw_only=True):
 
 
 class WorkloadTable(Table, frozen=True, kw_only=True):
-    """Some clients with one purpose, whose topics are first written on the cluster `home`."""
+    """Some clients with one purpose, whose topics are first written on the cluster `home`; or a program of your own.
 
-    kind: Name
+    `command` is a list of words, run without a shell in `folder` (from this file's); `reads` and `writes` are its topics.
+    """
+
     home: Name
+    kind: Name = ""
     clients: Annotated[int, Meta(ge=1, le=1000)] = 1
     options: dict[str, Option] = {}
+    command: list[Annotated[str, Meta(min_length=1, max_length=4096)]] = []
+    folder: str = ""
+    reads: list[Name] = []
+    writes: list[Name] = []
 
 
 class FaultTable(Table, frozen=True, kw_only=True):
@@ -114,7 +121,7 @@ def json_schema() -> str:
     schema: dict[str, Any] = msgspec.json.schema(ScenarioFile)
     tables = schema["$defs"]
     _names(tables["FaultTable"], "fault", FAULTS)
-    _names(tables["WorkloadTable"], "kind", KINDS)
+    _names(tables["WorkloadTable"], "kind", (*KINDS, COMMAND))
     _names(tables["MirrorTable"], "kind", MIRRORS)
     tables["FaultTable"]["properties"]["when"]["examples"] = [
         *TRIGGERS,

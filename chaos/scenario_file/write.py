@@ -32,7 +32,17 @@ def render(scenario: Scenario) -> str:
         name=scenario.name,
         topology=arrows(scenario.topology),
         workload=[
-            WorkloadTable(kind=w.kind, home=w.home, clients=w.clients, options=dict(w.options)) for w in scenario.workloads
+            WorkloadTable(
+                kind=w.kind,
+                home=w.home,
+                clients=w.clients,
+                options=dict(w.options),
+                command=list(w.command),
+                folder=w.folder,
+                reads=list(w.reads),
+                writes=list(w.writes),
+            )
+            for w in scenario.workloads
         ],
         about=scenario.about,
         seed=scenario.seed,

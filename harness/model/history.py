@@ -165,6 +165,7 @@ class Event:
                                      Kafka Connect keeps it; NONE: it never had one, and trace is the end of the worker's log
     broker-died      broker          {by: itself, status: exit status (-signal), out_of_memory: bool|null, last_words: [..]}
                                      no fault has ended it
+    program-started  program         {cluster, command, pid}    a workload that is a program of the user's
     client-died      process of clients  {by: itself|id of the fault, pid, clients, clusters, status: exit status (-signal),
                                      signal: its name or empty, in_flight: [{client, operation, kind, ending, cluster, records}],
                                      that never returned, torn_bytes: of an unfinished row, last_words: [..], again: bool}

@@ -35,12 +35,20 @@ class MirrorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
-    """One group of clients: what they do (`kind`, registered in harness.workloads), how many, and on which cluster's topics."""
+    """One group of clients: what they do (`kind`, registered in harness.workloads), how many, and on which cluster's topics.
+
+    Of a program of the user's (kind command): its `command`, run in `folder`, and the topics of the home that it reads and
+    writes.
+    """
 
     kind: str
     home: str
     clients: int = 1
     options: Mapping[str, Option] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    folder: str = ""
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
 
 
 def clients(workloads: Sequence[WorkloadSpec]) -> Iterator[tuple[str, WorkloadSpec]]:

@@ -40,7 +40,7 @@ from linkflap.harness.report.progress import Counters, Progress
 from linkflap.harness.rundir import FORMAT, Run, RunWriter, Status
 from linkflap.harness.version import VERSION
 from linkflap.harness.workloads.clients import WorkloadClients
-from linkflap.harness.workloads.crew import Names, make
+from linkflap.harness.workloads.company import check_all, make_all
 
 LAG_EVERY = 1_000_000_000
 AFTERWARDS = 60.0
@@ -58,6 +58,7 @@ def check(scenario: Scenario, runtime: str) -> None:
             f"topics cannot have {topics.partitions} partitions and {topics.replicas} replicas; give 1 or more of each"
         )
     check_schedule(scenario.schedule, scenario.topology)
+    check_all(scenario.workloads)
     mirrors.check(scenario.mirror, reversible=any(fault.fault == REVERSE for fault in scenario.schedule))
     runtimes.check(runtime, scenario.topology)
     check_runtime(scenario.schedule, runtime)
@@ -65,7 +66,11 @@ def check(scenario: Scenario, runtime: str) -> None:
 
 def commands(scenario: Scenario) -> dict[str, Sequence[str]]:
     """The user's own commands that a run of a scenario starts: what for -> words. Raises InputError."""
-    return {f"mirror, {name}": words for name, words in mirrors.commands(scenario.mirror).items()}
+    programs = [spec for spec in scenario.workloads if spec.command]
+    return {
+        **{f"mirror, {name}": words for name, words in mirrors.commands(scenario.mirror).items()},
+        **{f"workload {number} at {spec.home}": spec.command for number, spec in enumerate(programs, start=1)},
+    }
 
 
 def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, progress: Progress, keep: bool = False) -> Path:
@@ -116,13 +121,8 @@ def _perform(
     topics = make_topics(scenario, deployment)
     bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
     sampler = watermarks.WatermarkSampler(bootstraps, topics, writer, groups=workloads.groups(scenario.workloads))
-    names = Names()
     clients = WorkloadClients(
-        [
-            make(spec, addresses=deployment, topics=topics, writer=writer, seed=scenario.seed, names=names)
-            for spec in scenario.workloads
-        ],
-        writer,
+        make_all(scenario.workloads, addresses=deployment, topics=topics, writer=writer, seed=scenario.seed), writer
     )
     world = RunWorld(
         deployment=deployment,

@@ -63,6 +63,13 @@ KINDS: Final[Mapping[str, Kind]] = {
 }
 
 
+COMMAND: Final = "command"
+"""A program of the user's own (`harness.workloads.command`): it is no client of ours, and writes no history."""
+COMMAND_ABOUT: Final = "a program of your own, by command (docs/own-application.md)"
+COMMAND_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {"via": ("direct", "proxy"), "move": ("restart", "signal"), "group": ()}
+"""Its options, each with what it may be, the default first; any text where nothing is named."""
+
+
 def check(spec: WorkloadSpec) -> Kind:
     """The kind of a spec; InputError when there is no such kind, or the number of clients is wrong."""
     if spec.kind not in KINDS:
@@ -74,14 +81,24 @@ def check(spec: WorkloadSpec) -> Kind:
 
 def topics(specs: Sequence[WorkloadSpec]) -> dict[str, str]:
     """Topic -> home of all that these workloads write: one topic for each home, and one more for its relays."""
-    homes = {topic_name(spec.home, "orders"): spec.home for spec in specs}
+    homes = {topic_name(spec.home, "orders"): spec.home for spec in specs if spec.kind != COMMAND}
+    homes |= {topic_name(spec.home, topic): spec.home for spec in specs for topic in (*spec.reads, *spec.writes)}
     return homes | {topic_name(spec.home, relay.OUTPUT): spec.home for spec in specs if spec.kind == "relay"}
+
+
+def topics_for(spec: WorkloadSpec, specs: Sequence[WorkloadSpec], topics: Mapping[str, int]) -> dict[str, int]:
+    """Those of `topics` that a workload may touch: what a program writes, clients of linkflap's only read."""
+    theirs = {topic_name(other.home, topic) for other in specs for topic in other.writes}
+    return {
+        topic: count for topic, count in topics.items() if topic not in theirs or (spec.kind in KINDS and KINDS[spec.kind].reads)
+    }
 
 
 def groups(specs: Sequence[WorkloadSpec]) -> list[str]:
     """The consumer groups of these workloads, whose committed offsets are to be sampled."""
     named = {readers.group_of(spec) for spec in specs if spec.kind == "readers"}
     named |= {str(spec.options.get("group", relay.GROUP)) for spec in specs if spec.kind == "relay"}
+    named |= {str(spec.options.get("group", "")) for spec in specs if spec.kind == COMMAND}
     return sorted(named - {""})
 
 

@@ -10,8 +10,10 @@ from operator import attrgetter
 from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
-from linkflap.harness.model.protocols import Moment, Recorder
+from linkflap.harness.model.protocols import ClientDeath, Moment, Recorder
 from linkflap.harness.model.wait import until
+from linkflap.harness.workloads import COMMAND
+from linkflap.harness.workloads.command import Command
 from linkflap.harness.workloads.crew import Crew, Producers, WorkloadProgress
 from linkflap.harness.workloads.death import Death
 from linkflap.harness.workloads.protocol import ClientState, Fall
@@ -113,11 +115,13 @@ class WorkloadClients:
         every = [death for workload in self.workloads for worker in workload.workers for death in worker.deaths]
         return sorted(every, key=attrgetter("time"))
 
-    def kill(self, cluster: str, *, workload: str, moment: Moment, by: str, within: float) -> Death:
+    def kill(self, cluster: str, *, workload: str, moment: Moment, by: str, within: float) -> ClientDeath:
         """SIGKILLs a process with clients of this kind (or `any`) at a cluster, at such a moment of one of them, `by` a fault.
 
         Returns when it is gone. Raises InputError where no such client is there, DeadlineExceeded when the moment does not come.
         """
+        if workload == COMMAND:
+            return self._program(cluster).kill(by=by)
         worker = self._victim(cluster, workload, moment)
         known = len(worker.deaths)
 
@@ -144,9 +148,23 @@ class WorkloadClients:
             crew.look()
         return next((worker for worker, member in there if _at(member.state, moment)), there[0][0])
 
+    def _programs(self) -> list[Command]:
+        return [workload for workload in self.workloads if isinstance(workload, Command)]
+
+    def _program(self, cluster: str) -> Command:
+        """One that is at a cluster. Raises InputError."""
+        for program in self._programs():
+            if program.cluster == cluster and program.alive:
+                return program
+        raise InputError(f"no program of a workload with a command runs at {cluster}")
+
+    def programs(self, cluster: str) -> Sequence[Command]:
+        """The programs of the user's that are at a cluster."""
+        return [program for program in self._programs() if program.cluster == cluster]
+
     def done_since_restart(self, process: str) -> int:
         """Records that the clients of a process have acknowledged or read since it was started last; 0 while it does not run."""
-        done = 0
+        done = sum(program.done_since_restart() for program in self._programs() if program.name == process)
         for worker in (worker for crew in self.workloads for worker in crew.workers if worker.name == process and worker.alive):
             worker.look()
             counts = [member.state.counts for member in worker.members]

@@ -36,7 +36,7 @@ from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.version import VERSION
-from linkflap.harness.workloads.crew import Names, make
+from linkflap.harness.workloads.company import check_all, make_all
 from linkflap.topologies import parse
 
 NO_MIRROR: Final = MirrorSpec(kind="none")
@@ -240,8 +240,8 @@ def _scenario(
     spec = mirrors.resolve(MirrorSpec(kind=mirror, options=options)) if mirror else declared(NO_MIRROR)
     homes = dict.fromkeys(_home(name, count, made) for name, count in _partitions(topics).items())
     specs = list(more)
+    check_all(specs)
     for each in specs:
-        workloads.check(each)
         made.cluster(each.home)
     for home in homes if readers else ():
         reached = [link.destination for link in made.links if mirror and home in made.homes_over(link)]
@@ -297,11 +297,7 @@ class _Session:
         bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
         groups = workloads.groups(scenario.workloads)
         sampler = self._sampler = watermarks.WatermarkSampler(bootstraps, self._topics, writer, groups=groups)
-        names = Names()
-        crews = [
-            make(spec, addresses=deployment, topics=self._topics, writer=writer, seed=scenario.seed, names=names)
-            for spec in scenario.workloads
-        ]
+        crews = make_all(scenario.workloads, addresses=deployment, topics=self._topics, writer=writer, seed=scenario.seed)
         self._clients = OwnClients(crews, writer, deployment, groups)
         mirrored = scenario.topology.links if scenario.mirror.kind != NO_MIRROR.kind else ()
         self.inner = RunWorld(

@@ -196,7 +196,7 @@ def test_saving_overwrites_nothing(tmp_path):
 def test_the_published_schema_is_current_and_knows_what_the_registries_know():
     assert SCHEMA.read_text() == json_schema(), "run: python docs/make_schema.py > docs/scenario.schema.json"
     tables = json.loads(json_schema())["$defs"]
-    assert tables["WorkloadTable"]["properties"]["kind"]["enum"] == sorted(workloads.KINDS)
+    assert tables["WorkloadTable"]["properties"]["kind"]["enum"] == sorted((*workloads.KINDS, workloads.COMMAND))
     assert tables["MirrorTable"]["properties"]["kind"]["enum"] == sorted(mirrors.MIRRORS)
 
 

@@ -4,7 +4,7 @@ A fault receives the `World` and nothing else; only `harness.runtimes` knows wha
 Service. Everything here blocks until it is true (a killed broker is dead, a cut link refuses) or raises.
 """
 
-from linkflap.harness.model.protocols.clients import ClientDeath, Clients, Moment, Workload
+from linkflap.harness.model.protocols.clients import ClientDeath, Clients, Moment, Program, Workload
 from linkflap.harness.model.protocols.clusters import Broker, BrokerState, Cluster, Confines, MemoryUse
 from linkflap.harness.model.protocols.deployments import Deployment, Running, Service, Sidecar, Spawn
 from linkflap.harness.model.protocols.faults import Bite, Fault, FaultFactory, World
@@ -28,6 +28,7 @@ __all__ = [
     "MemoryUse",
     "Mirror",
     "Moment",
+    "Program",
     "Recorder",
     "Running",
     "Service",

@@ -34,6 +34,24 @@ Moment = Literal["any", "transaction", "commit"]
 """What a client has in flight: anything; a transaction that has written, and whose end was not asked for; or a commit."""
 
 
+class Program(Protocol):
+    """A program of the user's that is a workload: all of its process group together."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def frozen(self) -> bool:
+        """Whether it stands still (SIGSTOP)."""
+
+    def freeze(self) -> None:
+        """Returns when it stands still. Raises InputError where it does not run."""
+
+    def thaw(self) -> None:
+        """Safe to call again, and of one that has ended."""
+
+
 class Clients(Protocol):
     """All workload clients of a run."""
 
@@ -48,6 +66,9 @@ class Clients(Protocol):
 
         Returns when it is gone. Raises InputError where no such client is there, DeadlineExceeded when the moment does not come.
         """
+
+    def programs(self, cluster: str) -> Sequence[Program]:
+        """The programs of the user's that are at a cluster."""
 
     def done_since_restart(self, process: str) -> int:
         """Records that the clients of a process have acknowledged or read since it was started last; 0 while it does not run."""

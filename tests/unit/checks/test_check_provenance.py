@@ -7,6 +7,7 @@ from histories import (
     Rejected,
     assert_accepted,
     assert_rejected,
+    but,
     commit,
     findings,
     places,
@@ -30,6 +31,10 @@ ACCEPTED = {
     ),
     "given up in flight, and there": (view([Log("A").data(1)], sends=[send(1, outcome="info")]), {"A/native": 1}),
     "in any order": (view([Log("A").data(8, 9).data(1)], sends=[send(1), send(8, 9)]), {"A/native": 3}),
+    "by a program of the user's, which has no history": (
+        but(view([Log("A").data(-1, 9)], sends=[send(1)]), programs=frozenset({"A.t"})),
+        {},
+    ),
     "mirrored": (view([Log("A"), Log("B").data(9).data(-1)]), {}),
     "native on B": (
         view([Log("B").data(1).data(8)], sends=[send(8, cluster="B")], promotions=[promoted(1)]),

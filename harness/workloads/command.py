@@ -1,0 +1,307 @@
+"""command: a program of the user's own as a workload, with the clusters' addresses in its environment, judged by the bytes.
+
+It writes no history: what it wrote is what the logs have of the topics that it names in `writes`, how far it got are its groups.
+Moved at a failover by restart with the other address, or by a signal after which it reads its address again; started again when
+it ended by itself, as a supervisor would. It runs in a process group that is killed as one (`harness.machine.foreign`).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from linkflap.harness.machine.children import Child
+from linkflap.harness.machine.foreign import Foreign, program
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.topology import topic_name
+from linkflap.harness.rundir import RunWriter
+from linkflap.harness.wire.offsets import bounds, quiet
+from linkflap.harness.workloads import COMMAND_OPTIONS
+from linkflap.harness.workloads.context import VIA
+from linkflap.harness.workloads.crew import Addresses, Producers, WorkloadProgress
+from linkflap.harness.workloads.members import Member
+
+ENDS_WITHIN: Final = 15.0
+_TOPIC: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
+LOOKS_EVERY: Final = int(0.25e9)
+AGAIN_AFTER: Final = int(1e9)
+MOST_STARTS: Final = 20
+_ASK: Final = 2.0
+_WORDS: Final = 3
+
+
+def check(spec: WorkloadSpec) -> None:
+    """Raises InputError for options that it does not have, or a program that there is not."""
+    if not spec.command:
+        raise InputError('workload command has no command; give it one: command = ["python3", "app.py"]')
+    if spec.clients != 1:
+        raise InputError(f"workload command cannot have {spec.clients} clients; name the command once for each")
+    for name, value in spec.options.items():
+        if name not in COMMAND_OPTIONS:
+            raise InputError(f"workload command has no option {name!r}; it has {', '.join(COMMAND_OPTIONS)}")
+        choices = COMMAND_OPTIONS[name]
+        if not isinstance(value, str) or (choices and value not in choices):
+            raise InputError(f"workload command cannot have {name}={value!r}; give {' or '.join(choices) or 'a text'}")
+    for topic in (*spec.reads, *spec.writes):
+        if not _TOPIC.fullmatch(topic):
+            raise InputError(f"workload command cannot have the topic {topic!r}; name it without its home, in Kafka's characters")
+    if program(spec.command[0], Path(spec.folder or ".").absolute()) is None:
+        raise InputError(f"workload command: there is no program {spec.command[0]!r} to run; give its path, or install it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramDeath:
+    """A program that was killed (`harness.model.protocols.ClientDeath`): nothing is known of what it had in flight."""
+
+    process: str
+    clients: Sequence[str]
+    status: int
+    time: int
+    in_flight: Sequence[Mapping[str, object]] = ()
+    expected: int | None = 0
+
+
+class Command(Producers):
+    """One program. Calls come from the run's thread and those of faults."""
+
+    def __init__(self, spec: WorkloadSpec, name: str, addresses: Addresses, writer: RunWriter) -> None:
+        super().__init__(spec, (), {})
+        self.name, self.cluster = name, spec.home
+        self._addresses, self._writer = addresses, writer
+        self._writes = [topic_name(spec.home, topic) for topic in spec.writes]
+        folder = writer.logs / "commands" / name
+        self._address_file = folder / "address"
+        self._foreign = Foreign(
+            name=f"program {name}",
+            folder=Path(spec.folder or ".").absolute(),
+            log=folder / "output.log",
+            environment=self._given(),
+        )
+        self._admins: dict[str, AdminClient] = {}
+        self._child: Child | None = None
+        self._wanted = False
+        self._starts = self._started_at = self._looked_at = self._before = 0
+        self._ends: dict[str, list[tuple[int, int]]] = {}
+        """Per cluster, when how many offsets of its topics were written there."""
+        self._lock = threading.RLock()
+
+    def _given(self) -> dict[str, str]:
+        topics = {name: ",".join(topic_name(self.spec.home, t) for t in getattr(self.spec, name)) for name in ("reads", "writes")}
+        return {
+            **{f"LINKFLAP_BOOTSTRAP_{name}": self._bootstrap(name) for name in self._addresses.clusters},
+            "LINKFLAP_READS": topics["reads"],
+            "LINKFLAP_WRITES": topics["writes"],
+            "LINKFLAP_ADDRESS_FILE": str(self._address_file.absolute()),
+        }
+
+    def _bootstrap(self, cluster: str) -> str:
+        if self.spec.options.get("via", VIA[0]) == "proxy":
+            return self._addresses.links[f"*->{cluster}"].bootstrap
+        return self._addresses.clusters[cluster].bootstrap
+
+    # Its life with the run.
+
+    def prepare(self) -> None:
+        """Nothing: it starts when the workload does."""
+
+    def start(self) -> None:
+        with self._lock:
+            self._wanted = True
+            self._begin()
+
+    def _begin(self) -> None:
+        self._address_file.parent.mkdir(parents=True, exist_ok=True)
+        self._address_file.write_text(self._bootstrap(self.cluster) + "\n")
+        self._starts, self._started_at = self._starts + 1, now()
+        self._sample(self.cluster)
+        self._before = self._total(self.cluster)
+        self._child = self._foreign.start(
+            self.spec.command, LINKFLAP_CLUSTER=self.cluster, LINKFLAP_BOOTSTRAP=self._bootstrap(self.cluster)
+        )
+        self._writer.event(
+            "program-started", self.name, cluster=self.cluster, command=list(self.spec.command), pid=self._child.pid
+        )
+
+    def look(self, *, cluster: str = "", since: int = 0) -> int:
+        """Starts it again when it has ended by itself; what was written to its topics on a cluster since a time."""
+        with self._lock:
+            child = self._child
+            if self._wanted and child is not None and child.end_group() is not None and now() >= self._started_at + AGAIN_AFTER:
+                self._died(child, by="itself", again=self._starts < MOST_STARTS)
+                if self._wanted:
+                    self._begin()
+            if now() >= self._looked_at + LOOKS_EVERY:
+                self._looked_at = now()
+                self._sample(self.cluster)
+            return self._since(cluster, since) if cluster else 0
+
+    def _died(self, child: Child, *, by: str, again: bool) -> ProgramDeath:
+        status = child.end_group() or 0
+        words = self._foreign.last_words().splitlines()[-_WORDS:]
+        self._writer.event(
+            "client-died", self.name, by=by, pid=child.pid, clients=[self.name], clusters=[self.cluster], status=status,
+            signal=_signal(status), in_flight=[], torn_bytes=0, last_words=words, again=again,
+        )  # fmt: skip
+        self._wanted = again
+        self._child = None
+        return ProgramDeath(process=self.name, clients=[self.name], status=status, time=now())
+
+    @property
+    def crashes(self) -> list[str]:
+        if self._starts >= MOST_STARTS and not self._wanted:
+            return [f"{self.name} ended {MOST_STARTS} times and is not started again; see {self._foreign.log}"]
+        return []
+
+    @property
+    def alive(self) -> bool:
+        child = self._child
+        return child is not None and child.end_group() is None
+
+    def pause(self, cluster: str) -> None:
+        """Ends it, until it is moved; one that moves by a signal is asked to write nothing more (SIGUSR2)."""
+        with self._lock:
+            if self.cluster != cluster or self._child is None:
+                return
+            if self._by_signal:
+                self._child.signal(signal.SIGUSR2)
+            else:
+                self._end(gently=True)
+
+    @property
+    def _by_signal(self) -> bool:
+        return self.spec.options.get("move", "restart") == "signal"
+
+    def ask_to_move(self, source: str, destination: str, *, drained: bool) -> Sequence[Member]:
+        with self._lock:
+            if self.cluster != source:
+                return []
+            self.cluster = destination
+            if self._by_signal and self._child is not None and self.alive:
+                self._sample(destination)
+                self._address_file.write_text(self._bootstrap(destination) + "\n")
+                self._child.signal(signal.SIGUSR1)
+            elif self._wanted:
+                self._end(gently=drained)
+                self._begin()
+        return []
+
+    def ask_to_stop(self) -> None:
+        with self._lock:
+            if self._wanted and self._child is not None:
+                self._child.signal(signal.SIGTERM)
+            self._wanted = False
+
+    def stop(self) -> None:
+        with self._lock:
+            self._wanted = False
+            self._end(gently=True)
+
+    def _end(self, *, gently: bool) -> None:
+        child, self._child = self._child, None
+        if child is None:
+            return
+        if gently:
+            self._foreign.end(child, within=ENDS_WITHIN)
+        else:
+            self._foreign.kill(child)
+
+    # What faults do to it.
+
+    def kill(self, *, by: str) -> ProgramDeath:
+        """SIGKILL of its process group, and a new start. Raises InputError where it does not run."""
+        with self._lock:
+            child = self._child
+            if child is None or not self.alive:
+                raise InputError(f"{self.name} does not run, so it cannot be killed")
+            self._foreign.kill(child)
+            death = self._died(child, by=by, again=True)
+            self._begin()
+            self._writer.event("client-restarted", self.name, pid=self._child.pid if self._child else 0, clients=[self.name])
+            return death
+
+    def done_since_restart(self) -> int:
+        """Offsets that were written to its topics since it was started last; of one that names none, whether it runs."""
+        if not self._writes:
+            return int(self.alive)
+        with self._lock:
+            self._sample(self.cluster)
+            return self._total(self.cluster) - self._before if self.alive else 0
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it stands still."""
+        child = self._child
+        return child is not None and child.paused
+
+    def freeze(self) -> None:
+        """SIGSTOP of its process group; returns when it stands still. Raises InputError where it does not run."""
+        child = self._child
+        if child is None or not self.alive:
+            raise InputError(f"{self.name} does not run, so it cannot be paused")
+        child.pause()
+
+    def thaw(self) -> None:
+        """SIGCONT. Safe to call again, and of one that has ended."""
+        child = self._child
+        if child is not None and self.alive:
+            child.resume()
+
+    # What it has written, by the bytes.
+
+    def _sample(self, cluster: str) -> None:
+        """Notes how far its topics go on a cluster; nothing while that does not answer."""
+        try:
+            ends = self._bounds(cluster, "high")
+        except KafkaException:
+            return
+        self._ends.setdefault(cluster, []).append((now(), sum(ends.values())))
+
+    def _bounds(self, cluster: str, which: str) -> Mapping[tuple[str, int], int]:
+        admin = self._admins.setdefault(cluster, AdminClient(quiet(self._addresses.clusters[cluster].bootstrap)))
+        known = admin.list_topics(timeout=_ASK).topics if self._writes else {}
+        partitions = [(topic, number) for topic in self._writes if topic in known for number in known[topic].partitions]
+        return bounds(admin, partitions, "stable" if which == "stable" else "high", within=_ASK)
+
+    def _total(self, cluster: str) -> int:
+        samples = self._ends.get(cluster)
+        return samples[-1][1] if samples else 0
+
+    def _since(self, cluster: str, time: int) -> int:
+        samples = self._ends.get(cluster, [])
+        before = [total for at, total in samples if at <= time] or [total for _, total in samples[:1]]
+        return self._total(cluster) - before[-1] if samples else 0
+
+    def open_transactions(self, cluster: str) -> int:
+        """Partitions of its topics that have an open transaction: it says nothing of them itself."""
+        if cluster != self.cluster or not self._writes:
+            return 0
+        try:
+            high, stable = self._bounds(cluster, "high"), self._bounds(cluster, "stable")
+        except KafkaException:
+            return 0
+        return sum(stable.get(partition, end) < end for partition, end in high.items())
+
+    def commits_in_flight(self, cluster: str) -> int:
+        del cluster
+        return 0
+
+    def progress(self) -> WorkloadProgress:
+        self.look()
+        return WorkloadProgress(acknowledged=sum(self._total(cluster) for cluster in list(self._ends)))
+
+
+def _signal(status: int) -> str:
+    try:
+        return signal.Signals(-status).name if status < 0 else ""
+    except ValueError:
+        return ""

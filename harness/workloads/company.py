@@ -1,0 +1,32 @@
+"""All workloads of a run: crews of linkflap's own clients, and programs of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.rundir import RunWriter
+from linkflap.harness.workloads import COMMAND, check, command, topics_for
+from linkflap.harness.workloads.crew import Addresses, Crew, Names, make
+
+
+def make_all(
+    specs: Sequence[WorkloadSpec], *, addresses: Addresses, topics: Mapping[str, int], writer: RunWriter, seed: int
+) -> list[Crew]:
+    """Workloads that are not started yet; `topics` is topic -> partitions of all homes. Raises InputError."""
+    names = Names()
+    return [
+        command.Command(spec, names.next(COMMAND), addresses, writer)
+        if spec.kind == COMMAND
+        else make(spec, addresses=addresses, topics=topics_for(spec, specs, topics), writer=writer, seed=seed, names=names)
+        for spec in specs
+    ]
+
+
+def check_all(specs: Sequence[WorkloadSpec]) -> None:
+    """Raises InputError for a kind, an option or a program that there is not."""
+    for spec in specs:
+        if spec.kind == COMMAND:
+            command.check(spec)
+        else:
+            check(spec)

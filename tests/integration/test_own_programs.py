@@ -1,0 +1,103 @@
+"""An application and a mirror of the user's own, both by command, in one run; the examples, as a project of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+import linkflap
+from linkflap.harness.rundir import RunReader
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+BOTH = f"""
+schema = 1
+name = "both"
+topology = "A->B"
+duration = 3.0
+
+[mirror]
+kind = "command"
+options = {{ manifest = "{EXAMPLES / "replicator" / "mirror.toml"}" }}
+
+[[workload]]
+kind = "transactional"
+home = "A"
+
+[[workload]]
+kind = "readers"
+home = "A"
+
+[[workload]]
+command = ["python3", "payments.py"]
+folder = "{EXAMPLES / "application"}"
+home = "A"
+reads = ["orders"]
+writes = ["payments"]
+[workload.options]
+group = "payments"
+
+[[fault]]
+id = "pause"
+fault = "program-pause"
+target = "A"
+at = 0.5
+duration = 0.5
+
+[[fault]]
+id = "kill"
+fault = "client-kill"
+target = "A"
+when = "after:pause"
+[fault.options]
+workload = "command"
+
+[[fault]]
+id = "crash"
+fault = "mirror-kill"
+target = "A->B"
+at = 1.0
+duration = 0.2
+
+[[fault]]
+id = "failover"
+fault = "failover-planned"
+target = "A->B"
+when = "after:kill,crash"
+
+[minimums]
+afterwards = 100
+aborted = 0
+"""
+
+
+def test_an_application_and_a_mirror_by_command_are_killed_and_fail_over(tmp_path):
+    scenario = tmp_path / "both.toml"
+    scenario.write_text(BOTH)
+    judged = linkflap.run(scenario, folder=tmp_path / "run", seed=13)
+    assert judged.valid, judged.why
+    assert judged.checks["fault-bite"].examined == {"run/faults": 4}
+    assert judged.checks["lost-write"].examined["B/native"] > 0
+    events, _ = RunReader(tmp_path / "run").events()
+    assert [e.data["cluster"] for e in events if e.kind == "program-started"] == ["A", "A", "B"]
+    pids = [e.data["pid"] for e in events if e.kind == "program-started"]
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("example", ["replicator"])
+def test_an_example_is_a_project_of_its_own_whose_tests_pass(tmp_path, example):
+    """Outside of this folder, so that linkflap is what is installed."""
+    shutil.copytree(EXAMPLES / example, tmp_path / example)
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    done = subprocess.run(
+        command, cwd=tmp_path / example, env=environment, capture_output=True, text=True, timeout=1500, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,244 @@
+"""A program of the user's as a workload: started, moved, killed, paused and stopped. No broker runs here."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from linkflap.chaos import scenario_file
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.wait import until
+from linkflap.harness.rundir import RunReader, RunWriter
+from linkflap.harness.workloads import groups, topics, topics_for
+from linkflap.harness.workloads.clients import WorkloadClients
+from linkflap.harness.workloads.command import Command, check
+from linkflap.harness.workloads.company import make_all
+from tests.unit.recorded_run import run
+
+ADDRESSES = SimpleNamespace(
+    clusters={name: SimpleNamespace(bootstrap=f"127.0.0.1:{port}") for name, port in (("A", 1), ("B", 2))},
+    links={"*->A": SimpleNamespace(bootstrap="127.0.0.1:11"), "*->B": SimpleNamespace(bootstrap="127.0.0.1:12")},
+)
+SAYS = """
+import json, os, pathlib, signal, sys
+said = {name: value for name, value in os.environ.items() if name.startswith("LINKFLAP_")}
+def moved(*_): print("moved to", pathlib.Path(os.environ["LINKFLAP_ADDRESS_FILE"]).read_text().strip(), flush=True)
+signal.signal(signal.SIGUSR1, moved)
+signal.signal(signal.SIGUSR2, lambda *_: print("quiet", flush=True))
+signal.signal(signal.SIGTERM, lambda *_: (print("stopped", flush=True), sys.exit(0)))
+print(json.dumps(said), flush=True)
+while True: signal.pause()
+"""
+
+
+@pytest.fixture
+def writer(tmp_path):
+    made = RunWriter(tmp_path / "run", run())
+    yield made
+    made.close("finished")
+
+
+@pytest.fixture
+def program(writer, tmp_path):
+    """Makes one, with options, that says what it finds in its environment."""
+    made: list[Command] = []
+
+    def make(**options: str) -> Command:
+        spec = WorkloadSpec(
+            kind="command",
+            home="A",
+            command=(sys.executable, "-c", SAYS),
+            folder=str(tmp_path),
+            reads=("orders",),
+            options=options,
+        )
+        made.append(Command(spec, "command-1", ADDRESSES, writer))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+def output(writer) -> str:
+    log = writer.logs / "commands" / "command-1" / "output.log"
+    return log.read_text() if log.exists() else ""
+
+
+def said(writer, starts: int) -> dict[str, str]:
+    """What it said at its so-manieth start."""
+
+    def lines() -> list[str]:
+        return [line for line in output(writer).splitlines() if line.startswith("{")]
+
+    until(lambda: len(lines()) >= starts, within=60, what="the program to start")
+    return json.loads(lines()[starts - 1])
+
+
+def test_it_finds_addresses_and_topics_in_its_environment(program, writer):
+    program().start()
+    found = said(writer, 1)
+    assert found["LINKFLAP_CLUSTER"] == "A"
+    assert found["LINKFLAP_BOOTSTRAP"] == found["LINKFLAP_BOOTSTRAP_A"] == "127.0.0.1:1"
+    assert found["LINKFLAP_BOOTSTRAP_B"] == "127.0.0.1:2"
+    assert (found["LINKFLAP_READS"], found["LINKFLAP_WRITES"]) == ("A.orders", "")
+
+
+def test_through_the_proxy_it_is_given_the_path_of_clients(program, writer):
+    program(via="proxy").start()
+    assert said(writer, 1)["LINKFLAP_BOOTSTRAP"] == "127.0.0.1:11"
+
+
+def test_it_is_moved_by_a_restart_with_the_other_address(program, writer):
+    mine = program()
+    mine.start()
+    said(writer, 1)
+    assert mine.ask_to_move("B", "A", drained=True) == []
+    mine.pause("A")
+    assert not mine.alive
+    mine.ask_to_move("A", "B", drained=True)
+    assert said(writer, 2)["LINKFLAP_BOOTSTRAP"] == "127.0.0.1:2"
+    assert output(writer).count("stopped") == 1
+
+
+def test_it_is_moved_by_a_signal_where_it_says_so(program, writer):
+    mine = program(move="signal")
+    mine.start()
+    said(writer, 1)
+    mine.pause("A")
+    until(lambda: "quiet" in output(writer), within=60, what="the program to be asked to write no more")
+    mine.ask_to_move("A", "B", drained=False)
+    until(lambda: "moved to 127.0.0.1:2" in output(writer), within=60, what="the program to be asked to move")
+    assert mine.alive
+    assert "stopped" not in output(writer)
+
+
+def test_one_that_is_killed_is_started_again_and_the_death_is_written_down(program, writer):
+    mine = program()
+    clients = WorkloadClients([mine], writer)
+    mine.start()
+    said(writer, 1)
+    death = clients.kill("A", workload="command", moment="any", by="kill", within=10)
+    assert (death.status, death.process) == (-signal.SIGKILL, "command-1")
+    said(writer, 2)
+    assert clients.done_since_restart("command-1") == 1
+    with pytest.raises(InputError, match="no program of a workload with a command runs at B"):
+        clients.kill("B", workload="command", moment="any", by="kill", within=10)
+    events, _ = RunReader(writer.root).events()
+    (died,) = [event.data for event in events if event.kind == "client-died"]
+    assert (died["by"], died["signal"], died["again"]) == ("kill", "SIGKILL", True)
+
+
+def test_one_that_ends_by_itself_is_started_again(writer, tmp_path):
+    spec = WorkloadSpec(
+        kind="command", home="A", command=(sys.executable, "-c", "print('up'); raise SystemExit(3)"), folder=str(tmp_path)
+    )
+    mine = Command(spec, "command-1", ADDRESSES, writer)
+    mine.start()
+    try:
+        until(lambda: mine.look() or output(writer).count("up") >= 2, within=60, what="the program to be started again")
+    finally:
+        mine.stop()
+    events, _ = RunReader(writer.root).events()
+    assert next(e.data["status"] for e in events if e.kind == "client-died") == 3
+
+
+def test_it_can_be_stopped_and_go_on(program, writer):
+    mine = program()
+    mine.start()
+    said(writer, 1)
+    mine.freeze()
+    assert mine.frozen
+    mine.thaw()
+    assert not mine.frozen
+    mine.stop()
+    mine.thaw()
+    with pytest.raises(InputError, match="does not run"):
+        mine.freeze()
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"command": ()}, "has no command"),
+        ({"command": ("./no-such",)}, "there is no program './no-such'"),
+        ({"clients": 2}, "cannot have 2 clients"),
+        ({"options": {"speed": 3}}, "has no option 'speed'; it has via, move, group"),
+        ({"options": {"move": "hope"}}, "move='hope'; give restart or signal"),
+        ({"options": {"group": 3}}, "group=3; give a text"),
+        ({"writes": ("../etc",)}, "cannot have the topic '../etc'"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(changed, says):
+    with pytest.raises(InputError) as raised:
+        check(WorkloadSpec(**{"kind": "command", "home": "A", "command": ("true",), **changed}))
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_it_writes_clients_of_linkflaps_only_read(writer):
+    app = WorkloadSpec(
+        kind="command", home="A", command=("true",), reads=("orders",), writes=("paid",), options={"group": "mine"}
+    )
+    specs = [app, WorkloadSpec(kind="transactional", home="A"), WorkloadSpec(kind="readers", home="A", options={"assign": True})]
+    every = dict.fromkeys(topics(specs), 2)
+    assert sorted(every) == ["A.orders", "A.paid"]
+    assert [sorted(topics_for(spec, specs, every)) for spec in specs[1:]] == [["A.orders"], ["A.orders", "A.paid"]]
+    assert groups(specs) == ["mine"]
+    crews = make_all(specs, addresses=ADDRESSES, topics=every, writer=writer, seed=1)
+    assert [type(crew).__name__ for crew in crews] == ["Command", "Producers", "Readers"]
+
+
+SCENARIO = """
+schema = 1
+name = "mine"
+topology = "A->B"
+[[workload]]
+command = ["python3", "app.py"]
+home = "A"
+folder = "service"
+reads = ["orders"]
+writes = ["paid"]
+[workload.options]
+group = "mine"
+"""
+
+
+def test_a_scenario_file_has_it_with_its_folder_from_there(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(SCENARIO)
+    read = scenario_file.read(path, seed=1)
+    (spec,) = read.workloads
+    assert (spec.kind, spec.command, spec.folder) == ("command", ("python3", "app.py"), str(tmp_path / "service"))
+    again = tmp_path / "again.toml"
+    scenario_file.save(read, again)
+    assert scenario_file.read(again, seed=1) == read
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        ('command = ["python3", "app.py"]\n', "", "line 5: 'kind' is missing; add kind"),
+        ('command = ["python3", "app.py"]', "command = []", "'kind' is missing"),
+        ('command = ["python3", "app.py"]', 'command = "python3 app.py"', "line 6: workload.0.command is wrong"),
+        ('command = ["python3", "app.py"]', 'command = ["./nothing"]', "there is no program './nothing'"),
+        ('command = ["python3", "app.py"]', 'kind = "transactional"', "no option of transactional 'group'"),
+        (
+            '[workload.options]\ngroup = "mine"\n',
+            'kind = "transactional"\n',
+            "command is of a program of your own, and transactional is linkflap's",
+        ),
+        ('group = "mine"', 'groop = "mine"', "line 12: there is no option of command 'groop' (did you mean 'group'?)"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_its_line(tmp_path, before, after, says):
+    path = tmp_path / "mine.toml"
+    path.write_text(SCENARIO.replace(before, after))
+    with pytest.raises(InputError) as raised:
+        scenario_file.read(path, seed=1)
+    assert says in str(raised.value)
