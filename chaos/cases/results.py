@@ -19,7 +19,7 @@ from linkflap.harness.version import VERSION
 if TYPE_CHECKING:
     from linkflap.chaos.cases.runner import Result
 
-STORED: Final = Path(__file__).parent / "results"
+STORED: Final = Path(__file__).parent / "stored"
 """The results that this project has stored: docs/track-record.md is made of them."""
 FORMAT: Final = 1
 

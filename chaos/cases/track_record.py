@@ -16,7 +16,7 @@ from linkflap.harness.model.errors import InputError
 _HEAD: Final = """\
 # Track record of the cases
 
-Made by `python -m linkflap.chaos.cases.track_record > docs/track-record.md` from the results in `chaos/cases/results`, and from
+Made by `python -m linkflap.chaos.cases.track_record > docs/track-record.md` from the results in `chaos/cases/stored`, and from
 nothing else. What a case is, and how to run one: [cases.md](cases.md). Rates are k of n runs, with the interval in which the true
 rate is with 95 % confidence (Wilson). In every counted run the control was played too, and behaved as the case says. A
 NOT REPRODUCED of fewer runs than its case needs is marked "too few".
