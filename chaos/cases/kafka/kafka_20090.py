@@ -11,6 +11,7 @@ from linkflap.chaos.cases.tools.logs import markers
 from linkflap.chaos.cases.wire_transactions import WireTransactional
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
+from linkflap.harness.wire import messages
 
 GREATEST = 32_766
 """Short.MAX_VALUE - 1: from this epoch on the coordinator gives out a new producer id."""
@@ -36,16 +37,38 @@ def _timed_out(bench: Bench, *, greatest: bool) -> Observation:
         stuck = False
     except DeadlineExceeded:
         stuck = True
+    late = _late_abort(writer)
+    following = _taken_again(writer)
     found = markers(bench.log(topic))
     facts = {
         "epoch": epoch,
         "produce": written,
         "state_long_after_the_timeout": state,
+        "late_abort": late,
+        "init_producer_id_after_that": following,
+        "state_at_the_end": writer.wire.transaction_state(writer.id)[0],
         "markers": [one.words for one in found],
         "last_stable_offset": bench.bound("stable", topic),
         "high_watermark": bench.bound("high", topic),
     }
-    return Observation(shown=stuck or any(one.producer_epoch < 0 for one in found), facts=facts)
+    return Observation(shown=stuck or following == "stuck" or any(one.producer_epoch < 0 for one in found), facts=facts)
+
+
+def _late_abort(writer: WireTransactional) -> str:
+    """The client's own EndTxn(abort), which comes after the coordinator's."""
+    m = messages.request("end_txn", 5)
+    who = writer.producer
+    body = m.EndTxnRequest(transactional_id=writer.id, producer_id=who.id, producer_epoch=who.epoch, committed=False)
+    return str(writer.wire.call("end_txn", 5, body).error_code.name)
+
+
+def _taken_again(writer: WireTransactional) -> str:
+    """Whether a new producer gets the transactional id within a minute."""
+    try:
+        given = writer.wire.init_producer_id(writer.id, timeout=TIMEOUT)
+    except DeadlineExceeded:
+        return "stuck"
+    return f"producer {'of the same id' if given.id == writer.producer.id else 'of a new id'}, epoch {given.epoch}"
 
 
 CASE = Case(
@@ -64,9 +87,9 @@ CASE = Case(
     ),
     schedule=(
         f"1. InitProducerId until the epoch is {GREATEST}; 2. a transaction (V2) writes; 3. its timeout of {TIMEOUT:g} s passes; "
-        f"4. {PATIENCE:g} s later the coordinator is asked"
+        "4. the client's own EndTxn(abort) arrives; 5. a new producer takes the id"
     ),
-    reproduced="the transaction is still Ongoing and the partition has no marker, or one with a negative epoch",
+    reproduced="the transaction is Ongoing, the id cannot be taken again, or a marker has a negative epoch",
     control_text="the same at epoch 0: aborted within seconds of the timeout",
     refuted="an ABORT marker with an epoch above 0",
     topology=one({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}),
