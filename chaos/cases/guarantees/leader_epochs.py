@@ -7,6 +7,7 @@ from datetime import timedelta
 from linkflap.chaos.cases.bench import WITHIN, Bench
 from linkflap.chaos.cases.case import Case, Expected, Observation
 from linkflap.chaos.cases.clusters import THREE
+from linkflap.chaos.cases.tools import wire
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
 
@@ -18,7 +19,7 @@ def _fetched(bench: Bench, *, with_epoch: bool) -> Observation:
     watcher = bench.ask(other)
     before = watcher.leadership(topic)[0].epoch
     home.kill()
-    until(lambda: watcher.leadership(topic)[0].leader == -1, within=WITHIN, what=f"{topic} to have no leader")
+    until(lambda: wire.leader(other.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
     home.start()
     bench.led(topic, by=home)
     asked = bench.ask(home)

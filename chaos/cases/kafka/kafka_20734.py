@@ -37,7 +37,7 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
         producer.send(topic, b"committed %d" % number)
     producer.flush()
     home.kill()
-    until(lambda: _leader(coordinator.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
+    until(lambda: wire.leader(coordinator.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
     if not commit_while_down:
         home.start()
         bench.led(topic, by=coordinator)
@@ -97,11 +97,6 @@ def _timed(act: object) -> float:
     began = time.monotonic()
     act()  # type: ignore[operator]
     return round(time.monotonic() - began, 3)
-
-
-def _leader(address: str, topic: str) -> int:
-    seen = wire.answered(address, topic)
-    return seen[0].leader if 0 in seen else -2
 
 
 CASE = Case(

@@ -26,9 +26,7 @@ def _played(bench: Bench, *, commit_while_down: bool) -> Observation:
     producer.flush()
     second.kill()
     first.kill()
-    until(
-        lambda: wire.answered(coordinator.client_address, topic)[0].leader == -1, within=WITHIN, what=f"{topic} to have no leader"
-    )
+    until(lambda: wire.leader(coordinator.client_address, topic) == -1, within=WITHIN, what=f"{topic} to have no leader")
     if commit_while_down:
         producer.commit()
     for broker in (first, second):

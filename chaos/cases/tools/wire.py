@@ -268,6 +268,12 @@ def answered(address: str, topic: str) -> Mapping[int, Leadership]:
         wire.close()
 
 
+def leader(address: str, topic: str, partition: int = 0) -> int:
+    """The leader of a partition by a broker's metadata: -1 when it has none, -2 when the broker does not say."""
+    seen = answered(address, topic)
+    return seen[partition].leader if partition in seen else -2
+
+
 def record_batch(
     values: Sequence[bytes],
     *,
