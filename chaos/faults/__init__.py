@@ -59,6 +59,8 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
 )
 OF_CLIENTS: Final = frozenset({"client-kill", "program-pause"})
 """Those that are done to clients of a cluster: its brokers, and its mirrors, stay as they are."""
+OF_PROGRAMS: Final = frozenset({"program-pause"})
+"""Those that are done to programs of the user's, which a scenario has only where somebody wrote them into it."""
 IN_CONTAINERS: Final = frozenset({"broker-disconnect", "broker-memory-limit", "partition"})
 """Those that are done to a broker's container, and to nothing else."""
 

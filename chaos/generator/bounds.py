@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_PROGRAMS
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
@@ -37,7 +37,7 @@ class Bounds:
     @property
     def allowed(self) -> tuple[str, ...]:
         """The faults that may be drawn."""
-        apart = PRIVILEGED | LOSSY | (frozenset() if self.runtime == "docker" else IN_CONTAINERS)
+        apart = PRIVILEGED | LOSSY | OF_PROGRAMS | (frozenset() if self.runtime == "docker" else IN_CONTAINERS)
         return self.faults or tuple(name for name in FAULTS if name not in apart)
 
     def check(self) -> None:

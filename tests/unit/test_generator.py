@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from linkflap.chaos import generator, scenario_file, schedule
-from linkflap.chaos.faults import FAULTS, IN_CONTAINERS
+from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_PROGRAMS
 from linkflap.chaos.generator import Bounds, Coverage, baseline, cells_of, generate
 from linkflap.chaos.generator.bounds import ALL
 from linkflap.chaos.generator.coverage import position
@@ -68,7 +68,7 @@ def test_a_broker_that_is_alone_is_not_restarted_and_no_coordinator_is_taken_fro
 
 def test_every_fault_that_the_runtime_can_do_is_drawn():
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), EVERY, guided=False).schedule}
-    assert drawn == set(FAULTS) - IN_CONTAINERS - {"broker-disk-full"}
+    assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - {"broker-disk-full"}
     docker = Bounds(topologies=("A:3->B",), runtime="docker")
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), docker, guided=False).schedule}
     assert drawn >= IN_CONTAINERS
