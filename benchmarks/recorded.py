@@ -32,7 +32,7 @@ from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from linkflap.harness.rundir import FORMAT, Run, RunWriter, write_whole
-from linkflap.spark_verify import session
+from linkflap.spark_verify.spark import session
 from linkflap.spark_verify.verify import verify
 
 TOPIC, MOMENT = "A.orders", "2-end"

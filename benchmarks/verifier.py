@@ -34,8 +34,8 @@ from crc32c import crc32c
 
 from linkflap.harness.capture.folders import Asked, record
 from linkflap.harness.model.topology import LinkSpec
-from linkflap.spark_verify import session
-from linkflap.spark_verify.judge import Judgement
+from linkflap.spark_verify.spark import session
+from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 
 HEALTHY_TARGET, DIVERGENT_TARGET, SLOPE_TARGET, MEMORY_TARGET = 10.0, 5.0, 3.0, 1.1

@@ -12,8 +12,8 @@ from linkflap.harness.mirrors import MIRRORS
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.workloads import COMMAND, KINDS
-from linkflap.spark_verify import recording
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.facts import run_guarantees
 from linkflap.topologies import TOPOLOGIES
 
 
@@ -27,7 +27,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
         | {COMMAND: "a program of your own (docs/own-application.md)"},
         "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
         "triggers": {name: _first_line(trigger) for name, trigger in TRIGGERS.items()},
-        "checks": {name: check.guarantee for name, check in REGISTRY.items()} | dict(recording.GUARANTEES),
+        "checks": {name: check.guarantee for name, check in REGISTRY.items()} | dict(run_guarantees.GUARANTEES),
     }
 
 

@@ -56,7 +56,13 @@ PACKAGES = {
     "chaos/scenarios": "The named scenarios",
     "topologies": "Clusters and links, and their notation",
     "spark_verify": "The judging half",
+    "spark_verify/read": "From run directories to views",
+    "spark_verify/facts": "What is known of a partition",
     "spark_verify/checks": "The checks, one file each",
+    "spark_verify/checks/parts": "What several checks share",
+    "spark_verify/spark": "The Spark job",
+    "spark_verify/verdict": "From findings to the verdict",
+    "spark_verify/inspect": "Back to the bytes",
     "benchmarks": "Ratios against a named baseline",
 }
 

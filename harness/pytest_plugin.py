@@ -165,6 +165,6 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
 
 def close() -> None:
     """Ends Spark, if a run has started it in this process."""
-    session = sys.modules.get("linkflap.spark_verify.session")
+    session = sys.modules.get("linkflap.spark_verify.spark.session")
     if session:
         session.close()

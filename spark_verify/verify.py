@@ -23,15 +23,16 @@ from pyspark.sql import SparkSession
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.rundir import RunReader, write_whole
-from linkflap.spark_verify import columns, session, tables
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.judge import Judgement, judge
-from linkflap.spark_verify.masters import LOCAL
-from linkflap.spark_verify.plan import RunPlan, plan
-from linkflap.spark_verify.recording import NAMES
-from linkflap.spark_verify.source import UNSEEN
-from linkflap.spark_verify.watching import Watch
+from linkflap.spark_verify.facts.run_guarantees import NAMES
+from linkflap.spark_verify.read.pieces import UNSEEN
+from linkflap.spark_verify.read.plan import RunPlan, plan
+from linkflap.spark_verify.spark import job, session
+from linkflap.spark_verify.spark.masters import LOCAL
+from linkflap.spark_verify.spark.spark_progress import Watch
+from linkflap.spark_verify.verdict import parquet
+from linkflap.spark_verify.verdict.judge import Judgement, judge
 
 VERDICT_FILE = "verdict.json"
 _NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -60,18 +61,18 @@ def verify(
     needed = {check.name: check for run, checks in chosen.items() for check in checks if made_of(run, check)}
     # Executors have working directories of their own.
     plans = {run: plan(run.absolute()) for run in runs}
-    found: dict[str, list[tables.FindingRow]] = defaultdict(list)
+    found: dict[str, list[job.FindingRow]] = defaultdict(list)
     for row in _findings(spark or session.session(master, settings), list(plans.values()), list(needed.values()), tell):
         found[row.run].append(row)
     judgements = [judge(run, found[plans[run].run], chosen[run], planned=plans[run]) for run in runs]
     return [keep(j, found[plans[j.folder].run], (out or {}).get(j.folder, j.folder)) for j in judgements]
 
 
-def keep(judgement: Judgement, rows: Sequence[tables.FindingRow], folder: Path) -> Judgement:
+def keep(judgement: Judgement, rows: Sequence[job.FindingRow], folder: Path) -> Judgement:
     """Writes a judgement into a folder, where this user may write there, and says whether it did."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        columns.write(folder, judgement.anomalies, rows, run=str(judgement.folder))
+        parquet.write(folder, judgement.anomalies, rows, run=str(judgement.folder))
         write_whole(folder / VERDICT_FILE, msgspec.json.format(msgspec.json.encode(judgement.document), indent=1))
     except OSError as error:
         if error.errno not in _NOT_ALLOWED:
@@ -85,9 +86,9 @@ def made_of(run: Path, check: Check) -> bool:
     return check.from_bytes or RunReader(run).run.recorded
 
 
-def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell) -> list[tables.FindingRow]:
+def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell) -> list[job.FindingRow]:
     try:
-        return tables.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell))
+        return job.judged(spark, plans, checks, watched=Watch(spark.sparkContext, tell))
     except (Py4JError, PySparkException, pa.ArrowException, OSError, EOFError) as error:
         if interrupts.asked():
             raise KeyboardInterrupt from None  # the signal went to the whole group: Spark died of it, and no verdict is due
@@ -95,7 +96,7 @@ def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Ch
             raise SetupError(f"Spark could not read everything: {_sentence(str(error))}") from None
         reason = f"Spark failed during the checks ({session.fate(error)}); verify the run again"
         session.close()
-        return [tables.unjudged(p.run, check.name, reason) for p in plans for check in checks]
+        return [job.unjudged(p.run, check.name, reason) for p in plans for check in checks]
 
 
 def _sentence(trace: str) -> str:

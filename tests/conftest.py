@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from linkflap.spark_verify import session
+from linkflap.spark_verify.spark import session
 from tests.on_runtimes import NOT_TESTED
 
 

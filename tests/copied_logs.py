@@ -11,10 +11,10 @@ from crc32c import crc32c
 from linkflap.harness.capture.folders import Asked, record
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.rundir import RunReader
-from linkflap.spark_verify import tables
-from linkflap.spark_verify.assemble import damage_of, views
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.judge import Judgement, judge
+from linkflap.spark_verify.read.assemble import damage_of, views
+from linkflap.spark_verify.spark import job
+from linkflap.spark_verify.verdict.judge import Judgement, judge
 from tests.kafka_log import ABORT, COMMIT, batch, batches_in, changed, marker, ours, rewrite, segment
 from tests.kafka_log import record as plain
 
@@ -36,15 +36,15 @@ def judged(folder: Path, wanted: Asked) -> Judgement:
 def judged_again(folder: Path) -> Judgement:
     """Judges a run directory, of a recorded run too, but for what takes several partitions to see."""
     recorded = RunReader(folder).run.recorded
-    rows: list[tables.FindingRow] = []
+    rows: list[job.FindingRow] = []
     for view in views(folder):
         rows += [
-            tables.FindingRow(
+            job.FindingRow(
                 run=view.run, topic="", partition=-1, check="", finding="damage", data={"path": d.path, "reason": d.reason}
             )
             for d in damage_of(view)
         ]
-        rows += [row for check in REGISTRY.values() if recorded or check.from_bytes for row in tables.examine(check, view)]
+        rows += [row for check in REGISTRY.values() if recorded or check.from_bytes for row in job.examine(check, view)]
     return judge(folder, rows, list(REGISTRY.values()))
 
 

@@ -27,10 +27,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.lives import examined, judged
-from linkflap.spark_verify.checks.logs import Log
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import Ints, PartitionView
+from linkflap.spark_verify.checks.parts.generations import examined, judged
+from linkflap.spark_verify.checks.parts.logs import Log
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 KIND = "check-name"
 

@@ -78,7 +78,7 @@ def main() -> NoReturn:
         with contextlib.suppress(EnvironmentFailure):  # the failure to write was reported above
             sys.stdout.flush()
         sys.stderr.flush()
-        spark = sys.modules.get("linkflap.spark_verify.session")
+        spark = sys.modules.get("linkflap.spark_verify.spark.session")
         if spark:
             # All is said. What pyspark's threads print when their JVM ends in the middle of something is none of it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

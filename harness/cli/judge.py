@@ -54,7 +54,7 @@ def judge(
     from linkflap.harness.report import junit as junit_report
     from linkflap.harness.report import table
     from linkflap.harness.report.progress import Progress
-    from linkflap.spark_verify import masters, pandas_free
+    from linkflap.spark_verify.spark import masters, pandas_free
     from linkflap.spark_verify.verify import verify
 
     pandas_free.settle()

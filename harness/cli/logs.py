@@ -23,7 +23,7 @@ from linkflap.topologies.legal import check_name
 if TYPE_CHECKING:
     from linkflap.harness.capture.folders import Asked, Folder
     from linkflap.harness.capture.live.record import LiveAsked
-    from linkflap.spark_verify.plan import Captured
+    from linkflap.spark_verify.read.plan import Captured
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _RATE: Final = 20.0
@@ -192,7 +192,7 @@ def forensics(folders: tuple[Path, ...], topics: str, as_json: bool) -> int:
     cluster. Exit codes: 0 nothing was found, 1 something was, 2 nothing was but parts could not be read.
     """
     from linkflap.harness.report.evidence import tell
-    from linkflap.spark_verify.forensics import Report, look
+    from linkflap.spark_verify.inspect.forensics import Report, look
 
     last = Counter(folder.name for folder in folders)
     names = {folder: folder.name if folder.name and last[folder.name] == 1 else str(folder) for folder in folders}
@@ -222,7 +222,7 @@ def _replicas(cluster: str, folder: Path, topics: str) -> tuple[list[Captured], 
     """The logs below a folder, and the partitions that are not looked at. Raises InputError when there is none."""
     from linkflap.harness.capture.folders import bounds, chosen, folders
     from linkflap.harness.model.topology import INTERNAL_TOPICS
-    from linkflap.spark_verify.plan import spoken_for
+    from linkflap.spark_verify.read.plan import spoken_for
 
     every = folders(cluster, folder)
     found = chosen(every, topics, own=INTERNAL_TOPICS)
@@ -250,7 +250,7 @@ def explain(folder: Path, anomaly: str, as_json: bool) -> int:
     ANOMALY is its number in verdict.json, counted from 1, or check:cluster:topic-partition@offset.
     """
     from linkflap.harness.report.evidence import tell_why
-    from linkflap.spark_verify.explain import explain as look_closer
+    from linkflap.spark_verify.inspect.explain import explain as look_closer
 
     explanation = look_closer(folder, anomaly)
     if as_json:

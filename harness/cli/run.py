@@ -189,7 +189,7 @@ def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str 
 def _record(chosen: Scenario, runtime: str, folder: Path, command: str, *, warm: bool, keep: bool) -> None:
     from linkflap.harness.recording.run import check, record
     from linkflap.harness.report.progress import Progress
-    from linkflap.spark_verify import pandas_free, session
+    from linkflap.spark_verify.spark import pandas_free, session
 
     pandas_free.settle()
     check(chosen, runtime)

@@ -82,7 +82,7 @@ def verify(
 def _fetch(folder: Path, live: LiveAsked, command: str) -> None:
     from linkflap.harness.capture.live.record import record
     from linkflap.harness.report.progress import Progress
-    from linkflap.spark_verify import session
+    from linkflap.spark_verify.spark import session
 
     with Progress() as progress, NOTES.through(progress):
         session.warm()

@@ -12,7 +12,7 @@ from typing import Final, Literal
 Equality = Literal["bytes", "records", "order"]
 """From the strongest: batches byte for byte at the same offsets, records at the same offsets, records in the same order."""
 ProducerIds = Literal["kept", "negate", "complement", "region", "replaced"]
-"""Kept; mapped by a formula of KIP-1279 (`spark_verify.checks.producer_ids`); or replaced by those of the mirror's producer."""
+"""Kept; mapped by a formula of KIP-1279 (`producer_ids`); or replaced by the ids of the mirror's own."""
 MAPPED: Final[frozenset[ProducerIds]] = frozenset({"negate", "complement", "region"})
 """Those that give every batch another id, and so another CRC, than at the source."""
 Delivery = Literal["exactly-once", "at-least-once"]
@@ -21,7 +21,7 @@ GroupOffsets = Literal["exact", "translated", "none"]
 """Committed offsets of groups on the destination: the source's, earlier ones of translated offsets (KIP-545), or not mirrored."""
 Appended = Literal["abort-markers", "producer-id-reset"]
 Rule = Literal["once-per-fault", "within-bound", "forced-failover", "below-truncation"]
-"""How an allowed anomaly is distinguished from a violation (`spark_verify.allowed`)."""
+"""How an allowed anomaly is distinguished from a violation (`spark_verify.verdict.allowances`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

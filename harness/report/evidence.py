@@ -19,7 +19,7 @@ _WHEN: Final = "%Y-%m-%d %H:%M:%S.%f"
 
 
 class Case(Protocol):
-    """One thing that is wrong (`spark_verify.forensics.Case`)."""
+    """One thing that is wrong (`spark_verify.inspect.forensics.Case`)."""
 
     @property
     def kind(self) -> str: ...
@@ -40,7 +40,7 @@ class Case(Protocol):
 
 
 class Side(Protocol):
-    """One log around the place (`spark_verify.explain.Side`)."""
+    """One log around the place (`spark_verify.inspect.explain.Side`)."""
 
     @property
     def cluster(self) -> str: ...
@@ -57,7 +57,7 @@ class Side(Protocol):
 
 
 class Explanation(Protocol):
-    """One anomaly with what shows it (`spark_verify.explain.Explanation`)."""
+    """One anomaly with what shows it (`spark_verify.inspect.explain.Explanation`)."""
 
     @property
     def number(self) -> int: ...

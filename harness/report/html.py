@@ -39,7 +39,8 @@ class About:
     """What the page shows of a run beside its document; all of it may be missing.
 
     `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means, `promises` what each check
-    promises and where that is written; `lanes` are the logs (spark_verify.lanes), `explained` the first anomaly of each kind.
+    promises and where that is written; `lanes` are the logs (`lanes`), `explained` the first anomaly of each
+    kind.
     """
 
     drawing: str = ""

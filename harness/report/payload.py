@@ -1,7 +1,7 @@
 """What the page's script draws, as one JSON document: small, escaped for a script element, without a row that nobody looks at.
 
 Of a big run operations are kept around anomalies, promotions and faults, and wherever one did not end well; the others are one
-letter per bin and client. Batches were chosen the same way (`spark_verify.lanes`).
+letter per bin and client. Batches were chosen the same way (`spark_verify.inspect.lanes`).
 """
 
 from __future__ import annotations

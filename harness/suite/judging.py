@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from linkflap.harness.model.errors import LinkflapError
-from linkflap.spark_verify import pandas_free, session
+from linkflap.spark_verify.spark import pandas_free, session
 from linkflap.spark_verify.verify import verify
 
 

@@ -12,7 +12,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Failover, Verdict
 
 if TYPE_CHECKING:
-    from linkflap.spark_verify.judge import Judgement
+    from linkflap.spark_verify.verdict.judge import Judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

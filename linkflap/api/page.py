@@ -12,7 +12,7 @@ from linkflap.harness.model.errors import InputError
 if TYPE_CHECKING:
     from linkflap.harness.model.verdict import Anomaly
     from linkflap.harness.report.html import About
-    from linkflap.spark_verify.judge import Judgement
+    from linkflap.spark_verify.verdict.judge import Judgement
 
 Part = TypeVar("Part")
 MOST_EXPLAINED: Final = 12
@@ -49,9 +49,9 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
     """
     from linkflap.harness.report.html import About
     from linkflap.spark_verify.checks import REGISTRY
-    from linkflap.spark_verify.explain import explain_several
-    from linkflap.spark_verify.lanes import lanes_around
-    from linkflap.spark_verify.recording import GUARANTEES
+    from linkflap.spark_verify.facts.run_guarantees import GUARANTEES
+    from linkflap.spark_verify.inspect.explain import explain_several
+    from linkflap.spark_verify.inspect.lanes import lanes_around
 
     folder, shown = judgement.folder, judgement.judged.anomalies
     promises = {check.name: (check.guarantee, check.source) for check in REGISTRY.values()}

@@ -45,7 +45,7 @@ def run(
     """
     from linkflap.harness.recording.run import check, record
     from linkflap.harness.report.progress import Progress
-    from linkflap.spark_verify import session
+    from linkflap.spark_verify.spark import session
 
     arguments.check(
         scenario=scenario, seed=seed, topology=topology, mirror=mirror, mirror_options=mirror_options, duration=duration,

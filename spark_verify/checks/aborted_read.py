@@ -5,7 +5,7 @@ holds on every cluster: a mirror that reads uncommitted turns aborted records in
 
 What a client knows for certain to be refused was never written, so nobody gets it, in whatever isolation and of whatever
 transaction. Certain is what never was handed over, and what the record itself is refused for; a record that was given up in
-flight, timed out or was fenced is not (`spark_verify.checks.outcomes.refused`).
+flight, timed out or was fenced is not (`spark_verify.checks.parts.outcomes.refused`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
-from linkflap.spark_verify.checks.delivered import Delivered, aborted_there, delivered, found, of_transactions
-from linkflap.spark_verify.checks.lives import every, examined, log_of, of_readers, replica_of
-from linkflap.spark_verify.checks.logs import Log, among
-from linkflap.spark_verify.checks.outcomes import never, refused, uids_of
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.view import Bools, PartitionView
+from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_there, delivered, found, of_transactions
+from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, of_readers, replica_of
+from linkflap.spark_verify.checks.parts.logs import Log, among
+from linkflap.spark_verify.checks.parts.outcomes import never, refused, uids_of
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import Bools, PartitionView
 
 KIND = "aborted-read"
 REFUSED = "refused-read"

@@ -14,8 +14,8 @@ from typing import Literal
 from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Failover
-from linkflap.spark_verify.story import Promotion
-from linkflap.spark_verify.view import Origin, PartitionView
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 Input = Literal["batches", "records", "sends", "reads", "watermarks", "promotions", "groups"]
 
@@ -26,7 +26,7 @@ class AnomalyKind:
 
     `despite_torn`: what is there of a log proves it, whatever is missing. Any other kind found in a partition of which a log is
     torn is told as a reason why it could not be judged: a lost marker turns committed into aborted, a lost batch makes a gap.
-    `sentence` says of one anomaly who did what where; its fields are those of `spark_verify.sentences` and of the evidence.
+    `sentence` says of one anomaly who did what where, with fields of `spark_verify.verdict.sentences` and of the evidence.
     `counted` is what some of them come to for the user, for one and for many (`write is lost|writes are lost`); empty where they
     come to nothing by themselves. `latent`: what it led to is said in the same sentence, because alone it would harm nobody.
     """
@@ -130,7 +130,7 @@ class Check:
     `judges_readers`: it judges what readers got; others with reads among their inputs learn from them what must be there.
     `only_relays`: it looks at what relays read, and at no other reader.
     `measure`: from all partial findings of a run, and its events, what its failovers cost.
-    `follows` names the checks of whose anomalies those of this one may be a consequence (`spark_verify.causes`).
+    `follows` names the checks of whose anomalies those of this one may be a consequence (`spark_verify.verdict.causes`).
     """
 
     name: str

@@ -20,13 +20,13 @@ import numpy as np
 from linkflap.harness.model.guarantee import MAPPED, ProducerIds
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.changed import changed_records
-from linkflap.spark_verify.checks.lives import compacted, examined
-from linkflap.spark_verify.checks.logs import locate
-from linkflap.spark_verify.checks.mirroring import Hop, appended_since, hops
-from linkflap.spark_verify.checks.producer_ids import as_declared
-from linkflap.spark_verify.story import Promotion
-from linkflap.spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Replica
+from linkflap.spark_verify.checks.parts.changed import changed_records
+from linkflap.spark_verify.checks.parts.generations import compacted, examined
+from linkflap.spark_verify.checks.parts.logs import locate
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
+from linkflap.spark_verify.checks.parts.producer_ids import as_declared
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import Batches, Bools, Ints, Origin, PartitionView, Replica
 
 _CHANGED: Final = 5
 """Records per batch of which it is told what differs."""

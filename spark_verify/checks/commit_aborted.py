@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import judged
-from linkflap.spark_verify.checks.logs import ABORTED, COMMITTED, OPEN, Log, distinct, followed, locate
-from linkflap.spark_verify.checks.outcomes import Told, never, told
-from linkflap.spark_verify.eras import Life, on_cluster
-from linkflap.spark_verify.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.parts.generations import judged
+from linkflap.spark_verify.checks.parts.logs import ABORTED, COMMITTED, OPEN, Log, distinct, followed, locate
+from linkflap.spark_verify.checks.parts.outcomes import Told, never, told
+from linkflap.spark_verify.facts.eras import Life, on_cluster
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 MARKER_GRACE = 5_000_000_000
 """Nanoseconds before a cluster's end within which a commit's markers may still be on their way."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from linkflap.harness.guarantees import ALLOWED
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.recording import GUARANTEES
+from linkflap.spark_verify.facts.run_guarantees import GUARANTEES
 
 HEAD = """# What is checked
 

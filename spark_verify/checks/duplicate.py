@@ -1,7 +1,7 @@
 """duplicate: a payload is in a log once (KIP-98, idempotent producers; Jepsen's Kafka workload, duplicate).
 
 Natively no copy but an aborted one may exist twice. In a mirrored era copies are what the mirror made; whether its
-guarantee allows them is `spark_verify.allowed`'s to say.
+guarantee allows them is `spark_verify.verdict.allowances`'s to say.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import apart, examined, judged, native
-from linkflap.spark_verify.checks.logs import ABORTED, Log, among, copies, runs, written
-from linkflap.spark_verify.checks.mirroring import Hop, hops, may_be_faithful
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
+from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, among, copies, runs, written
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops, may_be_faithful
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

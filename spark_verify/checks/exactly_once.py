@@ -23,13 +23,13 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import every, examined, log_of, reads_in, sends_of
-from linkflap.spark_verify.checks.logs import OPEN, Log, among, locate, runs
-from linkflap.spark_verify.checks.sampled import never_sampled
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.story import Promotion
-from linkflap.spark_verify.view import Bools, Ints, Origin, PartitionView
+from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, reads_in, sends_of
+from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, runs
+from linkflap.spark_verify.checks.parts.sampled import never_sampled
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
 RELAY: Final = "relay"
 """Clients are called by their kind of workload and a number."""

@@ -18,10 +18,10 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Failover, PromotedPartition
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Measured, Unjudged
 from linkflap.spark_verify.checks.lost_write import left_behind
-from linkflap.spark_verify.checks.mirroring import Hop, hops
-from linkflap.spark_verify.eras import FOREVER, history
-from linkflap.spark_verify.story import Promotion
-from linkflap.spark_verify.view import Origin, PartitionView
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.facts.eras import FOREVER, history
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

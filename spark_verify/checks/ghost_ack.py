@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import apart, every, examined, log_of, native, own
-from linkflap.spark_verify.checks.logs import Log, copies, locate, runs
-from linkflap.spark_verify.checks.outcomes import Told, told
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import Ints, PartitionView
+from linkflap.spark_verify.checks.parts.generations import apart, every, examined, log_of, native, own
+from linkflap.spark_verify.checks.parts.logs import Log, copies, locate, runs
+from linkflap.spark_verify.checks.parts.outcomes import Told, told
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 REASONS = (
     "",

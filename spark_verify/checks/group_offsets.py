@@ -23,12 +23,12 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.logs import Log, among, distinct, locate
-from linkflap.spark_verify.checks.mirroring import Hop, hops
-from linkflap.spark_verify.checks.sampled import never_sampled
-from linkflap.spark_verify.eras import FOREVER
-from linkflap.spark_verify.story import Promotion
-from linkflap.spark_verify.view import Ints, Origin, PartitionView, Read, Watermarks
+from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.sampled import never_sampled
+from linkflap.spark_verify.facts.eras import FOREVER
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Read, Watermarks
 
 OFFSET_LAG_MAX: Final = 100
 """MirrorMaker 2's default of offset.lag.max: records between two offset syncs."""

@@ -2,8 +2,8 @@
 
 Observers are the bytes, the acknowledgements of producers, and every reader of either isolation: what one of them saw at an
 offset, no other may have seen differently, nor the same one another time. Offsets have a meaning within one life of a log
-(`spark_verify.eras`): behind a cut there are other records, also behind one that a mirror made when its destination was promoted
-and wrote down. What was seen below every cut since then still holds.
+(`spark_verify.facts.eras`): behind a cut there are other records, also behind one that a mirror made when its destination was
+promoted and wrote down. What was seen below every cut since then still holds.
 
 ghost-ack and read-committed-visibility hold observers against the bytes; here they are held against each other too, so
 that a log which was not captured, or was changed after it was read, still shows.
@@ -19,11 +19,21 @@ from typing import Final, cast
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.lives import every, examined, kept_since, lives, log_of, own, reads_in, replica_of, sends_of
-from linkflap.spark_verify.checks.logs import distinct, runs
-from linkflap.spark_verify.checks.outcomes import uids_of
-from linkflap.spark_verify.eras import FOREVER, Life
-from linkflap.spark_verify.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    kept_since,
+    lives,
+    log_of,
+    own,
+    reads_in,
+    replica_of,
+    sends_of,
+)
+from linkflap.spark_verify.checks.parts.logs import distinct, runs
+from linkflap.spark_verify.checks.parts.outcomes import uids_of
+from linkflap.spark_verify.facts.eras import FOREVER, Life
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 KIND = "inconsistent-offset"
 LOG: Final = "log"

@@ -3,9 +3,9 @@
 Of `__transaction_state`, `__consumer_offsets` and `__cluster_metadata`, below the high watermark: CRCs are right, replicas agree,
 and no offset is missing where no cleaner was. A capture of a running cluster may stop in the middle of a batch above that.
 
-A coordinator writes that a transaction is complete when every partition has its marker (`spark_verify.checks.coordinated`): so
-the markers that a cluster's own coordinators wrote are, per partition, producer id and epoch, the outcomes that they decided, in
-that order. The last decisions of a cluster that was killed may not have arrived: prepared, or still open, is legal. And what a
+A coordinator writes that a transaction is complete when every partition has its marker (`spark_verify.checks.parts.coordinated`):
+so the markers that a cluster's own coordinators wrote are, per partition, producer id and epoch, the outcomes that they decided,
+in that order. The last decisions of a cluster that was killed may not have arrived: prepared, or still open, is legal. And what a
 group was seen to have committed, or a client was acknowledged, is in `__consumer_offsets`, in that order.
 """
 
@@ -18,12 +18,12 @@ import numpy as np
 
 from linkflap.harness.log.coordinators import GROUPS, TRANSACTIONS, GroupCommit, TransactionState
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.coordinated import combine
 from linkflap.spark_verify.checks.leader_epochs import falls
-from linkflap.spark_verify.checks.lives import compacted, lives, native
-from linkflap.spark_verify.checks.logs import ABORTED, OPEN, read
+from linkflap.spark_verify.checks.parts.coordinated import combine
+from linkflap.spark_verify.checks.parts.generations import compacted, lives, native
+from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, read
 from linkflap.spark_verify.checks.replica_agreement import between, missing, within
-from linkflap.spark_verify.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, PartitionView, Replica
+from linkflap.spark_verify.facts.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, PartitionView, Replica
 
 METADATA = "__cluster_metadata"
 

@@ -21,10 +21,20 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.lives import before_cut, compacted, cuts, end_of, every, examined, log_of, marks_in, replica_of
-from linkflap.spark_verify.checks.logs import NOWHERE, Log, read
-from linkflap.spark_verify.eras import Life, on_cluster
-from linkflap.spark_verify.view import Bools, Ints, PartitionView, Watermarks
+from linkflap.spark_verify.checks.parts.generations import (
+    before_cut,
+    compacted,
+    cuts,
+    end_of,
+    every,
+    examined,
+    log_of,
+    marks_in,
+    replica_of,
+)
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, read, recompute_last_stable
+from linkflap.spark_verify.facts.eras import Life, on_cluster
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Watermarks
 
 TIMEOUT = 75_000_000_000
 """Nanoseconds: librdkafka's and Kafka's default transaction.timeout.ms of 60 s, the coordinator's sweep every 10 s, and 5 s."""
@@ -151,15 +161,8 @@ def _recomputed(
         wrong &= (marks.time[told] > time) | (highest <= offset)
     for i in np.flatnonzero(wrong).tolist():
         between = [int(lowest[i]), int(highest[i])]
-        evidence = {"recomputed": recompute(log, int(high[i])), "high_watermark_between": between}
+        evidence = {"recomputed": recompute_last_stable(log, int(high[i])), "high_watermark_between": between}
         yield i, _found("lso-mismatch", log.replica.cluster, marks, int(told[i]), **evidence)
-
-
-def recompute(log: Log, high_watermark: int) -> int:
-    """The LSO that this log has when its high watermark is `high_watermark`."""
-    every = log.transactions
-    unended = (every.first < high_watermark) & (every.marker >= high_watermark)
-    return min(high_watermark, int(every.first[unended].min())) if unended.any() else high_watermark
 
 
 def attained(log: Log, values: Ints) -> tuple[Ints, Ints]:

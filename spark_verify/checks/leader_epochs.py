@@ -6,7 +6,7 @@ written again for the one they know. A leader's epoch is never below those in th
 consumers wait for ever for an epoch that they have read of. And what clients write after a promotion has a higher epoch than all
 that was mirrored, since the hand-over raised it: else one epoch has two writers.
 
-Below the offset up to which a cleaner has been at one of the brokers (`spark_verify.checks.cleaning`) other bytes are the
+Below the offset up to which a cleaner has been at one of the brokers (`spark_verify.checks.parts.cleaning`) other bytes are the
 cleaner's work, unless they differ in what a cleaner keeps.
 
 A mirror that promises to keep leader epochs (the shadow with `leader_epochs=keep`; copied logs of which that was said) has the
@@ -15,7 +15,7 @@ source's epoch in every batch. The CRC does not cover it, so that byte-equality 
 A sample's epoch is the leader's, and not that of the last batch (ListOffsets answers with `Partition.leaderEpoch`). It is held
 against what was below its high watermark. The last sample of a log speaks for all of that; earlier ones only where epochs are
 kept, since what they saw may have been cut (KIP-101: an unclean election) and written again in a higher epoch. No earlier sample
-has an epoch above that of the last one of the cluster (`spark_verify.checks.sampled_epochs`).
+has an epoch above that of the last one of the cluster (`spark_verify.checks.parts.sampled_epochs`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.cleaning import KEPT
-from linkflap.spark_verify.checks.lives import compacted, every, examined, log_of, marks_in, own
-from linkflap.spark_verify.checks.logs import locate
-from linkflap.spark_verify.checks.mirroring import Hop, appended_since, hops
-from linkflap.spark_verify.checks.sampled_epochs import REGRESSION, regressions
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import Bools, Ints, PartitionView, Replica, Watermarks
+from linkflap.spark_verify.checks.parts.cleaning import KEPT
+from linkflap.spark_verify.checks.parts.generations import compacted, every, examined, log_of, marks_in, own
+from linkflap.spark_verify.checks.parts.logs import locate
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
+from linkflap.spark_verify.checks.parts.sampled_epochs import REGRESSION, regressions
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

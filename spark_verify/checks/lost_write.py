@@ -13,12 +13,22 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import every, examined, lives, log_of, marks_in, native, own, reads_in, sends_to
-from linkflap.spark_verify.checks.logs import NOWHERE, OPEN, Log, among, locate, runs
-from linkflap.spark_verify.checks.mirroring import Hop, hops, may_be_faithful
-from linkflap.spark_verify.checks.outcomes import Told, told
-from linkflap.spark_verify.eras import FOREVER, Life
-from linkflap.spark_verify.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    lives,
+    log_of,
+    marks_in,
+    native,
+    own,
+    reads_in,
+    sends_to,
+)
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, OPEN, Log, among, locate, runs
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops, may_be_faithful
+from linkflap.spark_verify.checks.parts.outcomes import Told, told
+from linkflap.spark_verify.facts.eras import FOREVER, Life
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -19,12 +19,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.lives import examined, judged, owners_of
-from linkflap.spark_verify.checks.logs import NOWHERE, Log, followed
-from linkflap.spark_verify.checks.transaction_ends import LEFT_OPEN, SPLIT, STUCK, left_open, splits, stuck
-from linkflap.spark_verify.checks.transaction_headers import COORDINATOR, NOT_TRANSACTIONAL, coordinators, not_transactional
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import ABORT, COMMIT, DATA, OTHER_CONTROL, PartitionView
+from linkflap.spark_verify.checks.parts.generations import examined, judged, owners_of
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, followed
+from linkflap.spark_verify.checks.parts.transaction_ends import LEFT_OPEN, SPLIT, STUCK, left_open, splits, stuck
+from linkflap.spark_verify.checks.parts.transaction_headers import COORDINATOR, NOT_TRANSACTIONAL, coordinators, not_transactional
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, OTHER_CONTROL, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -12,10 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import examined
-from linkflap.spark_verify.checks.logs import among, runs, written
-from linkflap.spark_verify.checks.mirroring import Hop, aborted_or_open, hops, may_be_faithful, not_promoted, repeated_at_source
-from linkflap.spark_verify.view import Ints, PartitionView
+from linkflap.spark_verify.checks.parts.generations import examined
+from linkflap.spark_verify.checks.parts.logs import among, runs, written
+from linkflap.spark_verify.checks.parts.mirrored_ranges import (
+    Hop,
+    aborted_or_open,
+    hops,
+    may_be_faithful,
+    not_promoted,
+    repeated_at_source,
+)
+from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -11,7 +11,7 @@ log, so what it got by payload is taken out.
 
 A reader of a group that gets less than another member is not judged by read-committed-visibility, nor is anybody who reads
 uncommitted; here everyone is by himself. So it is with positions: what a consumer, or its group, passed by its own account, from
-where it was assigned to where it was drained, it got (`spark_verify.checks.positions`).
+where it was assigned to where it was drained, it got (`spark_verify.checks.parts.positions`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import cuts, every, examined, kept_since, lives, log_of, of_readers, reads_in
-from linkflap.spark_verify.checks.logs import Log, among
-from linkflap.spark_verify.checks.positions import consumers, unheard, visible_to
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import Bools, Ints, PartitionView, Read
+from linkflap.spark_verify.checks.parts.generations import cuts, every, examined, kept_since, lives, log_of, of_readers, reads_in
+from linkflap.spark_verify.checks.parts.logs import Log, among
+from linkflap.spark_verify.checks.parts.positions import consumers, unheard, visible_to
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
 
 ANEW = frozenset({"assign", "revoke"})
 CUT = "skipped-by-cut"

@@ -18,12 +18,12 @@ import numpy as np
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding, Found
-from linkflap.spark_verify.checks.lives import examined, judged, native, owners_of, sends_of
-from linkflap.spark_verify.checks.logs import Log
-from linkflap.spark_verify.checks.producer_sessions import NEW, beginnings, sessions
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.checks.parts.generations import examined, judged, native, owners_of, sends_of
+from linkflap.spark_verify.checks.parts.logs import Log
+from linkflap.spark_verify.checks.parts.producer_sessions import NEW, beginnings, sessions
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
 
 KIND = "producer-id-collision"
 

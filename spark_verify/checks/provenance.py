@@ -3,12 +3,11 @@
 An operation's row is written before its first record is sent (`harness.model.history.Operation`, phase invoke), so a payload id
 that no row covers was never handed to a client: the broker has a record that nobody sent, or the history is not that of this log.
 So it is with a record without a payload id: nobody but the run's clients writes to its topics.
-What a client knows for certain to be refused (`spark_verify.checks.outcomes.refused`) was planned and never written. A log that
-has it, in whatever transaction and however that ended, has what nobody wrote; whether anybody read it or not.
-Where there is no row at all of a partition, there is no history to hold it against.
-What a program of the user's writes has no history, and is not looked at here.
-Mirrored records are held to their source by order-equality. What a record holds beside its payload id is not compared with what
-was sent: a value that was changed alike on every cluster is not seen here, nor by any other check.
+What a client knows for certain to be refused (`spark_verify.checks.parts.outcomes.refused`) was planned and never written. A log
+that has it, in whatever transaction and however that ended, has what nobody wrote; whether anybody read it or not. Where there is
+no row at all of a partition, there is no history to hold it against. What a program of the user's writes has no history, and is
+not looked at here. Mirrored records are held to their source by order-equality. What a record holds beside its payload id is not
+compared with what was sent: a value that was changed alike on every cluster is not seen here, nor by any other check.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ import numpy as np
 
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import apart, examined, judged, native, sends_to
-from linkflap.spark_verify.checks.logs import Log, among, locate, runs, stretches
-from linkflap.spark_verify.checks.outcomes import refused, uids_of
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.view import Bools, Ints, PartitionView, Send
+from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native, sends_to
+from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs, stretches
+from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Send
 
 NAMELESS: Final = 2**62
 """What puts numbers of records that have no payload id below all payload ids."""

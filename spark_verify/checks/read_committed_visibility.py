@@ -12,10 +12,10 @@ from itertools import groupby
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import every, examined, log_of, of_readers, reads_in
-from linkflap.spark_verify.checks.logs import Log, among, locate, runs
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import Bools, Ints, PartitionView, Read
+from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, of_readers, reads_in
+from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -17,11 +17,11 @@ import numpy as np
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks import byte_equality
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import examined
-from linkflap.spark_verify.checks.logs import locate, runs
-from linkflap.spark_verify.checks.mirroring import Hop, appended_since, hops
-from linkflap.spark_verify.story import Promotion
-from linkflap.spark_verify.view import Batches, Bools, Ints, Origin, PartitionView, Replica
+from linkflap.spark_verify.checks.parts.generations import examined
+from linkflap.spark_verify.checks.parts.logs import locate, runs
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import Batches, Bools, Ints, Origin, PartitionView, Replica
 
 HEADER = ("last_offset", "length", "count", "crc")
 

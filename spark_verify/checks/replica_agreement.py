@@ -5,10 +5,10 @@ covers everything from the attributes on but not base offset, length and leader 
 CRC is recomputed, so that a cluster with one replica has something examined too; and base offsets must rise in every file. Of
 batches that differ, the records are compared, so that the one whose bytes changed is named.
 
-Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.cleaning`). There replicas may differ in what a
-cleaner takes: records of which a later one has the key, tombstones, what was aborted. Every other record, and so the last of each
-key, is on all of them, with one content at one offset. A marker that differs in nothing that a cleaner keeps is the same one with
-another delete horizon. Only of batches whose records cannot be read is it unknown why they differ.
+Below a cleaner's checkpoint every broker compacts by itself (`spark_verify.checks.parts.cleaning`). There replicas may differ in
+what a cleaner takes: records of which a later one has the key, tombstones, what was aborted. Every other record, and so the last
+of each key, is on all of them, with one content at one offset. A marker that differs in nothing that a cleaner keeps is the same
+one with another delete horizon. Only of batches whose records cannot be read is it unknown why they differ.
 
 No log ends below its own high watermark. Of a recorded run that was asked for before the bytes were copied; of copied logs it is
 what the broker of each noted in its checkpoint file, so of a running broker that file has to be copied before the logs.
@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.changed import ABSENT, changed_records
-from linkflap.spark_verify.checks.cleaning import KEPT, Cleaned, Explained, Lacking, readable
-from linkflap.spark_verify.checks.lives import compacted, examined, lives
-from linkflap.spark_verify.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
+from linkflap.spark_verify.checks.parts.changed import ABSENT, changed_records
+from linkflap.spark_verify.checks.parts.cleaning import KEPT, Cleaned, Explained, Lacking, readable
+from linkflap.spark_verify.checks.parts.generations import compacted, examined, lives
+from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

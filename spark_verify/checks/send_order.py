@@ -14,10 +14,10 @@ import numpy as np
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.lives import apart, examined, judged, native
-from linkflap.spark_verify.checks.logs import Log, copies, runs
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
+from linkflap.spark_verify.checks.parts.logs import Log, copies, runs
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 BETWEEN, INSIDE = "send-inversion", "internal-inversion"
 

@@ -23,11 +23,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import examined, judged
-from linkflap.spark_verify.checks.logs import Log
-from linkflap.spark_verify.checks.producer_sessions import NEW, UNKNOWN, WRAP, Sessions, beginnings, sessions
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
+from linkflap.spark_verify.checks.parts.generations import examined, judged
+from linkflap.spark_verify.checks.parts.logs import Log
+from linkflap.spark_verify.checks.parts.producer_sessions import NEW, UNKNOWN, WRAP, Sessions, beginnings, sessions
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import apart, examined, judged, lives, native, number_at, numbers_at, sends_to
-from linkflap.spark_verify.checks.logs import Log, runs
+from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, lives, native, number_at, numbers_at, sends_to
+from linkflap.spark_verify.checks.parts.logs import Log, runs
 from linkflap.spark_verify.checks.provenance import planned, planner
-from linkflap.spark_verify.eras import FOREVER, Life
-from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.story import Promotion, Truncation
-from linkflap.spark_verify.view import Bools, PartitionView, Send
+from linkflap.spark_verify.facts.eras import FOREVER, Life
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.story import Promotion, Truncation
+from linkflap.spark_verify.facts.view import Bools, PartitionView, Send
 
 KIND, CIRCLE = "standby-write", "circular-mirror"
 

@@ -19,13 +19,13 @@ from typing import Final
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import every, log_of
-from linkflap.spark_verify.checks.logs import ABORTED, OPEN, Log, among, distinct, locate
 from linkflap.spark_verify.checks.lost_write import incomplete
-from linkflap.spark_verify.checks.mirroring import Hop, hops
-from linkflap.spark_verify.checks.outcomes import Told, read_uids, told
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.view import Bools, Ints, Origin, PartitionView
+from linkflap.spark_verify.checks.parts.generations import every, log_of
+from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, Log, among, distinct, locate
+from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.outcomes import Told, read_uids, told
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
 COUNTS: Final = ("visible", "aborted", "open", "absent")
 TORN, BY_FAILOVER = "torn-transaction", "torn-by-failover"

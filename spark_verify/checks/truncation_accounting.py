@@ -23,11 +23,11 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.lives import before_cut, lives, number_at, replica_of
-from linkflap.spark_verify.checks.outcomes import told
-from linkflap.spark_verify.eras import REVERSAL, Life
-from linkflap.spark_verify.story import Promotion, Stop, Truncation
-from linkflap.spark_verify.view import ABORT, OTHER_CONTROL, Batches, Bools, Ints, Origin, PartitionView, Replica
+from linkflap.spark_verify.checks.parts.generations import before_cut, lives, number_at, replica_of
+from linkflap.spark_verify.checks.parts.outcomes import told
+from linkflap.spark_verify.facts.eras import REVERSAL, Life
+from linkflap.spark_verify.facts.story import Promotion, Stop, Truncation
+from linkflap.spark_verify.facts.view import ABORT, OTHER_CONTROL, Batches, Bools, Ints, Origin, PartitionView, Replica
 
 _SAME: Final = ("last_offset", "length", "crc", "leader_epoch")
 NEVER_FOLLOWED: Final = "no mirror made this cluster follow then"

@@ -15,11 +15,11 @@ import numpy as np
 
 from linkflap.spark_verify.checks.aborted_read import by_client
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
-from linkflap.spark_verify.checks.delivered import Delivered, aborted_there, delivered, found, of_transactions
-from linkflap.spark_verify.checks.lives import every, examined, log_of, marks_in, maybe_cut, of_readers, replica_of
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.view import Bools, Ints, PartitionView
+from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_there, delivered, found, of_transactions
+from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, marks_in, maybe_cut, of_readers, replica_of
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 KIND = "uncommitted-read"
 

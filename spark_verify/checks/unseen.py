@@ -16,12 +16,12 @@ import numpy as np
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.lives import every, examined, lives, log_of, native, reads_in
-from linkflap.spark_verify.checks.logs import Log, among, locate, runs
-from linkflap.spark_verify.checks.outcomes import Told, read_uids, told
-from linkflap.spark_verify.eras import Life
-from linkflap.spark_verify.story import Promotion
-from linkflap.spark_verify.view import Bools, Ints, Origin, PartitionView, Read
+from linkflap.spark_verify.checks.parts.generations import every, examined, lives, log_of, native, reads_in
+from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
+from linkflap.spark_verify.checks.parts.outcomes import Told, read_uids, told
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView, Read
 
 KIND = "unseen-write"
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found
-from linkflap.spark_verify.checks.logs import among, distinct, locate, stretches
-from linkflap.spark_verify.checks.outcomes import never
-from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.story import Promotion
-from linkflap.spark_verify.view import Ints, Origin, PartitionView
+from linkflap.spark_verify.checks.parts.logs import among, distinct, locate, stretches
+from linkflap.spark_verify.checks.parts.outcomes import never
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.story import Promotion
+from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView
 
 KIND = "write-cycle"
 RELAY = "relay"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.recording import NAMES
+from linkflap.spark_verify.facts.run_guarantees import NAMES
 from tests.faithful.mutations import CATALOGUE, Mutation
 from tests.oracles.checks import beside
 

@@ -9,7 +9,7 @@ import pytest
 from linkflap.chaos.scenarios import Wish, scenario
 from linkflap.harness.recording.run import record
 from linkflap.harness.report.progress import Progress
-from linkflap.spark_verify import session
+from linkflap.spark_verify.spark import session
 from linkflap.topologies import parse
 
 

@@ -25,9 +25,9 @@ from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.wire.offsets import bounds, quiet
-from linkflap.spark_verify.checks import logs
-from linkflap.spark_verify.checks.last_stable_offset import recompute
-from linkflap.spark_verify.view import Batches, Records, Replica
+from linkflap.spark_verify.checks.parts import logs
+from linkflap.spark_verify.checks.parts.logs import recompute_last_stable
+from linkflap.spark_verify.facts.view import Batches, Records, Replica
 from tests.on_runtimes import Events, topology
 from tests.oracles.dump_log import Dumped, dump
 from tests.oracles.words import as_told, consumed_as, data_of, got, record_told, slowly_told, states, without_place
@@ -317,7 +317,7 @@ def test_the_last_stable_offset_is_what_the_broker_said(written):
     for topic in TOPICS:
         log = written.log(topic)
         assert log.replica.end == written.high[topic, 0]
-        assert recompute(log, written.high[topic, 0]) == log.stable == written.stable[topic, 0]
+        assert recompute_last_stable(log, written.high[topic, 0]) == log.stable == written.stable[topic, 0]
 
 
 def test_aborted_transactions_are_those_of_the_transaction_index(written):
@@ -330,7 +330,7 @@ def test_aborted_transactions_are_those_of_the_transaction_index(written):
                 "producerId": str(every.producer_id[i]),
                 "firstOffset": str(every.first[i]),
                 "lastOffset": str(every.marker[i]),
-                "lastStableOffset": str(recompute(log, int(every.marker[i]) + 1)),
+                "lastStableOffset": str(recompute_last_stable(log, int(every.marker[i]) + 1)),
             }
             for i in sorted(range(len(every)), key=lambda i: int(every.marker[i]))
             if every.marker[i] != logs.NOWHERE and not every.committed[i]

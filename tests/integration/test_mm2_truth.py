@@ -14,7 +14,7 @@ from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Scenario, Wor
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.recording.run import record
 from linkflap.harness.report.progress import Progress
-from linkflap.spark_verify.judge import Judgement
+from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
 

@@ -12,9 +12,9 @@ import re
 import pytest
 
 from linkflap.harness.model.verdict import Verdict
-from linkflap.spark_verify import recording
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.sentences import kind_of
+from linkflap.spark_verify.verdict import run_checks
+from linkflap.spark_verify.verdict.sentences import kind_of
 from linkflap.spark_verify.verify import verify
 from tests.faithful.mutations import CATALOGUE
 from tests.faithful.spec import spec
@@ -41,7 +41,7 @@ def judged(tmp_path_factory, spark):
 
 def in_full(runs, spark):
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(recording, "MOST_REASONS", 10**6)
+        patched.setattr(run_checks, "MOST_REASONS", 10**6)
         return verify(runs, spark=spark)
 
 

@@ -21,9 +21,9 @@ from linkflap.harness.runtimes.process import deploy
 from linkflap.harness.workloads import topics
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.crew import Names, make
-from linkflap.spark_verify import tables
-from linkflap.spark_verify.assemble import views
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.read.assemble import views
+from linkflap.spark_verify.spark import job
 
 pytestmark = pytest.mark.integration
 
@@ -37,12 +37,12 @@ PARTITIONS = 2
 ENOUGH = 150
 
 
-def judged(folder: Path) -> list[tables.FindingRow]:
+def judged(folder: Path) -> list[job.FindingRow]:
     check = REGISTRY["exactly-once"]
     assert check.combine is not None
-    rows = [row for view in views(folder) for row in tables.examine(check, view)]
+    rows = [row for view in views(folder) for row in job.examine(check, view)]
     clues = [row for row in rows if row.finding == "clue"]
-    return [*(row for row in rows if row.finding != "clue"), *tables.combined(check, "run", clues)]
+    return [*(row for row in rows if row.finding != "clue"), *job.combined(check, "run", clues)]
 
 
 def found(folder: Path) -> set[tuple[str, str]]:

@@ -32,7 +32,7 @@ from linkflap.harness.report.progress import Progress
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.workloads import incarnation, process, worker
 from linkflap.harness.workloads.protocol import Channel, Command
-from linkflap.spark_verify.judge import Judgement
+from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
 from linkflap.topologies import parse
 from tests.shadows import drained

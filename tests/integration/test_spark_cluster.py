@@ -35,7 +35,8 @@ import dataclasses, json, os, pathlib, signal, sys
 import psutil
 from click.testing import CliRunner
 from linkflap.harness.cli.commands import linkflap
-from linkflap.spark_verify import session, verify
+from linkflap.spark_verify.spark import session
+from linkflap.spark_verify import verify
 
 told = []
 commands = json.load(sys.stdin)

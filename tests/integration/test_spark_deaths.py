@@ -14,8 +14,8 @@ from linkflap.harness.model import errors
 from linkflap.harness.model.verdict import Verdict
 from linkflap.spark_verify import verify
 from linkflap.spark_verify.checks.base import Check, Finding
+from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.verify import VERDICT_FILE
-from linkflap.spark_verify.view import PartitionView
 from tests.command_line import environment, linkflap
 from tests.synthetic import write_run
 

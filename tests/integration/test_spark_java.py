@@ -11,7 +11,7 @@ import pytest
 from linkflap.harness.machine.java import PACKAGE
 
 ASK = """
-from linkflap.spark_verify import session
+from linkflap.spark_verify.spark import session
 spark = session.warm().result(500)
 print("java", spark.sparkContext._jvm.System.getProperty("java.version"))
 session.close()

@@ -19,7 +19,8 @@ PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
 from linkflap.harness.cli import commands
-from linkflap.spark_verify import session, verify
+from linkflap.spark_verify.spark import session
+from linkflap.spark_verify import verify
 from linkflap.spark_verify.checks.base import Check
 
 session.session()

@@ -1,7 +1,7 @@
 """A partition's view turned into lists of plain values: what the references of the checks look at.
 
-One value per batch, record, send, poll and sample, with the same field names as the columns of `spark_verify.view`. What becomes
-of a record is said once, here, in the obvious way: look for the next marker of its producer id.
+One value per batch, record, send, poll and sample, with the same field names as the columns of `spark_verify.facts.view`. What
+becomes of a record is said once, here, in the obvious way: look for the next marker of its producer id.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import takewhile
 from types import SimpleNamespace
 from typing import Any
 
-from linkflap.spark_verify.view import DATA, OTHER_CONTROL, PartitionView, Replica
+from linkflap.spark_verify.facts.view import DATA, OTHER_CONTROL, PartitionView, Replica
 
 NEVER = 2**62
 """After everything: an offset or a time that does not come."""

@@ -18,9 +18,9 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.log.coordinators import GROUPS, PREPARE_ABORT, PREPARE_COMMIT, TRANSACTIONS, GroupCommit, TransactionState
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
-from linkflap.spark_verify.disputes import digested
-from linkflap.spark_verify.story import Promotion, RunFacts, Stop, Story, Truncation, Window
-from linkflap.spark_verify.view import WHOLE, Batches, PartitionView, Parts, Read, Records, Replica, Send, Watermarks
+from linkflap.spark_verify.facts.story import Promotion, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.view import WHOLE, Batches, PartitionView, Parts, Read, Records, Replica, Send, Watermarks
+from linkflap.spark_verify.read.differing_batches import digested
 from linkflap.topologies import parse
 
 SECOND = 1_000_000_000

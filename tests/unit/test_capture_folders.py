@@ -11,7 +11,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
-from linkflap.spark_verify.plan import plan
+from linkflap.spark_verify.read.plan import plan
 from tests.copied_logs import KIP_1279, asked, judged, sound
 from tests.kafka_log import ABORT, batch, batches_in, marker, mirror_pid_reset, record, rewrite, segment
 

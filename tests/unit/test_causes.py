@@ -9,10 +9,10 @@ import pytest
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.spark_verify.causes import TRACED, rank
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.sentences import Names, begin, kind_of, labels, sentence
-from linkflap.spark_verify.shown import EXAMPLES, show
+from linkflap.spark_verify.verdict.causes import TRACED, rank
+from linkflap.spark_verify.verdict.sentences import Names, begin, kind_of, labels, sentence
+from linkflap.spark_verify.verdict.shown import EXAMPLES, show
 
 NAMES = Names(
     processes=labels([(3, "idempotent-2"), (7, "idempotent-2"), (9, "zombie-1")]), promotions={("B", "A.orders", 0): 110}

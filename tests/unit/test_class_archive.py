@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from linkflap.harness.machine.java import Java
-from linkflap.spark_verify import class_archive
+from linkflap.spark_verify.spark import class_archive
 
 
 @pytest.fixture

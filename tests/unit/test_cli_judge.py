@@ -13,7 +13,7 @@ from linkflap.api import page
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report import html
 from linkflap.harness.report.document import read
-from linkflap.spark_verify import lanes
+from linkflap.spark_verify.inspect import lanes
 
 
 @dataclass(frozen=True)

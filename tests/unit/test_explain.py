@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.model.errors import InputError
-from linkflap.spark_verify.explain import explain
+from linkflap.spark_verify.inspect.explain import explain
 from tests.copied_logs import KIP_1279, asked, judged, judged_again
 from tests.kafka_log import ABORT, batches_in, field_of, rewrite, with_marker_kind
 from tests.synthetic import DIED, TOPIC, write_run

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from linkflap.harness.report.evidence import tell_why
-from linkflap.spark_verify.assemble import views
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.explain import Explanation, explain
+from linkflap.spark_verify.inspect.explain import Explanation, explain
+from linkflap.spark_verify.read.assemble import views
 from tests.oracles.agreement import told
 from tests.oracles.changes import change
 from tests.oracles.happenings import world

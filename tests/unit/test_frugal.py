@@ -8,12 +8,12 @@ import pytest
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.spark_verify import tables
-from linkflap.spark_verify.assemble import views
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.plan import plan
-from linkflap.spark_verify.rows import batch_rows
+from linkflap.spark_verify.read.assemble import views
+from linkflap.spark_verify.read.plan import plan
+from linkflap.spark_verify.read.rows import batch_rows
+from linkflap.spark_verify.spark import job
 from tests.copied_logs import KIP_1279, asked, judged, sound
 from tests.synthetic import write_run
 
@@ -28,7 +28,7 @@ def check(name: str, *inputs: str, from_bytes: bool = True) -> Check:
 
 
 def records(planned, checks):
-    lean = tables.frugal(planned, checks)
+    lean = job.frugal(planned, checks)
     (found,) = {captured.records for captured in (*lean.replicas, *lean.earlier)}
     return found
 
@@ -74,10 +74,10 @@ def test_the_kernels_of_logs_alone_find_the_same_without_them(tmp_path, moment):
     whole = list(views(root))
     planned = plan(root)
     assert sum(len(r.records) for view in whole for r in view.replicas) > 0
-    bare = list(views(root, tables.frugal(planned, EVERY)))
+    bare = list(views(root, job.frugal(planned, EVERY)))
     assert sum(len(r.records) for view in bare for r in view.replicas) == 0
-    assert sum(1 for _ in batch_rows(tables.frugal(planned, EVERY).replicas)) >= 1
+    assert sum(1 for _ in batch_rows(job.frugal(planned, EVERY).replicas)) >= 1
     for one, other in zip(whole, bare, strict=True):
         for each in EVERY:
             if each.from_bytes:
-                assert tables.examine(each, one) == tables.examine(each, other), each.name
+                assert job.examine(each, one) == job.examine(each, other), each.name

@@ -15,7 +15,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.rundir import RunReader, RunWriter
-from linkflap.spark_verify.plan import plan
+from linkflap.spark_verify.read.plan import plan
 from tests.unit.recorded_run import run
 
 PROMISED = Guarantee(equality="records", offsets_kept=True, producer_ids="replaced", delivery="exactly-once")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from linkflap.harness.model.errors import InputError, SetupError
-from linkflap.spark_verify import masters
+from linkflap.spark_verify.spark import masters
 
 
 def test_here_everything_is_on_loopback_and_in_this_python(monkeypatch):

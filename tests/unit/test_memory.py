@@ -7,13 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from linkflap.spark_verify import rows
-from linkflap.spark_verify.assemble import view
-from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset, logs
+from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.plan import RunPlan, plan
-from linkflap.spark_verify.tables import examine
-from linkflap.spark_verify.view import PartitionView
+from linkflap.spark_verify.checks.parts import logs
+from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.read import rows
+from linkflap.spark_verify.read.assemble import view
+from linkflap.spark_verify.read.plan import RunPlan, plan
+from linkflap.spark_verify.spark.job import examine
 from tests.synthetic import TOPIC, Shape, write_run
 from tests.traced import peak
 

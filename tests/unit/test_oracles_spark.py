@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from linkflap.spark_verify import tables
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.tables import FindingRow
+from linkflap.spark_verify.spark import job
+from linkflap.spark_verify.spark.job import FindingRow
 from tests.oracles import changes
 from tests.oracles.agreement import disagreement, told
 from tests.oracles.happenings import world
@@ -42,7 +42,7 @@ def judged(spark, folder: Path, seeds) -> list[str]:
     """In one job all runs; what is told otherwise than the references tell it."""
     worlds = [changed(seed) for seed in seeds]
     roots = [write(made, folder / str(seed)) for (made, _), seed in zip(worlds, seeds, strict=True)]
-    rows = tables.findings(spark, roots, list(REGISTRY.values()))
+    rows = job.findings(spark, roots, list(REGISTRY.values()))
     wrong: list[str] = []
     for (made, done), root, seed in zip(worlds, roots, seeds, strict=True):
         seen = views(made, str(root))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from linkflap.harness.rundir import RunWriter
-from linkflap.spark_verify.plan import plan
+from linkflap.spark_verify.read.plan import plan
 from tests.unit.recorded_run import run
 
 WHERE = {"cluster": "A", "topic": "A.t", "partition": 0}

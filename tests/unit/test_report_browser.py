@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 from linkflap.api.page import about
 from linkflap.harness.model.history import Event
 from linkflap.harness.report import html
-from linkflap.spark_verify.judge import Judgement
+from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import judged_again
 from tests.faithful.mutations import CATALOGUE
 from tests.faithful.spec import spec

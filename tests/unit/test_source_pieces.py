@@ -18,11 +18,11 @@ from linkflap.harness.log import records
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import ClusterSpec, Topology
-from linkflap.spark_verify import assemble, source
-from linkflap.spark_verify.plan import Captured, RunPlan
-from linkflap.spark_verify.rows import batch_rows
-from linkflap.spark_verify.story import RunFacts
-from linkflap.spark_verify.view import WHOLE, PartitionView
+from linkflap.spark_verify.facts.story import RunFacts
+from linkflap.spark_verify.facts.view import WHOLE, PartitionView
+from linkflap.spark_verify.read import assemble, pieces
+from linkflap.spark_verify.read.plan import Captured, RunPlan
+from linkflap.spark_verify.read.rows import batch_rows
 from tests.kafka_log import ABORT, COMMIT, HEADER_SIZE, batch, changed, marker, ours, record, recrc, segment
 from tests.synthetic import same
 
@@ -107,7 +107,7 @@ def whole(run: RunPlan) -> PartitionView:
 
 
 def tasks(run: RunPlan) -> list[list[Captured]]:
-    return [list(task.replicas) for task in source.pieces([run]) if task.replicas]
+    return [list(task.replicas) for task in pieces.pieces([run]) if task.replicas]
 
 
 def in_pieces(run: RunPlan, order: random.Random) -> PartitionView:
@@ -119,7 +119,7 @@ def in_pieces(run: RunPlan, order: random.Random) -> PartitionView:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Every segment that has anything is a piece."""
-    monkeypatch.setattr(source, "_APART", 1)
+    monkeypatch.setattr(pieces, "_APART", 1)
     return monkeypatch
 
 
@@ -133,7 +133,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 )
 def test_the_view_is_the_same(segments: list[Mapping[str, object]], decoded: Decoded, piece: int, window: int, seed: int):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "_APART", piece)
+        patch.setattr(pieces, "_APART", piece)
         patch.setattr(records, "WINDOW", window)
         paths = written(Path(folder) / "A.t-0", segments)
         replicas = [captured(paths, 1, records=decoded), captured(paths, 2, records=decoded)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from linkflap.harness.model.payload import FOREIGN
-from linkflap.spark_verify.assemble import _nameless
-from linkflap.spark_verify.view import PartitionView
+from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.read.assemble import _nameless
 from tests.unit.checks.histories import Log, poll, view
 
 

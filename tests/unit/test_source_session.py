@@ -15,11 +15,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from linkflap.harness.model.wait import until
-from linkflap.spark_verify import session
+from linkflap.spark_verify.spark import session
 
 OPENS = """
 import sys
-from linkflap.spark_verify import session
+from linkflap.spark_verify.spark import session
 session.warm().result()
 print(session._jvm.pid, flush=True)
 sys.stdin.read()
@@ -53,7 +53,7 @@ import sys
 from pathlib import Path
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.machine.java import Java
-from linkflap.spark_verify import session
+from linkflap.spark_verify.spark import session
 session.java_for = lambda kafka: Java(path=Path(sys.argv[1]), major=17)
 try:
     session._open_gateway()

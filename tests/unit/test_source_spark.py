@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from linkflap.spark_verify import source, tables
-from linkflap.spark_verify.assemble import views
 from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, Found, Measured, Unjudged
-from linkflap.spark_verify.plan import plan
-from linkflap.spark_verify.view import PartitionView
+from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.read import pieces
+from linkflap.spark_verify.read.assemble import views
+from linkflap.spark_verify.read.plan import plan
+from linkflap.spark_verify.spark import job
 from tests.kafka_log import batches_in, field_of, segment
 from tests.synthetic import ENDED, TOPIC, Shape, same, write_run
 
@@ -67,7 +68,7 @@ def crash(view: PartitionView) -> list[object]:
 
 def test_views_that_crossed_spark_equal_those_that_did_not(spark: SparkSession, tmp_path: Path):
     roots = [write_run(tmp_path / "one", Shape(transactions=30)), write_run(tmp_path / "two", Shape(partitions=3, codec="lz4"))]
-    found = tables.findings(spark, roots, [check("dump", dumped)])
+    found = job.findings(spark, roots, [check("dump", dumped)])
     crossed = {(row.run, row.partition): pickle.loads(bytes.fromhex(str(row.data["pickle"]))) for row in found}
     direct = {(view.run, view.partition): view for root in roots for view in views(root)}
     assert len(direct) == 5
@@ -81,9 +82,9 @@ def test_a_log_that_several_tasks_read_is_one_again(spark: SparkSession, tmp_pat
         data = [each for _, each in batches_in(path)]
         for some in (data[start : start + 16] for start in range(0, len(data), 16)):
             segment(path.parent, some, base_offset=field_of(some[0], "base_offset"))
-    monkeypatch.setattr(source, "_APART", 1)
-    assert max(captured.piece for task in source.pieces([plan(root)]) for captured in task.replicas) == 3
-    found = tables.findings(spark, [root], [check("dump", dumped)])
+    monkeypatch.setattr(pieces, "_APART", 1)
+    assert max(captured.piece for task in pieces.pieces([plan(root)]) for captured in task.replicas) == 3
+    found = job.findings(spark, [root], [check("dump", dumped)])
     crossed = [pickle.loads(bytes.fromhex(str(row.data["pickle"]))) for row in found if row.finding == "found"]
     assert same(sorted(crossed, key=lambda view: view.partition), list(views(root)))
     assert not any(replica.damage for view in crossed for replica in view.replicas)
@@ -92,7 +93,7 @@ def test_a_log_that_several_tasks_read_is_one_again(spark: SparkSession, tmp_pat
 def test_every_kind_of_finding_arrives(spark: SparkSession, tmp_path: Path):
     root = write_run(tmp_path / "run")
     checks = [check("kinds", every_kind, joined), check("crash", crash), check("plain", dumped)]
-    found = tables.findings(spark, [root], checks)
+    found = job.findings(spark, [root], checks)
     kinds = [row for row in found if row.check == "kinds"]
     assert sorted(row.finding for row in kinds) == ["examined", "examined", "found", "found", "found", "unjudged", "unjudged"]
     (both,) = [row for row in kinds if row.kind == "joined"]
@@ -110,7 +111,7 @@ def test_every_kind_of_finding_arrives(spark: SparkSession, tmp_path: Path):
 
 def test_clues_are_combined_with_those_that_they_belong_to(spark: SparkSession, tmp_path: Path):
     kept = replace(check("kept", columns, summed), measure=lambda _partial, _events: Measured(failovers=()))
-    found = tables.findings(spark, [write_run(tmp_path / "run")], [check("columns", columns, summed), kept])
+    found = job.findings(spark, [write_run(tmp_path / "run")], [check("columns", columns, summed), kept])
     for name in ("columns", "kept"):
         told = [(row.data["word"], row.data["sum"]) for row in found if (row.check, row.finding) == (name, "found")]
         assert sorted(told) == [(["both", "both"], 70), (["only 0"], 10), (["only 1"], 60)]
@@ -122,7 +123,7 @@ def test_damage_of_any_part_arrives(spark: SparkSession, tmp_path: Path):
     (root / "captures" / ENDED / "bounds.json").unlink()
     with (root / "operations" / "p1.jsonl").open("ab") as file:
         file.write(b"{")
-    found = tables.findings(spark, [root], [check("dump", dumped)])
+    found = job.findings(spark, [root], [check("dump", dumped)])
     told = {(row.data["path"], str(row.data["reason"])) for row in found if row.finding == "damage"}
     assert any(path == "operations/p1.jsonl" and "torn" in reason for path, reason in told)
     assert any(path.endswith("bounds.json") for path, _ in told)
@@ -133,7 +134,7 @@ def test_the_same_session_judges_again_after_the_bytes_changed(spark: SparkSessi
     counting = check("kinds", every_kind)
 
     def native() -> list[int]:
-        return [row.count for row in tables.findings(spark, [root], [counting]) if row.finding == "examined"]
+        return [row.count for row in job.findings(spark, [root], [counting]) if row.finding == "examined"]
 
     assert native() == [30, 30]
     path = next((root / "captures").glob(f"*/A/1/{TOPIC}-0/*.log"))

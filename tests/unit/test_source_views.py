@@ -13,10 +13,10 @@ import pytest
 from linkflap.harness.log import reference
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Bounds, GroupOffset
-from linkflap.spark_verify import rows
-from linkflap.spark_verify.assemble import damage_of, views
-from linkflap.spark_verify.eras import eras
-from linkflap.spark_verify.plan import is_data, plan
+from linkflap.spark_verify.facts.eras import eras
+from linkflap.spark_verify.read import rows
+from linkflap.spark_verify.read.assemble import damage_of, views
+from linkflap.spark_verify.read.plan import is_data, plan
 from tests import rounds, synthetic
 from tests.kafka_log import batch, batches_in, ours, rewrite
 from tests.synthetic import DIED, ENDED, HEALED, PROMOTED, TOPIC, TOPOLOGY, Shape, append_events, write_run

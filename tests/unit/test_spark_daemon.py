@@ -9,7 +9,7 @@ import pytest
 
 IMPORTED = """
 import os, sys
-from linkflap.spark_verify import daemon
+from linkflap.spark_verify.spark import daemon
 alone = daemon.imported()
 assert "pandas" not in sys.modules and "linkflap.spark_verify.checks" in sys.modules
 if os.fork() == 0:
@@ -20,7 +20,7 @@ print(alone, os.wait()[1])
 # With the thread that it starts a fork could copy a lock that nobody will release: Spark's own daemon has to take over.
 THREADED = """
 import os, threading
-from linkflap.spark_verify import daemon
+from linkflap.spark_verify.spark import daemon
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 taken = []
 os.execv = lambda program, words: taken.append(words) or os._exit(words[2:] != ["pyspark.daemon", "pyspark.worker"])
@@ -29,14 +29,14 @@ sys.argv = ["daemon", "pyspark.worker"]
 daemon.main()
 """
 LATER = """
-from linkflap.spark_verify import pandas_free
+from linkflap.spark_verify.spark import pandas_free
 pandas_free.settle()
 import pandas as pd, pyarrow as pa
 print(pa.array([1]).to_pandas().sum(), pa.Table.from_pandas(pd.DataFrame({"a": [2]}))["a"][0])
 """
 BEFORE = """
 import pandas as pd, pyarrow as pa
-from linkflap.spark_verify import pandas_free
+from linkflap.spark_verify.spark import pandas_free
 pandas_free.settle()
 print(pa.array(pd.Series([3]))[0])
 """

@@ -18,7 +18,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.report import table
 from linkflap.harness.report.document import read
 from linkflap.harness.rundir import RunReader
-from linkflap.spark_verify.judge import Judgement
+from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import keep
 from tests.command_line import unprivileged
 

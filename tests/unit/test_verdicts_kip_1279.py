@@ -10,7 +10,7 @@ import pytest
 
 from linkflap.harness.guarantees.copied import PRESETS
 from linkflap.harness.model.verdict import Verdict
-from linkflap.spark_verify.plan import plan
+from linkflap.spark_verify.read.plan import plan
 from tests.copied_logs import KIP_1279, asked, judged
 from tests.kafka_log import batches_in, changed
 

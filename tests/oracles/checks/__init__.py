@@ -8,8 +8,8 @@ KNOWS_TORN          the reference looks across partitions, and says itself what 
 FAITHFUL_TOO        it may find something in a faithful history: what a failover cost, a transaction that nobody ended in time
 BESIDE              why this check too may find a mutation of something else: it follows, if the story has what else it takes
 
-Made of lists, dictionaries and loops, and of nothing of `spark_verify.checks` or `spark_verify.eras`. `views` are all partitions
-of one run. Of a partition with a torn log only what the rest proves counts (`tests.oracles.agreement`).
+Made of lists, dictionaries and loops, and of nothing of `spark_verify.checks` or `spark_verify.facts.eras`. `views` are all
+partitions of one run. Of a partition with a torn log only what the rest proves counts (`tests.oracles.agreement`).
 """
 
 from __future__ import annotations

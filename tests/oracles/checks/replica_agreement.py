@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from linkflap.spark_verify.view import NULL
+from linkflap.spark_verify.facts.view import NULL
 from tests.oracles.plain import Place, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from linkflap.spark_verify.story import Promotion
+from linkflap.spark_verify.facts.story import Promotion
 from tests.oracles.plain import NEVER, Place, Plain, of_send
 from tests.oracles.story import Story, kept
 

@@ -19,9 +19,9 @@ from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
-from linkflap.spark_verify.eras import REVERSAL
-from linkflap.spark_verify.story import Promotion, RunFacts, Stop, Story, Truncation, Window
-from linkflap.spark_verify.view import (
+from linkflap.spark_verify.facts.eras import REVERSAL
+from linkflap.spark_verify.facts.story import Promotion, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,
     DATA,

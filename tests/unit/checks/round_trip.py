@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from histories import SECOND, Log, promoted, reversed_, send, view
 
-from linkflap.spark_verify.story import Promotion, Truncation
-from linkflap.spark_verify.view import PartitionView
+from linkflap.spark_verify.facts.story import Promotion, Truncation
+from linkflap.spark_verify.facts.view import PartitionView
 
 BACK = reversed_("A->B", at=600)
 AWAY = promoted(2)

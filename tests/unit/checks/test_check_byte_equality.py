@@ -5,7 +5,7 @@ from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, b
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
-from linkflap.spark_verify.story import Stop
+from linkflap.spark_verify.facts.story import Stop
 
 NAME = "byte-equality"
 

@@ -3,7 +3,7 @@
 import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, commit, places, promoted, unjudged, view
 
-from linkflap.spark_verify.story import Window
+from linkflap.spark_verify.facts.story import Window
 
 NAME = "commit-aborted"
 DIES = 500 * SECOND

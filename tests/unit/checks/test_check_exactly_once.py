@@ -25,9 +25,9 @@ from linkflap.harness.guarantees import DECLARATIONS, declared
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.spark_verify.allowed import why_allowed
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Clue, Found
+from linkflap.spark_verify.verdict.allowances import why_allowed
 from linkflap.topologies import parse
 
 NAME = "exactly-once"

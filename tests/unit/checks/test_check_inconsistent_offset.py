@@ -18,7 +18,7 @@ from histories import (
 )
 from round_trip import before, trip
 
-from linkflap.spark_verify.story import Stop
+from linkflap.spark_verify.facts.story import Stop
 
 NAME = "inconsistent-offset"
 A = Log("A").data(1)

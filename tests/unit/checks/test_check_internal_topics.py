@@ -19,7 +19,7 @@ from linkflap.harness.log.coordinators import (
 from linkflap.harness.model.history import GroupOffset
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
-from linkflap.spark_verify.tables import examine
+from linkflap.spark_verify.spark.job import examine
 
 CHECK = REGISTRY["internal-topics"]
 PLACE = ("A.t", 0)

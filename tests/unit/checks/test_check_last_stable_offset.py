@@ -21,9 +21,9 @@ from histories import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from linkflap.spark_verify.checks.last_stable_offset import attained, recompute
-from linkflap.spark_verify.checks.logs import read
-from linkflap.spark_verify.story import Stop
+from linkflap.spark_verify.checks.last_stable_offset import attained
+from linkflap.spark_verify.checks.parts.logs import read, recompute_last_stable
+from linkflap.spark_verify.facts.story import Stop
 
 NAME = "last-stable-offset"
 OPEN = Log("A").txn(1, pid=7, end=None)
@@ -159,7 +159,7 @@ def test_what_no_cut_explains(truncated, told, found):
 
 
 def test_unknown_epochs_under_a_broker_fault_are_not_compared():
-    from linkflap.spark_verify.story import Window
+    from linkflap.spark_verify.facts.story import Window
 
     seen = view(
         [Log("A").data(1, 2)],
@@ -195,7 +195,7 @@ def test_the_closed_form_is_the_search(steps):
         else:
             log.marker(step, pid=pid)
     whole = read(log.replica())
-    searched = np.array([recompute(whole, h) for h in range(log.end + 1)])
+    searched = np.array([recompute_last_stable(whole, h) for h in range(log.end + 1)])
     first, last = attained(whole, ints(*range(log.end + 1)))
     for value in range(log.end + 1):
         at = np.flatnonzero(searched == value)

@@ -4,7 +4,7 @@ import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, examined, places, promoted, samples, view
 from round_trip import before, on_b, trip
 
-from linkflap.spark_verify.story import Stop, Window
+from linkflap.spark_verify.facts.story import Stop, Window
 
 NAME = "leader-epochs"
 KEEP = {"leader_epochs": "keep"}

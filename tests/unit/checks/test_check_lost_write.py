@@ -22,7 +22,7 @@ from histories import (
 from round_trip import AWAY, home_again, on_b, trip
 from round_trip import TOLD as TRIP
 
-from linkflap.spark_verify.story import Stop, Window
+from linkflap.spark_verify.facts.story import Stop, Window
 
 NAME = "lost-write"
 A3 = Log("A").txn(1, 2, 3, pid=7)

@@ -3,7 +3,7 @@
 import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, but, findings, places, promoted, unjudged, view
 
-from linkflap.spark_verify.story import Stop
+from linkflap.spark_verify.facts.story import Stop
 
 NAME = "marker-pairing"
 ACCEPTED = {

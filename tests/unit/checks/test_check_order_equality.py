@@ -3,7 +3,7 @@
 import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, send, unjudged, view
 
-from linkflap.spark_verify.story import Window
+from linkflap.spark_verify.facts.story import Window
 
 NAME = "order-equality"
 ACCEPTED = {

@@ -21,7 +21,7 @@ from histories import (
 )
 from round_trip import BACK, cut, trip
 
-from linkflap.spark_verify.story import Stop
+from linkflap.spark_verify.facts.story import Stop
 
 NAME = "poll-continuity"
 A = Log("A").data(1, 2, 3)

@@ -7,7 +7,7 @@ from round_trip import on_a, on_b, trip
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.story import Stop
+from linkflap.spark_verify.facts.story import Stop
 from linkflap.topologies import parse
 
 NAME = "record-equality"

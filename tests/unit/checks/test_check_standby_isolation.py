@@ -17,7 +17,7 @@ from histories import (
 )
 from round_trip import TOLD, on_b, trip
 
-from linkflap.spark_verify.story import Truncation
+from linkflap.spark_verify.facts.story import Truncation
 
 NAME = "standby-isolation"
 

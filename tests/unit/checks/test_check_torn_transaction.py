@@ -8,9 +8,9 @@ from histories import Log, Rejected, assert_accepted, assert_rejected, commit, e
 
 from linkflap.harness.guarantees import DECLARATIONS
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.spark_verify.allowed import why_allowed
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Clue, Found
+from linkflap.spark_verify.verdict.allowances import why_allowed
 
 NAME = "torn-transaction"
 A12 = Log("A").txn(1, 2, pid=7)

@@ -6,7 +6,7 @@ import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, promoted, reversed_, send, unjudged, view
 from round_trip import AWAY, BACK, TOLD, before, cut, home_again, on_a, on_b, trip
 
-from linkflap.spark_verify.story import Stop
+from linkflap.spark_verify.facts.story import Stop
 
 NAME = "truncation-accounting"
 

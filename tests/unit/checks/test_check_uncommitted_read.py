@@ -19,7 +19,7 @@ from histories import (
 )
 from round_trip import trip
 
-from linkflap.spark_verify.story import Stop
+from linkflap.spark_verify.facts.story import Stop
 
 NAME = "uncommitted-read"
 A = Log("A").txn(1, pid=7)

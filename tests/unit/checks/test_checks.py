@@ -10,7 +10,7 @@ from histories import Log, commit, examined, places, poll, promoted, samples, vi
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
-from linkflap.spark_verify.recording import NAMES
+from linkflap.spark_verify.facts.run_guarantees import NAMES
 
 MODULES = {name: importlib.import_module(f"test_check_{name.replace('-', '_')}") for name in REGISTRY}
 
@@ -76,10 +76,10 @@ def test_names_are_kebab_case_and_once():
 
 
 ERAS = (
-    "linkflap.spark_verify.eras",
-    "linkflap.spark_verify.checks.lives",
-    "linkflap.spark_verify.checks.mirroring",
-    "linkflap.spark_verify.checks.outcomes",
+    "linkflap.spark_verify.facts.eras",
+    "linkflap.spark_verify.checks.parts.generations",
+    "linkflap.spark_verify.checks.parts.mirrored_ranges",
+    "linkflap.spark_verify.checks.parts.outcomes",
 )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from linkflap.harness.guarantees import ALLOWED
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.document import render
-from linkflap.spark_verify.recording import NAMES
+from linkflap.spark_verify.facts.run_guarantees import NAMES
 
 PAGE = Path(__file__).parents[3] / "docs" / "checks.md"
 

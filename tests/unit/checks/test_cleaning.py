@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from histories import Log, findings, places, unjudged, view
 
-from linkflap.spark_verify.disputes import digested
-from linkflap.spark_verify.view import NULL
+from linkflap.spark_verify.facts.view import NULL
+from linkflap.spark_verify.read.differing_batches import digested
 
 NAME = "replica-agreement"
 

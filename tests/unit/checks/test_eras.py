@@ -2,7 +2,7 @@
 
 from histories import SECOND, Log, promoted, reversed_, view
 
-from linkflap.spark_verify.eras import FOREVER, eras, history
+from linkflap.spark_verify.facts.eras import FOREVER, eras, history
 
 
 def told(seen, cluster):

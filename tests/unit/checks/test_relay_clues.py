@@ -8,9 +8,9 @@ import pytest
 from histories import SECOND, Log, commit, ints, poll, promoted, uid, view
 
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.sends import Sends
-from linkflap.spark_verify.tables import FindingRow, combined, examine
-from linkflap.spark_verify.view import PartitionView
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.spark.job import FindingRow, combined, examine
 from tests.traced import peak
 
 FEW, MANY, RECORDS = 300, 1200, 10

@@ -6,8 +6,8 @@ import pytest
 from histories import SECOND, Log, ints, places, poll, reversed_, view
 from round_trip import before, cut, on_a, on_b, trip
 
-from linkflap.spark_verify.checks.lives import every, marks_in, reads_in
-from linkflap.spark_verify.view import Watermarks
+from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
+from linkflap.spark_verify.facts.view import Watermarks
 
 LASTS = replace(reversed_("A->B", at=600), end=640 * SECOND)
 TRUNCATED = replace(cut(), time=620 * SECOND)

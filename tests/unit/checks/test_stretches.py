@@ -7,7 +7,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset, logs
+from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset
+from linkflap.spark_verify.checks.parts import logs
 from tests.oracles.agreement import told
 from tests.oracles.changes import change
 from tests.oracles.happenings import world

@@ -7,7 +7,7 @@ from test_checks import MODULES
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check, Examined, Found
-from linkflap.spark_verify.tables import examine
+from linkflap.spark_verify.spark.job import examine
 
 CASES = [(name, kind) for name, module in MODULES.items() for kind in getattr(module, "REJECTS", {})]
 

@@ -7,7 +7,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader, write_whole
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.recording import NAMES
+from linkflap.spark_verify.facts.run_guarantees import NAMES
 from linkflap.spark_verify.verify import VERDICT_FILE, checks_of, verify
 from tests.synthetic import Shape, write_run
 

@@ -1,0 +1,1 @@
+"""What the kernels of several checks share: log generations, mirrored ranges, transactions, what clients got."""

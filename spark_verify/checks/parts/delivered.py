@@ -1,0 +1,90 @@
+"""What readers got, record by record, and of which transaction each was: for aborted and uncommitted reads.
+
+A payload id says which send it is of, on whatever cluster it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from linkflap.spark_verify.checks.base import Finding, Found
+from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, locate, runs, stretches
+from linkflap.spark_verify.checks.parts.outcomes import reads_of
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """Every record that readers of one cluster got, one element each; `read` is an index into `reads`."""
+
+    uid: Ints
+    offset: Ints
+    returned: Ints
+    reads: Sequence[Read]
+    read: Ints
+
+    def __len__(self) -> int:
+        return len(self.uid)
+
+
+def delivered(view: PartitionView, life: Life, isolation: str | None = "read_committed") -> Delivered:
+    """What was read in one life of a log, in one isolation or in any, in time order."""
+    reads = reads_of(view, life, isolation)
+    none = np.empty(0, np.int64)
+    sizes = np.array([len(r.uids) for r in reads], np.int64)
+    return Delivered(
+        uid=np.concatenate([none, *(r.uids for r in reads)]),
+        offset=np.concatenate([none, *(r.offsets for r in reads)]),
+        returned=np.repeat(np.array([r.returned for r in reads], np.int64), sizes),
+        reads=reads,
+        read=np.repeat(np.arange(len(reads), dtype=np.int64), sizes),
+    )
+
+
+def aborted_there(log: Log | None, got: Delivered) -> Bools:
+    """Per record, whether the log has that very record there, and an ABORT marker for it."""
+    if log is None or not len(log.replica.records):
+        return np.zeros(len(got), np.bool_)
+    records = log.replica.records
+    at = locate(records.offset, got.offset)
+    return np.asarray((at >= 0) & (records.uid[at] == got.uid) & (log.record_state[at] == ABORTED))
+
+
+def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Sends], Ints], *, otherwise: int) -> Ints:
+    """Per record what is said of the transaction that sent it; `otherwise` of those that none did."""
+    sends = Sends.of(view.sends)
+    sends = sends.take(sends.says("kind", "transaction") & (sends.sizes > 0))
+    sends = sends.take(np.argsort(sends.column("first_uid"), kind="stable"))
+    said = np.full(len(got), otherwise, np.int64)
+    if not len(sends):
+        return said
+    firsts, told = sends.column("first_uid"), what(sends)
+    lasts = firsts + sends.sizes
+    for some in stretches(got.uid):
+        uids = got.uid[some]
+        place = np.maximum(np.searchsorted(firsts, uids, side="right") - 1, 0)
+        said[some] = np.where((uids >= firsts[place]) & (uids < lasts[place]), told[place], otherwise)
+    return said
+
+
+def found(cluster: str, got: Delivered, bad: Bools, kind: str, witness: Callable[[int], str]) -> Sequence[Finding]:
+    """Every bad record once, neighbours as one anomaly; `witness` says of a row who knows."""
+    wrong = np.flatnonzero(bad)
+    order = wrong[np.unique(got.offset[wrong], return_index=True)[1]]
+    findings = []
+    for start, end in runs(got.offset[order], got.uid[order]):
+        row = int(order[start])
+        evidence = {
+            "records": end - start,
+            "uid": int(got.uid[row]),
+            "reader": got.reads[int(got.read[row])].reader,
+            "returned": int(got.returned[row]),
+            "witness": witness(row),
+        }
+        findings.append(Found(kind=kind, cluster=cluster, offset=int(got.offset[row]), evidence=evidence))
+    return findings

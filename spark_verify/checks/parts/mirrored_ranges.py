@@ -1,0 +1,314 @@
+"""One crossing of a link, compared without offsets: which records of the source arrived at the destination, and in what order.
+
+The source's sequence is its data records that a read_committed reader gets, in offset order, each payload once. The
+destination's is what a read_committed reader gets of what came with the crossing (`spark_verify.facts.eras`). MirrorMaker 2 keeps
+order and moves offsets, so a record's identity is its payload id and its content the digest (`spark_verify.facts.view.Records`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from linkflap.spark_verify.checks.parts.generations import source_log
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
+from linkflap.spark_verify.facts.eras import FOREVER, Crossing, Era, History, Life, history, touches
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView
+
+Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
+"""What a tail that did not arrive means; of a comparison over several hops, nothing: each hop says that of its own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """What crossed one link. `sequence` are record indices of the source in the order they should arrive.
+
+    `life` is the destination's. `mirrored` are its record indices, in file order, of what is visible, ours and came over; `first`
+    and `copy` say which earlier of them it repeats and how often before, `position` where in `sequence` it belongs (-1: nowhere).
+    Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are the positions
+    that have one and that have none, `front` is the last of `present` (-1: nothing arrived). `late` are the missing ones whose
+    COMMIT the source has only behind what crossed: they came, and the destination had to abort them. `since` is the first offset
+    of the source that the destination may still have: before that it had deleted its own log's beginning (retention). `cleaned`
+    are missing ones that it may have had, and compacted away or deleted; `gaps`: the source has compacted its log. Of the
+    payload ids `unsettled` the first copy may have come of a copy that the source has deleted (`_unsettled`): where the source
+    has them now says nothing of where it had them. `sure` is the last of `present` that is none of those.
+    """
+
+    crossing: Crossing
+    life: Life
+    source: Log
+    destination: Log
+    sequence: Ints
+    mirrored: Ints
+    first: Ints
+    copy: Ints
+    position: Ints
+    arrived_at: Ints
+    present: Ints
+    missing: Ints
+    late: Ints
+    front: int
+    sure: int
+    tail: Tail
+    cleaned: Ints
+    gaps: bool
+    unsettled: Ints
+    since: int = 0
+
+    @property
+    def holes(self) -> Ints:
+        """Missing positions that later records have overtaken."""
+        return self._overtaken[self._overtaken < self.sure]
+
+    @property
+    def doubtful(self) -> Ints:
+        """Missing positions of which nobody can tell: what has overtaken them may have come of an earlier copy, deleted since."""
+        return self._overtaken[self._overtaken > self.sure]
+
+    @property
+    def _overtaken(self) -> Ints:
+        return self.missing[(self.missing < self.front) & ~among(self.missing, np.concatenate((self.late, self.cleaned)))]
+
+    @property
+    def behind(self) -> Ints:
+        """Missing positions after the last that arrived, or whose COMMIT is: not mirrored yet, or lost with the source."""
+        behind = (self.missing > self.front) | among(self.missing, self.late)
+        return self.missing[behind & ~among(self.missing, self.cleaned)]
+
+    def neighbours(self, position: int) -> dict[str, object]:
+        """Where on the destination the record of a position belongs: the offset it comes after, that it comes before, or None."""
+        place = int(np.searchsorted(self.present, position))
+        return {
+            "after_offset": int(self.arrived_at[self.present[place - 1]]) if place else None,
+            "before_offset": int(self.arrived_at[self.present[place]]) if place < len(self.present) else None,
+        }
+
+
+def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str]:
+    """Every crossing, compared; or the cluster of which no log was captured to compare with.
+
+    `end_to_end`: also what is further away than one link from where it was written.
+    """
+    told = history(view.story)
+    finals = view.canonical()
+    for crossing in (*told.crossings, *(_far(view) if end_to_end else ())):
+        if crossing.destination not in finals:
+            yield crossing.destination
+            continue
+        source = source_log(view, told, crossing.source, crossing.source_life)
+        if source is None:
+            yield crossing.source
+            continue
+        # What arrived is below every later cut of the destination: what it had in the end speaks.
+        life = told.lives[crossing.destination][-1]
+        yield hop(view, crossing, life, source, read(finals[crossing.destination]))
+
+
+def _far(view: PartitionView) -> Iterator[Crossing]:
+    """Mirrored eras whose owner is not where they were mirrored from, as if they had come in one hop."""
+    if not view.mirror.guarantee.offsets_kept:
+        return
+    told = history(view.story)
+    for cluster, mine in told.lives.items():
+        for era in mine[-1].eras:
+            number = next((n for n, life in enumerate(told.lives.get(era.owner, ())) if _same(life, era.start, era.began)), -1)
+            if era.source and era.owner != era.source and number >= 0:
+                yield Crossing(
+                    source=era.owner, destination=cluster, start=era.start, end=era.end, began=era.began, ended=FOREVER,
+                    promotion=None, life=mine[-1].number, source_life=number, far=_links(told, era),
+                )  # fmt: skip
+
+
+def _links(told: History, era: Era) -> int:
+    """Over how many links an era came from its owner."""
+    links, source = 1, era.source
+    while source != era.owner and links < len(told.lives):
+        source, links = told.lives[source][-1].era(era.start).source or era.owner, links + 1
+    return links
+
+
+def _same(life: Life, start: int, began: int) -> bool:
+    """Whether a life has the era that began there and then."""
+    return any((e.start, e.began, e.source) == (start, began, "") for e in life.eras)
+
+
+def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destination: Log) -> Hop:
+    """Compares what the source has with what came over to the destination."""
+    theirs, ours = source.replica.records, destination.replica.records
+    # Offsets of a mirror that moves them begin at 0 on both sides.
+    sent = (theirs.offset >= crossing.start) & (theirs.offset < (crossing.end if crossing.far else FOREVER))
+    sequence = np.flatnonzero(source.visible & (theirs.uid >= 0) & sent)
+    sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
+    came = (ours.offset >= crossing.start) & (ours.offset < crossing.end)
+    mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & came)
+    unsettled = _unsettled(view, crossing, source, ours.uid[mirrored])
+    since = _since(view, crossing, destination, theirs.offset[sequence], locate(theirs.uid[sequence], ours.uid[mirrored]))
+    older = int(np.count_nonzero(theirs.offset[sequence] < since))
+    sequence = sequence[older:]
+    if since > crossing.start:
+        # What is older and there all the same is a repeat of a first copy that is gone.
+        repeats = locate(theirs.uid[source.visible & (theirs.offset < since)], ours.uid[mirrored]) >= 0
+        mirrored = mirrored[~repeats]
+    first, copy = copies(ours.uid[mirrored])
+    position = locate(theirs.uid[sequence], ours.uid[mirrored])
+    arrived_at = np.full(len(sequence), -1, np.int64)
+    kept = (position >= 0) & (copy == 0)
+    arrived_at[position[kept]] = ours.offset[mirrored[kept]]
+    present, missing = np.flatnonzero(arrived_at >= 0), np.flatnonzero(arrived_at < 0)
+    front = int(present[-1]) if len(present) else -1
+    cleaned = _cleaned(view, crossing, theirs.offset[sequence], present, missing, arrived_at)
+    settled = position[kept & ~among(ours.uid[mirrored], unsettled)]
+    return Hop(
+        crossing=crossing,
+        life=life,
+        source=source,
+        destination=destination,
+        sequence=sequence,
+        mirrored=mirrored,
+        first=first,
+        copy=copy,
+        position=position,
+        arrived_at=arrived_at,
+        present=present,
+        missing=missing,
+        late=missing[_ended_behind(view, crossing, source, sequence[missing])],
+        front=front,
+        sure=int(settled.max()) if len(settled) else -1,
+        tail=_tail(view, crossing),
+        cleaned=np.concatenate((cleaned, _deleted(view, crossing, destination, missing[missing > front], older))),
+        gaps=view.compacted.get(crossing.source, 0) > 0,
+        unsettled=unsettled,
+        since=since,
+    )
+
+
+def _since(view: PartitionView, crossing: Crossing, destination: Log, sent: Ints, position: Ints) -> int:
+    """The first of the source's offsets that the destination may still have, whose log may have lost its beginning.
+
+    Where offsets move, that of what its log now begins with, for it came in order; `position` says where in `sent` that is.
+    """
+    start = destination.replica.log_start
+    if start <= (crossing.start if view.mirror.guarantee.offsets_kept else 0):
+        return crossing.start
+    if view.mirror.guarantee.offsets_kept:
+        return start
+    known = position[position >= 0]
+    return int(sent[known[0]]) if len(known) else FOREVER
+
+
+def _unsettled(view: PartitionView, crossing: Crossing, source: Log, uids: Ints) -> Ints:
+    """Payload ids that may have come of a copy which the source has deleted with its log's beginning.
+
+    Only where the mirror into the source may write records again, and something happened to it. Records come in order, so that
+    before a first copy there are no more different payloads than the source has offsets before it: with as many as are
+    deleted, it is a copy of what the source still has.
+    """
+    if source.replica.log_start == 0 or not _may_have_repeated(view, crossing.source):
+        return np.empty(0, np.int64)
+    once: Ints = uids[copies(uids)[1] == 0]
+    return once[: source.replica.log_start]
+
+
+def _deleted(view: PartitionView, crossing: Crossing, destination: Log, behind: Ints, older: int) -> Ints:
+    """Of positions behind the front, `older` records before the first, those that came before the mirror began again.
+
+    What is left of a log that lost its beginning may begin in what was mirrored again; the first copies, and what had come after
+    them, are gone. As above: the destination had no more different payloads there than it has deleted offsets.
+    """
+    if not _may_have_repeated(view, crossing.destination):
+        return behind[:0]
+    return behind[behind + older < destination.replica.log_start]
+
+
+def _may_have_repeated(view: PartitionView, cluster: str) -> bool:
+    """Whether a mirror on the way to a cluster delivers at least once, and there was a fault to it."""
+    if view.mirror.guarantee.offsets_kept or view.mirror.guarantee.delivery == "exactly-once":
+        return False
+    upstream, links = {cluster}, list(view.hops())
+    for _ in links:
+        upstream |= {source for source, destination in links if destination in upstream}
+    into = [f"{source}->{destination}" for source, destination in links if destination in upstream]
+    return any(touches(window, link) for window in view.windows for link in into)
+
+
+def _cleaned(view: PartitionView, crossing: Crossing, sent: Ints, present: Ints, missing: Ints, arrived_at: Ints) -> Ints:
+    """Missing positions whose place on the destination is, or may be, below where its log is compacted; `sent` is their offset on
+    the source.
+
+    Behind the last that is there as many can have been as there are offsets up to the end of what crossed: where offsets are kept
+    those that have them, else the first.
+    """
+    compacted = view.compacted.get(crossing.destination, 0)
+    place = np.searchsorted(present, missing)
+    before = np.where(place > 0, arrived_at[present[np.maximum(place - 1, 0)]], -1) if len(present) else place - 1
+    cleaned = (place < len(present)) & (before + 1 < compacted)
+    tail, end = np.flatnonzero(place == len(present)), min(compacted, crossing.end)
+    kept = view.mirror.guarantee.offsets_kept
+    cleaned[tail] = sent[missing[tail]] < end if kept else np.arange(len(tail)) < end - before[tail] - 1
+    return missing[cleaned]
+
+
+def _ended_behind(view: PartitionView, crossing: Crossing, source: Log, rows: Ints) -> Bools:
+    """Per record of the source, whether its transaction crossed without its marker. Where offsets move, nobody can tell."""
+    if not view.mirror.guarantee.offsets_kept or not len(rows):
+        return np.zeros(len(rows), np.bool_)
+    marker = source.marker[source.replica.records.batch[rows]]
+    return np.asarray((source.replica.records.offset[rows] < crossing.end) & (marker >= crossing.end) & (marker < NOWHERE))
+
+
+def _tail(view: PartitionView, crossing: Crossing) -> Tail:
+    if crossing.far:
+        return "another-hop"
+    if crossing.promotion is not None:
+        return "lost-with-source" if crossing.promotion.kind == "forced" else "drained"
+    # Another destination was promoted in place of the one that died.
+    lost = [p for p in view.promotions if p.kind == "forced" and p.source == crossing.source and p.time >= crossing.began]
+    return "lost-with-source" if lost else "unknown"
+
+
+def appended_since(view: PartitionView, crossing: Crossing, batches: Batches) -> int:
+    """From where on the destination has only control batches that mirrors appended at the end of the run, and said so.
+
+    Of its own mirror, or, from further away, of one in between. What is appended at a failover is behind the promotion, where
+    the crossing ends.
+    """
+    if crossing.promotion is not None:
+        return FOREVER
+    over = [s for s in view.stops if not any(p.link == s.link and p.time >= s.time for p in view.promotions)]
+    whose = [s for s in over if (s.cluster != crossing.source if crossing.far else s.cluster == crossing.destination)]
+    begins = [min(at for at, _ in s.appended) for s in whose if s.time >= crossing.began and s.appended]
+    last = int(batches.base_offset[batches.control == DATA].max(initial=-1))
+    return min((at for at in begins if at > last), default=FOREVER)
+
+
+def not_promoted(view: PartitionView, life: Life) -> bool:
+    """Whether clients wrote to a mirrored log that nobody promoted: then nothing tells their records from a mirror's."""
+    return all(e.origin == "mirrored" for e in life.eras) and life.cluster in Sends.of(view.sends).said("cluster")
+
+
+def repeated_at_source(compared: Hop) -> Ints:
+    """Payload ids that the source itself has more than once: repeating those is faithful."""
+    uids = compared.source.replica.records.uid
+    return distinct(uids[copies(uids)[1] > 0])
+
+
+def may_be_faithful(compared: Hop, count: int) -> str:
+    """The reason why records that came again, out of order or never are not judged (`_unsettled`)."""
+    source, destination = compared.source.replica.cluster, compared.destination.replica.cluster
+    how = f"{count} records on {destination} came again, out of order, or never"
+    return f"{how}: so may {source} have had them, whose start was deleted"
+
+
+def aborted_or_open(compared: Hop, uids: Ints) -> Ints:
+    """Per uid, the index of its record at the source when that is neither plain nor committed there, else -1."""
+    at = locate(compared.source.replica.records.uid, uids)
+    hidden = (
+        (at >= 0) & (compared.source.record_state[at] > PLAIN) & ~compared.source.visible[at]
+        if len(compared.source.visible)
+        else at >= 0
+    )
+    return np.where(hidden, at, -1).astype(np.int64)

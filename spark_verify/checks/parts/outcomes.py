@@ -1,0 +1,138 @@
+"""What the clients of a cluster were told in one life of its log: which records must be there, and which must never be seen.
+
+A record must be committed (Jepsen's rule) when its transaction's commit returned ok, or returned nothing but a read_committed
+reader got one of its records all the same; or when it was sent without a transaction and acknowledged. A record must never be
+seen when its transaction was ended by abort, or its commit was refused for certain. What was read counts here where it was read;
+that the other partitions of the transaction must have it too is torn-transaction's to see, which looks across partitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from linkflap.spark_verify.checks.parts.generations import lives, log_of, numbers_at, reads_in, sends_to
+from linkflap.spark_verify.checks.parts.logs import PLAIN, Log, among, distinct, locate
+from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read, Send
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Records that clients sent to one cluster, as columns. `acked` is an offset or -1, `send` an index into `sends`."""
+
+    sends: Sends
+    uid: Ints
+    acked: Ints
+    refused: Bools
+    must: Bools
+    never: Bools
+    send: Ints
+
+    def __len__(self) -> int:
+        return len(self.uid)
+
+
+def told(view: PartitionView, life: Life, *, earlier: bool = True) -> Told:
+    """What clients were told in this life of a cluster's log; and before it, of what all cuts since then have left there.
+
+    What was acknowledged below a cut lives on, unless its transaction was ended behind it: then the next owner ended it.
+    """
+    mine = lives(view)[life.cluster]
+    there = sends_to(view, life.cluster)
+    number = numbers_at(mine, there.column("invoked"))
+    if not earlier or life.number == 0:
+        return _told(view, life, there.take(number == life.number))
+    chosen = number <= life.number
+    what = _told(view, life, there.take(chosen))
+    since = number[chosen][what.send]
+    keep = since == life.number
+    for before in mine[: life.number]:
+        log = log_of(view, before)
+        cut = min(life.earlier[before.number :])
+        keep |= (since == before.number) & (what.acked >= 0) & (what.acked < cut) & _settled(log, what.uid, cut)
+    return Told(
+        sends=what.sends,
+        uid=what.uid[keep],
+        acked=what.acked[keep],
+        refused=what.refused[keep],
+        must=what.must[keep],
+        never=what.never[keep],
+        send=what.send[keep],
+    )
+
+
+def _settled(log: Log | None, uids: Ints, cut: int) -> Bools:
+    """Per record, whether what became of it in an earlier life was decided below the cut."""
+    if log is None or not len(log.replica.records):
+        return np.ones(len(uids), np.bool_)
+    at = locate(log.replica.records.uid, uids)
+    batch = log.replica.records.batch[at]
+    return np.asarray((at >= 0) & ((log.record_state[at] == PLAIN) | (log.marker[batch] < cut)))
+
+
+def _told(view: PartitionView, life: Life, sends: Sends) -> Told:
+    uid, send = uids_of(sends)
+    acked, certain = sends.each("offsets"), sends.each("refused")
+    seen = among(uid, read_uids(view, life, "read_committed"))
+    return Told(
+        sends=sends,
+        uid=uid,
+        acked=acked,
+        refused=certain,
+        must=_must(sends, send, seen, acked) & ~certain,
+        never=never(sends)[send],
+        send=send,
+    )
+
+
+def uids_of(sends: Sends) -> tuple[Ints, Ints]:
+    """Every payload id that was handed over, and by which of these sends."""
+    sizes = sends.sizes
+    send = np.repeat(np.arange(len(sends), dtype=np.int64), sizes)
+    begins = sends.column("first_uid") - (np.cumsum(sizes) - sizes)
+    return np.arange(len(send)) + begins[send], send
+
+
+def _must(sends: Sends, send: Ints, seen: Bools, acked: Ints) -> Bools:
+    commits = sends.says("kind", "transaction") & sends.says("ending", "commit")
+    shown = np.zeros(len(sends), np.bool_)
+    shown[send[seen]] = True
+    promised = commits & (sends.says("outcome", "ok") | (sends.says("outcome", "info") & shown))
+    return np.asarray(promised[send] | (sends.says("kind", "send")[send] & (acked >= 0)))
+
+
+def refused(sends: Sends) -> Bools:
+    """Per payload id (`uids_of`), whether its client knows for certain that it was not written.
+
+    The client says so of each record (`harness.workloads.acks`): it was never handed over, or refused for what the record is,
+    so that every attempt met the same. Failed, timed out or purged is none of that, for it may have been sent. An operation
+    without a transaction that failed for certain refused all of its records.
+    """
+    failed = sends.says("kind", "send") & sends.says("outcome", "fail")
+    return np.asarray((sends.each("refused") | np.repeat(failed, sends.sizes)) & (sends.each("offsets") < 0))
+
+
+def never(sends: Sends) -> Bools:
+    """`never_committed` of each."""
+    aborted = sends.says("ending", "abort") | (sends.says("ending", "commit") & sends.says("outcome", "fail"))
+    return np.asarray(sends.says("kind", "transaction") & aborted)
+
+
+def never_committed(send: Send) -> bool:
+    """Whether no record of this operation may ever be visible: it was aborted, or its commit refused for certain."""
+    return send.kind == "transaction" and (send.ending == "abort" or (send.ending == "commit" and send.outcome == "fail"))
+
+
+def reads_of(view: PartitionView, life: Life, isolation: str | None = None) -> list[Read]:
+    """Polls on a cluster in one life that returned something, of one isolation level or of any, in time order."""
+    chosen = (r for r in reads_in(view, life) if r.kind == "poll" and len(r.uids))
+    return sorted((r for r in chosen if isolation in (None, r.isolation)), key=lambda r: r.returned)
+
+
+def read_uids(view: PartitionView, life: Life, isolation: str | None = None) -> Ints:
+    """Every payload id that readers of a cluster got in one life, once."""
+    parts = [r.uids for r in reads_of(view, life, isolation)]
+    return distinct(np.concatenate(parts)) if parts else np.empty(0, np.int64)

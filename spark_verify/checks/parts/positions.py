@@ -1,0 +1,294 @@
+"""What a consumer says of how far it is: assigned positions, positions after polls, at revocations and when it was drained.
+
+From where a consumer was assigned to the last position that it reported before it was moved, it passed everything, and so must
+have got all of it that its isolation level can see; whoever else got it. A position counts markers and aborted records too
+(`harness.workloads.readers`), and an end-of-partition notice moves it without a record. What lies below the log start that was
+ever sampled, or where a cleaner was, it need not have got; and a log that is truncated below where it stood begins anew: what it
+got above that was of another log.
+
+A rebalance is written while the poll that serves it goes on. What that poll returns may be of before or of after it, so its
+records count as got, and its position says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+
+import numpy as np
+
+from linkflap.spark_verify.checks.base import Found
+from linkflap.spark_verify.checks.parts.generations import cuts, end_of, marks_in, truncated
+from linkflap.spark_verify.checks.parts.logs import Log, among, locate
+from linkflap.spark_verify.facts.eras import FOREVER, Life
+from linkflap.spark_verify.facts.send_columns import Sends
+from linkflap.spark_verify.facts.view import Ints, PartitionView, Read
+
+Truncations = Sequence[tuple[int, int]]
+"""(time, offset) of what was truncated inside of a log generation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """Offsets [start, end) that one consumer went over. `first` is the row that says where it began, `last` how far it was;
+    `got` are the offsets of all that it got meanwhile, in any order, and of what it may have got before."""
+
+    start: int
+    end: int
+    first: Read
+    last: Read
+    got: Ints
+
+
+@dataclass(slots=True, kw_only=True)
+class _Going:
+    """A consumer that nothing has moved so far. `reached` is the position as it was reported, `end` without what was cut off."""
+
+    first: Read
+    start: int
+    limit: int
+    reached: int = -1
+    end: int = -1
+    last: Read | None = None
+    got: list[Ints] = field(default_factory=list)
+
+    def reach(self, row: Read, position: int) -> None:
+        if position > self.reached:
+            self.reached, self.end, self.last = position, min(position, self.limit), row
+
+    def passed(self) -> Iterator[Passed]:
+        if self.last is not None and 0 <= self.start < self.end:
+            got = np.concatenate([np.empty(0, np.int64), *self.got])
+            yield Passed(start=self.start, end=self.end, first=self.first, last=self.last, got=got)
+
+
+def passed(rows: Sequence[Read], truncations: Truncations, before: Sequence[Read] = ()) -> Iterator[Passed]:
+    """What one consumer passed; its rows are of one log generation, in the order of their return.
+
+    `before`: what it did since it was moved last, where that was before this generation, and below the truncation.
+    """
+    going = _stood(before, kept_until(rows[0], truncations) if rows else FOREVER)
+    moved = -1
+    for row in rows:
+        limit = kept_until(row, truncations)
+        if going is not None and limit != going.limit:
+            if going.reached > going.limit:
+                # It stood beyond where the log was truncated since then.
+                yield from going.passed()
+                going = None
+            else:
+                going.limit = limit
+        if row.kind in ("assign", "revoke"):
+            if going is not None:
+                if row.kind == "revoke":
+                    going.reach(row, row.position)
+                yield from going.passed()
+            going = _Going(first=row, start=row.position, limit=limit) if row.kind == "assign" else None
+            moved = row.returned
+        else:
+            going = _went_on(going, row, limit, served=row.time <= moved)
+    if going is not None:
+        yield from going.passed()
+
+
+def _stood(before: Sequence[Read], limit: int) -> _Going | None:
+    """A consumer that nothing moved stands where it stood, in whatever generation."""
+    at = max((_position(row) for row in before), default=-1)
+    if at < 0:
+        return None
+    return _Going(first=before[-1], start=at, limit=limit)
+
+
+def stood_before(view: PartitionView, life: Life, rows: Sequence[Read]) -> Sequence[Read]:
+    """What one consumer did on its cluster before its first row of this generation, since it was moved last.
+
+    Empty where it had got beyond the truncation: what it lacks then is known from its polls (`skipped-by-cut`).
+    """
+    if not life.earlier or not rows:
+        return ()
+    mine = [r for r in view.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, life.cluster)]
+    mine = sorted((r for r in mine if r.returned < rows[0].returned), key=attrgetter("returned"))
+    since = max((at for at, row in enumerate(mine) if row.kind in ("assign", "revoke")), default=0)
+    stood = [row for row in mine[since:] if row.kind in ("assign", "poll", "drained")]
+    revoked = bool(mine) and mine[since].kind == "revoke"
+    return () if revoked or any(_position(row) > min(life.earlier) for row in stood) else stood
+
+
+def _went_on(going: _Going | None, row: Read, limit: int, *, served: bool) -> _Going | None:
+    """After a poll, or a consumer's word that it is drained; `served`: a rebalance came inside of this poll."""
+    if row.kind == "poll" and len(row.offsets) and not served and (going is None or going.start < 0):
+        going = _Going(first=row, start=int(row.offsets[0]), limit=limit)
+    if going is None or row.kind not in ("poll", "drained"):
+        return going
+    if len(row.offsets):
+        going.got.append(row.offsets)
+    if not served or row.kind == "drained":
+        going.reach(row, _position(row))
+    return going
+
+
+def kept_until(row: Read, truncations: Truncations) -> int:
+    """The offset below which what a row speaks of is still in the log that this generation ended with."""
+    return min((at for time, at in truncations if row.time <= time), default=FOREVER)
+
+
+def visible_to(log: Log | None, isolation: str) -> Ints:
+    """The offsets of what a consumer gets, in order."""
+    if log is None:
+        return np.empty(0, np.int64)
+    offsets = log.replica.records.offset
+    return np.sort(offsets[log.visible] if isolation == "read_committed" else offsets)
+
+
+def certain_from(view: PartitionView, life: Life, log: Log) -> int:
+    """The offset from which on what the log has now was there for everybody: above every log start, and what a cleaner saw."""
+    marks = marks_in(view, life)
+    sampled = int(marks.log_start.max()) if marks is not None and len(marks.log_start) else 0
+    return max(sampled, log.replica.log_start, view.compacted.get(life.cluster, 0))
+
+
+def unread(there: Ints, over: Passed, floor: int) -> Ints:
+    """The offsets of what can be seen of a range, and was not got."""
+    due = there[np.searchsorted(there, max(over.start, floor)) : np.searchsorted(there, over.end)]
+    return due[~among(due, over.got)]
+
+
+def beyond_end(rows: Sequence[Read], end: int, truncations: Truncations) -> Read | None:
+    """The first row of a consumer whose position no log of this generation reached; of one that was seen to be in it."""
+    known = False
+    for row in rows:
+        known |= row.kind == "assign" or (row.kind == "poll" and len(row.offsets) > 0)
+        if known and end < _position(row) <= kept_until(row, truncations):
+            return row
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ahead:
+    """Where consumers that share their positions (a group) were at `before`, and one was assigned beyond that."""
+
+    row: Read
+    before: int
+
+
+def ahead(rows: Sequence[Read]) -> Iterator[Ahead]:
+    """Assignments beyond what a group, or one consumer by itself, had passed by then; the first is where it begins."""
+    reached = -1
+    moved: dict[tuple[str, int], int] = {}
+    for row in rows:
+        who = row.reader, row.process
+        if row.kind in ("assign", "revoke"):
+            moved[who] = row.returned
+        if row.kind == "assign" and 0 <= reached < row.position:
+            yield Ahead(row=row, before=reached)
+        last = int(row.offsets[-1]) + 1 if row.kind == "poll" and len(row.offsets) else -1
+        served = row.kind == "poll" and row.time <= moved.get(who, -1)
+        # Not what was committed: a group that committed more than it had passed loses that with its next member.
+        reached = max(reached, last, -1 if served or row.kind == "commit" else row.position)
+
+
+def promised_end(view: PartitionView, life: Life, truncations: Truncations) -> int:
+    """The offset to which whoever says that it is drained must have got, at least; -1 where nobody knows.
+
+    The ends that readers read to are asked for once all producers have stopped. So they are at or above every last stable offset
+    that was sampled while one of them was still at it.
+    """
+    sends, marks = Sends.of(view.sends), marks_in(view, life)
+    if not len(sends) or marks is None:
+        return -1
+    busy = int(np.maximum(sends.column("returned"), sends.column("invoked")).max())
+    early = np.flatnonzero(marks.returned <= busy)
+    if not len(early):
+        return -1
+    cut = [min((at for when, at in truncations if when >= time), default=FOREVER) for time in marks.time[early].tolist()]
+    return int(np.minimum(marks.last_stable[early], np.array(cut, np.int64)).max())
+
+
+def unheard(view: PartitionView, life: Life, log: Log, reads: Sequence[Read], skips: Sequence[Found]) -> Iterator[Found]:
+    """What the positions of consumers say that they, or their groups, should have got; `skips` are known from polls already."""
+    truncations, floor = cuts(view, life), certain_from(view, life, log)
+    promised = promised_end(view, life, truncations) if life.last else -1
+    end = end_of(view, life)
+    for rows in consumers(reads):
+        there = visible_to(log, rows[0].isolation)
+        # While a reversal lasts of which no truncation is written down, a position may be of either log.
+        surely = rows if life.last or truncated(view, life) else [row for row in rows if row.returned <= life.ended]
+        beyond = beyond_end(surely, end, truncations)
+        if beyond is not None:
+            said = {**_of(beyond), "position": _position(beyond), "log_end": end, "row": beyond.kind}
+            yield Found(kind="position-beyond-end", cluster=life.cluster, offset=end, evidence=said)
+        for over in passed(rows, truncations, stood_before(view, life, rows)):
+            gone = _not_skipped(unread(there, over, floor), over.last, skips)
+            said = {"began_at": over.start, "began_by": over.first.kind, "stood_at": over.end, "says": over.last.kind}
+            yield from _missed("passed-unread", log, over.last, gone, **said)
+        yield from _drained_early(log, rows, there, floor, promised, skips)
+    yield from _ahead(view, log, reads, floor, skips)
+
+
+def _drained_early(
+    log: Log, rows: Sequence[Read], there: Ints, floor: int, promised: int, skips: Sequence[Found]
+) -> Iterator[Found]:
+    done = max((r for r in rows if r.kind == "drained"), key=lambda r: r.position, default=None)
+    if done is None or done.position < 0:
+        return
+    got = np.concatenate([np.empty(0, np.int64), *(r.offsets for r in rows if r.kind == "poll")])
+    due = there[np.searchsorted(there, max(done.position, floor)) : np.searchsorted(there, promised)]
+    gone = _not_skipped(due[~among(due, got)], done, skips)
+    yield from _missed("drained-early", log, done, gone, stood_at=done.position, last_stable=promised)
+
+
+def _ahead(view: PartitionView, log: Log, reads: Sequence[Read], floor: int, skips: Sequence[Found]) -> Iterator[Found]:
+    """Of a group what no member got, on whatever cluster: a mirror may have carried its offset on."""
+    together: dict[tuple[str, int], list[Read]] = {}
+    for rows in consumers(reads):
+        together.setdefault((rows[0].group, -1) if rows[0].group else (rows[0].reader, rows[0].process), []).extend(rows)
+    for rows in together.values():
+        gaps = list(ahead(sorted(rows, key=attrgetter("returned"))))
+        if not gaps:
+            continue
+        there = visible_to(log, rows[0].isolation)
+        group = rows[0].group
+        everywhere = [r for r in view.reads if r.group == group] if group else rows
+        had = np.concatenate([np.empty(0, np.int64), *(r.uids for r in everywhere if r.kind == "poll")])
+        for gap in gaps:
+            due = there[np.searchsorted(there, max(gap.before, floor)) : np.searchsorted(there, gap.row.position)]
+            gone = _not_skipped(due[~among(_uids(log, due), had)], gap.row, skips)
+            yield from _missed("began-ahead", log, gap.row, gone, began_at=gap.row.position, group_at=gap.before)
+
+
+def consumers(reads: Sequence[Read]) -> Iterator[list[Read]]:
+    """The rows of each consumer, in the order of their return."""
+    ordered = sorted(reads, key=attrgetter("reader", "process", "returned"))
+    return (list(rows) for _, rows in groupby(ordered, attrgetter("reader", "process")))
+
+
+def _not_skipped(offsets: Ints, row: Read, skips: Sequence[Found]) -> Ints:
+    """Without what lies between two records of the same reader's polls, and was found there."""
+    for skip in skips:
+        before, then = skip.evidence.get("before"), skip.evidence.get("then")
+        if skip.evidence.get("reader") == row.reader and isinstance(before, dict) and isinstance(then, dict):
+            offsets = offsets[(offsets <= before["offset"]) | (offsets >= then["offset"])]
+    return offsets
+
+
+def _missed(kind: str, log: Log, row: Read, offsets: Ints, **more: object) -> Iterator[Found]:
+    """One anomaly for all that a consumer missed of one range."""
+    if len(offsets):
+        first, last = int(offsets[0]), int(offsets[-1])
+        said = {"records": len(offsets), "uid": int(_uids(log, offsets[:1])[0]), **_of(row), **more, "last_missed": last}
+        yield Found(kind=kind, cluster=log.replica.cluster, offset=first, evidence=said)
+
+
+def _uids(log: Log, offsets: Ints) -> Ints:
+    at = locate(log.replica.records.offset, offsets)
+    return np.asarray(log.replica.records.uid[at])
+
+
+def _of(row: Read) -> dict[str, object]:
+    return {"reader": row.reader, "isolation": row.isolation, "group": row.group, "returned": row.returned}
+
+
+def _position(row: Read) -> int:
+    return max(row.position, int(row.offsets.max()) + 1 if len(row.offsets) else -1)

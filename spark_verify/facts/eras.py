@@ -1,0 +1,301 @@
+"""Who owned a partition when: the eras of every cluster's log, its lives, and what crossed which link. A pure function of events.
+
+A topic is its home's; a promotion (cluster c, offset o) gives everything from o on to c, on c and on whoever mirrors from c. A
+cluster that was given up keeps its log, tail included, until it follows the new owner (fault `mirror-reverse`): then it is cut
+where the two histories part, and holds the new owner's from there on. So after A->B, and back:
+
+    A   native [0, p1)     mirrored from B [p1, p2)   native [p2, ..)      and, in its first life, a native tail [p1, ..)
+    B   mirrored [0, p1)   native [p1, p2)            a mirrored one only once it follows A again
+
+A **life** of a cluster's log ends with such a cut: what happened in it is judged by a capture of that life, because other records
+have the same offsets in the next one. A **crossing** is what one mirror brought over one link from when its destination began
+to follow until it was promoted. Mirrors that move offsets (MirrorMaker 2) cannot be reversed: their destination has one crossing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Final
+
+from linkflap.spark_verify.facts.story import Promotion, Story, Window
+from linkflap.spark_verify.facts.view import Origin
+
+FOREVER: Final = 2**62
+"""The end, in offsets and in time, of what has not ended."""
+REVERSAL: Final = "mirror-reverse"
+"""The fault that makes a given up cluster follow the one that was promoted over its link."""
+_STORIES: Final = 4096
+"""Stories whose eras are kept: more than a run has partitions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Era:
+    """Offsets [start, end) of one cluster's log, all written by clients of `owner` between `began` and `ended`.
+
+    `source` is the cluster that they were mirrored from, empty where they are native.
+    """
+
+    cluster: str
+    owner: str
+    source: str
+    start: int
+    end: int
+    began: int
+    ended: int
+
+    @property
+    def origin(self) -> Origin:
+        """Whether clients wrote it here, or a mirror."""
+        return "mirrored" if self.source else "native"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """A cluster's log from when it began to follow (or from the start) until it was cut at offset `cut` to follow another.
+
+    `began` is when the truncation before it happened, as its mirror wrote down, and `settled` when that was over for certain: the
+    end of the reversal. `ended` is when the next reversal began: from then until the next log generation is settled, clients may
+    have got records of either (`spark_verify.checks.parts.reversals`). `lost` is when a forced failover gave the cluster up, or
+    it died of itself for good; `last` says that it was never truncated again. `before` is the moment of the capture right before
+    that. `earlier` is where the truncations before this life were: what was acknowledged below one lives on.
+    """
+
+    cluster: str
+    number: int
+    began: int
+    ended: int
+    cut: int
+    before: str
+    lost: int | None
+    eras: Sequence[Era]
+    earlier: Sequence[int] = ()
+    settled: int = 0
+
+    @property
+    def last(self) -> bool:
+        """Whether this is what the cluster had in the end."""
+        return self.ended == FOREVER
+
+    def era(self, offset: int) -> Era:
+        """The era that holds an offset."""
+        return next((e for e in self.eras if e.start <= offset < e.end), self.eras[-1])
+
+    def native(self, offset: int) -> bool:
+        """Whether clients of this cluster wrote what is there."""
+        return self.era(offset).origin == "native"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """Offsets [start, end) of the destination that came over one link, until `promotion` (None: it went on to the end).
+
+    `life` is the number of the destination's life in which they came, `source_life` that of the source's in which they went.
+    `began` is when the destination's log was truncated for it, `settled` when that was over for certain.
+    `far`: over how many links, where that is more than one; then only what both ends have is compared.
+    """
+
+    source: str
+    destination: str
+    start: int
+    end: int
+    began: int
+    ended: int
+    promotion: Promotion | None
+    life: int
+    source_life: int
+    far: int = 0
+    settled: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All lives by cluster, in time order; crossings by when they began."""
+
+    lives: Mapping[str, Sequence[Life]]
+    crossings: Sequence[Crossing]
+
+    def life(self, cluster: str, time: int) -> Life:
+        """The life of a cluster's log at some time; until it is truncated, the one that ends."""
+        lives = self.lives[cluster]
+        return next((one for one in reversed(lives) if one.began <= time), lives[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    """From an offset on, a lineage is its owner's."""
+
+    start: int
+    owner: str
+    began: int
+
+
+@dataclass(slots=True)
+class _Told:
+    """The state of the telling: lineages, who follows whom, and what was closed so far."""
+
+    keeps: bool
+    own: dict[str, tuple[_Stretch, ...]] = field(default_factory=dict)
+    follows: dict[str, str] = field(default_factory=dict)
+    followed: dict[str, str] = field(default_factory=dict)
+    lives: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
+    open: list[Crossing] = field(default_factory=list)
+    crossings: list[Crossing] = field(default_factory=list)
+    lost: dict[str, int] = field(default_factory=dict)
+    ended: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def lineage(self, cluster: str) -> tuple[_Stretch, ...]:
+        """Who wrote what of that which a cluster has."""
+        source = self.follows.get(cluster)
+        if source is None:
+            return self.own.get(cluster, (_Stretch(start=0, owner=cluster, began=0),))
+        through = self.lineage(source)
+        # Promotion offsets of the source are no offsets of a destination that has others.
+        return through if self.keeps else through[:1]
+
+    def follow(self, source: str, destination: str, start: int, time: int, settled: int = 0) -> None:
+        self.follows.setdefault(destination, source)
+        self.followed[destination] = source
+        self.open.append(
+            Crossing(
+                source=source, destination=destination, start=start, end=FOREVER, began=time, ended=FOREVER, promotion=None,
+                life=len(self.lives[destination]), source_life=len(self.lives[source]), settled=settled,
+            )
+        )  # fmt: skip
+
+    def promote(self, promotion: Promotion) -> None:
+        cluster, lineage = promotion.cluster, self.lineage(promotion.cluster)
+        offset = promotion.offset
+        if cluster not in self.follows and lineage[-1].owner == cluster:
+            offset = min(offset, lineage[-1].start)
+        kept = tuple(s for s in lineage if s.start < offset)
+        self.own[cluster] = (*kept, _Stretch(start=offset, owner=cluster, began=promotion.time))
+        self.follows.pop(cluster, None)
+        if promotion.kind == "forced":
+            self.lost.setdefault(promotion.source, promotion.fault_time)
+        last = self.lineage(promotion.source)[-1]
+        if last.owner == promotion.source:
+            self.ended.setdefault((last.owner, last.began), promotion.fault_time)
+        for crossing in [c for c in self.open if c.destination == cluster]:
+            self.open.remove(crossing)
+            self.crossings.append(
+                replace(
+                    crossing, end=offset, ended=promotion.fault_time, promotion=promotion,
+                    source_life=len(self.lives[crossing.source]),
+                )
+            )  # fmt: skip
+
+    def turn_back(self, source: str, destination: str, window: Window, began: int) -> None:
+        """`destination`, given up before, follows the one that was promoted over its link."""
+        ours, theirs = self.lineage(destination), self.lineage(source)
+        cut = _part(ours, theirs)
+        self.close(destination, ended=window.start, cut=cut, before=f"1-{window.id}")
+        self.follows.pop(destination, None)
+        self.follow(source, destination, cut, began, window.end)
+
+    def close(self, cluster: str, *, ended: int = FOREVER, cut: int = FOREVER, before: str = "") -> None:
+        lives = self.lives[cluster]
+        lives.append(
+            Life(
+                cluster=cluster, number=len(lives), began=0, ended=ended, cut=cut, before=before,
+                lost=self.lost.pop(cluster, None), eras=self._eras(cluster), earlier=tuple(life.cut for life in lives),
+            )
+        )  # fmt: skip
+
+    def _eras(self, cluster: str) -> tuple[Era, ...]:
+        lineage = self.lineage(cluster)
+        # What was there before the last cut had come the way it had come.
+        before = {(e.owner, e.start): e.source for life in self.lives[cluster] for e in life.eras if e.start < life.cut}
+        ends = [*(s.start for s in lineage[1:]), FOREVER]
+        found = tuple(
+            Era(
+                cluster=cluster,
+                owner=stretch.owner,
+                source=""
+                if stretch.owner == cluster
+                else before.get((stretch.owner, stretch.start), self.followed.get(cluster, stretch.owner)),
+                start=stretch.start,
+                end=end,
+                began=stretch.began,
+                ended=self.ended.get((stretch.owner, stretch.began), FOREVER),
+            )
+            for stretch, end in zip(lineage, ends, strict=True)
+            if stretch.start < end
+        )
+        return found
+
+
+def _part(ours: Sequence[_Stretch], theirs: Sequence[_Stretch]) -> int:
+    """The first offset at which two lineages are not one."""
+    for one, other in zip(ours, theirs, strict=False):
+        if one != other:
+            return min(one.start, other.start)
+    rest = (*ours[len(theirs) :], *theirs[len(ours) :])
+    return rest[0].start if rest else FOREVER
+
+
+@lru_cache(maxsize=_STORIES)
+def history(story: Story) -> History:
+    """What became of a partition on every cluster that it reaches; of one story it is computed once."""
+    told = _Told(keeps=story.facts.mirror.guarantee.offsets_kept)
+    hops = list(story.hops())
+    for source, destination in hops:
+        told.follow(source, destination, 0, 0)
+    reversals = [w for w in story.facts.windows if w.fault == REVERSAL and w.took_place]
+    began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
+    steps: list[tuple[int, int, Promotion | Window]] = [
+        *((p.time, 0, p) for p in story.promotions),
+        *((w.start, 1, w) for w in reversals),
+    ]
+    for _, _, step in sorted(steps, key=lambda s: s[:2]):
+        if isinstance(step, Promotion):
+            told.promote(step)
+            continue
+        old, _, new = step.target.partition("->")
+        if any(p.cluster == new and p.source == old and p.time <= step.start for p in story.promotions):
+            time = truncated_at(story, old, step)
+            told.turn_back(new, old, step, time)
+            began[old].append((time, step.end))
+    clusters = dict.fromkeys((story.home, *(d for _, d in hops), *(p.cluster for p in story.promotions)))
+    for cluster in clusters:
+        if cluster in story.facts.deaths:
+            told.lost.setdefault(cluster, story.facts.deaths[cluster])
+        told.close(cluster)
+    lives = {
+        cluster: tuple(
+            replace(life, began=time, settled=settled)
+            for life, (time, settled) in zip(told.lives[cluster], began[cluster], strict=True)
+        )
+        for cluster in clusters
+    }
+    still = [replace(c, source_life=len(lives[c.source]) - 1) for c in told.open if c.source in lives]
+    crossings = sorted((*told.crossings, *still), key=lambda c: (c.began, c.source, c.destination))
+    return History(lives=lives, crossings=crossings)
+
+
+def truncated_at(story: Story, cluster: str, window: Window) -> int:
+    """When the log of a cluster was truncated within a reversal: as its mirror wrote down, else at the latest when that ended."""
+    times = [t.time for t in story.truncations if t.cluster == cluster and window.start <= t.time <= window.end]
+    return min(times, default=window.end)
+
+
+def eras(story: Story, cluster: str) -> Sequence[Era]:
+    """The eras of what a cluster had in the end, in offset order, without gaps."""
+    lives = history(story).lives.get(cluster)
+    if lives:
+        return lives[-1].eras
+    return (Era(cluster=cluster, owner=story.home, source=story.home, start=0, end=FOREVER, began=0, ended=FOREVER),)
+
+
+def touches(window: Window, link: str) -> bool:
+    """Whether a fault is on this link, on its mirror, or on a broker of either of its ends."""
+    source, _, destination = link.partition("->")
+    place = window.target.partition("/")[0]
+    return window.target == link or place in (source, destination)
+
+
+def on_cluster(windows_: Sequence[Window], cluster: str) -> Iterator[Window]:
+    """The windows of faults on brokers of a cluster."""
+    return (w for w in windows_ if w.target.partition("/")[0] == cluster)

@@ -1,0 +1,296 @@
+"""What a check looks at: everything known of one partition of one run, as columns.
+
+A partition is the same (topic, partition) on every cluster of the run: the kernel of a check sees all replicas on all
+clusters, and what every client did to and saw of it. Arrays of one table have one length; times are nanoseconds, offsets
+Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linkflap.harness.log.coordinators import GroupCommit, TransactionState
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.scenario import Budgets, MirrorSpec
+from linkflap.harness.model.topology import Topology
+from linkflap.spark_verify.facts.story import Promotion, Stop, Story, Truncation, Window
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Origin = Literal["native", "mirrored"]
+
+WHOLE = 2**63 - 1
+"""Replica.torn_from of a log that can be read to its end."""
+DATA, COMMIT, ABORT, OTHER_CONTROL = -1, 1, 0, 2
+"""Values of Batches.control: data, or the type of the control record (KIP-98: 0 = ABORT, 1 = COMMIT)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batches:
+    """Batch headers of one replica in file order, one element each. `length` is bytes of the whole batch on disk.
+
+    `last_offset` and `last_sequence` are inclusive; sequences wrap at 2^31. -1 for producer fields of plain batches.
+    `crc_ok` is the recomputed CRC-32C against the stored one; `count` the header's record count. `coordinator_epoch` is what a
+    COMMIT or ABORT marker says of the coordinator that wrote it, -1 of any other batch.
+    """
+
+    base_offset: Ints
+    last_offset: Ints
+    length: Ints
+    count: Ints
+    crc: Ints
+    crc_ok: Bools
+    leader_epoch: Ints
+    producer_id: Ints
+    producer_epoch: Ints
+    base_sequence: Ints
+    last_sequence: Ints
+    transactional: Bools
+    control: Ints
+    coordinator_epoch: Ints
+
+    def __len__(self) -> int:
+        return len(self.base_offset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Data records (no control records) of one replica in file order.
+
+    `digest` is 64 bits over timestamp, key, value and headers; not the offset. `batch` is an index into Batches. `uid` and
+    `operation` are -1 for records that are not ours.
+    """
+
+    offset: Ints
+    uid: Ints
+    operation: Ints
+    digest: Ints
+    timestamp: Ints
+    batch: Ints
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+NULL = -713719188761512837
+"""Parts.key and Parts.value of what is null: the digest of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Records of batches in which replicas differ; where cleaners were, of all batches that could explain it. `key`, `value` and
+    `headers` are 64-bit digests; timestamps milliseconds.
+    """
+
+    offset: Ints
+    uid: Ints
+    timestamp: Ints
+    key: Ints
+    value: Ints
+    headers: Ints
+
+
+def no_parts() -> Parts:
+    """Nothing that differs."""
+    return Parts(**{f.name: np.empty(0, np.int64) for f in fields(Parts)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One captured log. `end` is the offset after the last batch in the bytes; records are decoded only when `canonical`.
+
+    `parts` are the records of those batches that another replica of its cluster, or the other end of a mirror that keeps
+    bytes, has with other bytes (`spark_verify.read.differing_batches`).
+    `entries` are what coordinators wrote into it, where it is one of Kafka's own topics and canonical.
+    `moment` is the capture's name and `captured` when it was done (0: nobody wrote that down). What `damage` speaks of held no
+    offset below `torn_from`: what is missing there was not in the log. `last_stable` is what the leader of a running cluster
+    answered, after it had answered that its high watermark was `stable_above`; -1 where it was not asked.
+    """
+
+    cluster: str
+    broker: int
+    leader: bool
+    canonical: bool
+    log_start: int
+    high_watermark: int
+    high_watermark_from: str
+    batches: Batches
+    records: Records
+    damage: Sequence[str]
+    parts: Parts = field(default_factory=no_parts)
+    moment: str = ""
+    captured: int = 0
+    torn_from: int = WHOLE
+    last_stable: int = -1
+    stable_above: int = -1
+    entries: Sequence[TransactionState | GroupCommit] = ()
+
+    @property
+    def end(self) -> int:
+        """The log end offset as the bytes have it."""
+        return int(self.batches.last_offset[-1]) + 1 if len(self.batches) else self.log_start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """One send group of one operation, invoke and return put together. Outcome info: never returned, or nobody knows.
+
+    `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for. `offsets[i]` is the
+    acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where
+    the client was told for certain that it was not written. Where it was made from other records, `inputs[i]` is the offset of
+    the one that record i was made from, in the partition (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]`
+    its payload id, and `position` what was to be committed for `group` in the same transaction.
+    """
+
+    number: int
+    client: str
+    process: int
+    cluster: str
+    kind: str
+    ending: str
+    outcome: str
+    transactional_id: str
+    invoked: int
+    ended_at: int
+    returned: int
+    producer_id: int
+    producer_epoch: int
+    first_uid: int
+    offsets: Ints
+    refused: Bools
+    group: str = ""
+    input_topic: str = ""
+    input_partition: int = -1
+    position: int = -1
+    inputs: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    input_uids: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What one poll returned of this partition. `uids` and `offsets` are in the order of the poll."""
+
+    reader: str
+    process: int
+    cluster: str
+    isolation: str
+    kind: str
+    group: str
+    time: int
+    returned: int
+    position: int
+    uids: Ints
+    offsets: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermarks:
+    """Sampled bounds of this partition on one cluster, in time order."""
+
+    time: Ints
+    returned: Ints
+    leader: Ints
+    log_start: Ints
+    last_stable: Ints
+    high_watermark: Ints
+    leader_epoch: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionView:
+    """One (run, topic, partition): its story and its rows.
+
+    `replicas` are what the clusters had in the end; `earlier` what one that was captured before its log was truncated had then,
+    one replica per cluster and moment. `groups` are sampled committed offsets of groups, by time.
+    """
+
+    story: Story
+    replicas: Sequence[Replica] = ()
+    earlier: Sequence[Replica] = ()
+    sends: Sequence[Send] = ()
+    reads: Sequence[Read] = ()
+    watermarks: Mapping[str, Watermarks] = field(default_factory=dict)
+    groups: Sequence[GroupOffset] = ()
+
+    def canonical(self) -> Mapping[str, Replica]:
+        """Per cluster, the replica whose bytes speak for it: the leader where it is known, else the longest."""
+        return {r.cluster: r for r in self.replicas if r.canonical}
+
+    def hops(self) -> Iterator[tuple[str, str]]:
+        """(source, destination) clusters of every link that leads this topic on."""
+        return self.story.hops()
+
+    # What the story says, by its name there.
+
+    @property
+    def run(self) -> str:
+        return self.story.facts.run
+
+    @property
+    def topic(self) -> str:
+        return self.story.topic
+
+    @property
+    def partition(self) -> int:
+        return self.story.partition
+
+    @property
+    def topology(self) -> Topology:
+        return self.story.facts.topology
+
+    @property
+    def mirror(self) -> MirrorSpec:
+        return self.story.facts.mirror
+
+    @property
+    def windows(self) -> Sequence[Window]:
+        return self.story.facts.windows
+
+    @property
+    def ended(self) -> int:
+        return self.story.facts.ended
+
+    @property
+    def budgets(self) -> Budgets:
+        return self.story.facts.budgets
+
+    @property
+    def recorded(self) -> bool:
+        return self.story.facts.recorded
+
+    @property
+    def deaths(self) -> Mapping[str, int]:
+        return self.story.facts.deaths
+
+    @property
+    def promotions(self) -> Sequence[Promotion]:
+        return self.story.promotions
+
+    @property
+    def truncations(self) -> Sequence[Truncation]:
+        return self.story.truncations
+
+    @property
+    def stops(self) -> Sequence[Stop]:
+        return self.story.stops
+
+    @property
+    def compacted(self) -> Mapping[str, int]:
+        return self.story.compacted
+
+    @property
+    def unclear(self) -> Mapping[str, int]:
+        return self.story.unclear
+
+    @property
+    def home(self) -> str:
+        return self.story.home
+
+    @property
+    def internal(self) -> bool:
+        return self.story.internal

@@ -1,0 +1,177 @@
+"""One anomaly, as a Kafka engineer wants it: what was promised, what is there, and the bytes and operations that show it.
+
+From the run directory and its verdict.json alone, without Spark. An anomaly is named by its number in the document (from 1), or
+by its place: `check:cluster:topic-partition@offset`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from linkflap.harness.log import batches
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.history import Event, GroupOffset, Operation, Poll, Watermark
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.inspect import anomaly_context, evidence
+from linkflap.spark_verify.inspect.evidence import Shown
+from linkflap.spark_verify.read.plan import Captured, RunPlan, plan
+
+MOST: Final = 20
+"""Operations and polls that are shown."""
+_PLACE: Final = re.compile(r"(?P<check>[a-z-]+):(?P<cluster>[^:]*):(?P<topic>.+)-(?P<partition>-?\d+)@(?P<offset>-?\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One log around the place: the batches there, and the records of the one that holds the offset."""
+
+    cluster: str
+    broker: int
+    moment: str
+    offset: int
+    there: str
+    batches: Sequence[Shown]
+    records: Sequence[Shown]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Everything about one anomaly; `sentence` is all in one. Of `total` operations and polls the first are told."""
+
+    number: int
+    of: int
+    anomaly: Anomaly
+    promised: str
+    source: str
+    meaning: str
+    there: str
+    sentence: str
+    sides: Sequence[Side]
+    operations: Sequence[Operation]
+    polls: Sequence[Poll]
+    total: int
+    watermarks: Sequence[Watermark]
+    groups: Sequence[GroupOffset]
+    takeovers: Sequence[Event]
+
+
+def explain(root: Path, name: str) -> Explanation:
+    """The explanation. Raises InputError when the folder was not judged, or has no such anomaly."""
+    root, anomalies = _anomalies(root)
+    number = _number(anomalies, name, root)
+    return _explained(anomalies, number, plan(root), RunReader(root))
+
+
+def explain_several(root: Path, anomalies: Sequence[Anomaly], numbers: Sequence[int]) -> Sequence[Explanation]:
+    """Explanations of some of a document's anomalies, by number, from 1; what they need of the run directory is read once."""
+    planned, rows = plan(root), anomaly_context.Held(RunReader(root))
+    return [_explained(anomalies, number - 1, planned, rows) for number in numbers]
+
+
+def _explained(anomalies: Sequence[Anomaly], number: int, planned: RunPlan, rows: anomaly_context.Rows) -> Explanation:
+    told = anomalies[number]
+    check = REGISTRY.get(told.check)
+    sides = [_side(c, offset) for c, offset in _places(planned, told)]
+    at = {record["uid"] for side in sides for record in side.records if record["offset"] == side.offset}
+    place = anomaly_context.Place(
+        cluster=told.cluster, topic=told.topic, partition=told.partition, offset=told.offset,
+        uids=anomaly_context.uids_of(told.evidence, at), evidence=told.evidence,
+    )  # fmt: skip
+    operations, polls = anomaly_context.operations(rows, place), anomaly_context.polls(rows, place)
+    meaning = next((k.meaning for k in check.anomalies if k.name == told.kind), "") if check else ""
+    promised, there = check.guarantee if check else "", "; ".join(side.there for side in sides)
+    return Explanation(
+        number=number + 1, of=len(anomalies), anomaly=told, promised=promised, source=check.source if check else "",
+        meaning=meaning, there=there, sentence=_sentence(told, promised, meaning, there), sides=sides,
+        operations=operations[:MOST], polls=polls[:MOST], total=len(operations) + len(polls),
+        watermarks=anomaly_context.watermarks(rows, place),
+        groups=anomaly_context.near(anomaly_context.groups(rows, place), place.time, most=MOST),
+        takeovers=anomaly_context.takeovers(rows, place),
+    )  # fmt: skip
+
+
+def _sentence(told: Anomaly, promised: str, meaning: str, there: str) -> str:
+    """What was promised and what is there, in one sentence."""
+    where = f"{told.topic}-{told.partition} on {told.cluster}" + (f" at offset {told.offset}" if told.offset >= 0 else "")
+    return f"Promised was: {promised.rstrip('.')}; but of {where}: {meaning.rstrip('.')}: {there or 'no log of it was captured'}."
+
+
+def _anomalies(root: Path) -> tuple[Path, list[Anomaly]]:
+    """The run directory, and what was found in it: its verdict.json may be in a folder of its own (`verify --out`)."""
+
+    class Found(msgspec.Struct):
+        run: str = ""
+        anomalies: list[Anomaly] = []
+
+    try:
+        document = msgspec.json.decode((root / "verdict.json").read_bytes(), type=Found)
+        return (root if (root / "run.json").exists() or not document.run else Path(document.run)), document.anomalies
+    except OSError:
+        raise InputError(f"{root} has no verdict.json; judge it first: linkflap verify {root}") from None
+    except msgspec.DecodeError as error:
+        raise InputError(f"{root}/verdict.json cannot be read ({error}); judge it again: linkflap verify {root}") from None
+
+
+def _number(anomalies: Sequence[Anomaly], name: str, root: Path) -> int:
+    if not anomalies:
+        raise InputError(f"the verdict on {root} has no anomaly to explain")
+    if name.isascii() and name.removeprefix("-").isdigit():
+        if not 1 <= int(name) <= len(anomalies):
+            raise InputError(f"there is no anomaly {name}: the verdict on {root} has {len(anomalies)}, counted from 1")
+        return int(name) - 1
+    if not _PLACE.fullmatch(name):
+        raise InputError(f"{name!r} names no anomaly; give its number, or check:cluster:topic-partition@offset")
+    for number, anomaly in enumerate(anomalies):
+        if anomaly.address == name:
+            return number
+    raise InputError(f"the verdict on {root} has no anomaly {name}; it has, for example, {anomalies[0].address}")
+
+
+def _places(planned: RunPlan, told: Anomaly) -> Iterator[tuple[Captured, int]]:
+    """The logs that speak, its cluster's first, and where to look in each."""
+    mine = [
+        c for c in (*planned.replicas, *planned.earlier) if (c.bounds.topic, c.bounds.partition) == (told.topic, told.partition)
+    ]
+    brokers = told.evidence.get("brokers")
+    wanted = brokers if isinstance(brokers, list) else [told.evidence.get("broker")]
+    capture = told.evidence.get("capture")
+    elsewhere = told.evidence.get("source_offset")
+    for captured in sorted(mine, key=lambda c: (c.bounds.cluster != told.cluster, c.bounds.cluster, c.moment, c.bounds.broker)):
+        here = captured.bounds.cluster == told.cluster
+        speaks = captured.canonical and (captured.last or (here and captured.moment == capture))
+        if speaks or (here and captured.last and captured.bounds.broker in wanted):
+            there = elsewhere if isinstance(elsewhere, int) and not here else told.offset
+            yield captured, there
+
+
+def _side(captured: Captured, offset: int) -> Side:
+    log = evidence.log_of(captured)
+    bounds = captured.bounds
+    of = f"{bounds.cluster}/{bounds.broker}" + ("" if captured.last else f" {captured.moment}")
+    rows = evidence.once([*evidence.nearby(log, offset), *evidence.of_producer(log, offset)])
+    at = evidence.holding(log, offset)
+    return Side(
+        cluster=bounds.cluster, broker=bounds.broker, moment=captured.moment, offset=offset,
+        there=f"{of} has {_said(log, at, offset)}",
+        batches=[evidence.header(log, row, of) for row in rows],
+        records=evidence.records(log, at, near=offset) if at is not None else (),
+    )  # fmt: skip
+
+
+def _said(log: batches.Log, row: int | None, offset: int) -> str:
+    if row is None:
+        end = int(log.headers.last_offset[-1]) + 1 if len(log.headers) else 0
+        return f"nothing at offset {offset}, and ends at {end}" if offset >= 0 else f"no such record, and ends at {end}"
+    shown = evidence.header(log, row)
+    span = f"{shown['base_offset']}-{shown['last_offset']}" if shown["base_offset"] != shown["last_offset"] else f"{offset}"
+    whose = f" of producer {shown['producer_id']} epoch {shown['producer_epoch']}" if shown["producer_id"] != -1 else ""
+    wrong = "" if shown["crc_ok"] else ", which is wrong"
+    return f"{shown['kind']}{whose} at {span} (leader epoch {shown['leader_epoch']}, CRC {shown['crc']}{wrong})"

@@ -1,0 +1,273 @@
+"""What is wrong in the logs of one cluster, told by their bytes alone: no history, no Spark, one partition at a time.
+
+The kernels of the checks that need no history look at every partition (`Check.from_bytes`); what they leave to the history is
+added here: transactions that are open at the end, and producer ids that two producers must have had. A producer id belongs to one
+producer at a time, and that one is either transactional or not (KIP-98): an id and epoch that are both, or whose sequence begins
+again with other bytes, belong to two, or to one whose partition state was lost (Redpanda PR 31659).
+
+Offsets that are missing, and sequences that break there, prove nothing: compaction takes batches away. They are noted, and are
+no finding.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from linkflap.harness.guarantees import declared
+from linkflap.harness.log import batches, layout
+from linkflap.harness.model.payload import FOREIGN
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.parts.generations import compacted
+from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
+from linkflap.spark_verify.checks.parts.transaction_ends import LEFT_OPEN
+from linkflap.spark_verify.checks.parts.transaction_headers import NOT_TRANSACTIONAL
+from linkflap.spark_verify.checks.replica_agreement import missing
+from linkflap.spark_verify.facts.story import RunFacts, Story
+from linkflap.spark_verify.facts.view import PartitionView, Replica
+from linkflap.spark_verify.inspect import evidence
+from linkflap.spark_verify.inspect.evidence import Shown
+from linkflap.spark_verify.read.assemble import view
+from linkflap.spark_verify.read.plan import Captured, Key, RunPlan
+from linkflap.spark_verify.read.rows import batch_rows
+from linkflap.spark_verify.spark.job import FindingRow, combined, examine
+
+MEANINGS: Final = {kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies} | {
+    "open-transaction": "A transaction has no marker, so the last stable offset stays at its first offset; open until the newest "
+    "record of these logs. Where the log is still mirrored or written to, the marker may be to come.",
+    "producer-id-shared": "A producer id was used by two producers in one epoch, or its state was lost in between.",
+}
+CHECKS: Final = tuple(check for check in REGISTRY.values() if check.of_one_cluster)
+
+
+Logs = Mapping[tuple[str, int], batches.Log]
+"""By cluster and broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One thing that is wrong, and the batches that show it."""
+
+    kind: str
+    cluster: str
+    topic: str
+    partition: int
+    offset: int
+    meaning: str
+    evidence: Mapping[str, object]
+    batches: Sequence[Shown] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Uses:
+    """How producer ids were used in all partitions seen so far: (id, epoch) -> whether transactional -> a place."""
+
+    seen: dict[tuple[int, int], dict[bool, Case]] = field(default_factory=lambda: defaultdict(dict))
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What was found. `unreadable` are files and bytes, `notes` what may be wrong and may be compaction: it counts as neither.
+
+    `files` are what was looked at, a line per partition and broker; `left_out` the partitions that were not.
+    """
+
+    cases: list[Case] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    looked: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("partitions", "replicas", "batches", "bytes"), 0))
+    notes: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0 nothing was found, 1 something was, 2 nothing was but parts could not be read."""
+        return 1 if self.cases else 2 if self.unreadable else 0
+
+
+def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
+    """Adds what is wrong in the logs of one cluster."""
+    by_place: dict[Key, list[Captured]] = defaultdict(list)
+    for captured in replicas:
+        by_place[captured.bounds.topic, captured.bounds.partition].append(captured)
+    uses, partial = Uses(), list[FindingRow]()
+    open_ones: list[tuple[Case, int]] = []
+    newest = 0
+    for place, same in sorted(by_place.items()):
+        newest = max(newest, _partition(cluster, place, same, report, uses, open_ones, partial))
+    for check in CHECKS:
+        mine = [row for row in partial if row.check == check.name]
+        report.cases += [_case(row, {}) for row in combined(check, "", mine) if row.finding == "found"]
+    known = {(case.kind, case.topic, case.partition, case.offset) for case in report.cases}
+    for case, began in open_ones:
+        if (LEFT_OPEN, case.topic, case.partition, case.offset) in known:
+            continue
+        age = {"open_seconds": round((newest - began) / 1000, 1)}
+        report.cases.append(_with(case, age))
+    # A batch that lacks the transactional bit is no other producer's.
+    report.cases += [c for c in _both_kinds(uses) if (NOT_TRANSACTIONAL, c.topic, c.partition, c.offset) not in known]
+
+
+def _partition(
+    cluster: str,
+    place: Key,
+    same: Sequence[Captured],
+    report: Report,
+    uses: Uses,
+    open_ones: list[tuple[Case, int]],
+    partial: list[FindingRow],
+) -> int:
+    """One partition; returns its newest timestamp, milliseconds."""
+    facts = RunFacts(
+        run="", topology=Topology(clusters=(ClusterSpec(name=cluster),), links=()), mirror=declared(MirrorSpec(kind="none")),
+        homes={place[0]: cluster}, recorded=False,
+    )  # fmt: skip
+    compacted = {cluster: max(c.bounds.compacted for c in same)}
+    story = Story(facts=facts, topic=place[0], partition=place[1], compacted=compacted)
+    planned = RunPlan(facts=facts, replicas=same, stories={place: story})
+    seen = view(planned, *place, batch_rows(same))
+    seen = replace(seen, replicas=[_anonymous(replica) for replica in seen.replicas])
+    logs = {(c.bounds.cluster, c.bounds.broker): evidence.log_of(c) for c in same}
+    report.looked["partitions"] += 1
+    for replica in seen.replicas:
+        report.looked["replicas"] += 1
+        report.looked["batches"] += len(replica.batches)
+        # What is read and wrong is a case; what cannot be read is told apart.
+        report.unreadable += [f"{cluster}/{replica.broker} {d}" for d in replica.damage if ": corrupt-batch: " not in d]
+    report.files += [f"{cluster}/{c.bounds.broker} {place[0]}-{place[1]}: {len(c.paths)} files, {c.size:,} bytes" for c in same]
+    report.looked["bytes"] += sum(c.size for c in same)
+    report.notes += dict.fromkeys(note for replica in seen.replicas for note in _cleaned(seen, replica))
+    for canonical in (r for r in seen.replicas if r.canonical):
+        log = logs[canonical.cluster, canonical.broker]
+        report.cases += _judged(seen, canonical, logs, report, partial)
+        if not seen.internal:
+            open_ones += list(_open(seen, canonical, log))
+            _note_uses(seen, log, uses)
+        return int(log.headers.max_timestamp[log.headers.crc_ok].max(initial=0))
+    return 0
+
+
+def _anonymous(replica: Replica) -> Replica:
+    """Without linkflap's own payload ids: whoever relays records (MirrorMaker 2) writes several clients' with one producer id."""
+    nobody = np.full(len(replica.records), FOREIGN, np.int64)
+    return replace(replica, records=replace(replica.records, uid=nobody, operation=nobody))
+
+
+def _judged(seen: PartitionView, replica: Replica, logs: Logs, report: Report, partial: list[FindingRow]) -> Iterator[Case]:
+    """What the kernels find in a partition; what takes several to see joins `partial`."""
+    log = logs[replica.cluster, replica.broker]
+    for check in CHECKS:
+        for row in examine(check, seen):
+            if row.finding == "clue":
+                partial.append(row)
+            elif row.finding == "crashed":
+                report.unreadable.append(f"{seen.topic}-{seen.partition}: {check.name} failed: {row.data.get('reason')}")
+            elif row.finding == "unjudged" and not any(each.damage for each in seen.replicas):
+                report.notes.append(_note(seen, str(row.data["reason"])))
+            elif row.finding == "found":
+                yield _shared(log, row) or _case(row, _sides(row, replica, logs))
+
+
+def _sides(row: FindingRow, replica: Replica, logs: Logs) -> Logs:
+    """The logs that a finding speaks of."""
+    one, several = row.data.get("broker", replica.broker), row.data.get("brokers")
+    brokers = several if isinstance(several, list) else [one]
+    return {(cluster, broker): log for (cluster, broker), log in logs.items() if broker in brokers}
+
+
+def _note(seen: PartitionView, reason: str) -> str:
+    place = f"{seen.topic}-{seen.partition}"
+    return reason if place in reason else f"{place}: {reason}"
+
+
+def _cleaned(seen: PartitionView, replica: Replica) -> Iterator[str]:
+    """Offsets that are missing where the log's cleaner is known to have been; what the rest lacks is replica-agreement's."""
+    (every, first), (above, _) = missing(replica), missing(replica, compacted(seen, replica))
+    if every > above:
+        place = f"{replica.cluster}'s {seen.topic}-{seen.partition}"
+        yield f"{every - above} offsets of {place} are missing, first {first}: compaction"
+
+
+def _shared(log: batches.Log, row: FindingRow) -> Case | None:
+    """A sequence that begins again at 0 with other bytes: another producer, or one whose state the broker had lost."""
+    if row.kind != "sequence-repeat" or row.data.get("sequence") != 0:
+        return None
+    h = log.headers
+    same = (h.producer_id == row.data.get("producer_id")) & (h.producer_epoch == row.data.get("producer_epoch"))
+    zeros = np.flatnonzero(same & (h.base_sequence == 0) & (h.control == layout.DATA) & h.crc_ok)
+    first, at = zeros[0], zeros[h.base_offset[zeros] == row.offset][-1]
+    if h.crc[first] == h.crc[at] and h.length[first] == h.length[at]:
+        return None
+    told = {**row.data, "also_at": int(h.base_offset[first])}
+    return Case(
+        kind="producer-id-shared", cluster=row.cluster, topic=row.topic, partition=row.partition, offset=row.offset,
+        meaning=MEANINGS["producer-id-shared"], evidence=told, batches=_shown(log, row.offset, [int(first)]),
+    )  # fmt: skip
+
+
+def _open(seen: PartitionView, replica: Replica, log: batches.Log) -> Iterator[tuple[Case, int]]:
+    """Transactions without a marker, and when each began."""
+    every = read(replica, untracked=True).transactions
+    for i in np.flatnonzero(every.marker == NOWHERE).tolist() if not replica.damage else ():
+        offset = int(every.first[i])
+        at = evidence.holding(log, offset)
+        began = int(log.headers.base_timestamp[at]) if at is not None else 0
+        told = {"producer_id": int(every.producer_id[i]), "last_offset": int(every.last[i]), "log_end": replica.end}
+        yield (
+            Case(
+                kind="open-transaction", cluster=seen.home, topic=seen.topic, partition=seen.partition, offset=offset,
+                meaning=MEANINGS["open-transaction"], evidence=told, batches=_shown(log, offset),
+            ),
+            began,
+        )  # fmt: skip
+
+
+def _note_uses(seen: PartitionView, log: batches.Log, uses: Uses) -> None:
+    """The first batch of each producer id and epoch that is transactional, and the first that is not."""
+    h = log.headers
+    data = np.flatnonzero((h.producer_id >= 0) & (h.control == layout.DATA) & h.crc_ok)
+    # After a reset of the partition's producer state (KIP-1279) ids are another cluster's.
+    if (h.control == layout.OTHER_CONTROL).any():
+        return
+    table = np.stack((h.producer_id[data], h.producer_epoch[data], h.transactional[data].astype(np.int64)), axis=1)
+    keys, first = np.unique(table, axis=0, return_index=True)
+    for (pid, epoch, transactional), row in zip(keys.tolist(), data[first].tolist(), strict=True):
+        offset = int(h.base_offset[row])
+        case = Case(
+            kind="producer-id-shared", cluster=seen.home, topic=seen.topic, partition=seen.partition, offset=offset,
+            meaning=MEANINGS["producer-id-shared"], evidence={"producer_id": pid, "producer_epoch": epoch},
+            batches=(evidence.header(log, row),),
+        )  # fmt: skip
+        uses.seen[pid, epoch].setdefault(bool(transactional), case)
+
+
+def _both_kinds(uses: Uses) -> Iterator[Case]:
+    for both in uses.seen.values():
+        if len(both) == 2:
+            plain, other = both[False], both[True]
+            place = f"{other.topic}-{other.partition}@{other.offset}"
+            case = _with(plain, {"transactional": False, "transactional_at": place})
+            yield replace(case, batches=(*plain.batches, *other.batches))
+
+
+def _with(case: Case, more: Mapping[str, object]) -> Case:
+    return replace(case, evidence={**case.evidence, **more})
+
+
+def _case(row: FindingRow, logs: Logs) -> Case:
+    shown = [s for (cluster, broker), log in sorted(logs.items()) for s in _shown(log, row.offset, of=f"{cluster}/{broker}")]
+    return Case(
+        kind=row.kind, cluster=row.cluster, topic=row.topic, partition=row.partition, offset=row.offset,
+        meaning=MEANINGS.get(row.kind, ""), evidence=row.data, batches=shown,
+    )  # fmt: skip
+
+
+def _shown(log: batches.Log, offset: int, more: Iterable[int] = (), of: str = "") -> Sequence[Shown]:
+    rows = evidence.once([*evidence.nearby(log, offset, each_way=1), *evidence.of_producer(log, offset), *more])
+    return [evidence.header(log, row, of) for row in rows]

@@ -1,0 +1,147 @@
+"""The logs of a run as they are drawn: of every data partition one lane per cluster and log generation, from batch headers.
+
+Headers only, no CRC and no record. A run of more than RAW batches is binned; batches are then kept only around what is worth a
+look: anomalies, promotions, truncations, and the beginning and end of faults. Plain JSON values; columns of numbers, so that it
+stays small.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from linkflap.harness.log import batches, layout
+from linkflap.harness.log.batches import Headers
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.facts.eras import FOREVER, Life, history
+from linkflap.spark_verify.read.plan import Captured, Key, RunPlan, plan
+
+RAW: Final = 24_000
+AROUND: Final = 60
+"""Batches on each side of what is worth a look."""
+BINS: Final = 320
+MOST_LOGS: Final = 96
+MOST_POINTS: Final = 40
+Ints = NDArray[np.int64]
+Lane = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """What is worth a look: offsets per partition, moments (nanoseconds) for all."""
+
+    offsets: Mapping[Key, Collection[int]]
+    times: Collection[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    key: Key
+    life: Life
+    captured: Captured
+    headers: Headers
+
+
+def lanes_around(root: Path, anomalies: Sequence[Anomaly]) -> Sequence[Lane]:
+    """The lanes of a run directory, in detail around its anomalies, promotions, truncations and faults."""
+    planned = plan(root)
+    offsets: dict[Key, set[int]] = defaultdict(set)
+    for anomaly in anomalies:
+        seen = offsets[anomaly.topic, anomaly.partition]
+        if len(seen) < MOST_POINTS:
+            seen |= {n for n in (anomaly.offset, anomaly.evidence.get("source_offset")) if isinstance(n, int) and n >= 0}
+    for key, story in planned.stories.items():
+        offsets[key] |= {truncation.offset for truncation in story.truncations}
+    times = {time for window in planned.facts.windows for time in (window.start, window.end)}
+    return lanes(planned, Points(offsets=offsets, times=times))
+
+
+def lanes(planned: RunPlan, points: Points) -> Sequence[Lane]:
+    """One lane per log, by topic, partition, cluster and generation."""
+    logs = list(_logs(planned))
+    every = sum(len(log.headers) for log in logs)
+    return [_lane(log, planned, None if every <= RAW else _chosen(log, points)) for log in logs]
+
+
+def _logs(planned: RunPlan) -> Iterator[_Drawn]:
+    held: dict[tuple[str, int, str, str], Captured] = {}
+    for captured in (*planned.earlier, *planned.replicas):
+        bounds = captured.bounds
+        if captured.canonical and planned.judges(bounds.topic):
+            moment = "" if captured.last else captured.moment
+            held.setdefault((bounds.topic, bounds.partition, bounds.cluster, moment), captured)
+    for key in sorted({(topic, partition) for topic, partition, _, _ in held})[:MOST_LOGS]:
+        for cluster, lives in sorted(history(planned.story(*key)).lives.items()):
+            for life in reversed(lives):
+                replica = held.get((*key, cluster, "" if life.last else life.before))
+                if replica is not None:
+                    paths = [Path(path) for path in replica.paths]
+                    yield _Drawn(key, life, replica, batches.scan(paths, sums=False).headers)
+
+
+def _chosen(log: _Drawn, points: Points) -> Ints:
+    """Rows around what is worth a look."""
+    h = log.headers
+    offsets = np.array([*points.offsets.get(log.key, ()), *(era.start for era in log.life.eras)], np.int64)
+    at = np.searchsorted(np.maximum.accumulate(h.last_offset), offsets) if len(h) else offsets[:0]
+    risen = np.maximum.accumulate(h.max_timestamp) if len(h) else h.max_timestamp
+    moments = np.searchsorted(risen, np.array([time // 1_000_000 for time in points.times], np.int64)) if len(h) else at
+    near = np.zeros(len(h), np.bool_)
+    for row in (*at.tolist(), *moments.tolist()):
+        near[max(0, row - AROUND) : row + AROUND] = True
+    return np.flatnonzero(near)
+
+
+def _lane(log: _Drawn, planned: RunPlan, rows: Ints | None) -> Lane:
+    h, life, bounds = log.headers, log.life, log.captured.bounds
+    shown = np.arange(len(h)) if rows is None else rows
+    mapped = h.control[shown]
+    kind = np.select(
+        [mapped == layout.ABORT, mapped == layout.COMMIT, mapped != layout.DATA, h.transactional[shown]], [2, 3, 4, 1], 0
+    )
+    ids, who = np.unique(np.stack((h.producer_id[shown], h.producer_epoch[shown]), axis=1), axis=0, return_inverse=True)
+    end = int(h.last_offset.max()) + 1 if len(h) else bounds.log_start
+    return {
+        "topic": bounds.topic,
+        "partition": bounds.partition,
+        "cluster": bounds.cluster,
+        "generation": life.number,
+        "truncated": None if life.last else life.cut,
+        "broker": bounds.broker,
+        "start": bounds.log_start,
+        "end": end,
+        "high": bounds.high_watermark,
+        "batches": len(h),
+        "base": h.base_offset[shown].tolist(),
+        "count": (h.last_offset[shown] - h.base_offset[shown] + 1).tolist(),
+        "kind": kind.tolist(),
+        "producers": ids.tolist(),
+        "who": who.ravel().tolist(),
+        "time": h.max_timestamp[shown].tolist(),
+        "bins": None if rows is None else _bins(h, bounds.log_start, end),
+        "eras": [
+            {"start": era.start, "end": None if era.end == FOREVER else era.end, "owner": era.owner, "source": era.source}
+            for era in life.eras
+        ],
+        "promoted": [p.offset for p in planned.promotions.get(log.key, ()) if p.cluster == bounds.cluster],
+    }
+
+
+def _bins(h: Headers, start: int, end: int) -> Mapping[str, object]:
+    """How many offsets, how many of them markers, and the last timestamp, per bin of offsets."""
+    edges = np.linspace(start, max(end, start + 1), BINS + 1)
+    at = np.clip(np.searchsorted(edges, h.base_offset, side="right") - 1, 0, BINS - 1)
+    width = h.last_offset - h.base_offset + 1
+    latest = np.zeros(BINS, np.int64)
+    np.maximum.at(latest, at, h.max_timestamp)
+    return {
+        "records": np.bincount(at, weights=width, minlength=BINS).astype(np.int64).tolist(),
+        "markers": np.bincount(at[h.control != layout.DATA], minlength=BINS).tolist(),
+        "time": latest.tolist(),
+    }

@@ -1,0 +1,1 @@
+"""From a run directory to views: what is judged, the rows of logs and histories, and one view per partition."""

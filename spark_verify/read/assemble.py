@@ -1,0 +1,363 @@
+"""From rows to views: one `PartitionView` from the rows of one (run, topic, partition), in whatever order they come.
+
+The same function serves Spark's workers and `views`, which reads a run directory without Spark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from operator import attrgetter, itemgetter
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from linkflap.harness.log.coordinators import GroupCommit, TransactionState
+from linkflap.harness.model.guarantee import Guarantee
+from linkflap.harness.model.history import GroupOffset
+from linkflap.harness.model.payload import FOREIGN
+from linkflap.harness.model.topology import INTERNAL_TOPICS
+from linkflap.harness.rundir import Damage
+from linkflap.spark_verify.checks.parts.generations import compacted
+from linkflap.spark_verify.facts.eras import history
+from linkflap.spark_verify.facts.send_columns import ARRAYS, NUMBERS, WORDS, Gathering
+from linkflap.spark_verify.facts.story import Story
+from linkflap.spark_verify.facts.view import WHOLE, Batches, PartitionView, Read, Records, Replica, Send, Watermarks
+from linkflap.spark_verify.read.differing_batches import Pair, with_parts
+from linkflap.spark_verify.read.plan import Captured, RunPlan, plan
+from linkflap.spark_verify.read.rows import BATCHES, HEADER_FIELDS, HISTORY, PARTS, RECORD_FIELDS, batch_rows, history_rows
+
+_WATERMARK_FIELDS: Final = ("time", "returned", "leader", "log_start", "last_stable", "high_watermark", "leader_epoch")
+_WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))
+_BATCH: Final = RECORD_FIELDS.index("batch")
+_FLAGS: Final = ("crc_ok", "transactional")
+_GOT: Final = {"uids": "<i8", "offsets": "<i8"}
+_Place = tuple[str, str, int]
+"""Moment, cluster and broker of one captured replica."""
+_Stretch = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
+"""Piece of the log, place of the first batch in it, headers and records, a line each."""
+
+
+def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch]) -> PartitionView:
+    """One partition as the kernels see it. The rows are its own only, of the schemas of `spark_verify.read.rows`, in any order.
+
+    Every batch of them is taken apart before the next is asked for, and not held.
+    """
+    captured, before = (
+        [c for c in some if (c.bounds.topic, c.bounds.partition) == (topic, partition)] for some in (run.replicas, run.earlier)
+    )
+    gathered = Gathered()
+    for batch in rows:
+        gathered.add(batch)
+    replicas = gathered.replicas([*captured, *before])
+    story = run.story(topic, partition)
+    seen = PartitionView(
+        story=story,
+        replicas=[_settled(r) if story.internal and run.facts.recorded else r for last, r in replicas if last],
+        earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
+        sends=gathered.sends(),
+        reads=gathered.reads(),
+        watermarks=_watermarks(gathered.told["watermark"]),
+        groups=_groups(gathered.told["group"], topic, partition),
+    )
+    if topic in run.facts.programs:
+        seen = _nameless(seen)
+    return replace(seen, replicas=with_parts(seen.replicas, captured, _same_bytes(story), _cleaned(seen)))
+
+
+def _nameless(seen: PartitionView) -> PartitionView:
+    """What a program of the user's wrote, without payload ids: one that passes a header of its inputs on did not send those."""
+
+    def replica(of: Replica) -> Replica:
+        unknown = np.full(len(of.records), FOREIGN, np.int64)
+        return replace(of, records=replace(of.records, uid=unknown, operation=unknown))
+
+    return replace(
+        seen,
+        replicas=tuple(map(replica, seen.replicas)),
+        earlier=tuple(map(replica, seen.earlier)),
+        reads=tuple(replace(read, uids=np.full(len(read.uids), FOREIGN, np.int64)) for read in seen.reads),
+    )
+
+
+def _cleaned(seen: PartitionView) -> Mapping[str, int]:
+    """Per cluster that has several replicas of a topic, the offset below which its cleaners may have taken records."""
+    if seen.internal:
+        return {}
+    clusters = {r.cluster for r in seen.replicas}
+    found = {c: [compacted(seen, r) for r in seen.replicas if r.cluster == c] for c in clusters}
+    return {cluster: max(below) for cluster, below in found.items() if len(below) > 1 and max(below) > 0}
+
+
+def _settled(replica: Replica) -> Replica:
+    """A replica of one of Kafka's own topics. Brokers write to those while they are captured: what is torn above the high
+    watermark was being written just then.
+    """
+    return replace(replica, damage=()) if replica.torn_from >= max(replica.high_watermark, 0) else replica
+
+
+def _same_bytes(story: Story) -> Iterator[Pair]:
+    """What crossed which link, where the mirror keeps every byte."""
+    if _keeps_ids(story.facts.mirror.guarantee):
+        for crossing in history(story).crossings:
+            yield crossing.source, crossing.destination, crossing.start, crossing.end
+
+
+def _keeps_ids(guarantee: Guarantee) -> bool:
+    return guarantee.offsets_kept and not guarantee.producer_ids_mapped
+
+
+def views(root: Path, planned: RunPlan | None = None) -> Iterator[PartitionView]:
+    """Every partition of a run directory (planned already, or not), without Spark. Raises InputError when it is not one."""
+    run = planned or plan(root)
+    batches = pa.Table.from_batches(batch_rows([*run.replicas, *run.earlier]), BATCHES)
+    history = pa.Table.from_batches((b for part in PARTS for b in history_rows(root, part)), HISTORY)
+    keys = {
+        key for table in (batches, history) for key in zip(*(table[n].to_pylist() for n in ("topic", "partition")), strict=True)
+    }
+    for topic, partition in sorted(keys):
+        if run.judges(topic) or topic in INTERNAL_TOPICS:
+            own = (batch for table in (batches, history) for batch in _at(table, topic, partition).to_batches())
+            yield view(run, topic, partition, own)
+
+
+def damage_in(rows: Iterable[pa.RecordBatch]) -> list[Damage]:
+    """What the rows say of parts of a history that could not be read."""
+    return [Damage(**row) for batch in rows for row in _of(batch, "damage").to_pylist()]
+
+
+def damage_of(seen: PartitionView) -> list[Damage]:
+    """What is wrong with the captured logs of a partition: a cluster that has none, bytes of a replica that cannot be read."""
+    place = f"{seen.topic}-{seen.partition}"
+    there = {replica.cluster for replica in seen.replicas}
+    due = dict.fromkeys(() if seen.internal else (seen.home, *(destination for _, destination in seen.hops())))
+    absent = [Damage(path="captures", reason=f"no log of {place} on {name} was captured") for name in due if name not in there]
+    torn = [
+        Damage(path=f"captures/*/{replica.cluster}/{replica.broker}/{place}", reason=reason)
+        for replica in (*seen.replicas, *seen.earlier)
+        for reason in replica.damage
+    ]
+    return [*absent, *torn, *_strange_ids(seen)]
+
+
+def _strange_ids(seen: PartitionView) -> Iterator[Damage]:
+    """Producer ids that no broker hands out, and that a mirror which keeps ids has from nowhere."""
+    if not _keeps_ids(seen.mirror.guarantee):
+        return
+    for replica in (*seen.replicas, *seen.earlier):
+        b = replica.batches
+        strange = np.flatnonzero((b.producer_id < -1) & b.crc_ok)
+        if len(strange):
+            first = f"first {b.producer_id[strange[0]]} at offset {b.base_offset[strange[0]]}"
+            place = f"captures/*/{replica.cluster}/{replica.broker}/{seen.topic}-{seen.partition}"
+            yield Damage(path=place, reason=f"{len(strange)} batches have producer ids that no broker hands out, {first}")
+
+
+def _at(table: pa.Table, topic: str, partition: int) -> pa.Table:
+    return table.filter((pc.field("topic") == topic) & (pc.field("partition") == partition))
+
+
+def _of(batch: pa.RecordBatch, kind: str) -> pa.StructArray:
+    """The rows of one kind of history in a batch; none where it has no such column."""
+    if kind not in batch.schema.names:
+        return pa.array([], HISTORY.field(kind).type)
+    return batch[kind].drop_null()
+
+
+class Gathered:
+    """What the rows of one partition tell, of which nothing is held that is not in the view."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[pa.StructArray]] = {"watermark": [], "group": []}
+        self._heads: dict[_Place, dict[int, Mapping[str, Any]]] = defaultdict(dict)
+        self._stretches: dict[_Place, list[_Stretch]] = defaultdict(list)
+        self._sends = Gathering()
+        self._reads: list[Read] = []
+        self._words: dict[object, object] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Takes a batch of rows apart."""
+        if "replica" in batch.schema.names:
+            self._replicas(batch)
+        for kind, told in self.told.items():
+            if len(mine := _of(batch, kind)):
+                told.append(mine.take(pa.array(np.arange(len(mine)))))  # a copy of these alone
+        self._sent(_of(batch, "send"))
+        for row, packed in self._split(_of(batch, "read"), _GOT):
+            self._reads.append(Read(**row, **packed))
+
+    def _replicas(self, batch: pa.RecordBatch) -> None:
+        for row in np.flatnonzero(batch["ordinal"].is_valid().to_numpy(zero_copy_only=False)).tolist():
+            *place, piece, ordinal = (batch[n][row].as_py() for n in ("moment", "cluster", "broker", "piece", "ordinal"))
+            moment, cluster, broker = place
+            if ordinal < 0:
+                head = {**batch["replica"][row].as_py(), "entries": batch["entries"][row].as_py()}
+                self._heads[moment, cluster, broker][piece] = head
+            else:
+                headers, records = _lines(batch["headers"][row], HEADER_FIELDS), _lines(batch["records"][row], RECORD_FIELDS)
+                self._stretches[moment, cluster, broker].append((piece, ordinal, headers, records))
+
+    def _sent(self, rows: pa.StructArray) -> None:
+        columns = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
+        for name in NUMBERS:
+            self._sends.numbers(name, _numbers(columns[name]))
+        for name in WORDS:
+            encoded = columns[name].dictionary_encode()
+            self._sends.words(name, encoded.dictionary.to_pylist(), _numbers(encoded.indices))
+        for name, kind in ARRAYS.items():
+            values, edges = _unpacked(columns[name], np.dtype(kind))
+            self._sends.arrays(name, values, np.diff(edges))
+
+    def _split(self, rows: pa.StructArray, kinds: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Per row of a history its plain fields, and one array per packed one."""
+        columns = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
+        packed = zip(*(_apart(columns.pop(name), kind) for name, kind in kinds.items()), strict=True)
+        plain = zip(*map(self._shared, columns.values()), strict=True)
+        for row, arrays in zip(plain, packed, strict=True):
+            yield dict(zip(columns, row, strict=True)), dict(zip(kinds, arrays, strict=True))
+
+    def _shared(self, column: pa.Array) -> list[object]:
+        """The values of a column, of equal words one object."""
+        if not pa.types.is_string(column.type):
+            return list(column.to_pylist())
+        encoded = column.dictionary_encode()
+        words = [self._words.setdefault(word, word) for word in encoded.dictionary.to_pylist()]
+        return [words[place] for place in encoded.indices.to_pylist()]
+
+    def replicas(self, captured: Iterable[Captured]) -> Sequence[tuple[bool, Replica]]:
+        """Every replica, and whether it is of its cluster's last capture. What was gathered of them is used up.
+
+        One whose pieces leave open what it is as a whole is read again, as `captured`: the same view, however it was read.
+        """
+        whole = {(c.moment, c.bounds.cluster, c.bounds.broker): c for c in captured}
+        for place in [place for place, heads in self._heads.items() if _open([heads[n] for n in sorted(heads)])]:
+            del self._heads[place]
+            self._stretches.pop(place, None)
+            for batch in batch_rows([whole[place]]):
+                self.add(batch)
+        order = sorted(self._heads, key=lambda place: (place[1], place[2], place[0]))
+        return tuple(_replica(place, self._heads[place], self._stretches.pop(place, [])) for place in order)
+
+    def sends(self) -> Sequence[Send]:
+        """Sends by time of invocation, then by number and first uid. What was gathered of them is used up."""
+        return self._sends.sends()
+
+    def reads(self) -> Sequence[Read]:
+        """Reads by time of return, then by reader; within one poll as they were written."""
+        return tuple(sorted(self._reads, key=attrgetter("returned", "time", "reader")))
+
+
+def _open(pieces: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether pieces do not add up to a log: one begins before the end of those before it, which is damage that none of them can
+    tell; or records of ours are in some of them only, where all of a log is decoded or nothing.
+    """
+    told = [piece for piece in pieces if piece["lowest"] is not None]
+    reached = accumulate((piece["highest"] for piece in told), max)
+    early = any(after["lowest"] <= highest for highest, after in zip(reached, told[1:], strict=False))
+    return early or {piece["decoded"] for piece in pieces} >= {True, False}
+
+
+def _replica(place: _Place, heads: Mapping[int, Mapping[str, Any]], stretches: list[_Stretch]) -> tuple[bool, Replica]:
+    """One replica from the rows of its pieces and the stretches of its log, which are used up."""
+    moment, cluster, broker = place
+    stretches.sort(key=lambda stretch: stretch[:2], reverse=True)
+    headers = np.empty((len(HEADER_FIELDS), sum(len(h) for *_, h, _ in stretches)), np.int64)
+    records = np.empty((len(RECORD_FIELDS), sum(len(r) for *_, r in stretches)), np.int64)
+    at, begins = [0, 0], dict[int, int]()
+    while stretches:
+        piece, _, *parts = stretches.pop()
+        begin, start = begins.setdefault(piece, at[0]), at[1]
+        for number, (whole, part) in enumerate(zip((headers, records), parts, strict=True)):
+            whole[:, at[number] : at[number] + len(part)] = part.T
+            at[number] += len(part)
+        records[_BATCH, start : at[1]] += begin
+    told = heads[min(heads)]
+    fields: dict[str, Any] = dict(zip(HEADER_FIELDS, headers, strict=True))
+    fields |= {name: fields[name] != 0 for name in _FLAGS}
+    return told["last"], Replica(
+        cluster=cluster,
+        broker=broker,
+        leader=told["leader"],
+        canonical=told["canonical"],
+        log_start=told["log_start"],
+        high_watermark=told["high_watermark"],
+        high_watermark_from=told["high_watermark_from"],
+        last_stable=told["last_stable"],
+        stable_above=told["stable_above"],
+        batches=Batches(**fields),
+        records=Records(**dict(zip(RECORD_FIELDS, records, strict=True))),
+        damage=tuple(d for what in ("damage", "unreadable") for piece in sorted(heads) for d in heads[piece][what]),
+        moment=moment,
+        captured=told["captured"],
+        torn_from=_torn_from([heads[piece] for piece in sorted(heads)]),
+        entries=tuple(entry for piece in sorted(heads) for entry in _entries(heads[piece]["entries"])),
+    )
+
+
+def _entries(told: bytes | None) -> list[TransactionState | GroupCommit]:
+    """What coordinators wrote into one piece of a log: all of one type, or none."""
+    if not told:
+        return []
+    for kind in (TransactionState, GroupCommit):
+        with suppress(msgspec.ValidationError):
+            return list(msgspec.json.decode(told, type=list[kind]))  # type: ignore[valid-type]
+    raise ValueError("entries of no coordinator")
+
+
+def _torn_from(pieces: Sequence[Mapping[str, Any]]) -> int:
+    """Where the first piece with damage is torn; if it begins with that, where those before it end."""
+    reached = -1
+    for piece in pieces:
+        if piece["torn_from"] is not None:
+            return max(int(piece["torn_from"]), reached + 1)
+        reached = max(reached, -1 if piece["highest"] is None else piece["highest"])
+    return WHOLE
+
+
+def _lines(packed: pa.BinaryScalar, fields: Sequence[str]) -> NDArray[np.int64]:
+    """The numbers of one packed row, one line each. Copied: Spark's buffer may be unaligned, and must not be held."""
+    return np.frombuffer(packed.as_py(), "<i8").reshape(-1, len(fields))
+
+
+def _numbers(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """A column without nulls as a numpy array of its own, so that no view of Spark's buffers outlives them."""
+    return np.array(column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy())
+
+
+def _unpacked(column: pa.BinaryArray, kind: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """All numbers of a packed column, and the edges of its rows in them."""
+    if not len(column):
+        return np.zeros(0, kind), np.zeros(1, np.int64)
+    _, offsets, data = column.buffers()
+    edges = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    # Copied: the buffer may be unaligned, and must not outlive Spark's.
+    numbers = np.frombuffer(bytes(data.slice(int(edges[0]), int(edges[-1] - edges[0]))) if data else b"", kind)
+    return numbers, (edges - edges[0]) // kind.itemsize
+
+
+def _apart(column: pa.BinaryArray, kind: str) -> list[NDArray[Any]]:
+    """One array per row of a packed column."""
+    numbers, edges = _unpacked(column, np.dtype(kind))
+    return [numbers[start:stop] for start, stop in pairwise(edges.tolist())]
+
+
+def _groups(told: Sequence[pa.StructArray], topic: str, partition: int) -> Sequence[GroupOffset]:
+    rows = sorted((row for part in told for row in part.to_pylist()), key=itemgetter("time", "cluster", "group"))
+    return tuple(GroupOffset(topic=topic, partition=partition, **row) for row in rows)
+
+
+def _watermarks(told: Sequence[pa.StructArray]) -> Mapping[str, Watermarks]:
+    table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(part) for part in told], _WATERMARKS)
+    found: dict[str, Watermarks] = {}
+    for cluster in sorted(set(table["cluster"].to_pylist())):
+        own = table.filter(pc.field("cluster") == cluster).sort_by([("time", "ascending"), ("returned", "ascending")])
+        found[cluster] = Watermarks(**{name: _numbers(own[name]) for name in _WATERMARK_FIELDS})
+    return found

@@ -1,0 +1,160 @@
+"""Batches in which replicas of one cluster, or both ends of a mirror, differ: only those are decoded again, part by part.
+
+Headers (length, count, CRC) tell which batches differ; a healthy run has none, and then nothing is read here. What a batch
+with a wrong CRC holds is told as far as it can be read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from linkflap.harness.log import batches, reference
+from linkflap.harness.log.codecs import CannotInflate
+from linkflap.spark_verify.checks.parts.logs import locate
+from linkflap.spark_verify.facts.view import DATA, Ints, Parts, Replica
+from linkflap.spark_verify.read.plan import Captured
+
+MOST: Final = 32
+"""Batches per pair of logs that are looked into: the slow decoder takes some ten milliseconds for a large one."""
+MOST_COMPACTED: Final = 200_000
+"""Records of a log that is compacted that are looked into: the slow decoder takes some ten microseconds for a small one."""
+Pair = tuple[str, str, int, int]
+"""Two clusters that should have the same bytes, at offsets [start, end)."""
+
+
+def with_parts(
+    replicas: Sequence[Replica],
+    captured: Iterable[Captured],
+    pairs: Iterable[Pair] = (),
+    cleaned: Mapping[str, int] | None = None,
+) -> Sequence[Replica]:
+    """The replicas, those that differ from the one that speaks for their cluster with the parts of the records in question.
+
+    So those that speak for the two clusters of a pair. Where replicas differ below `cleaned`, up to where a cluster's cleaners
+    were, all of them come with all records that could explain it: of one log those up to the end, of the others those below.
+    """
+    files = {(c.bounds.cluster, c.bounds.broker): c.paths for c in captured}
+    looked: dict[tuple[str, int], set[int]] = {}
+    for model in (r for r in replicas if r.canonical):
+        for other in replicas:
+            if other.cluster == model.cluster and other is not model:
+                ours, theirs = differing(model, other)
+                looked.setdefault((model.cluster, model.broker), set()).update(ours.tolist())
+                looked.setdefault((other.cluster, other.broker), set()).update(theirs.tolist())
+    speaks = {r.cluster: r for r in replicas if r.canonical}
+    for source, destination, start, end in pairs:
+        if source in speaks and destination in speaks:
+            one, other = speaks[source], speaks[destination]
+            for each, rows in zip((one, other), _between(one, other, start, end), strict=True):
+                looked.setdefault((each.cluster, each.broker), set()).update(rows.tolist())
+    for cluster, below in (cleaned or {}).items():
+        for replica, rows in _compacted([r for r in replicas if r.cluster == cluster], below):
+            looked.setdefault((cluster, replica.broker), set()).update(rows.tolist())
+    return [_told(r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))) for r in replicas]
+
+
+def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replica, Ints]]:
+    """The rows of batches to look into where replicas differ below an offset; none where there are too many records."""
+    model = next((r for r in replicas if r.canonical), None)
+    since = [at for r in replicas if model is not None and r is not model and 0 <= (at := _parted(model, r, below)) < below]
+    for replica in replicas if since else ():
+        batches = replica.batches
+        inside = (batches.control == DATA) & batches.crc_ok & (batches.last_offset >= min(since))
+        rows = np.flatnonzero(inside & ((batches.base_offset < below) | replica.canonical))
+        if int(batches.count[rows].sum()) <= MOST_COMPACTED:
+            yield replica, rows
+
+
+def _parted(model: Replica, other: Replica, below: int) -> int:
+    """The base offset of the first batch below an offset that only one of two replicas has, or that differs; else -1."""
+    names = ("base_offset", "last_offset", "count", "length", "crc")
+    start = max(model.log_start, other.log_start)
+    sides = [
+        {
+            tuple(row)
+            for row in zip(*(getattr(r.batches, name).tolist() for name in names), strict=True)
+            if start <= row[0] < below and row[1] < min(model.high_watermark, other.high_watermark)
+        }
+        for r in (model, other)
+    ]
+    return min((row[0] for row in sides[0] ^ sides[1]), default=-1)
+
+
+def differing(model: Replica, other: Replica) -> tuple[Ints, Ints]:
+    """Rows of batches with one base offset and other bytes, in both replicas, below both high watermarks; the first few."""
+    return _between(model, other, 0, min(model.high_watermark, other.high_watermark))
+
+
+def _between(model: Replica, other: Replica, start: int, end: int) -> tuple[Ints, Ints]:
+    ours, theirs = model.batches, other.batches
+    at = locate(ours.base_offset, theirs.base_offset)
+    start = max(start, model.log_start, other.log_start)
+    rows = np.flatnonzero((at >= 0) & (theirs.last_offset < end) & (theirs.base_offset >= start))
+    changed = np.zeros(len(rows), np.bool_)
+    for name in ("crc", "crc_ok", "length", "count"):
+        changed |= getattr(ours, name)[at[rows]] != getattr(theirs, name)[rows]
+    rows = rows[changed][:MOST]
+    return at[rows], rows
+
+
+def _told(replica: Replica, paths: Sequence[str], rows: Sequence[int]) -> Replica:
+    if not rows or not paths:
+        return replica
+    bases = replica.batches.base_offset[np.array(rows)]
+    log = batches.scan(_holding([Path(path) for path in paths], bases))
+    found = [part for row in locate(log.headers.base_offset, bases).tolist() for part in _records(log, row)]
+    return replace(replica, parts=parts_of(found))
+
+
+def _holding(paths: Sequence[Path], offsets: Ints) -> Sequence[Path]:
+    """The segments with these offsets, by their names; all of them where names say nothing."""
+    if not all(path.stem.isascii() and path.stem.isdigit() for path in paths):
+        return paths
+    places = np.searchsorted(np.array([int(path.stem) for path in paths]), offsets, side="right") - 1
+    return [paths[place] for place in np.unique(np.maximum(places, 0)).tolist()]
+
+
+def parts_of(records: Sequence[reference.Record]) -> Parts:
+    """Records as columns of digests."""
+    columns: Mapping[str, list[int]] = {
+        "offset": [r.offset for r in records],
+        "uid": [reference.identity(r)[0] for r in records],
+        "timestamp": [r.timestamp for r in records],
+        "key": [digested(r.key) for r in records],
+        "value": [digested(r.value) for r in records],
+        "headers": [_digest([part for header in r.headers for part in header]) for r in records],
+    }
+    return Parts(**{name: np.array(values, np.int64) for name, values in columns.items()})
+
+
+def _records(log: batches.Log, row: int) -> list[reference.Record]:
+    """The records of one batch, or none where they cannot be read."""
+    if not 0 <= row < len(log.headers):
+        return []
+    begin = int(log.headers.position[row])
+    data = log.segments[int(log.headers.segment[row])].data[begin : begin + int(log.headers.length[row])].tobytes()
+    try:
+        (batch,) = reference.batches(data)
+        return [] if batch.is_control else reference.records(batch)
+    except (reference.Malformed, CannotInflate):
+        return []
+
+
+def digested(data: bytes | None) -> int:
+    """A key or a value as `Parts` has it."""
+    return _digest([data])
+
+
+def _digest(parts: Sequence[bytes | None]) -> int:
+    """64 bits, signed; null is not the empty string."""
+    state = blake2b(digest_size=8)
+    for part in parts:
+        state.update(struct.pack(">i", -1 if part is None else len(part)) + (part or b""))
+    return int.from_bytes(state.digest(), "big", signed=True)

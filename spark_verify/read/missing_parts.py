@@ -1,0 +1,167 @@
+"""What a run's events promise of its directory, and the directory does not have: captures, failovers, reversals, promotions.
+
+A manifest knows files. It does not know that a whole capture was left out of a copy, or lines out of the events, before
+somebody sealed it again; but one event vouches for another, and for files, and a schedule for events. So a failover is missed
+when all that its mirror said of it is gone: its fault was seen to bite, clients moved, or the run finished and nothing says why
+the schedule was not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.topology import CANARY
+from linkflap.harness.rundir import Damage, Run, RunReader
+from linkflap.spark_verify.facts.eras import REVERSAL
+
+EVENTS: Final = "events.jsonl"
+Place = tuple[str, str]
+"""Topic and partition, as they were written down."""
+
+
+def absent_captures(reader: RunReader, events: Sequence[Event]) -> Mapping[tuple[str, str], Damage]:
+    """By (cluster, moment), in the order of the events: captures that were taken and of which nothing is there."""
+    found: dict[tuple[str, str], Damage] = {}
+    for event in events:
+        cluster, moment = event.subject, str(event.data.get("moment"))
+        if event.kind != "captured" or not event.data.get("replicas"):
+            continue
+        rows, _ = reader.bounds(moment)
+        path = f"captures/{moment}/{cluster}"
+        if not any(row.cluster == cluster for row in rows):
+            found[cluster, moment] = Damage(
+                path=path, reason="missing: its logs were captured, and nothing says where they began"
+            )
+        elif not any((reader.root / path).rglob("*.log")):
+            found[cluster, moment] = Damage(path=path, reason="missing: its logs were captured, and none is there")
+    return found
+
+
+def unnoted_captures(reader: RunReader, events: Sequence[Event]) -> Iterator[Damage]:
+    """Captures of a cluster of which no event tells, and there is another of it: nobody knows then which of them is the last."""
+    noted = {(e.subject, str(e.data.get("moment"))) for e in events if e.kind == "captured"}
+    found: dict[str, list[str]] = {}
+    for moment in reader.moments():
+        for cluster in sorted({row.cluster for row in reader.bounds(moment)[0]}):
+            found.setdefault(cluster, []).append(moment)
+    for cluster, moments in found.items():
+        for moment in moments if len(moments) > 1 else ():
+            if (cluster, moment) not in noted:
+                yield Damage(path=EVENTS, reason=f"{cluster} was captured as {moment}, and no event says when")
+
+
+def rests_on_a_capture(damage: Damage) -> bool:
+    """Whether this is a whole capture of a cluster that is not there."""
+    return damage.path.startswith("captures/") and "*" not in damage.path and damage.path.count("/") == 2
+
+
+def absent_steps(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
+    """Failovers and reversals that something vouches for, and that no event tells of. Events in time order."""
+    for fault in run.scenario.schedule:
+        if fault.fault.startswith("failover-") or fault.fault == REVERSAL:
+            yield from _unplayed(run, fault, [e for e in events if e.data.get("id") == fault.id], events)
+    for link, moves in _moves(events).items():
+        told = [e.time for e in events if e.kind == "failover" and e.subject == link]
+        if any(sum(time <= move for time in told) < number for number, move in enumerate(moves, start=1)):
+            yield Damage(path=EVENTS, reason=f"clients were moved along {link}, and no failover over it is there")
+    reverse = {link.destination + "->" + link.source: link.name for link in run.scenario.topology.links}
+    begun = {e.subject for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
+    for link in dict.fromkeys(e.subject for e in events if e.kind == "mirror-started"):
+        if link in reverse and link not in reverse.values() and not begun & {reverse[link], link}:
+            yield Damage(path=EVENTS, reason=f"a mirror of {link} ran, and no {REVERSAL} of {reverse[link]} is there")
+
+
+def absent_ends(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
+    """Faults of which it is written down that they began or that they ended, and not both: each has both, whatever came of it.
+
+    Only a harness that was killed, or gave up waiting for one of them, leaves a fault without its end.
+    """
+    started, ended = ({str(e.data.get("id")): e for e in events if e.kind == kind} for kind in ("fault-start", "fault-end"))
+    for name, fault in started.items():
+        if run.status == "finished" and name not in ended:
+            yield Damage(path=EVENTS, reason=f"fault {name} on {fault.subject} began, and nothing says when it ended")
+    for name, fault in ended.items():
+        if name not in started:
+            yield Damage(path=EVENTS, reason=f"fault {name} on {fault.subject} ended, and nothing says when it began")
+
+
+def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
+    """Events of before the run had started or of after it had ended: all times are of its harness' one clock."""
+    for event in events:
+        if event.time < run.started:
+            when = f"{(run.started - event.time) / 1e9:.1f} s before the run had started"
+        elif run.status != "running" and 0 < run.ended < event.time:
+            when = f"{(event.time - run.ended) / 1e9:.1f} s after the run had ended"
+        else:
+            continue
+        yield Damage(path=EVENTS, reason=f"{event.kind} of {event.subject} is {when}")
+
+
+def _unplayed(run: Run, fault: FaultSpec, told: Sequence[Event], events: Sequence[Event]) -> Iterator[Damage]:
+    """What is missing of one fault that made a cluster stand by itself, or follow again; `told` is what has its id."""
+    name = f"fault {fault.id} ({fault.fault} on {fault.target})"
+    bites = [e for e in told if e.kind == "fault-bite"]
+    over = [e for e in told if (e.kind, e.data.get("bit", e.data.get("healed"))) in (("fault-bite", True), ("fault-heal", True))]
+    if not bites and run.status == "finished":
+        yield Damage(path=EVENTS, reason=f"the run finished, and nothing says whether {name} took effect")
+    if not over:
+        return  # it may have been given up before it came to anything
+    began = next((e.time for e in told if e.kind == "fault-start"), None)
+    if began is None:
+        yield Damage(path=EVENTS, reason=f"{name} took effect, and nothing says when it began")
+    link, kinds = fault.target, ["failover"]
+    if fault.fault == REVERSAL:
+        link, kinds = "->".join(reversed(fault.target.split("->"))), ["mirror-started"]
+    signs = [e for e in events if e.kind in kinds and e.subject == link and (began or 0) <= e.time <= over[-1].time]
+    if not signs:
+        yield Damage(path=EVENTS, reason=f"{name} took effect, and no {kinds[0]} of {link} is there")
+
+
+def _moves(events: Sequence[Event]) -> Mapping[str, Sequence[int]]:
+    """When clients moved from a cluster to another, by the link between them."""
+    found: dict[str, list[int]] = {}
+    for event in events:
+        if event.kind == "clients-moved":
+            found.setdefault(f"{event.subject}->{event.data.get('to')}", []).append(event.time)
+    return found
+
+
+def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *, journal: bool = False) -> Iterator[Damage]:
+    """Failovers that promoted nothing, or not all that the mirror's journal names; and without one, if this mirror
+    keeps it. Events in time order."""
+    for link in dict.fromkeys(e.subject for e in events if e.kind == "failover"):
+        told = [e for e in events if e.subject == link]
+        failovers = [e.time for e in told if e.kind == "failover"]
+        for before, time in zip([-1, *failovers], failovers, strict=False):
+            # As where promotions are read (`spark_verify.read.plan`): each is of the failover of its link that is nearest in
+            # time.
+            near = [e for e in told if e.kind == "promotion" and min(failovers, key=lambda t: abs(t - e.time)) == time]
+            journals = [e for e in told if e.kind == "mirror-stopped" and before < e.time <= time]
+            yield from _unpromoted(link, {_place(e.data) for e in near}, set(_named(journals[-1], judges)) if journals else set())
+            if journal and not journals:
+                yield Damage(path=EVENTS, reason=f"the failover over {link} has no journal of its mirror (mirror-stopped)")
+
+
+def _unpromoted(link: str, promoted: set[Place], named: set[Place]) -> Iterator[Damage]:
+    if not promoted:
+        yield Damage(path=EVENTS, reason=f"the failover over {link} has no promotion of any partition")
+        return
+    for topic, partition in sorted(named - promoted):
+        reason = f"the mirror of {link} says that it promoted {topic}-{partition}, and no promotion of it is there"
+        yield Damage(path=EVENTS, reason=reason)
+
+
+def _named(journal: Event, judges: Callable[[str], bool]) -> Iterator[Place]:
+    """The partitions of a mirror's journal, but for what it proves its path with. A mirror without a journal names none."""
+    rows = journal.data.get("partitions")
+    for row in rows if isinstance(rows, list) else ():
+        topic, partition = _place(row) if isinstance(row, dict) else ("", "")
+        if judges(topic) and not topic.endswith(f".{CANARY}"):
+            yield topic, partition
+
+
+def _place(data: Mapping[str, object]) -> Place:
+    return str(data.get("topic")), str(data.get("partition"))

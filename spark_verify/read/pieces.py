@@ -1,0 +1,200 @@
+"""The run directory as one Spark table: rows of its logs and of its history (schemas in `spark_verify.read.rows`), by partition.
+
+What to read is planned by the caller: a list of pieces, one Spark task each. Tasks run where Spark has executors, and those must
+see the files at the same paths: one that does not says so, and which it is. A task reads its piece in `mapInArrow`: a data source
+would be looked up, made and planned in three further Python processes, and hand over the same bytes.
+
+Through Spark go few rows: per task and partition the rows of some MiB as one value, an Arrow stream. The JVM sorts and groups by
+the key alone, and a row of sixty columns per send or watermark would cost it more than all else together.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from heapq import heapreplace
+from itertools import accumulate, groupby
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from linkflap.spark_verify.read.plan import Captured, RunPlan
+from linkflap.spark_verify.read.rows import HISTORY, PARTS, batch_rows, history_rows
+
+KEY: Final = ("run", "topic", "partition")
+BUNDLES: Final = pa.schema([("run", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("rows", pa.binary())])
+"""What crosses Spark: of one partition, some rows as an Arrow stream; the kinds of history that none of them is are left out."""
+_KINDS: Final = tuple(name for name in HISTORY.names if name not in KEY)
+_BYTES_AT_ONCE: Final = 16 << 20
+"""Rows that are packed together: a stream costs some KiB, and rows of a thousand partitions come mixed."""
+_PIECE: Final = 4 << 20
+"""Bytes of log per task: a task costs some ten milliseconds, and decoding 4 MiB about as much."""
+_APART: Final = 128 << 20
+"""Bytes of one log from which on several tasks read it: about a second of decoding, ten times what a task may cost."""
+_PART: Final = 1 << 20
+"""What a part of a history counts as: a task of its own is worth it only beside others."""
+_HEADERS_ALONE: Final = 8
+"""How many times faster a log is read of which nobody needs the records."""
+UNSEEN: Final = "UnseenPathError"
+
+
+class UnseenPathError(Exception):
+    """An executor has no such file, though the driver has: one sentence that names both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part (operations, polls, watermarks) of one run's history."""
+
+    root: str
+    part: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one task reads."""
+
+    replicas: Sequence[Captured] = ()
+    parts: Sequence[Part] = ()
+
+
+def read(spark: SparkSession, asked: Sequence[Piece]) -> DataFrame:
+    """The rows of all pieces, packed (`BUNDLES`), each piece read by a task of its own."""
+    return spark.range(0, len(asked), 1, len(asked)).mapInArrow(reader(asked), from_arrow_schema(BUNDLES))
+
+
+def reader(asked: Sequence[Piece]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The tasks' function: numbers of pieces in, packed rows out. Every task gets all pieces, so they are compressed."""
+    pieces = [zlib.compress(msgspec.json.encode(piece), 1) for piece in asked]
+
+    def read_pieces(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch["id"].to_pylist():
+                yield from bundles(msgspec.json.decode(zlib.decompress(pieces[number]), type=Piece))
+
+    return read_pieces
+
+
+def bundles(piece: Piece) -> Iterator[pa.RecordBatch]:
+    """The rows of one piece, packed. Raises UnseenPathError where this machine has not the files."""
+    _see(Path(path) for replica in piece.replicas for path in replica.paths)
+    yield from _by_partition(batch_rows(piece.replicas))
+    for part in piece.parts:
+        _see([Path(part.root) / "run.json"])
+        yield from _by_partition(history_rows(Path(part.root), part.part))
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows that were packed, some at a time."""
+    for batch in batches:
+        for value in batch["rows"]:
+            # Copied: Spark's buffer may be unaligned, and must not be held.
+            yield from pa.ipc.open_stream(pa.py_buffer(value.as_py()))
+
+
+def _by_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of one schema, packed."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        waiting.append(batch)
+        size += batch.nbytes
+        if size >= _BYTES_AT_ONCE:
+            yield _pack(pa.concat_batches(waiting))
+            waiting, size = [], 0
+    if waiting:
+        yield _pack(pa.concat_batches(waiting))
+
+
+def _pack(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """One row per partition of the batch, which has some rows."""
+    codes = [batch[name].dictionary_encode().indices.to_numpy() for name in KEY]
+    order = np.lexsort(codes)
+    ordered = np.stack(codes)[:, order]
+    starts = [0, *(np.flatnonzero((ordered[:, 1:] != ordered[:, :-1]).any(axis=0)) + 1).tolist()]
+    keys = batch.select(KEY).take(pa.array(order[starts]))
+    empty = {name for name in _KINDS if name in batch.schema.names and batch[name].null_count == len(batch)}
+    rest = [name for name in batch.schema.names if name not in KEY and name not in empty]
+    rows = batch.select(rest).take(pa.array(order))
+    edges = zip(starts, [*starts[1:], len(batch)], strict=True)
+    streams = pa.array([_stream(rows.slice(start, end - start)) for start, end in edges], pa.binary())
+    return pa.record_batch([*keys.columns, streams], schema=BUNDLES)
+
+
+def _stream(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as out:
+        out.write_batch(rows)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _see(paths: Iterable[Path]) -> None:
+    """Raises UnseenPathError for the first that is not there: the driver saw all of them when it planned."""
+    for path in paths:
+        if not os.path.lexists(path):
+            raise UnseenPathError(
+                f"the executor on {socket.gethostname()} (in {Path.cwd()}) cannot see {path}, which the driver can; "
+                "put the logs on storage that every executor has at the same path"
+            )
+
+
+def pieces(plans: Sequence[RunPlan]) -> list[Piece]:
+    """What the tasks read: small replicas together, big ones apart, with the parts of the histories of runs that have one."""
+    whole = (r for plan in plans for r in (*plan.replicas, *plan.earlier))
+    replicas = [(_work(part), part) for replica in whole for part in _apart(replica)]
+    parts = [(_PART, Part(root=plan.run, part=part)) for part in PARTS for plan in plans if plan.facts.recorded]
+    wanted = max(2, -(-sum(work for work, _ in (*replicas, *parts)) // _PIECE))
+    return [
+        Piece(
+            replicas=tuple(each for each in some if isinstance(each, Captured)),
+            parts=tuple(each for each in some if isinstance(each, Part)),
+        )
+        for some in _spread([*replicas, *parts], wanted)
+    ] or [Piece()]
+
+
+Item = TypeVar("Item")
+
+
+def _spread(items: Iterable[tuple[int, Item]], number: int) -> list[list[Item]]:
+    """The items in at most so many lists of about equal work."""
+    lists: list[list[Item]] = [[] for _ in range(number)]
+    least = [(0, place) for place in range(number)]
+    for work, item in sorted(items, key=lambda pair: -pair[0]):
+        size, place = least[0]
+        lists[place].append(item)
+        heapreplace(least, (size + work, place))
+    return [some for some in lists if some]
+
+
+def _apart(replica: Captured) -> Iterator[Captured]:
+    """A replica; or a big one in pieces, each the segments that begin in one stretch of it, which is `_APART` of work."""
+    if _work(replica) <= _APART or len(replica.paths) == 1:
+        yield replica
+        return
+    sizes = [_size(path) for path in replica.paths]
+    stretch = _APART * replica.size // _work(replica)
+    files = zip(replica.paths, sizes, accumulate(sizes), strict=True)
+    for piece, (_, run) in enumerate(groupby(files, lambda file: (file[2] - file[1]) // stretch)):
+        paths, own, _ = zip(*run, strict=True)
+        yield replace(replica, paths=paths, size=sum(own), piece=piece, damage=() if piece else replica.damage)
+
+
+def _size(path: str) -> int:
+    """0 of one that went away since the replica was planned: whoever reads it says so."""
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _work(replica: Captured) -> int:
+    return replica.size if replica.canonical and replica.records == "every" else replica.size // _HEADERS_ALONE

@@ -1,0 +1,113 @@
+"""Readers that a run had, and what they left behind: who wrote down nothing, and who did not read to the end.
+
+run.json names them: clients are numbered by kind in the order of the workloads (`harness.model.scenario.clients`). Of a reader of
+which no row is there, nobody knows what it got. One that ends in the middle, without a row that says `drained`, is what a hung
+consumer looks like: what it would have got of the rest is unknown, whatever others got. Relays are stopped with the producers, so
+they need not be drained. At the end of a run only clusters that live are read to the end; of a group one member has to be, per
+partition. A run that did not finish is not asked, for nobody was given the time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from linkflap.harness.model.history import Event, Operation, Poll
+from linkflap.harness.model.scenario import Scenario, WorkloadSpec, clients
+from linkflap.harness.model.topology import is_data_topic
+from linkflap.harness.rundir import Damage, Run
+from linkflap.spark_verify.read.plan import Captured
+
+TopicPartition = tuple[str, int]
+"""Topic and partition, as rows name them."""
+READERS: Final = "readers"
+RELAY: Final = "relay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Silent:
+    """A reader of which nothing is known (`missing`), or not what it would have got until the end."""
+
+    reader: str
+    kind: str
+    missing: bool
+    reason: str
+
+    @property
+    def damage(self) -> Damage:
+        """The part of the run directory that is not there."""
+        return Damage(path=f"polls/{self.reader}.jsonl", reason=self.reason)
+
+
+@dataclass(slots=True)
+class Histories:
+    """What readers wrote down, row by row. An error is nothing that anybody got."""
+
+    heard: set[str] = field(default_factory=set)
+    groups: dict[str, str] = field(default_factory=dict)
+    drained: dict[tuple[str, str, int], set[str]] = field(default_factory=lambda: defaultdict(set))
+    places: set[TopicPartition] = field(default_factory=set)
+    """Partitions that clients write or read."""
+
+    def operation(self, row: Operation) -> None:
+        self.places.update((group.topic, group.partition) for group in row.sends)
+
+    def poll(self, row: Poll) -> None:
+        if row.kind == "error":
+            return
+        self.heard.add(row.reader)
+        self.groups[row.reader] = row.group
+        self.places.update((each.topic, each.partition) for each in row.fetched)
+        for each in row.fetched if row.kind == "drained" else ():
+            self.drained[row.cluster, each.topic, each.partition].add(row.group or row.reader)
+
+
+def asks_readers(run: Run) -> bool:
+    """Whether readers had the time to read to the end, and a history to say so."""
+    return run.recorded and run.status == "finished"
+
+
+def silent(scenario: Scenario, events: Sequence[Event], histories: Histories, replicas: Sequence[Captured]) -> Sequence[Silent]:
+    """The readers of a finished run that left nothing, or did not read to the end. Events in time order."""
+    living = _living(replicas)
+    found: list[Silent] = []
+    for name, workload in clients(scenario.workloads):
+        if workload.kind not in (READERS, RELAY):
+            continue
+        if name not in histories.heard:
+            reason = f"missing: run.json names {name}, and no row says what it read"
+            found.append(Silent(reader=name, kind=workload.kind, missing=True, reason=reason))
+        elif workload.kind == READERS:
+            cluster = _ends_at(workload, events)
+            due = {p for p in living.get(cluster, ()) if is_data_topic(p[0], (workload.home,)) and p in histories.places}
+            audience = histories.groups[name] or name
+            short = sorted(p for p in due if audience not in histories.drained.get((cluster, *p), ()))
+            if short:
+                found.append(Silent(reader=name, kind=workload.kind, missing=False, reason=_unfinished(name, cluster, short)))
+    return found
+
+
+def _unfinished(name: str, cluster: str, short: Sequence[TopicPartition]) -> str:
+    more = f" and {len(short) - 1} more partitions" if len(short) > 1 else ""
+    return f"{name} ends in the middle: it never read {short[0][0]}-{short[0][1]}{more} of {cluster} to the end"
+
+
+def _living(replicas: Sequence[Captured]) -> Mapping[str, Collection[TopicPartition]]:
+    """The partitions of each cluster that lived when the run ended."""
+    found: dict[str, set[TopicPartition]] = defaultdict(set)
+    for captured in replicas:
+        if captured.bounds.alive:
+            found[captured.bounds.cluster].add((captured.bounds.topic, captured.bounds.partition))
+    return found
+
+
+def _ends_at(workload: WorkloadSpec, events: Sequence[Event]) -> str:
+    """The cluster that readers are on in the end: those that follow move with the other clients."""
+    cluster = str(workload.options.get("cluster", workload.home))
+    if workload.options.get("follow", not workload.options.get("assign", False)):
+        for event in events:
+            if event.kind == "clients-moved" and event.subject == cluster:
+                cluster = str(event.data.get("to"))
+    return cluster

@@ -1,0 +1,47 @@
+"""The process that Spark forks Python workers from (`spark.python.daemon.module`), with all that they need imported in it once.
+
+Spark's own daemon imports nothing, because a process that has threads must not be forked, and libraries start some when they are
+imported. Here they are kept from it. Where one starts threads all the same, and where forking is not safe anyway, Spark's daemon
+takes this process over, and each worker imports for itself.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+_OWN: Final = "pyspark.daemon"
+_ALONE: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""What keeps numpy and pyarrow from starting threads."""
+
+
+def imported() -> bool:
+    """Imports what workers need; False when there is now more than the thread that did."""
+    os.environ.update(_ALONE)
+    from linkflap.spark_verify.spark import pandas_free
+
+    pandas_free.settle()
+    import pyspark.worker  # noqa: F401
+
+    import linkflap.spark_verify.spark.job  # noqa: F401
+
+    return len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+def main() -> None:
+    """Serves Spark until it closes our standard input."""
+    if sys.platform != "linux" or not imported():
+        os.execv(sys.executable, [sys.executable, "-m", _OWN, *sys.argv[1:]])
+    from pyspark.daemon import manager
+
+    # What is there now stays: no worker need look through it, and the pages stay shared.
+    gc.collect()
+    gc.freeze()
+    manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,302 @@
+"""One Spark job from run directories to findings, for any number of runs at once.
+
+    pieces.mapInArrow(read).groupBy(run, topic, partition)  ->  PartitionView  ->  kernels  ->  findings
+    findings.groupBy(run, check, together)                  ->  combine        ->  findings
+
+The second step runs only where a selected check has a `combine`; of logs without a history there is none to add. The rows of a
+partition come to it some MiB at a time. Columns of numbers in clues cross Spark packed (`spark_verify.spark.json_columns`).
+Nothing is collected but findings. Records are decoded only where a check asks for them: what the rest compares are batch headers,
+whose CRCs are recomputed, so that equal headers are equal bytes.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from linkflap.harness.guarantees import declared
+from linkflap.harness.model.history import Bounds
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import INTERNAL_TOPICS, ClusterSpec, Topology
+from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.facts.story import RunFacts
+from linkflap.spark_verify.facts.view import PartitionView
+from linkflap.spark_verify.read.assemble import damage_in, damage_of, view
+from linkflap.spark_verify.read.pieces import KEY, pieces, read, rows_of
+from linkflap.spark_verify.read.plan import Captured, RunPlan, plan
+from linkflap.spark_verify.spark.json_columns import packed, unpacked
+
+FindingName = Literal["found", "examined", "clue", "unjudged", "crashed", "damage"]
+
+FINDINGS: Final = pa.schema(
+    [
+        ("run", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("check", pa.string()),
+        ("finding", pa.string()),
+        ("cluster", pa.string()),
+        ("origin", pa.string()),
+        ("count", pa.int64()),
+        ("kind", pa.string()),
+        ("offset", pa.int64()),
+        ("data", pa.string()),
+        ("together", pa.string()),
+    ]
+)
+WARM_UP: Final = Check(
+    name="warm-up",
+    guarantee="",
+    source="",
+    inputs=frozenset(),
+    anomalies=(),
+    kernel=lambda _: [],
+    combine=lambda _: [],
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingRow:
+    """One finding of one check in one partition; fields that its kind does not have are "", 0 or -1.
+
+    found      cluster, kind, offset, data = evidence
+    examined   cluster, origin, count; offset = start of the era, data = {"life"}
+    unjudged   data = {"reason"}
+    crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was combine
+    damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition -1
+    clue       cluster, offset, data (columns packed), together; where the check has a combine, only if it measures failovers
+    """
+
+    run: str
+    topic: str
+    partition: int
+    check: str
+    finding: FindingName
+    cluster: str = ""
+    origin: str = ""
+    count: int = 0
+    kind: str = ""
+    offset: int = -1
+    data: Mapping[str, object]
+    together: str = ""
+
+
+def findings(spark: SparkSession, runs: Sequence[Path], checks: Sequence[Check]) -> list[FindingRow]:
+    """What the checks find in the runs, in one Spark action; damage of the directories first.
+
+    The session is one of `spark_verify.spark.session`. Raises InputError for a path that is no run directory.
+    """
+    return judged(spark, [plan(root) for root in runs], checks)
+
+
+def judged(
+    spark: SparkSession,
+    plans: Sequence[RunPlan],
+    checks: Sequence[Check],
+    *,
+    watched: AbstractContextManager[object] | None = None,
+) -> list[FindingRow]:
+    """`findings` for runs that were planned already; `watched` is entered while Spark works."""
+    told = [_damage(p.run, d.path, d.reason) for p in plans for d in p.damage]
+    keys = {(p.run, c.bounds.topic, c.bounds.partition) for p in plans for c in p.replicas}
+    spark.conf.set("spark.sql.shuffle.partitions", str(max(2, min(len(keys), 2 * spark.sparkContext.defaultParallelism))))
+    job = _job(spark, [frugal(p, checks) for p in plans], checks)
+    with watched or nullcontext():
+        return told + [_parsed(row) for row in job.toArrow().to_pylist()]
+
+
+def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
+    """The plan with no more records to be decoded than these checks ask for; one that does not say what it needs gets all."""
+    asking = [c for c in checks if ("records" in c.inputs or not c.inputs) and (planned.facts.recorded or c.from_bytes)]
+    every = (
+        planned.facts.recorded
+        or planned.facts.mirror.guarantee.producer_ids_mapped
+        or not all(c.only_our_records for c in asking)
+    )
+    records: Literal["every", "ours", "none"] = "none" if not asking else "every" if every else "ours"
+    lean = [[replace(captured, records=records) for captured in some] for some in (planned.replicas, planned.earlier)]
+    return replace(planned, replicas=lean[0], earlier=lean[1])
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Runs the same job over one replica that is not there: JVM classes, Python workers and their imports are paid for."""
+    bounds = Bounds(
+        cluster="A", broker=1, topic="A.warm", partition=0, leader=True, alive=True,
+        log_start=0, high_watermark=0, high_watermark_from="recomputed",
+    )  # fmt: skip
+    alone = Topology(clusters=(ClusterSpec(name="A"),), links=())
+    nothing = RunPlan(
+        facts=RunFacts(run="", topology=alone, mirror=declared(MirrorSpec(kind="none")), recorded=False),
+        replicas=[Captured(run="", moment="", canonical=True, bounds=bounds, paths=(), size=0)],
+    )
+    _job(spark, [nothing], [WARM_UP]).toArrow()
+
+
+def _job(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Check]) -> DataFrame:
+    schema = from_arrow_schema(FINDINGS)
+    found = read(spark, pieces(plans)).groupBy(*KEY).applyInArrow(partition_judge(plans, checks), schema)
+    if not any(check.combine for check in checks):
+        return found
+    return found.groupBy("run", "check", "together").applyInArrow(combiner(checks), schema)
+
+
+def partition_judge(
+    plans: Sequence[RunPlan], checks: Sequence[Check]
+) -> Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The group's function: rows of one (run, topic, partition) in, some at a time; findings out, check by check."""
+    by_run = {p.run: p for p in plans}
+
+    # Spark sees by the annotations that rows are to be handed over one batch after the other.
+    def judge(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        run, topic, partition = (scalar.as_py() for scalar in key)
+        rows = rows_of(batches)
+        if not topic:
+            yield from _table(_damage(run, d.path, d.reason) for d in damage_in(rows)).to_batches()
+            return
+        if not (by_run[run].judges(topic) or topic in INTERNAL_TOPICS):
+            return
+        try:
+            seen = view(by_run[run], topic, partition, rows)
+        except Exception as error:  # noqa: BLE001 - what cannot be put together makes every check unknown, with the reason
+            yield from _table(_crashed(run, topic, partition, check.name, error) for check in checks).to_batches()
+            return
+        yield from _table(_damage(run, d.path, d.reason) for d in damage_of(seen)).to_batches()
+        for check in checks:
+            yield from _table(examine(check, seen)).to_batches()
+
+    return judge
+
+
+def examine(check: Check, seen: PartitionView) -> list[FindingRow]:
+    """What one kernel finds in one partition; a kernel that raises is a finding too, and no verdict can be valid over it."""
+    if seen.internal and not check.internal:
+        return []
+    try:
+        return [_row(seen.run, seen.topic, seen.partition, check.name, finding) for finding in _proven(check, seen)]
+    except Exception as error:  # noqa: BLE001 - a crashed check makes the verdict unknown, it must not hide the others
+        return [_crashed(seen.run, seen.topic, seen.partition, check.name, error)]
+
+
+def _proven(check: Check, seen: PartitionView) -> list[Finding]:
+    """The findings; of a partition with a torn log only those anomalies that the rest of it proves."""
+    findings = list(check.kernel(seen))
+    torn = [replica.cluster for replica in (*seen.canonical().values(), *seen.earlier) if replica.damage]
+    if not torn:
+        return findings
+    sound = {kind.name for kind in check.anomalies if kind.despite_torn}
+    place = f"{seen.topic}-{seen.partition} on {torn[0]}"
+
+    def judged(finding: Finding) -> Finding:
+        if not isinstance(finding, Found) or finding.kind in sound:
+            return finding
+        found = f"{finding.kind} at offset {finding.offset} of {finding.cluster}"
+        return Unjudged(reason=f"the log of {place} is torn, so {found} may be none")
+
+    return [*map(judged, findings), Unjudged(reason=f"the log of {place} is torn, so not all of it could be judged")]
+
+
+def combiner(
+    checks: Sequence[Check],
+) -> Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The second group's function: findings of one check in one run that belong together; clues become what `combine` makes."""
+    by_name = {check.name: check for check in checks}
+
+    # As `judge`: the rows come one batch after the other.
+    def combine(key: tuple[pa.Scalar, ...], rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        check = by_name.get(key[1].as_py())
+        clues: list[FindingRow] = []
+        for batch in rows:
+            is_clue = pc.equal(batch["finding"], "clue")
+            if check is None or check.combine is None or check.measure is not None:
+                yield batch.cast(FINDINGS)
+            else:
+                yield batch.filter(pc.invert(is_clue)).cast(FINDINGS)
+            clues += [_parsed(row) for row in batch.filter(is_clue).to_pylist()]
+        if check is not None and check.combine is not None:
+            yield from _table(combined(check, key[0].as_py(), clues)).to_batches()
+
+    return combine
+
+
+def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[FindingRow]:
+    """What a check's `combine` makes of its clues, whose columns are packed."""
+    if check.combine is None:
+        return list(rows)
+    ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))
+    clues = [
+        Clue(cluster=r.cluster, offset=r.offset, data=unpacked(r.data), topic=r.topic, partition=r.partition, together=r.together)
+        for r in ordered
+    ]
+    try:
+        return [_of_combined(run, check.name, each) for each in check.combine(clues)]
+    except Exception as error:  # noqa: BLE001 - as in `examine`
+        return [_crashed(run, "", -1, check.name, error)]
+
+
+def _of_combined(run: str, check: str, each: Combined) -> FindingRow:
+    return _row(run, each.topic, each.partition, check, each.found)
+
+
+def _row(run: str, topic: str, partition: int, check: str, finding: Finding) -> FindingRow:
+    def row(name: FindingName, told: Mapping[str, object], **rest: object) -> FindingRow:
+        data = msgspec.to_builtins(told, enc_hook=_numpy, str_keys=True)
+        return FindingRow(run=run, topic=topic, partition=partition, check=check, finding=name, data=data, **rest)  # type: ignore[arg-type]
+
+    match finding:
+        case Found():
+            return row("found", finding.evidence, cluster=finding.cluster, kind=finding.kind, offset=int(finding.offset))
+        case Examined():
+            told = {"life": finding.life}
+            return row(
+                "examined", told, cluster=finding.cluster, origin=finding.origin, count=int(finding.count), offset=finding.start
+            )
+        case Clue():
+            offset = int(finding.offset)
+            return row("clue", packed(finding.data), cluster=finding.cluster, offset=offset, together=finding.together)
+        case Unjudged():
+            return row("unjudged", {"reason": finding.reason})
+
+
+def unjudged(run: str, check: str, reason: str) -> FindingRow:
+    """That a check could not be made in a run at all."""
+    return _row(run, "", -1, check, Unjudged(reason=reason))
+
+
+def _damage(run: str, path: str, reason: str) -> FindingRow:
+    return FindingRow(run=run, topic="", partition=-1, check="", finding="damage", data={"path": path, "reason": reason})
+
+
+def _crashed(run: str, topic: str, partition: int, check: str, error: Exception) -> FindingRow:
+    data = {"reason": f"{type(error).__name__}: {error}", "traceback": "".join(traceback.format_exception(error))}
+    return FindingRow(run=run, topic=topic, partition=partition, check=check, finding="crashed", data=data)
+
+
+def _table(rows: Iterable[FindingRow]) -> pa.Table:
+    return pa.Table.from_pylist([_fields(row) for row in rows], FINDINGS)
+
+
+def _fields(row: FindingRow) -> dict[str, object]:
+    values = {name: getattr(row, name) for name in FINDINGS.names}
+    return values | {"data": msgspec.json.encode(row.data).decode()}
+
+
+def _numpy(value: object) -> object:
+    """Kernels count with numpy: its scalars and arrays are JSON values too."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"evidence holds a {type(value).__name__}, which is no JSON value")
+
+
+def _parsed(row: Mapping[str, object]) -> FindingRow:
+    data = msgspec.json.decode(str(row["data"]))
+    return FindingRow(**{**row, "data": data})

@@ -1,0 +1,305 @@
+"""One Spark session per process: started early, beside other work, and gone with the process.
+
+The JVM is started here and not by pyspark's own launcher: so that it is niced (brokers boot beside it), outlives no harness
+(it ends when its standard input does, also when we are killed), is not hit by the terminal's Ctrl-C, and needs one JVM start
+less. Single-step compilation and serial GC cost least CPU for a job of seconds; out of memory it ends, for in a thread of Spark's
+own that would leave a job without an answer for good. Where the work is done is `spark_verify.spark.masters`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import IO, Final
+
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.core.context import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from linkflap.harness.machine import cleanup, ledger, process_identity
+from linkflap.harness.machine.java import Java, java_for
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
+from linkflap.harness.model.wait import until
+from linkflap.spark_verify.spark import class_archive, job, masters
+from linkflap.spark_verify.spark.spark_progress import Watch
+
+_WITHIN: Final = 120.0
+_WARM_WITHIN: Final = 900.0
+_ARCHIVED: Final = 300.0
+"""Seconds for a JVM to write its classes when it ends."""
+_MOURNED: Final = 10.0
+"""Seconds in which a JVM that broke its connection has ended."""
+_OUT_OF_MEMORY: Final = 3
+"""Exit status of -XX:+ExitOnOutOfMemoryError."""
+_NICE: Final = "5"
+# What Spark's own launcher opens and allows for Java 17 and later (org.apache.spark.launcher.JavaModuleOptions).
+_OPENED: Final = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.security.action",
+    "java.base/sun.util.calendar",
+)
+# Without the last two, Netty finds no memory it may touch on Java 24 and later, and Arrow with it: a query then never answers.
+_ALLOWED: Final = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "--enable-native-access=ALL-UNNAMED",
+    "--sun-misc-unsafe-memory-access=allow",
+    "-XX:+ExitOnOutOfMemoryError",
+)
+_QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto")
+_lock = threading.Lock()
+_started: Future[SparkSession] | None = None
+_jvm: subprocess.Popen[bytes] | None = None
+_room = contextlib.ExitStack()
+"""The folder of the JVM that there is: all that Spark writes is in it, and goes with it, or with us."""
+_leaving = False
+
+
+def warm(master: str = masters.LOCAL, settings: Mapping[str, str] | None = None) -> Future[SparkSession]:
+    """Begins to start Spark in the background and runs the verifier's query once on nothing, so that the first is fast.
+
+    The same future for every call in a process, until `close`. Its result raises SetupError where Spark cannot start.
+    """
+    return _begun(master, settings or {}, query=True)
+
+
+def _begun(master: str, settings: Mapping[str, str], *, query: bool) -> Future[SparkSession]:
+    global _started
+    with _lock:
+        if _started is None:
+            _started = Future()
+            told = (_started, master, settings, query)
+            threading.Thread(target=_fill, args=told, name="spark-warm-up", daemon=True).start()
+        return _started
+
+
+def session(master: str = masters.LOCAL, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """The session, started if it is not. Raises SetupError, one sentence, where Spark cannot start.
+
+    On a cluster it has answered a query: executors need what only they can say. Here that would cost a seventh of a verdict.
+    There is a deadline, because an error in a thread of the JVM's own leaves the first query without an answer for good.
+    """
+    try:
+        return _begun(master, settings or {}, query=not masters.is_local(master)).result(timeout=_WARM_WITHIN)
+    except TimeoutError:
+        close()
+        needs = (
+            "linkflap doctor says what it needs" if masters.is_local(master) else f"see that {master} has workers that are free"
+        )
+        raise SetupError(f"Spark started and did not answer within {_WARM_WITHIN:g} s; {needs}") from None
+
+
+def train(java: Java, archive: Sequence[str]) -> None:
+    """Starts a JVM with options that make it write a class archive, runs the verifier's query in it and ends it in good order."""
+    spark = _start(masters.LOCAL, {}, java, archive)
+    with Watch(spark.sparkContext, lambda *_: None) as watch:
+        job.warm_up(spark)
+        watch.look()
+    close(within=_ARCHIVED)
+
+
+def close(*, within: float = 10.0) -> None:
+    """Ends Spark and its JVM; safe to call twice, and when it never started."""
+    global _started, _jvm
+    with _lock:
+        started, _started = _started, None
+        jvm, _jvm = _jvm, None
+    if started is not None and started.done() and started.exception() is None:
+        # A JVM that died cannot be asked to stop; what is left of it here must go all the same.
+        with contextlib.suppress(Py4JError, OSError), warnings.catch_warnings():
+            # pyspark warns of a JVM that crashed; whoever waits for the job is told so in words of ours (`fate`).
+            warnings.simplefilter("ignore", RuntimeWarning)
+            started.result().stop()
+    if jvm is not None:
+        # pyspark keeps the gateway for ever, and would talk to the dead one when a session is asked for again.
+        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+        if gateway is not None:
+            gateway.shutdown()
+        _end(jvm, within)
+    _room.close()
+    os.environ.pop("PYSPARK_GATEWAY_PORT", None)
+    os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
+
+
+@atexit.register
+def _leave() -> None:
+    """Spark ends with this process, also where it is only being started in the background."""
+    global _leaving
+    with _lock:
+        _leaving = True
+    close()
+
+
+def _end(jvm: subprocess.Popen[bytes], within: float) -> None:
+    identity = process_identity.identify(jvm.pid)
+    if jvm.stdin is not None:
+        jvm.stdin.close()
+    try:
+        jvm.wait(within)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+    if identity is not None:
+        ledger.remove_child(identity)
+
+
+def _fill(future: Future[SparkSession], master: str, settings: Mapping[str, str], query: bool) -> None:
+    try:
+        spark = _start(master, settings)
+        try:
+            if query:
+                job.warm_up(spark)
+        except BaseException:
+            spark.stop()
+            raise
+        future.set_result(spark)
+    except EnvironmentFailure as error:
+        future.set_exception(error)
+    except (Py4JError, PySparkException, OSError) as error:
+        needs = "linkflap doctor says what it needs" if masters.is_local(master) else _executors_need(str(error))
+        future.set_exception(SetupError(f"Spark did not start: {cause(str(error))}; {needs}"))
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the session must not wait forever
+        future.set_exception(error)
+
+
+def _executors_need(printed: str) -> str:
+    if "No module named" in printed or "Cannot run program" in printed:
+        return f"executors need a Python with linkflap in it, named by --spark {masters.PYTHON}=PATH"
+    if "stopped SparkContext" in printed:
+        return "the cluster ended the application, for its executors failed again and again: their logs on the workers say why"
+    return "see --master in docs/scale.md"
+
+
+def _start(master: str, given: Mapping[str, str], java: Java | None = None, archive: Sequence[str] | None = None) -> SparkSession:
+    """A new session. `archive`: options of the JVM that stand in for the use of a class archive."""
+    masters.check(master)
+    os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = masters.python(master, given), sys.executable
+    os.environ["SPARK_LOCAL_IP"] = masters.address(master)
+    # It logs the traces of what it then raises: when the JVM dies, pages of them.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    _open_gateway(given.get(masters.DRIVER_MEMORY, masters.HEAP), java, archive)
+    builder = SparkSession.builder.master(master)
+    for name, value in masters.settings(master, given).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    # When the JVM dies this thread of pyspark's prints a trace, of accumulators that no job here has; `fate` says what died.
+    vars(spark.sparkContext._accumulatorServer)["handle_error"] = lambda request, address: None
+    return spark
+
+
+def _open_gateway(heap: str = masters.HEAP, java: Java | None = None, archive: Sequence[str] | None = None) -> None:
+    """Starts the JVM and tells pyspark where its gateway is."""
+    global _jvm
+    java = java or java_for("4")  # Spark asks for what Kafka 4 asks for: 17 or later
+    options = [f"-Xmx{heap}", *(class_archive.options(java) if archive is None else archive)]
+    folder = _room.enter_context(cleanup.temporary_folder("linkflap-spark-"))
+    told = folder / "gateway"
+    printed = folder / "printed"
+    # Together: a process that ends between the two would leave a JVM that nobody knows of.
+    with printed.open("wb") as out, _lock:
+        if _leaving:
+            raise SetupError("Spark is not started any more: this process ends")
+        jvm = _jvm = _launch(java.path, options, told, out)
+    try:
+        until(lambda: told.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
+    except DeadlineExceeded as error:
+        close()
+        raise SetupError(f"Spark did not start: {error}; the machine may be too busy, run it again") from None
+    if not told.exists():
+        text = printed.read_text(errors="replace")
+        said = cause(text)
+        close()
+        if "heap" in text:  # the JVM's own words, where it cannot have as much as it was told to take
+            why = next(line for line in text.splitlines() if "heap" in line)
+            raise SetupError(f"Spark did not start: {why}; give it less: --spark {masters.DRIVER_MEMORY}=1g")
+        raise SetupError(f"Spark did not start with {java.path}: {said}; set JAVA_HOME to Java 17 or later")
+    # Java's DataOutputStream: port i32, length i32, secret.
+    content = told.read_bytes()
+    (port,) = struct.unpack_from(">i", content)
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
+
+
+def _launch(java: Path, options: Sequence[str], told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
+    spark = Path(pyspark.__file__).parent
+    command = [str(java), *_QUICK, *options]
+    command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
+    command += [*_ALLOWED, f"-Djava.io.tmpdir={told.parent}"]
+    command += ["-cp", class_archive.class_path(), "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
+    nice = shutil.which("nice")
+    # Python workers get the environment of the JVM: they must find every module that a check here may come from.
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    environment = (
+        os.environ
+        | {"PYTHONPATH": path}
+        | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(spark)}
+        | ({} if "SPARK_LOCAL_DIRS" in os.environ else {"SPARK_LOCAL_DIRS": str(told.parent)})
+    )
+    jvm = subprocess.Popen(
+        [*([nice, "-n", _NICE] if nice else []), *command],
+        stdin=subprocess.PIPE,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
+    # It ends when its input does, unless Spark's shutdown hangs half-way through its start (seen): then the watchdog ends it.
+    cleanup.watch_over_me()
+    identity = process_identity.identify(jvm.pid)
+    if identity is not None:
+        ledger.add_child(identity)
+    return jvm
+
+
+def fate(error: BaseException) -> str:
+    """What an error during a job says: that the JVM died, and of what, where it did; else Spark's own reason."""
+    with _lock:
+        jvm = _jvm
+    # Java's own exceptions are told by a JVM that lives; of a dead one the connection breaks a moment before its parent hears.
+    within = 0.0 if isinstance(error, Py4JJavaError | PySparkException) else _MOURNED
+    if jvm is not None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return f"Spark's JVM {_death(jvm.wait(within))}"
+    return cause(str(error))
+
+
+def _death(status: int) -> str:
+    if status < 0:
+        names = {number.value: number.name for number in signal.Signals}
+        return f"was killed by {names.get(-status, f'signal {-status}')}"
+    return "ran out of memory" if status == _OUT_OF_MEMORY else f"died with exit status {status}"
+
+
+def cause(printed: str) -> str:
+    """The line of a Java or Python trace that says what happened."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"(\S+\s)?[\w.]*(Error|Exception)\b.*", line)]
+    return (telling or lines or ["it printed nothing"])[-1]

@@ -1,0 +1,1 @@
+"""From findings to the verdict document: what is due, what is allowed, what caused what."""

@@ -1,0 +1,84 @@
+"""Whether a mirror's guarantee allows an anomaly (`harness.model.guarantee.Allowance`): one rule here for each way to decide it.
+
+What is allowed is still an anomaly: reported, counted, with the reason in its evidence. Outside its window or beyond its
+bound it is a violation like any other. Nothing is allowed that the mirror's guarantee does not list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from linkflap.harness.model.guarantee import Allowance, Guarantee, Rule
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.facts.eras import touches
+from linkflap.spark_verify.facts.story import Window
+
+_SECOND: Final = 1_000_000_000
+Decide = Callable[[Allowance, Anomaly, str, Sequence[Window]], str | None]
+"""(allowance, anomaly, link into its cluster, all fault windows) -> why it is allowed, or None."""
+
+
+def _once_per_fault(line: Allowance, anomaly: Anomaly, link: str, windows: Sequence[Window]) -> str | None:
+    """A repeat is allowed once per fault that touched the link, its mirror, or a broker of either end."""
+    first, again = _interval(anomaly, "first_written"), _interval(anomaly, "written")
+    if first is None or again is None:
+        return None
+    before, after = int(line.reach_before * _SECOND), int(line.reach_after * _SECOND)
+    causes = [
+        w
+        for w in windows
+        if touches(w, link) and w.start <= again[1] and again[0] <= w.end + after and w.start - before <= first[1]
+    ]
+    copy = anomaly.evidence.get("copy")
+    if not causes or not isinstance(copy, int) or copy > len(causes):
+        return None
+    return f"{line.because} {', '.join(f'{w.fault} ({w.id})' for w in causes)}"
+
+
+def _within_bound(line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
+    """Allowed up to the bound that the check worked out."""
+    records, bound = anomaly.evidence.get("records"), anomaly.evidence.get("bound")
+    if not isinstance(records, int) or not isinstance(bound, int) or records > bound:
+        return None
+    return f"{line.because}: {records} of at most {bound} records"
+
+
+def _forced_failover(line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
+    """Allowed where each partition ended by itself: in a forced failover, or with a run in which the mirror was behind."""
+    if anomaly.evidence.get("failover") not in ("forced", "run-end"):
+        return None
+    records = anomaly.evidence.get("records")
+    what = anomaly.evidence.get("not_arrived") or f"{records} {'record' if records == 1 else 'records'}"
+    return f"{line.because}: {what} had not arrived"
+
+
+def _below_truncation(line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
+    """A reader may skip what lies between the truncation and where it stood, and nothing behind that."""
+    cut, stood, last = (anomaly.evidence.get(name) for name in ("cut", "stood_at", "last_skipped"))
+    if not (isinstance(cut, int) and isinstance(stood, int) and isinstance(last, int) and cut <= last < stood):
+        return None
+    return f"{line.because}: the log was truncated to {cut}, it stood at {stood}"
+
+
+_RULES: Final[Mapping[Rule, Decide]] = {
+    "once-per-fault": _once_per_fault,
+    "within-bound": _within_bound,
+    "forced-failover": _forced_failover,
+    "below-truncation": _below_truncation,
+}
+
+
+def why_allowed(anomaly: Anomaly, guarantee: Guarantee, link: str, windows: Sequence[Window]) -> str | None:
+    """Why the mirror's guarantee allows this anomaly, or None where it does not. `link` led into the anomaly's cluster."""
+    for line in guarantee.allowed:
+        if line.kind == anomaly.kind:
+            return _RULES[line.rule](line, anomaly, link, windows)
+    return None
+
+
+def _interval(anomaly: Anomaly, name: str) -> tuple[int, int] | None:
+    value = anomaly.evidence.get(name)
+    if isinstance(value, list | tuple) and len(value) == 2 and all(isinstance(v, int) for v in value):
+        return value[0], value[1]
+    return None

@@ -1,0 +1,98 @@
+"""The verdict per era: of every stretch of every log what was compared there, and what was found. For the document and the table.
+
+One row per topic-partition, cluster and era; of a log that was cut, its tail is a row too: the part of an earlier life that lies
+behind the cut. The rows are capped, the worst first, and how many are left out is told.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from linkflap.harness.model.topology import INTERNAL_TOPICS
+from linkflap.harness.model.verdict import ORDER, Anomaly, EraResult, Verdict
+from linkflap.spark_verify.checks.base import Check
+from linkflap.spark_verify.facts.eras import FOREVER, Era, Life, history
+from linkflap.spark_verify.read.plan import Key, RunPlan
+
+if TYPE_CHECKING:
+    from linkflap.spark_verify.spark.job import FindingRow
+
+MOST: Final = 200
+"""Eras in a document."""
+Place = tuple[str, int, str, int, int]
+"""Topic, partition, cluster, number of its life, start of the era."""
+
+
+def eras_of(
+    planned: RunPlan, rows: Sequence[FindingRow], anomalies: Sequence[Anomaly], checks: Sequence[Check]
+) -> tuple[Sequence[EraResult], int]:
+    """The rows, and how many are left out."""
+    # What readers got is counted once per reader: how long a log is it does not say.
+    units = {check.name: check.unit for check in checks if check.unit != "records" or "reads" not in check.inputs}
+    data = {(r.topic, r.partition) for r in rows if r.topic and r.topic not in INTERNAL_TOPICS}
+    keys = sorted(data | planned.promotions.keys())
+    compared: dict[Place, dict[str, int]] = defaultdict(dict)
+    for row in rows:
+        if row.finding == "examined" and row.offset >= 0 and row.check in units:
+            mine, unit = compared[_place(row)], units[row.check]
+            mine[unit] = max(mine.get(unit, 0), row.count)
+    by_key: dict[Key, list[Anomaly]] = defaultdict(list)
+    for anomaly in anomalies:
+        by_key[anomaly.topic, anomaly.partition].append(anomaly)
+    found = [row for key in keys for row in _partition(planned, key, compared, by_key[key])]
+    shown = sorted(found, key=lambda row: -ORDER.index(row.verdict))[:MOST] if len(found) > MOST else found
+    return shown, len(found) - len(shown)
+
+
+def _place(row: FindingRow) -> Place:
+    life = row.data.get("life")
+    return row.topic, row.partition, row.cluster, life if isinstance(life, int) else 0, row.offset
+
+
+def _partition(
+    planned: RunPlan, key: Key, compared: Mapping[Place, Mapping[str, int]], anomalies: Sequence[Anomaly]
+) -> Iterator[EraResult]:
+    topic, partition = key
+    for cluster, lives in sorted(history(planned.story(topic, partition)).lives.items()):
+        for life, era in _stretches(lives):
+            looked: dict[str, int] = {}
+            for (t, p, c, number, start), units in compared.items():
+                if (t, p, c, number) == (topic, partition, cluster, life.number) and era.start <= start < era.end:
+                    looked |= {unit: max(count, looked.get(unit, 0)) for unit, count in units.items()}
+            mine = [a for a in anomalies if a.cluster == cluster and _in(life, era, a)]
+            broken = sum(1 for a in mine if not a.allowed)
+            yield EraResult(
+                topic=topic,
+                partition=partition,
+                cluster=cluster,
+                generation=life.number,
+                origin=era.origin,
+                owner=era.owner,
+                source=era.source,
+                start=era.start,
+                end=None if era.end == FOREVER else era.end,
+                truncated=not life.last,
+                compared=looked,
+                anomalies=broken,
+                allowed=len(mine) - broken,
+                verdict=Verdict.INVALID if broken else Verdict.VALID if looked else Verdict.NOT_DUE,
+            )
+
+
+def _stretches(lives: Iterable[Life]) -> Iterator[tuple[Life, Era]]:
+    """What the cluster had in the end, and what was cut off before."""
+    for life in lives:
+        for era in life.eras:
+            if life.last:
+                yield life, era
+            elif era.end > life.cut:
+                yield life, replace(era, start=max(era.start, life.cut))
+
+
+def _in(life: Life, era: Era, anomaly: Anomaly) -> bool:
+    """Whether an anomaly is in this era: one that an earlier capture shows is in the life of that capture."""
+    earlier = "capture" in anomaly.evidence
+    return (earlier or life.last) and earlier is not life.last and era.start <= anomaly.offset < era.end

@@ -1,0 +1,235 @@
+"""The two checks of the run itself: whether its record can be trusted, and whether its faults really bit.
+
+recording    the run directory is whole, the run finished, and did at least what its scenario asks for: transactions committed and
+             aborted, records read, and something read after each fault. Less makes every other verdict worthless: unknown. So is
+             that of checks that look at readers where one of them left no row, or did not read to the end
+             (`spark_verify.read.reader_histories`).
+fault-bite   every scheduled fault started, and what was measured on the faulted path within its window shows that it bit;
+             every fault that says it heals did. A fault without effect proves nothing: unknown.
+Neither is ever invalid: a run that did nothing has not violated anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from linkflap.harness.model.history import Event, Operation, Poll
+from linkflap.harness.model.scenario import Minimums
+from linkflap.harness.model.verdict import CheckResult, Verdict
+from linkflap.harness.rundir import Damage, Run, RunReader
+from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.read.failed_mirror_parts import failed_parts
+from linkflap.spark_verify.read.plan import Captured
+from linkflap.spark_verify.read.reader_histories import Histories
+
+OPTIONAL: Final = ("groupoffset",)
+"""Kinds of rows that a run may have none of (`harness.rundir` names the kind when no file of it was written)."""
+MOST_REASONS: Final = 4
+LAST_TIME: Final = 2**63
+"""Nanoseconds, in the year 2262."""
+
+
+def done_in(reader: RunReader) -> Done:
+    """What a run did, by all of its rows."""
+    done = Done()
+    for operation in reader.each(Operation, []):
+        done.operation(operation)
+    for poll in reader.each(Poll, []):
+        done.poll(poll)
+    return done
+
+
+def run_checks(
+    reader: RunReader,
+    events: Sequence[Event],
+    windows: Sequence[Window],
+    damage: Sequence[Damage],
+    ended: int,
+    done: Done,
+    unfinished: Sequence[str] = (),
+) -> tuple[CheckResult, CheckResult]:
+    """The results of both checks; `unfinished` says which readers did not read to the end."""
+    return (
+        recording(reader, done, windows, damage, ended, unfinished),
+        fault_bite([f.id for f in reader.run.scenario.schedule], events),
+    )
+
+
+def copied(reader: RunReader, replicas: Sequence[Captured], damage: Sequence[Damage]) -> tuple[CheckResult, CheckResult]:
+    """The results of both for logs without a history: whether every file could be read whole."""
+    at = {f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_place(c)}": _folder(reader, c) for c in replicas}
+    told = [Damage(path=at.get(d.path, d.path), reason=d.reason) for d in damage]
+    nothing = CheckResult(
+        name="fault-bite", verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0, reason="no history was recorded"
+    )
+    counts = {"run/logs": len(replicas), "run/bytes": sum(c.size for c in replicas)}
+    return result("recording", counts, [*_status(reader), *(f"{d.path}: {d.reason}" for d in told)]), nothing
+
+
+def _place(captured: Captured) -> str:
+    return f"{captured.bounds.topic}-{captured.bounds.partition}"
+
+
+def _folder(reader: RunReader, captured: Captured) -> str:
+    """Where its files really are."""
+    return str(reader.folder(captured.moment, captured.bounds).resolve())
+
+
+@dataclass(slots=True)
+class Done:
+    """What a run did, counted row by row. `last_read` is when a poll last returned anything.
+
+    `clients` are the producer incarnations by their number, each client's in the order in which they began.
+    """
+
+    rows: int = 0
+    committed: int = 0
+    aborted: int = 0
+    reads: int = 0
+    last_read: int = 0
+    readers: Histories = field(default_factory=Histories)
+    clients: dict[int, str] = field(default_factory=dict)
+
+    def operation(self, row: Operation) -> None:
+        """Counts a row of an operation."""
+        ended = row.phase == "return" and row.outcome == "ok"
+        self.rows += 1
+        self.clients.setdefault(row.process, row.client)
+        self.readers.operation(row)
+        self.committed += ended and row.ending == "commit"
+        self.aborted += ended and row.ending == "abort"
+
+    def poll(self, row: Poll) -> None:
+        """Counts what a poll returned."""
+        self.readers.poll(row)
+        if row.kind == "poll" and (read := sum(count for fetched in row.fetched for _, _, count in fetched.runs)):
+            self.reads += read
+            self.last_read = max(self.last_read, row.returned)
+
+
+def recording(
+    reader: RunReader,
+    done: Done,
+    windows: Sequence[Window],
+    damage: Sequence[Damage],
+    ended: int,
+    unfinished: Sequence[str] = (),
+) -> CheckResult:
+    """Whether the record is complete and says enough."""
+    counts = {"committed": done.committed, "aborted": done.aborted, "reads": done.reads}
+    reasons = [
+        *_status(reader),
+        *(f"{d.path}: {d.reason}" for d in sorted(damage, key=_distance) if d.path not in OPTIONAL),
+        *unfinished,
+        *_too_little(counts, reader.run.scenario.minimums, done.rows),
+        *_unread(done.last_read, windows, ended),
+        *_behind(reader.events()[0]),
+        *_given_up(reader.events()[0]),
+    ]
+    return result("recording", {f"run/{name}": count for name, count in counts.items()}, reasons)
+
+
+def _distance(damage: Damage) -> int:
+    """How far a damaged part is from what is judged: the first reasons are read. Last are the logs of Kafka's own topics."""
+    parts = damage.path.split("/")
+    return 2 if any(part.startswith("__") for part in parts) else int(parts[0] == "captures")
+
+
+def _status(reader: RunReader) -> Iterator[str]:
+    run = reader.run
+    if run.status in ("interrupted", "failed"):
+        yield f"the run was {run.status}" + (f": {run.error}" if run.error else "")
+    yield from _impossible(run)
+
+
+def _impossible(run: Run) -> Iterator[str]:
+    """What of run.json no run can have had: it was changed, and nobody knows what else was."""
+    known = {cluster.name for cluster in run.scenario.topology.clusters}
+    for link in run.scenario.topology.links:
+        for name in sorted({link.source, link.destination} - known):
+            yield f"run.json: its link {link.name} names {name}, which is no cluster of its topology"
+    for name, time in (("started", run.started), ("ended", run.ended)):
+        if not 0 <= time < LAST_TIME:
+            yield f"run.json: {name} is {time:.4g} ns after 1970, when no run was"
+
+
+def _too_little(counts: Mapping[str, int], minimums: Minimums, operations: int) -> Iterator[str]:
+    if not operations:
+        yield "the history is empty"
+        return
+    asked = {"committed": minimums.committed, "aborted": minimums.aborted, "reads": minimums.reads}
+    names = {"committed": "transactions committed", "aborted": "transactions aborted", "reads": "records read"}
+    for name, least in asked.items():
+        if counts[name] < least:
+            yield f"only {counts[name]} {names[name]}, the scenario asks for {least}"
+
+
+def _unread(last: int, windows: Sequence[Window], ended: int) -> Iterator[str]:
+    for window in windows:
+        healed = window.end < ended
+        if last < (window.end if healed else window.start):
+            yield f"no reader got anything after fault {window.id} ({window.fault} on {window.target})"
+
+
+def _behind(events: Sequence[Event]) -> Iterator[str]:
+    """Mirrors that stood still: stopped at the end of the run with something missing, though both of their clusters lived."""
+    failovers = [e for e in events if e.kind == "failover"]
+    dead = {e.subject.partition("->")[0] for e in failovers if e.data.get("kind") == "forced"}
+    ended = {e.subject for e in failovers}
+    for event in events:
+        ends = set(event.subject.split("->"))
+        stood = event.kind == "mirror-stopped" and event.data.get("drained") is False
+        if stood and event.subject not in ended and not ends & dead:
+            why = [str(part) for part in failed_parts(events) if part.link == event.subject]
+            yield "; ".join([f"the mirror of {event.subject} had not caught up when the run ended", *why])
+
+
+def _given_up(events: Sequence[Event]) -> Iterator[str]:
+    """Topics that a mirror had to leave: somebody deleted them on one of its sides."""
+    for event in events:
+        if event.kind == "topic-given-up":
+            yield f"the mirror of {event.subject} gave a topic up: {event.data.get('reason')}"
+
+
+def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult:
+    """Whether each fault, scheduled or not, was seen to bite and, where it heals, to be healed."""
+    started = {str(e.data.get("id")): e for e in events if e.kind == "fault-start"}
+    bites = {str(e.data.get("id")): e for e in events if e.kind == "fault-bite"}
+    heals = {str(e.data.get("id")): e for e in events if e.kind == "fault-heal"}
+    reasons: list[str] = []
+    for name in dict.fromkeys((*scheduled, *started)):
+        if name not in started:
+            reasons.append(f"fault {name} was scheduled and never started")
+            continue
+        what = f"fault {name} ({started[name].data.get('fault')} on {started[name].subject})"
+        bite = bites.get(name)
+        if bite is None:
+            reasons.append(f"of {what} nobody measured whether it bit")
+        elif bite.data.get("bit") is not True:
+            told = f"{bite.data.get('observable')} was {bite.data.get('measured')}, expected {bite.data.get('expected')}"
+            reasons.append(f"{what} did not bite: {told}")
+        heals_itself = started[name].data.get("restores", True) is not False
+        if heals_itself and (name not in heals or heals[name].data.get("healed") is not True):
+            reasons.append(f"{what} was not seen to be healed")
+    return result("fault-bite", {"run/faults": len(started)}, reasons)
+
+
+def result(name: str, examined: Mapping[str, int], reasons: Sequence[str]) -> CheckResult:
+    """Valid without reasons, else unknown with the first few of them."""
+    return CheckResult(
+        name=name,
+        verdict=Verdict.UNKNOWN if reasons else Verdict.VALID,
+        examined=examined,
+        anomalies=0,
+        allowed=0,
+        reason=in_short(reasons),
+    )
+
+
+def in_short(reasons: Sequence[str]) -> str:
+    """Reasons once each, the first few in full and the rest counted."""
+    once = list(dict.fromkeys(reasons))
+    more = f"; and {len(once) - MOST_REASONS} more" if len(once) > MOST_REASONS else ""
+    return "; ".join(once[:MOST_REASONS]) + more

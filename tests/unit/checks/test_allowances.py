@@ -1,0 +1,150 @@
+"""What a mirror's guarantee allows: in its window, up to its bound, and nothing else."""
+
+import pytest
+from histories import SECOND
+
+from linkflap.harness.guarantees import ALLOWED, copied, mm2, shadow
+from linkflap.harness.model.verdict import Anomaly
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.verdict.allowances import why_allowed
+
+AT_LEAST_ONCE = mm2.guarantee({"delivery": "at-least-once"})
+EXACTLY_ONCE = mm2.guarantee({"delivery": "exactly-once"})
+SHADOW = shadow.guarantee({})
+COPIED = copied.guarantee({})
+LINK = "A->B"
+UNDATED = Anomaly(check="duplicate", kind="mirrored-duplicate", cluster="B", topic="A.t", partition=0, offset=5)
+
+
+def killed(target=LINK, start=100, end=105, name="f"):
+    return Window(id=name, fault="mirror-kill", target=target, start=start * SECOND, end=end * SECOND)
+
+
+def repeat(*, first=98, again=110, copy=1, kind="mirrored-duplicate"):
+    evidence = {
+        "copy": copy,
+        "first_written": [(first - 1) * SECOND, first * SECOND],
+        "written": [again * SECOND, (again + 1) * SECOND],
+    }
+    return Anomaly(check="duplicate", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
+
+
+def test_a_repeat_around_a_killed_worker():
+    assert why_allowed(repeat(), AT_LEAST_ONCE, LINK, [killed()]) == "at-least-once: mirrored again around mirror-kill (f)"
+
+
+def test_at_least_once_is_the_mirrors_default():
+    assert why_allowed(repeat(), mm2.guarantee({}), LINK, [killed()])
+
+
+@pytest.mark.parametrize("target", [LINK, "A/1", "B/2"])
+def test_places_that_count(target):
+    assert why_allowed(repeat(), AT_LEAST_ONCE, LINK, [killed(target)])
+
+
+@pytest.mark.parametrize(
+    ("anomaly", "mirror", "windows"),
+    [
+        (repeat(), EXACTLY_ONCE, [killed()]),
+        (repeat(), SHADOW, [killed()]),
+        (repeat(), AT_LEAST_ONCE, []),
+        (repeat(), AT_LEAST_ONCE, [killed("B->C")]),
+        (repeat(), AT_LEAST_ONCE, [killed("*->A")]),
+        (repeat(first=80), AT_LEAST_ONCE, [killed()]),
+        (repeat(again=140), AT_LEAST_ONCE, [killed()]),
+        (repeat(again=98), AT_LEAST_ONCE, [killed()]),
+        (repeat(copy=2), AT_LEAST_ONCE, [killed()]),
+        (repeat(kind="mirror-hole"), AT_LEAST_ONCE, [killed()]),
+        (repeat(kind="duplicate"), AT_LEAST_ONCE, [killed()]),
+        (UNDATED, AT_LEAST_ONCE, [killed()]),
+    ],
+    ids=[
+        "exactly-once", "another mirror", "no fault", "another link", "clients' path", "first copy too old",
+        "long after the heal", "before the fault", "more copies than faults", "holes", "native", "undated",
+    ],
+)  # fmt: skip
+def test_nothing_else(anomaly, mirror, windows):
+    assert why_allowed(anomaly, mirror, LINK, windows) is None
+
+
+def test_two_faults_allow_two_copies():
+    windows = [killed(), killed(name="g", start=106, end=107)]
+    assert why_allowed(repeat(copy=2), AT_LEAST_ONCE, LINK, windows)
+
+
+def replay(records, bound):
+    evidence = {"records": records, "bound": bound}
+    return Anomaly(check="group-offsets", kind="group-replay", cluster="B", topic="A.t", partition=0, offset=0, evidence=evidence)
+
+
+def test_a_groups_replay_up_to_its_bound():
+    assert (
+        why_allowed(replay(100, 100), AT_LEAST_ONCE, LINK, [])
+        == "the offset that was synced for the group was behind: 100 of at most 100 records"
+    )
+    assert why_allowed(replay(101, 100), AT_LEAST_ONCE, LINK, []) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "evidence", "what"),
+    [
+        ("torn-by-failover", {"failover": "forced", "records": 1}, "1 record"),
+        ("torn-by-failover", {"failover": "forced", "records": 2}, "2 records"),
+        ("outcome-split", {"failover": "forced", "not_arrived": "COMMIT at offset 7 of A"}, "COMMIT at offset 7 of A"),
+        ("outcome-split", {"failover": "run-end", "not_arrived": "COMMIT at offset 7 of A"}, "COMMIT at offset 7 of A"),
+        ("outcome-split", {"failover": "planned", "not_arrived": "COMMIT at offset 7 of A"}, None),
+        ("outcome-split", {}, None),
+    ],
+)
+def test_what_had_not_arrived_when_a_mirror_ended_by_force(kind, evidence, what):
+    found = Anomaly(check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
+    why = why_allowed(found, SHADOW, LINK, [])
+    assert why is None if what is None else why.endswith(f": {what} had not arrived")
+
+
+@pytest.mark.parametrize(("stood", "last", "allowed"), [(1383, 1382, True), (1383, 1383, False), (900, 950, False)])
+def test_what_a_cut_takes_from_a_reader_that_stood_beyond_it(stood, last, allowed):
+    evidence = {"records": 5, "cut": 900, "stood_at": stood, "last_skipped": last}
+    found = Anomaly(
+        check="poll-continuity", kind="skipped-by-cut", cluster="A", topic="A.t", partition=0, offset=900, evidence=evidence
+    )
+    assert (why_allowed(found, SHADOW, "B->A", []) is not None) == allowed
+    assert why_allowed(found, AT_LEAST_ONCE, "B->A", []) is None
+
+
+def test_the_table_names_kinds_that_exist_and_says_where_it_is_written():
+    kinds = {kind.name for check in REGISTRY.values() for kind in check.anomalies}
+    for line in (line for lines in ALLOWED.values() for line in lines):
+        assert line.kind in kinds
+        assert all((line.window, line.bound, line.citation))
+
+
+KEPT = {
+    "send-inversion": "KIP-382: one task per partition, in order; at-least-once repeats records and swaps none",
+    "internal-inversion": "the same",
+    "mirror-inversion": "the same",
+    "inconsistent-offset": "an offset is written once, whoever writes it",
+    "record-divergence": "KIP-1279: offsets are kept, and with them the records",
+    "record-hole": "the same",
+    "record-stranger": "the same",
+    "poll-skip": "what a consumer is given of a log is no mirror's affair",
+    "poll-regression": "the same",
+    "internal-skip": "the same",
+    "internal-regression": "the same",
+    "uncommitted-read": "the same",
+    "unseen-write": "a record that did not arrive is not due on the destination, one that did is",
+    "write-cycle": "a mirror reads what is committed (isolation.level of MirrorMaker 2 here), and no circle closes over it",
+    "circular-mirror": "KIP-1279 refuses it; KIP-382: topics keep away from where they came from",
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+@pytest.mark.parametrize(
+    "mirror", [AT_LEAST_ONCE, EXACTLY_ONCE, SHADOW, COPIED], ids=["mm2", "mm2 exactly-once", "shadow", "copied"]
+)
+def test_what_no_guarantee_allows_is_not_in_the_table_even_around_a_fault(kind, mirror):
+    assert kind in {each.name for check in REGISTRY.values() for each in check.anomalies}
+    evidence = {**repeat().evidence, "records": 1, "bound": 9, "failover": "forced"}
+    anomaly = Anomaly(check="", kind=kind, cluster="B", topic="A.t", partition=0, offset=5, evidence=evidence)
+    assert why_allowed(anomaly, mirror, LINK, [killed()]) is None

@@ -1,0 +1,266 @@
+"""What the events vouch for and the directory does not have is damage, and what rests on it is not proven."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+from test_judge import LINK, Recorded, looked, result, row
+
+from linkflap.harness.model.clock import now
+from linkflap.harness.model.history import Event
+from linkflap.harness.model.scenario import FaultSpec, MirrorSpec
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.rundir import RunReader
+from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.read.plan import plan
+from linkflap.spark_verify.verdict.judge import judge
+from tests.synthetic import append_events
+
+BACK = "B->A"
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    return Recorded(tmp_path / "run")
+
+
+def captured(run, *places, moment="end"):
+    for cluster in places:
+        folder = run.folder / "captures" / moment / cluster / "1" / "A.t-0"
+        folder.mkdir(parents=True)
+        (folder / "0.log").write_bytes(b"")
+        run.event("captured", cluster, moment=moment, replicas=1)
+
+
+def stopped(run, *places, link=LINK):
+    rows = [{"topic": topic, "partition": partition, "mirrored": 3, "promoted": 3} for topic, partition in places]
+    run.event("mirror-stopped", link, drained=True, partitions=rows)
+
+
+def failed_over(run, *partitions, link=LINK, journal=None):
+    if journal is not None:
+        stopped(run, *journal, link=link)
+    for partition in partitions:
+        run.event("promotion", link, cluster=link[-1], topic="A.t", partition=partition, offset=3)
+    run.event("failover", link, kind="planned", fault_time=now())
+
+
+def told(folder):
+    """What is wrong with a directory, but for its files."""
+    return [(d.path, d.reason) for d in plan(folder).damage if (folder / d.path).is_dir() or not (folder / d.path).exists()]
+
+
+def promises(folder):
+    return [d.reason for d in plan(folder).damage if d.path == "events.jsonl"]
+
+
+def test_what_was_captured_is_there(recorded):
+    captured(recorded, "A", "B")
+    assert plan(recorded.close()).damage == []
+
+
+@pytest.mark.parametrize("bounds", [True, False])
+def test_a_capture_that_was_taken_and_is_not_there(recorded, bounds):
+    captured(recorded, "A", moment="1-away")
+    captured(recorded, "A", "B")
+    if bounds:
+        recorded.writer.write_bounds("1-away", [recorded._bounds("A")])
+    folder = recorded.close()
+    shutil.rmtree(folder / "captures" / ("1-away/A" if bounds else "1-away"))
+    (folder / "manifest.json").unlink()
+    lacking = "none is there" if bounds else "nothing says where they began"
+    assert ("captures/1-away/A", f"missing: its logs were captured, and {lacking}") in told(folder)
+    assert {c.bounds.cluster for c in plan(folder).replicas} == {"A", "B"}
+
+
+def test_an_older_capture_does_not_stand_in_for_the_last(recorded):
+    captured(recorded, "A", moment="1-away")
+    recorded.writer.write_bounds("1-away", [recorded._bounds("A")])
+    captured(recorded, "A", "B")
+    folder = recorded.close()
+    shutil.rmtree(folder / "captures/end/A")
+    planned = plan(folder)
+    assert {c.bounds.cluster for c in planned.replicas} == {"B"}
+    assert [(c.bounds.cluster, c.moment) for c in planned.earlier] == [("A", "1-away")]
+
+
+@pytest.mark.parametrize(
+    ("check", "kind", "verdict"),
+    [
+        ("lost-write", "lost-write", Verdict.UNKNOWN),
+        ("read-committed-visibility", "phantom-read", Verdict.UNKNOWN),
+        ("replica-agreement", "corrupt-batch", Verdict.INVALID),
+    ],
+)
+def test_what_rests_on_a_capture_that_is_gone_is_not_proven(recorded, check, kind, verdict):
+    captured(recorded, "A", "B")
+    folder = recorded.close()
+    rows = [*looked(folder, check), row(folder, check, "found", cluster="A", kind=kind, offset=4)]
+    assert result(judge(folder, rows, [REGISTRY[check]]), check).verdict is Verdict.INVALID
+    shutil.rmtree(folder / "captures/end/A")
+    shown = result(judge(folder, rows, [REGISTRY[check]]), check)
+    assert (shown.verdict, "captures/end/A" in shown.reason) == (verdict, verdict is Verdict.UNKNOWN)
+
+
+def test_every_failover_promoted_what_its_mirror_names(recorded):
+    failed_over(recorded, 0, 1, journal=[("A.linkflap-canary", 0), ("A.t", 0), ("A.t", 1), ("heartbeats", 0)])
+    failed_over(recorded, 0, link=BACK)
+    stopped(recorded, ("A.t", 2))
+    assert promises(recorded.close()) == []
+
+
+def test_a_failover_without_any_promotion(recorded):
+    failed_over(recorded, 0)
+    failed_over(recorded)
+    failed_over(recorded, link=BACK, journal=[("A.t", 0)])
+    assert promises(recorded.close()) == [
+        "the failover over A->B has no promotion of any partition",
+        "the failover over B->A has no promotion of any partition",
+    ]
+
+
+def test_a_partition_that_the_mirror_names_and_nobody_promoted(recorded):
+    failed_over(recorded, 0, journal=[("A.t", 0), ("A.t", 1)])
+    said = "the mirror of A->B says that it promoted A.t-1, and no promotion of it is there"
+    assert said in promises(recorded.close())
+
+
+AWAY = FaultSpec(id="away", fault="failover-forced", target=LINK, at=1.0, duration=0.0)
+HOME = FaultSpec(id="home", fault="mirror-reverse", target=LINK, at=1.0, duration=0.0, when="after:away")
+
+
+def played(run, *, lacks=(), bit=True):
+    """The failover and the reversal, as a run writes them down, without the events of these kinds."""
+
+    def event(kind, subject, **data):
+        if f"{data.get('id', subject)} {kind}" not in lacks and kind not in lacks:
+            run.event(kind, subject, **data)
+
+    for spec in (AWAY, HOME):
+        event("fault-start", LINK, id=spec.id, fault=spec.fault)
+        if spec is HOME:
+            event("mirror-started", BACK, mirror="shadow")
+        elif "failover" not in lacks:
+            failed_over(run, 0, journal=None if "mirror-stopped" in lacks else [("A.t", 0)])
+        if spec is AWAY:
+            event("clients-moved", "A", to="B")
+        event("fault-bite", LINK, id=spec.id, bit=bit)
+        event("fault-heal", LINK, id=spec.id, healed=bit)
+        event("fault-end", LINK, id=spec.id)
+
+
+@pytest.fixture
+def scheduled(tmp_path):
+    return Recorded(tmp_path / "scheduled", schedule=(AWAY, HOME), mirror=MirrorSpec(kind="shadow"))
+
+
+def test_a_schedule_that_was_played_is_all_there(scheduled):
+    played(scheduled)
+    assert promises(scheduled.close()) == []
+
+
+def test_faults_that_were_given_up_promise_nothing(scheduled):
+    for spec in (AWAY, HOME):
+        scheduled.event("fault-bite", LINK, id=spec.id, bit=False, observable=spec.when)
+    assert promises(scheduled.close()) == []
+
+
+def test_a_run_that_broke_off_promises_no_fault(scheduled):
+    assert promises(scheduled.close(status="failed")) == []
+
+
+ALL_OF_AWAY = ("failover", "clients-moved", *(f"away fault-{kind}" for kind in ("start", "bite", "heal", "end")))
+ALL_OF_HOME = ("mirror-started", *(f"home fault-{kind}" for kind in ("start", "bite", "heal", "end")))
+TOOK_EFFECT = "fault away (failover-forced on A->B) took effect, and no failover of A->B is there"
+MOVED = "clients were moved along A->B, and no failover over it is there"
+
+
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        (("failover",), [TOOK_EFFECT, MOVED]),
+        (("failover", "clients-moved"), [TOOK_EFFECT]),
+        (("failover", "away fault-bite", "away fault-heal"), [MOVED]),
+        (("mirror-stopped",), ["the failover over A->B has no journal of its mirror (mirror-stopped)"]),
+        (ALL_OF_AWAY, ["nothing says whether fault away (failover-forced on A->B) took effect"]),
+        (("away fault-start",), ["fault away (failover-forced on A->B) took effect, and nothing says when it began"]),
+        (("mirror-started",), ["fault home (mirror-reverse on A->B) took effect, and no mirror-started of B->A is there"]),
+        (("home fault-start",), ["nothing says when it began", "a mirror of B->A ran, and no mirror-reverse of A->B is there"]),
+        (ALL_OF_HOME, ["nothing says whether fault home (mirror-reverse on A->B) took effect"]),
+    ],
+)
+def test_what_a_failover_and_a_reversal_left_behind_betrays_that_the_rest_is_gone(scheduled, lacks, says):
+    played(scheduled, lacks=lacks)
+    found = promises(scheduled.close())
+    assert all(any(sentence in reason for reason in found) for sentence in says), found
+
+
+@pytest.mark.parametrize("status", ["finished", "failed"])
+@pytest.mark.parametrize(
+    ("lacks", "says"),
+    [
+        ("home fault-end", "fault home on A->B began, and nothing says when it ended"),
+        ("home fault-start", "fault home on A->B ended, and nothing says when it began"),
+    ],
+)
+def test_a_fault_has_a_beginning_and_an_end(scheduled, lacks, says, status):
+    played(scheduled, lacks=(lacks,))
+    # A run that failed may have given up waiting for a fault.
+    assert (says in promises(scheduled.close(status=status))) == (status == "finished" or "began" in says.partition("says")[2])
+
+
+def test_events_outside_of_the_run(recorded):
+    recorded.event("phase", "work")
+    folder = recorded.close()
+    assert promises(folder) == []
+    run, hour = RunReader(folder).run, 3600 * 10**9
+    for time, kind in (
+        (run.started - hour, "failover"),
+        (run.ended + hour, "truncation"),
+        (run.ended, "phase"),
+        (run.started, "phase"),
+    ):
+        append_events(folder, [Event(time=time, kind=kind, subject="B->A", data={"kind": "planned"})])
+    said = [reason for reason in promises(folder) if "the run had" in reason]
+    assert said == [
+        "failover of B->A is 3600.0 s before the run had started",
+        "truncation of B->A is 3600.0 s after the run had ended",
+    ]
+
+
+def test_of_two_captures_of_a_cluster_each_says_when_it_was_taken(recorded):
+    captured(recorded, "A", moment="1-away")
+    captured(recorded, "A", "B")
+    recorded.writer.write_bounds("1-away", [recorded._bounds("A")])
+    folder = recorded.close()
+    assert promises(folder) == []
+    path = folder / "events.jsonl"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if '"1-away"' not in line))
+    assert "A was captured as 1-away, and no event says when" in promises(folder)
+
+
+def test_a_failover_that_is_gone_makes_no_violation_of_what_clients_then_wrote(scheduled):
+    played(scheduled, lacks=ALL_OF_AWAY)
+    folder = scheduled.close()
+    name, (kind, *_) = "standby-isolation", REGISTRY["standby-isolation"].anomalies
+    rows = [*looked(folder, name), row(folder, name, "found", cluster="B", kind=kind.name, offset=4)]
+    shown = result(judge(folder, rows, [REGISTRY[name]]), name)
+    assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (Verdict.UNKNOWN, True)
+
+
+def test_what_rests_on_a_promotion_that_is_gone_is_not_proven(recorded):
+    failed_over(recorded)
+    folder = recorded.close()
+    rows = [*looked(folder, "provenance"), row(folder, "provenance", "found", cluster="A", kind="stranger", offset=4)]
+    shown = result(judge(folder, rows, [REGISTRY["provenance"]]), "provenance")
+    assert (shown.verdict, shown.reason.startswith("events.jsonl is damaged")) == (Verdict.UNKNOWN, True)
+
+
+@pytest.mark.parametrize(("alive", "dead"), [(True, set()), (False, {"A"})])
+def test_a_cluster_of_which_a_broker_died_is_dead_unless_it_was_alive_in_the_end(recorded, alive, dead):
+    recorded.event("broker-died", "A/1", by="itself")
+    captured(recorded, "A", "B")
+    folder = recorded.close(status="failed")
+    bounds = [replace(Recorded._bounds(cluster), alive=alive or cluster == "B") for cluster in "AB"]
+    recorded.writer.write_bounds("end", bounds)
+    assert set(plan(folder).facts.deaths) == dead

@@ -1,0 +1,78 @@
+"""How far a job is, in words: of its furthest stage that has begun; and what a display makes of it."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+from rich.console import Console
+
+from linkflap.harness.report.progress import COUNTERS_EVERY, Lines, Screen
+from linkflap.spark_verify.spark.spark_progress import COMBINED, JUDGED, READ, Watch
+
+
+class Tracker:
+    """Stages of one job as Spark's status tracker tells them: (active, completed, tasks), None where it has none yet."""
+
+    def __init__(self, *stages):
+        self.stages = stages
+
+    def statusTracker(self):
+        return self
+
+    def getActiveJobsIds(self):
+        return [3] if self.stages else []
+
+    def getJobInfo(self, job):
+        return SimpleNamespace(stageIds=[10 + n for n in reversed(range(len(self.stages)))])
+
+    def getStageInfo(self, stage):
+        found = self.stages[stage - 10]
+        return found and SimpleNamespace(numActiveTasks=found[0], numCompletedTasks=found[1], numTasks=found[2])
+
+
+def told(*looks):
+    said = []
+    for stages in looks:
+        Watch(Tracker(*stages), lambda *what: said.append(what)).look()
+    return said
+
+
+def test_the_furthest_stage_that_has_begun_is_told():
+    assert told([], [None, None]) == []
+    assert told([(2, 5, 8), None, None]) == [(READ, 5, 8)]
+    assert told([(0, 8, 8), (1, 1, 4), None]) == [(JUDGED, 1, 4)]
+    assert told([(0, 8, 8), (2, 2, 4), None]) == [(JUDGED, 2, 4)]
+    assert told([(0, 8, 8), (0, 4, 4), (1, 0, 2)]) == [(COMBINED, 0, 2)]
+
+
+def test_what_did_not_change_is_not_told_again():
+    said = []
+    watch = Watch(Tracker((2, 5, 8)), lambda *what: said.append(what))
+    watch.look()
+    watch.look()
+    assert said == [(READ, 5, 8)]
+
+
+def test_lines_tell_it_now_and_then():
+    out, now = io.StringIO(), [0.0]
+    with Lines(out, clock=lambda: now[0]) as lines:
+        lines.phase("judging")
+        for count in range(1, 9):
+            now[0] += COUNTERS_EVERY / 2
+            lines.done("pieces read", count, 8)
+    assert [line.split(maxsplit=3)[3] for line in out.getvalue().splitlines() if " count " in line] == [
+        f"{count} of 8 pieces read" for count in (2, 4, 6, 8)
+    ]
+
+
+def test_a_screen_shows_it_beside_the_phase():
+    screen = Screen(Console(file=io.StringIO(), width=120), clock=lambda: 0.0)
+    screen.phase("judging")
+    screen.done("pieces read", 3, 8)
+    console = Console(file=io.StringIO(), width=120)
+    console.print(screen.frame())
+    assert "judging  3 of 8 pieces read" in console.file.getvalue()
+    screen.phase("reporting")
+    console.print(screen.frame())
+    assert "reporting  3 of" not in console.file.getvalue()
