@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
-from linkflap.harness.mirrors import make_mirror, mm2
+from linkflap.harness.mirrors import make_mirror, mm2, mm2_config
 from linkflap.harness.mirrors.mm2_progress import Progress, reader
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.scenario import MirrorSpec
@@ -217,8 +218,14 @@ def states(events) -> dict[tuple[str, int], list[str]]:
 
 
 def what_fails_is_written_down(deployment) -> None:
-    """A connector that cannot start (Java refuses its pattern), and a task that fails later (B refuses a record as too large)."""
-    with mirrored(deployment, groups="(?<a>x)(?<a>y)") as (mirror, writer, events):
+    """A connector that cannot start (Java refuses its pattern), and a task that fails later (B refuses a record as too large).
+
+    That pattern is refused before a start, so here nobody looks at it but Java.
+    """
+    with (
+        patch.object(mm2_config, "reason_against", return_value=""),
+        mirrored(deployment, groups="(?<a>x)(?<a>y)") as (mirror, writer, events),
+    ):
         writer.write(1)
         drained(mirror)
         assert states(events)["MirrorCheckpointConnector", -1][-1] == "FAILED"
