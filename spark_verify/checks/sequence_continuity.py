@@ -2,7 +2,8 @@
 
 Per (producer id, epoch) in file order: the first batch begins at 0, every next one where the last ended plus one, modulo 2^31;
 epochs of an id never go down, and a batch with an id has a sequence. Brokers check this on append; bytes that break it were
-appended without asking, changed, or lost. A log whose start was deleted may begin anywhere.
+appended without asking, changed, or lost. A log whose start was deleted may begin anywhere, and so may one whose mark of its
+promotion went with it.
 
 Behind a reset of the partition's producer state (KIP-1279) an id begins at 0 as well: what begins above was acknowledged from 0
 on and not appended. Only a session of the same cluster that had the id and epoch in an earlier era goes on, at or above where
@@ -74,7 +75,9 @@ def _judge(view: PartitionView, life: Life, replica: Replica, chosen: Ints) -> S
     repeats = behind < WRAP // 2
     # Of a session that goes on behind a reset what lies between was truncated.
     wrong = (first != expected) & ~back & ~(every.goes_on & ~repeats)
-    wrong &= same | every.follows | ~(every.deleted | every.owned)
+    # Where no mark is left, an era that seems to begin at the log's start may have begun below it.
+    deleted = every.deleted | (life.cluster in view.unclear)
+    wrong &= same | every.follows | ~(deleted | every.owned)
     if view.recorded:
         wrong &= ~_cleaned(replica, every, (first - expected) % WRAP, view.compacted.get(life.cluster, 0))
     missing = np.zeros(len(order), np.bool_) if view.recorded else wrong & _missing(replica, every)

@@ -51,6 +51,8 @@ def _broken(plain: Plain, story: Story, life: PlainLife, log: PlainLog, batch: A
     kind = _in_turn(here[-1], batch) if here else _first(life, log, batch, mine)
     if kind.startswith("sequence") and _compacted(plain, life, log, here[-1] if here else None, batch):
         return ""
+    if kind == "sequence-start" and not here and life.cluster in plain.view.unclear:
+        return ""
     if kind == "sequence-start" and sections.beginning(plain, story, life, log, batch) != "new":
         return ""
     return kind

@@ -133,3 +133,12 @@ def test_a_session_of_another_cluster_that_goes_on_is_no_tail():
     a = Log("A").data(1, pid=9).data(2, pid=9).marker("reset", pid=-1).data(4, pid=7, sequence=0, crc=44).marker("reset", pid=-1)
     seen = trip(a.data(6, pid=7, sequence=1, crc=66))
     assert places(NAME, seen) == [("sequence-start", "A", 5)]
+
+
+@pytest.mark.parametrize(("unclear", "found"), [({}, [("sequence-start", "B", 3)]), ({"B": 3}, [])])
+def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_below_the_logs_start(unclear, found):
+    """B's log begins at offset 3, in its own era for all that is known, with sequence 5 of a producer of its own."""
+    logs = [Log("A").data(1).data(2).data(3), Log("B", start=3).data(4, pid=7, sequence=5).data(5, pid=7)]
+    seen = view(logs, promotions=[promoted(3)], mirror_kind="exact")
+    seen = replace(seen, story=replace(seen.story, unclear=unclear, facts=replace(seen.story.facts, recorded=False)))
+    assert places(NAME, seen) == found
