@@ -39,7 +39,7 @@ CASE = Case(
         "make its id unusable for a share group there; nothing says so before the share group's members join."
     ),
     sources=("KIP-1279 discussion, VK10 (Vaquar Khan): wants a check before", "KIP-932, types of groups"),
-    expected=(Expected(shows=True, since="4.2.0"),),
+    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
     schedule="1. an offset of group G is committed, as a sync does; 2. a member of share group G sends its first heartbeat",
     reproduced="the heartbeat is refused",
     control_text="a share group with another id: its member joins",

@@ -38,7 +38,10 @@ CASE = Case(
         "batch may have been written: clients drop the connection to a healthy leader."
     ),
     sources=("KAFKA-16386 (Apache JIRA): 3.7.0; fixed in 3.7.1 and 3.8.0",),
-    expected=(Expected(shows=True, since="3.7.0", until="3.7.0"), Expected(shows=False, since="3.7.1")),
+    expected=(
+        Expected(shows=True, since="3.7.0", until="3.7.0", basis="runs"),
+        Expected(shows=False, since="3.7.1", basis="runs"),
+    ),
     schedule=(
         "1. three nodes; the coordinator is not the leader; 2. AddPartitionsToTxn; 3. kill -9 of the coordinator; 4. Produce"
     ),

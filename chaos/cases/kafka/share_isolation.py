@@ -45,7 +45,7 @@ CASE = Case(
         "The isolation of a share group is the group's configuration, not the consumer's, and read_uncommitted by default."
     ),
     sources=("KIP-932, share.isolation.level", "KAFKA-16729"),
-    expected=(Expected(shows=True, since="4.2.0", basis="reading"),),
+    expected=(Expected(shows=True, since="4.2.0", basis="runs"),),
     schedule="1. one record is committed, one aborted, one committed; 2. a share group with default settings reads",
     reproduced="the share consumer gets the aborted record",
     control_text="share.isolation.level=read_committed: it gets the committed ones alone",

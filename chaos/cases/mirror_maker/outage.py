@@ -108,7 +108,7 @@ CASES = [
             "hole: the records are missing on the target, connector and tasks are RUNNING, and the lag is 0."
         ),
         sources=(*_SOURCES, "facts of the KIP-1279 discussion: AS1, gaps by retention"),
-        expected=(Expected(shows=True, basis="reading"),),
+        expected=(Expected(shows=True, basis="runs"),),
         schedule=(
             "1. ten records are mirrored; 2. kill -9 of the worker; 3. 20 records; 4. the log start passes 15 of "
             "them; 5. it starts"
@@ -132,7 +132,7 @@ CASES = [
             "many records as it had read of the old one."
         ),
         sources=(*_SOURCES, "KIP-516: topic ids, which Connect's source offsets do not have"),
-        expected=(Expected(shows=True, basis="reading"),),
+        expected=(Expected(shows=True, basis="runs"),),
         schedule=(
             "1. ten records are mirrored; 2. kill -9 of the worker; 3. the topic is deleted and made again; 4. 20 "
             "records; 5. it starts"
@@ -152,7 +152,7 @@ CASES = [
         kind="limit",
         claim_text="Without exactly-once source support a killed worker's records since its last offset flush are copied twice.",
         sources=(*_SOURCES, "KIP-618: exactly once for source connectors"),
-        expected=(Expected(shows=True, basis="reading"),),
+        expected=(Expected(shows=True, basis="runs"),),
         schedule="1. 20 records reach the target; 2. kill -9 of the worker within its flush interval (1 s); 3. it starts",
         reproduced="records that are on the target twice",
         control_text="the worker is stopped in good order instead: no record is there twice",
