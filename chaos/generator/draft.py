@@ -59,6 +59,8 @@ class Draft:
     up: set[str] = field(default_factory=set)
     mirrored: set[str] = field(default_factory=set)
     at: dict[str, str] = field(default_factory=dict)
+    moved: bool = False
+    """Whether clients have failed over."""
     faults: list[FaultSpec] = field(default_factory=list)
     _wants: dict[str, Wants] = field(default_factory=dict)
     _ancestors: dict[str, Set[str]] = field(default_factory=dict)

@@ -67,7 +67,7 @@ def playable(scenario: Scenario) -> bool:
 
 def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> Scenario:
     topology = setting.topology(bounds, dice)
-    mirror, topics = setting.mirror(bounds, dice), setting.topics(topology, dice)
+    mirror, topics = setting.mirror(bounds, dice), setting.topics(dice)
     # Where old segments are deleted nothing may be left of what was mirrored before a failover, and nothing to be judged.
     turns = 0 if RETENTION in topics.config else dice.choice(TURNS)
     reversible = mirrors.resolve(mirror).guarantee.reversible

@@ -5,7 +5,7 @@ A fault that has no family here is drawn all the same, on any target that it app
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from linkflap.chaos.faults import FAULTS
@@ -13,12 +13,25 @@ from linkflap.chaos.generator.bounds import Bounds
 from linkflap.chaos.generator.draft import NONE, Draft, Wants, brokers, clients, mirror, path
 from linkflap.chaos.generator.options import of_fault
 from linkflap.chaos.triggers import Condition
+from linkflap.harness.model.scenario import Option
 from linkflap.harness.model.topology import LinkSpec, Topology
 
 FAILOVERS: Final = ("failover-planned", "failover-forced")
 REVERSE: Final = "mirror-reverse"
+ENDED: Final = "transactions-ended"
+BEGUN: Final = 40
+"""Transactions that have ended before a first failover."""
 ONCE: Final = 0.6
 """How often a fault waits for a log state."""
+VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
+    {"workload": "transactional", "moment": "any"},
+    {"workload": "transactional", "moment": "transaction"},
+    {"workload": "transactional", "moment": "commit"},
+    {"workload": "idempotent", "moment": "any"},
+    {"workload": "zombie", "moment": "any"},
+    {"workload": "readers", "moment": "any"},
+)
+"""Clients that can be killed, and what they can have in flight."""
 _LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
 """Seconds that a fault has to last at least, to be what it is."""
 
@@ -94,9 +107,9 @@ def disturb(draft: Draft, bounds: Bounds) -> None:
     name, found = draft.dice.choice(able)
     target = draft.dice.choice(found)
     duration = round(max(_LONG_ENOUGH.get(name, 0.0), draft.dice.uniform(0.2, bounds.longest)), 2)
-    options = of_fault(name, draft.dice)
+    options: Mapping[str, Option] = of_fault(name, draft.dice)
     if name == "client-kill":
-        options = {"moment": draft.dice.choice(["any", "transaction", "commit"]), "workload": "transactional"}
+        options = draft.dice.choice(VICTIMS)
     own = wants(name, target, draft.topology)
     draft.add(name, target, own, duration=duration, options=options, once=moment(name, target, draft, own))
 
@@ -114,7 +127,7 @@ def moment(fault: str, target: str, draft: Draft, own: Wants) -> Condition:
     if draft.dice.random() > ONCE:
         return Condition()
     source = target.split("->")[0].split("/")[0]
-    states: list[tuple[str, int | None]] = [("transactions-ended", draft.dice.choice([10, 50, 100]))]
+    states: list[tuple[str, int | None]] = [(ENDED, draft.dice.choice([10, 50, 100]))]
     if source in draft.at.values():
         states += [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None), ("open-partitions", 2)]
     if target in draft.mirrored:
@@ -127,14 +140,18 @@ def fail_over(draft: Draft, bounds: Bounds, link: LinkSpec, *, forced: bool) -> 
     name = "failover-forced" if forced else "failover-planned"
     if name not in bounds.allowed:
         return
-    triggers: Sequence[tuple[str, int | None]] = ()
+    # Before clients have done something there is nothing to be judged.
+    begun: tuple[tuple[str, int | None], ...] = () if draft.moved else ((ENDED, BEGUN),)
+    triggers: Sequence[tuple[str, int | None]] = begun
     during: tuple[str, ...] = ()
     if forced:
-        triggers = draft.dice.choice([(("open-transactions", None),), (("open-transactions", 2),), (("commit-in-flight", None),)])
+        states: list[tuple[str, int | None]] = [("open-transactions", None), ("open-transactions", 2), ("commit-in-flight", None)]
+        triggers = (*begun, draft.dice.choice(states))
         disturbed = [f.id for f in draft.lasting("link-") if f.target == link.name]
         during = tuple(disturbed[:1]) if draft.dice.random() < ONCE else ()
     once = Condition(during=during, triggers=tuple(triggers))
     draft.add(name, link.name, failover_wants(name, link), once=once, begins=(0.2, 1.0))
+    draft.moved = True
     draft.mirrored.discard(link.name)
     draft.at = {home: link.destination if at == link.source else at for home, at in draft.at.items()}
     if forced:

@@ -18,26 +18,21 @@ _RECORDS: Mapping[str, tuple[Option, ...]] = {
     "value_size": (1, 50, 2000, 20_000),
     "keys": (1, 1000),
     "skew": (4.0,),
+    "tombstones": (0.2,),
     "records": (1, 5, 60),
     "partitions": (1, 3),
     "compression": ("lz4", "zstd", "snappy", "gzip"),
 }
 """What records of all workloads of a scenario can be like, each beside its default."""
-_COMPACTED: Mapping[str, str] = {
-    "cleanup.policy": "compact",
-    "segment.ms": "1000",
-    "min.cleanable.dirty.ratio": "0.01",
-    "delete.retention.ms": "1000",
-}
 _TOPICS: tuple[Mapping[str, str], ...] = (
     {},
     {},
     {"segment.ms": "1000"},
     {"message.timestamp.type": "LogAppendTime"},
     {"segment.ms": "1000", "retention.bytes": "300000"},
-    _COMPACTED,
 )
-"""Kinds of topics; the usual one twice."""
+"""Kinds of topics; the usual one twice. No compacted one: of a record that a living source's cleaner took nothing says any more
+whether its copy is right, so that most of such runs are unknown (`compacted-topic` is the scenario for it)."""
 
 
 def topology(bounds: Bounds, dice: random.Random) -> Topology:
@@ -53,12 +48,9 @@ def homes(topology: Topology) -> tuple[str, ...]:
     return tuple(name for name in every if name not in mirrored) or every
 
 
-def topics(topology: Topology, dice: random.Random) -> TopicSpec:
-    """How topics are made. Replicas that compact each by itself can be told apart by nobody: one broker each, then."""
-    config = dice.choice(_TOPICS)
-    if config.get("cleanup.policy") and any(cluster.brokers > 1 for cluster in topology.clusters):
-        config = {}
-    return TopicSpec(partitions=dice.choice([1, 2, 2, 3, 5]), config=dict(config))
+def topics(dice: random.Random) -> TopicSpec:
+    """How topics are made."""
+    return TopicSpec(partitions=dice.choice([1, 2, 2, 3, 5]), config=dict(dice.choice(_TOPICS)))
 
 
 def workloads(topology: Topology, topics: TopicSpec, dice: random.Random) -> tuple[WorkloadSpec, ...]:
@@ -66,8 +58,6 @@ def workloads(topology: Topology, topics: TopicSpec, dice: random.Random) -> tup
     records = {name: dice.choice(values) for name, values in _RECORDS.items() if dice.random() < 0.25}
     if "retention.bytes" in topics.config:
         records.pop("value_size", None)  # segments would be gone before anybody had read them
-    if topics.config.get("cleanup.policy") == "compact":
-        records |= {"keys": 2000, "skew": 4.0, "tombstones": 0.2}
     every = homes(topology)
     found = [w for home in every for w in _clients(topology, home, several=len(every) > 1, records=records)]
     if len(topology.clusters) == 2 and dice.random() < 0.25 and not topics.config:

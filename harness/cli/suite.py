@@ -39,6 +39,7 @@ SHRINK: Final = {"smoke": 90.0, "nightly": 1200.0}
 @click.option("--runtime", default="process", envvar="LINKFLAP_RUNTIME", show_default=True, help="What brokers run in.")
 @click.option("--shard", "part", metavar="K/N", help="Of all numbers only every Nth, from the Kth on: one suite over N machines.")
 @click.option("--uniform", is_flag=True, help="Draw at random, not by what was not hit yet.")
+@click.option("--until-fail", is_flag=True, help="End with the first failure, and shrink it.")
 @click.option("--out", type=click.Path(path_type=Path), help="The suite directory to make; by default a new one.")
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="SUITEDIR", help="Go on with a suite that was ended or killed."
@@ -58,6 +59,7 @@ def suite(
     runtime: str,
     part: str | None,
     uniform: bool,
+    until_fail: bool,
     out: Path | None,
     resume: Path | None,
     dry_run: bool,
@@ -95,6 +97,7 @@ def suite(
         ),
         shard=plans.shard(part) if part else (0, 1),
         guided=not uniform,
+        until_fail=until_fail,
         shrink_seconds=plans.seconds(shrink) if shrink else SHRINK[name],
         linkflap=VERSION,
     )

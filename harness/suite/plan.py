@@ -19,7 +19,8 @@ seconds took 3 to 25."""
 class Plan:
     """`seconds` of generated runs (`runs` at most, 0: no limit), then `shrink_seconds` for each new kind of failure.
 
-    `shard` (k, n): of all numbers those that leave k when divided by n. `keep` failed runs are kept in full, no more.
+    `until_fail` ends the first part with the first failure. `shard` (k, n): of all numbers those that leave k when divided by n.
+    `keep` failed runs are kept in full, no more.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Plan:
     bounds: Bounds = field(default_factory=Bounds)
     shard: tuple[int, int] = (0, 1)
     guided: bool = True
+    until_fail: bool = False
     keep: int = 20
     replays: int = 3
     shrink_seconds: float = 0.0

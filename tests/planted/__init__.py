@@ -1,0 +1,42 @@
+"""Bugs that suites have to find: put into the shadow mirror and into clients when their processes start, by tests alone.
+
+Nothing of linkflap knows of them. A process of Python that finds `site/sitecustomize.py` on its path runs it before all else (the
+module `site`), and that puts the bug in which `LINKFLAP_PLANTED` names. Each is reached in one state only.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+NAME: Final = "LINKFLAP_PLANTED"
+ROOT: Final = Path(__file__).resolve().parents[2]
+MIRROR: Final = {
+    "reconnect-drops-batch": "the first batch after a reconnect, of a transaction, is dropped",
+    "reconnect-repeats-batch": "the first batch after a reconnect is the one before it once more",
+    "reconnect-old-producer-epoch": "the first batch after a reconnect has the producer epoch before, if there was one",
+    "outage-mixes-partitions": "after a reconnect one partition's batch is written to another that is as long",
+    "backlog-marker-before-data": "in a long backlog a marker comes before its data",
+    "restart-drops-backlog": "a mirror that was started again drops the first batch of what it is behind",
+    "second-restart-rewinds-groups": "the second restart of a mirror takes group offsets back by half",
+    "one-of-two-left-open": "of two transactions that are open in a partition at a failover one gets no ABORT",
+    "failback-truncates-short": "a failback truncates one batch short where there is something to truncate",
+    "failback-lowers-epochs": "a mirror back writes batches with the leader epoch before",
+    "new-partition-begins-late": "the first batch of a partition that was added is dropped",
+    "second-hop-commits-aborted": "behind another mirror the first ABORT after a reconnect becomes a COMMIT",
+}
+"""Bugs of the shadow mirror."""
+CLIENTS: Final = {
+    "unknown-commit-is-ok": "a commit of which nobody knows whether it was done is taken for done",
+    "purged-is-acknowledged": "a record that was never answered when its producer ended counts as acknowledged",
+    "reader-skips-after-death": "a reader in a group that was started again skips ten offsets",
+}
+"""Bugs of clients."""
+BUGS: Final = MIRROR | CLIENTS
+
+
+def environment(bug: str) -> dict[str, str]:
+    """The environment of a command whose mirrors and clients have this bug. Raises KeyError for one that there is not."""
+    path = [str(ROOT / "tests" / "planted" / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), NAME: bug if BUGS[bug] else ""}
