@@ -40,6 +40,7 @@ SHRINK: Final = {"smoke": 90.0, "nightly": 1200.0}
 @click.option("--shard", "part", metavar="K/N", help="Of all numbers only every Nth, from the Kth on: one suite over N machines.")
 @click.option("--uniform", is_flag=True, help="Draw at random, not by what was not hit yet.")
 @click.option("--until-fail", is_flag=True, help="End with the first failure, and shrink it.")
+@click.option("--replays", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs each failure again so often.")
 @click.option("--out", type=click.Path(path_type=Path), help="The suite directory to make; by default a new one.")
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="SUITEDIR", help="Go on with a suite that was ended or killed."
@@ -60,6 +61,7 @@ def suite(
     part: str | None,
     uniform: bool,
     until_fail: bool,
+    replays: int,
     out: Path | None,
     resume: Path | None,
     dry_run: bool,
@@ -98,6 +100,7 @@ def suite(
         shard=plans.shard(part) if part else (0, 1),
         guided=not uniform,
         until_fail=until_fail,
+        replays=replays,
         shrink_seconds=plans.seconds(shrink) if shrink else SHRINK[name],
         linkflap=VERSION,
     )
@@ -126,7 +129,6 @@ def _dry_run(plan: Plan) -> int:
 def _work(folder: SuiteFolder) -> int:
     """Works on a suite to its end, says what it found, and returns the exit code."""
     from linkflap.harness.suite.explore import Suite
-    from linkflap.harness.suite.judging import warm
     from linkflap.harness.suite.summary import summary, verdict_of
     from linkflap.harness.suite.triage import triage
     from linkflap.harness.suite.work import Works
@@ -136,7 +138,6 @@ def _work(folder: SuiteFolder) -> int:
         _say_disk(folder)
         works = Works(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
         try:
-            warm()
             Suite(folder=folder, works=works, say=_say).run()
             triage(folder, works, _say)
         finally:

@@ -124,6 +124,7 @@ def result_of(finished: Finished, *, ended: float) -> Result:
         number=number,
         verdict=document["verdict"],
         reason=str(document["reason"]),
+        cause=str(document["cause"]),
         kinds=kinds_of(document),
         cells=seen.cells,
         missed=seen.missed,
@@ -147,4 +148,5 @@ def line(result: Result, folder: SuiteFolder) -> str:
     made = folder.scenario(result.number)
     faults = ", ".join(fault.fault for fault in made.schedule) or "nothing broken"
     why = f"  {result.kinds[0]}" if result.kinds else ""
+    why += f": {result.reason}" if why.endswith(":environment") else ""
     return f"{result.number:5}  {result.verdict:8} {made.mirror.kind:7} {faults}{why}"

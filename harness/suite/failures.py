@@ -15,26 +15,18 @@ _NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 
 def kinds_of(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """The kinds of failure of one verdict, the leading one first: `check:kind` in the order of the checks, or what was unknown.
+    """The kinds of failure of one verdict as `check:kind`, what the others follow from first; or what was unknown.
 
     Where there are anomalies, what was unknown beside them is left out: it may well be their consequence.
     """
     order = {name: number for number, name in enumerate(REGISTRY)}
-    found = {
-        (order.get(c["name"], len(order)), f"{c['name']}:{kind}")
-        for c in document["checks"]
-        if c["verdict"] == "invalid"
-        for kind in _kinds(c, document["anomalies"])
-    }
+    invalid = sorted((c for c in document["checks"] if c["verdict"] == "invalid"), key=lambda c: order.get(c["name"], len(order)))
+    found = [f"{c['name']}:{kind}" for c in invalid for kind in sorted(c["kinds"]) or ["not-explained"]]
     if found:
-        return tuple(name for _, name in sorted(found))
+        causes = [f"{cause['check']}:{cause['kind']}" for cause in document["causes"]]
+        return tuple(dict.fromkeys(name for name in (*causes, *found) if name in found))
     unknown = [f"{UNKNOWN}{c['name']}:{_shape(c['reason'])}" for c in document["checks"] if c["verdict"] == "unknown"]
     return tuple(unknown) or ((f"{UNKNOWN}run:{_shape(str(document['reason']))}",) if document["verdict"] == "unknown" else ())
-
-
-def _kinds(check: Mapping[str, Any], anomalies: Iterable[Mapping[str, Any]]) -> list[str]:
-    own = sorted({str(a["kind"]) for a in anomalies if a["check"] == check["name"] and not a["allowed"]})
-    return own or ["not-explained"]
 
 
 def _shape(reason: str) -> str:
@@ -53,9 +45,10 @@ def name_of(kind: str) -> str:
 
 
 def by_kind(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """Failed runs by their leading kind, each kind's in order."""
+    """Failed runs by kind, each kind's in order: by the leading one, or by one that led another run and is among its own."""
     found: dict[str, list[Result]] = {}
-    for result in results:
-        if result.kinds:
-            found.setdefault(result.kinds[0], []).append(result)
+    failed = [result for result in results if result.kinds]
+    for result in sorted(failed, key=lambda result: result.number):
+        known = next((kind for kind in result.kinds if kind in found), result.kinds[0])
+        found.setdefault(known, []).append(result)
     return found

@@ -36,12 +36,16 @@ RESULTS: Final = "results.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What became of one run. `kinds` are its anomalies that nothing allows, as check:kind; `cells` what it exercised;
-    `missed` triggers that never came true; `again` how often it was recorded anew because the environment had failed."""
+    """What became of one run.
+
+    `kinds` are its anomalies that nothing allows, as check:kind, and `cause` what they follow from; `cells` what it exercised,
+    `missed` triggers that never came true; `again` how often it was recorded anew because the environment had failed.
+    """
 
     number: int
     verdict: str
     reason: str = ""
+    cause: str = ""
     kinds: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()

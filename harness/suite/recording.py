@@ -50,7 +50,7 @@ class Recording:
 def start(number: int, scenario: Path, folder: Path, *, runtime: str) -> Recording:
     """Starts to record a scenario file. Its output goes beside the run directory that it makes."""
     command, environment = module(
-        "linkflap", "run", str(scenario), "--no-verify", "--runtime", runtime, "--out", str(folder.absolute())
+        "linkflap", "run", str(scenario.absolute()), "--no-verify", "--runtime", runtime, "--out", str(folder.absolute())
     )
     log = folder.with_name(f"{folder.name}.log")
     child = spawn(command, name=f"run {number}", folder=scenario.parent, output=log, environment=environment)

@@ -83,8 +83,10 @@ class Shrinker:
     measures: int = 4
     _tried: dict[str, Rate] = field(default_factory=dict)
 
-    def shrink(self, scenario: Scenario) -> Shrunk:
-        """From a scenario that fails to the smallest; that itself where nothing smaller fails."""
+    def shrink(self, scenario: Scenario, known: Rate | None = None) -> Shrunk:
+        """From a scenario that fails, so often as is `known`, to the smallest; that itself where nothing smaller fails."""
+        if known is not None:
+            self._tried[_key(scenario)] = known
         history = [scenario]
         smaller = True
         while smaller and not self.fails.spent:
@@ -113,8 +115,9 @@ class Shrinker:
         """The last of the steps that fails often enough when it is measured again; the first where none does."""
         best: tuple[Scenario, Rate] | None = None
         for made in reversed(history):
-            (rate,) = self.fails([made], times=self.measures)
-            rate += self._tried.get(_key(made), Rate(failed=0, tries=0))
+            rate = self._tried.get(_key(made), Rate(failed=0, tries=0))
+            if rate.tries < self.measures:
+                rate += self.fails([made], times=self.measures)[0]
             if best is None or rate.share > best[1].share:
                 best = (made, rate)
             if rate.share >= OFTEN:

@@ -34,6 +34,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rate: str
     steps: int
     command: str
+    cause: str = ""
     without_last: str = ""
 
 
@@ -65,7 +66,8 @@ def _one(folder: SuiteFolder, works: Works, kind: str, runs: Sequence[Result], s
     say(f"{kind}: failed like that in {rate}")
     shrunk = Shrunk(scenario=scenario, rate=rate, steps=0)
     if rate.failed and plan.shrink_seconds:
-        shrunk = Shrinker(fails=replays, accepted=lambda made: _accept(smallest, made, kind, say)).shrink(scenario)
+        shrinker = Shrinker(fails=replays, accepted=lambda made: _accept(smallest, made, kind, say), measures=plan.replays)
+        shrunk = shrinker.shrink(scenario, rate)
     _accept(smallest, shrunk.scenario, kind, lambda _: None)
     report = _report(folder, kind, runs, first, rate, shrunk)
     write_whole(own / REPORT, msgspec.json.format(msgspec.json.encode(report), indent=1))
@@ -83,6 +85,7 @@ def _report(folder: SuiteFolder, kind: str, runs: Sequence[Result], first: Resul
     return Report(
         kind=kind,
         found=tuple(run.number for run in runs),
+        cause=first.cause or first.reason,
         original=str(folder.scenario_path(first.number)),
         replayed=str(rate),
         faults=tuple(f"{fault.fault} on {fault.target}" for fault in shrunk.scenario.schedule),

@@ -13,7 +13,7 @@ from linkflap.harness.machine.disk_full import LEAST_ROOM, room
 from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.wait import pause
 from linkflap.harness.suite import recording
-from linkflap.harness.suite.judging import Judge
+from linkflap.harness.suite.judging import Judge, warm
 from linkflap.harness.suite.recording import Recording
 
 AGAIN: Final = 1
@@ -69,6 +69,8 @@ class Works:
 
     def start(self, task: Task) -> None:
         """Records a scenario."""
+        if not self._tasks:
+            warm()  # beside the first recording
         self._tasks[task.number] = task
         shutil.rmtree(task.folder, ignore_errors=True)
         self.recordings.append(recording.start(task.number, task.scenario, task.folder, runtime=self.runtime))

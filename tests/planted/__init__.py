@@ -13,7 +13,7 @@ from typing import Final
 NAME: Final = "LINKFLAP_PLANTED"
 ROOT: Final = Path(__file__).resolve().parents[2]
 MIRROR: Final = {
-    "reconnect-drops-batch": "the first batch after a reconnect, of a transaction, is dropped",
+    "reconnect-drops-batch": "the first batch of a transaction after a reconnect is dropped",
     "reconnect-repeats-batch": "the first batch after a reconnect is the one before it once more",
     "reconnect-old-producer-epoch": "the first batch after a reconnect has the producer epoch before, if there was one",
     "outage-mixes-partitions": "after a reconnect one partition's batch is written to another that is as long",

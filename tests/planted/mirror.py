@@ -90,8 +90,9 @@ def _is_data(batch: bytearray) -> bool:
 
 def _reconnect_drops(log: MirroredLog, partition: Partition, made: Stamped) -> Stamped:
     batches = _batches(made)
-    if batches and STATE.first_after_outage(partition) and _is_data(batches[0]):
-        return _made_of(made, batches[1:])
+    first = next((n for n, batch in enumerate(batches) if _is_data(batch)), None)
+    if first is not None and STATE.first_after_outage(partition):
+        return _made_of(made, batches[:first] + batches[first + 1 :])
     return made
 
 

@@ -121,9 +121,9 @@ class Scripted:
         if self._queue:
             task = self._queue.pop(0)
             bad = task.number % 3 == 2
-            checks = [{"name": "lost-write", "verdict": "invalid" if bad else "valid", "reason": ""}]
-            anomalies = [{"check": "lost-write", "kind": "lost-write", "allowed": False}] if bad else []
-            document = {"verdict": "invalid" if bad else "valid", "reason": "", "checks": checks, "anomalies": anomalies}
+            kinds = {"lost-write": 1} if bad else {}
+            checks = [{"name": "lost-write", "verdict": "invalid" if bad else "valid", "reason": "", "kinds": kinds}]
+            document = {"verdict": "invalid" if bad else "valid", "reason": "", "checks": checks, "cause": "", "causes": []}
             done(Finished(task=task, document=document, error="", seconds=1.0, again=0))
 
     def _die(self):
