@@ -10,26 +10,29 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from linkflap.harness.cli.folders import check_output, new_folder
+from linkflap.harness.cli.folders import check_junit, check_output, new_folder
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
 if TYPE_CHECKING:
+    from linkflap.chaos.generator import Bounds
     from linkflap.harness.suite.folder import SuiteFolder
     from linkflap.harness.suite.plan import Plan
 
-SMOKE: Final = "3m"
-NIGHTLY: Final = "8h"
-NAMES: Final = ("smoke", "nightly")
-SHRINK: Final = {"smoke": 90.0, "nightly": 1200.0}
+SMOKE: Final = "smoke"
+NIGHTLY: Final = "nightly"
+OWN: Final = "own"
+LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", OWN: "14d"}
+RUNS: Final = {OWN: 10}
+SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0}
 """Seconds for each kind of failure."""
 
 
 @click.command()
-@click.argument("name", metavar="smoke|nightly", required=False)
+@click.argument("name", metavar="smoke|nightly|FILE", required=False)
 @click.option("--for", "lasts", metavar="TIME", help="How long to generate runs: 20m, 8h; smoke has 3m, nightly 8h.")
 @click.option("--shrink", metavar="TIME", help="How long to shrink each kind of failure; smoke has 90s, nightly 20m.")
-@click.option("--runs", type=click.IntRange(min=1), help="End after so many runs.")
+@click.option("--runs", type=click.IntRange(min=1), help="End after so many runs; a file has 10.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives every scenario; by default a new one.")
 @click.option("--jobs", type=click.IntRange(1, 256), help="Runs recorded at once; by default one for each processor.")
 @click.option("--topologies", multiple=True, metavar="ARROWS", help="Draw from these alone, e.g. 'A->B->C' or pair; repeat it.")
@@ -45,6 +48,7 @@ SHRINK: Final = {"smoke": 90.0, "nightly": 1200.0}
 @click.option(
     "--resume", type=click.Path(path_type=Path), metavar="SUITEDIR", help="Go on with a suite that was ended or killed."
 )
+@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
 @click.option("--dry-run", is_flag=True, help="Print the first scenarios, start nothing.")
 def suite(
     name: str | None,
@@ -64,52 +68,73 @@ def suite(
     replays: int,
     out: Path | None,
     resume: Path | None,
+    junit: Path | None,
     dry_run: bool,
 ) -> int:
-    """Generates scenarios, runs and judges them, and keeps those that fail.
+    """Generates scenarios, or takes one FILE.toml again and again; runs and judges them, and keeps those that fail.
 
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """
-    from linkflap.chaos.generator import Bounds
-    from linkflap.chaos.generator.bounds import ALL
     from linkflap.harness.suite import plan as plans
     from linkflap.harness.suite.folder import SuiteFolder
     from linkflap.harness.version import VERSION
 
+    if junit is not None:
+        check_junit(junit)
     if resume is not None:
         if name:
             raise InputError("--resume goes on with a suite as it was begun; leave the name and the other options away")
-        return _work(SuiteFolder.open(resume))
-    if name is None or name not in NAMES:
-        what = f"there is no suite {name!r}" if name else "no suite is named"
-        raise InputError(f"{what}; name {' or '.join(NAMES)}, or go on with one: --resume SUITEDIR")
-    smoke = name == "smoke"
+        return _work(SuiteFolder.open(resume), junit)
+    kind, given = _kind(name)
     plan = plans.Plan(
-        name=name,
+        name=kind,
         seed=secrets.randbits(32) if seed is None else seed,
-        seconds=plans.seconds(lasts or (SMOKE if smoke else NIGHTLY)),
-        runs=runs or 0,
+        seconds=plans.seconds(lasts or LASTS[kind]),
+        runs=runs or (0 if lasts else RUNS.get(kind, 0)),
         jobs=jobs or plans.usual_jobs(),
-        bounds=Bounds(
-            topologies=tuple(topologies) or (ALL[:1] if smoke else ALL),
-            mirrors=tuple(mirrors) or (("shadow",) if smoke else ("shadow", "mm2")),
-            faults=tuple(faults),
-            kafka=tuple(kafka) or (DEFAULT_KAFKA,),
-            runtime=runtime,
-        ),
+        bounds=_bounds(kind, topologies=topologies, mirrors=mirrors, faults=faults, kafka=kafka, runtime=runtime),
         shard=plans.shard(part) if part else (0, 1),
         guided=not uniform,
         until_fail=until_fail,
         replays=replays,
-        shrink_seconds=plans.seconds(shrink) if shrink else SHRINK[name],
+        shrink_seconds=plans.seconds(shrink) if shrink else SHRINK[kind],
+        given=given,
         linkflap=VERSION,
     )
     plan.check()
     if dry_run:
         return _dry_run(plan)
-    folder = out or new_folder(f"suite-{name}")
+    folder = out or new_folder(f"suite-{kind}")
     check_output(folder, out, None)
-    return _work(SuiteFolder.create(folder, plan))
+    return _work(SuiteFolder.create(folder, plan), junit)
+
+
+def _kind(name: str | None) -> tuple[str, str]:
+    """The kind of suite, and the text of its scenario file where it has one. Raises InputError."""
+    from linkflap.chaos import scenario_file
+
+    if name is not None and scenario_file.is_file(name):
+        scenario_file.read(Path(name), seed=0)  # what is wrong with it is said before anything else
+        return OWN, Path(name).read_text()
+    if name is None or name not in (SMOKE, NIGHTLY):
+        what = f"there is no suite {name!r}" if name else "no suite is named"
+        raise InputError(f"{what}; name {SMOKE}, {NIGHTLY} or a scenario file, or go on with one: --resume SUITEDIR")
+    return name, ""
+
+
+def _bounds(
+    kind: str, *, topologies: Sequence[str], mirrors: Sequence[str], faults: Sequence[str], kafka: Sequence[str], runtime: str
+) -> Bounds:
+    from linkflap.chaos.generator import Bounds
+    from linkflap.chaos.generator.bounds import ALL
+
+    return Bounds(
+        topologies=tuple(topologies) or (ALL if kind == NIGHTLY else ALL[:1]),
+        mirrors=tuple(mirrors) or (("shadow", "mm2") if kind == NIGHTLY else ("shadow",)),
+        faults=tuple(faults),
+        kafka=tuple(kafka) or (DEFAULT_KAFKA,),
+        runtime=runtime,
+    )
 
 
 def _dry_run(plan: Plan) -> int:
@@ -126,10 +151,10 @@ def _dry_run(plan: Plan) -> int:
     return 0
 
 
-def _work(folder: SuiteFolder) -> int:
+def _work(folder: SuiteFolder, junit: Path | None) -> int:
     """Works on a suite to its end, says what it found, and returns the exit code."""
+    from linkflap.harness.suite import summary as summaries
     from linkflap.harness.suite.explore import Suite
-    from linkflap.harness.suite.summary import summary, verdict_of
     from linkflap.harness.suite.triage import triage
     from linkflap.harness.suite.work import Works
 
@@ -142,11 +167,13 @@ def _work(folder: SuiteFolder) -> int:
             triage(folder, works, _say)
         finally:
             works.close()
-        text = summary(folder)
+        text = summaries.summary(folder)
         (folder.root / "summary.md").write_text(text)
+        if junit:
+            junit.write_bytes(summaries.junit(folder))
     click.echo(text)
     click.echo(f"suite {folder.root}; go on with it: linkflap suite --resume {folder.root}", err=True)
-    return verdict_of(folder.results).exit_code
+    return summaries.verdict_of(folder.results).exit_code
 
 
 def _say(text: str) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from linkflap.chaos.generator import baseline, generate
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Verdict
 from linkflap.harness.rundir import RunReader
 from linkflap.harness.suite.failures import UNKNOWN, kinds_of
@@ -79,14 +80,17 @@ class Suite:
         plan = self.folder.plan
         part, of = plan.shard
         number = next(n for n in range(part, 1 << 31, of) if n not in self._begun)
-        made = (
-            baseline(plan.seed, plan.bounds)
-            if number == BASELINE
-            else generate(plan.seed, number, self.folder.coverage, plan.bounds, guided=plan.guided)
-        )
-        self.folder.write_scenario(number, made)
+        self.folder.write_scenario(number, self._made(number))
         self._begun.add(number)
         return number
+
+    def _made(self, number: int) -> Scenario:
+        plan = self.folder.plan
+        if plan.given:
+            return self.folder.given(number)
+        if number == BASELINE:
+            return baseline(plan.seed, plan.bounds)
+        return generate(plan.seed, number, self.folder.coverage, plan.bounds, guided=plan.guided)
 
     def _begin(self, number: int) -> None:
         folder = self.folder.run_path(number)

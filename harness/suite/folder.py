@@ -1,6 +1,7 @@
-"""The suite directory. Whenever its suite is killed, it is whole but for a last line, and `--resume` goes on from there.
+"""The suite directory. Whenever its suite is killed, at most its last line is torn, and `--resume` goes on from there.
 
 suite.json                 Plan
+given.toml                 the scenario, where it is one that is run again and again
 results.jsonl              Result, one line for each verdict, appended and synced
 scenarios/0007.toml        what run 7 is; written before it is started, and never changed
 runs/0007/                 its run directory while there is no verdict; of a failed one, for good
@@ -32,6 +33,7 @@ from linkflap.harness.version import VERSION
 
 SUITE: Final = "suite.json"
 RESULTS: Final = "results.jsonl"
+GIVEN: Final = "given.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,8 @@ class SuiteFolder:
         root.mkdir(parents=True)
         for name in ("scenarios", "runs", "passed", "failures"):
             (root / name).mkdir()
+        if plan.given:
+            (root / GIVEN).write_text(plan.given)
         write_whole(root / SUITE, msgspec.json.format(msgspec.json.encode(plan), indent=1))
         return cls(root, plan)
 
@@ -135,6 +139,10 @@ class SuiteFolder:
 
     def scenario(self, number: int) -> Scenario:
         return scenario_file.read(self.scenario_path(number), seed=0)
+
+    def given(self, number: int) -> Scenario:
+        """The scenario that is run again and again, with the seed of one of these runs."""
+        return scenario_file.read(self.root / GIVEN, seed=(self.plan.seed + number) % (1 << 32), chosen=True)
 
     def append(self, result: Result) -> None:
         """Adds a verdict, for good."""

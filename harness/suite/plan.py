@@ -20,7 +20,8 @@ class Plan:
     """`seconds` of generated runs (`runs` at most, 0: no limit), then `shrink_seconds` for each new kind of failure.
 
     `until_fail` ends the first part with the first failure. `shard` (k, n): of all numbers those that leave k when divided by n.
-    `keep` failed runs are kept in full, no more.
+    `keep` failed runs are kept in full, no more. `given` is the text of a scenario file that is run again and again, each time
+    with a seed of its own, instead of generated ones.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Plan:
     keep: int = 20
     replays: int = 3
     shrink_seconds: float = 0.0
+    given: str = ""
     format: int = FORMAT
     linkflap: str = ""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from xml.etree import ElementTree
 
 from linkflap.chaos.faults import FAULTS
 from linkflap.harness.model.verdict import Verdict, worst
 from linkflap.harness.suite.failures import by_kind, name_of
 from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.shrink import Rate
 
 
 def verdict_of(results: Sequence[Result]) -> Verdict:
@@ -33,10 +35,36 @@ def summary(folder: SuiteFolder) -> str:
         f"{per_hour(results):.0f} runs an hour, seed {folder.plan.seed}, {folder.plan.jobs} at once; "
         f"{sum(result.again for result in results)} recorded again because the environment had failed.",
         "",
+        *_rates(folder),
         *_failures(folder),
         *_coverage(results),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _rates(folder: SuiteFolder) -> Iterable[str]:
+    """Of one scenario that was run again and again: how often it was what."""
+    if folder.plan.given:
+        for verdict, n in sorted(Counter(result.verdict for result in folder.results).items()):
+            yield f"{verdict} in {Rate(failed=n, tries=len(folder.results))}"
+        yield ""
+
+
+def junit(folder: SuiteFolder) -> bytes:
+    """JUnit XML: a test case for each run. What is unknown is an error, not a failure."""
+    results = folder.results
+    suite = ElementTree.Element("testsuite", name=f"linkflap suite {folder.plan.name}", tests=str(len(results)))
+    suite.set("failures", str(sum(result.verdict == Verdict.INVALID for result in results)))
+    suite.set("errors", str(sum(result.verdict == Verdict.UNKNOWN for result in results)))
+    for result in sorted(results, key=lambda result: (not result.failed, result.number)):
+        case = ElementTree.SubElement(suite, "testcase", classname="linkflap.suite", name=f"{result.number:04d}")
+        case.set("time", str(result.seconds))
+        if result.failed:
+            kind = "failure" if result.verdict == Verdict.INVALID else "error"
+            found = ElementTree.SubElement(case, kind, message=", ".join(result.kinds))
+            found.text = result.cause or result.reason
+    written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
+    return written
 
 
 def _failures(folder: SuiteFolder) -> Iterable[str]:

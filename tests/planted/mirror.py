@@ -91,7 +91,8 @@ def _is_data(batch: bytearray) -> bool:
 def _reconnect_drops(log: MirroredLog, partition: Partition, made: Stamped) -> Stamped:
     batches = _batches(made)
     first = next((n for n, batch in enumerate(batches) if _is_data(batch)), None)
-    if first is not None and STATE.first_after_outage(partition):
+    # What is dropped alone leaves nothing to be served, and the shadow reads it again.
+    if first is not None and len(batches) > 1 and STATE.first_after_outage(partition):
         return _made_of(made, batches[:first] + batches[first + 1 :])
     return made
 
@@ -157,7 +158,7 @@ def _lowers_epochs(log: MirroredLog, partition: Partition, made: Stamped) -> Sta
 
 def _new_partition_late(log: MirroredLog, partition: Partition, made: Stamped) -> Stamped:
     batches = _batches(made)
-    if batches and partition.name in STATE.added:
+    if len(batches) > 1 and partition.name in STATE.added:
         STATE.added.discard(partition.name)
         return _made_of(made, batches[1:])
     return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field, replace
+from xml.etree import ElementTree
 
 import pytest
 
@@ -15,7 +16,7 @@ from linkflap.harness.suite.explore import Suite
 from linkflap.harness.suite.folder import Result, SuiteFolder
 from linkflap.harness.suite.observed import Observed
 from linkflap.harness.suite.plan import FORMAT, Plan, seconds, shard
-from linkflap.harness.suite.summary import summary, verdict_of
+from linkflap.harness.suite.summary import junit, summary, verdict_of
 from linkflap.harness.suite.work import Finished
 
 PLAN = Plan(name="smoke", seed=7, seconds=3600, runs=6, jobs=2)
@@ -175,6 +176,37 @@ def test_a_recording_that_had_ended_is_judged_and_not_made_again(folder, monkeyp
     Suite(folder=SuiteFolder.open(folder.root), works=works, say=lambda text: None).run()
     assert works.judged_only == [0]
     assert 0 not in works.started
+
+
+OWN = """schema = 1
+name = "mine"
+topology = "A->B"
+[[workload]]
+kind = "transactional"
+home = "A"
+[[fault]]
+id = "cut"
+fault = "link-cut"
+target = "A->B"
+"""
+
+
+def test_one_scenario_is_run_again_and_again_with_a_seed_of_its_own_each(tmp_path):
+    own = SuiteFolder.create(tmp_path / "own", replace(PLAN, name="own", given=OWN, seed=2**32 - 2))
+    Suite(folder=own, works=Scripted(), say=lambda text: None).run()
+    made = [own.scenario(number) for number in own.numbers()]
+    assert [(one.name, len(one.schedule)) for one in made] == [("mine", 1)] * 6
+    assert [one.seed for one in made] == [2**32 - 2, 2**32 - 1, 0, 1, 2, 3]
+    assert "invalid in 2 of 6 (10 to 70 %)" in summary(own)
+    assert "valid in 4 of 6" in summary(own)
+
+
+def test_junit_has_a_case_for_each_run_failures_first(folder):
+    Suite(folder=folder, works=Scripted(), say=lambda text: None).run()
+    found = ElementTree.fromstring(junit(folder))
+    assert (found.get("tests"), found.get("failures"), found.get("errors")) == ("6", "2", "0")
+    assert [case.get("name") for case in found] == ["0002", "0005", "0000", "0001", "0003", "0004"]
+    assert found[0][0].get("message") == "lost-write:lost-write"
 
 
 def test_shards_share_out_the_numbers(tmp_path):
