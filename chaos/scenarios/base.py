@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from linkflap.chaos.triggers import after
-from linkflap.harness.model.scenario import FaultSpec, MirrorSpec, Option, Scenario, WorkloadSpec
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.topology import LinkSpec, Topology
+from linkflap.topologies import parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,45 @@ def everyday(topology: Topology, home: str, **records: Option) -> tuple[Workload
         WorkloadSpec(kind="readers", home=home, options={"group": GROUP}),
         reader(home, "read_uncommitted"),
         *(reader(c.name, i) for c in topology.clusters if c.name in mirrored for i in ("read_committed", "read_uncommitted")),
+    )
+
+
+Clients = Callable[[Topology, str], tuple[WorkloadSpec, ...]]
+"""The workloads of a topology's clients whose topics begin on a cluster."""
+Before = Callable[[LinkSpec, random.Random], tuple[FaultSpec, ...]]
+"""The faults before a failover over a link."""
+
+
+def one_failover(
+    wish: Wish,
+    *,
+    name: str,
+    about: str,
+    duration: float,
+    between: tuple[float, float],
+    kind: str = "failover-forced",
+    when: str = "open-transactions",
+    before: Before = lambda _link, _dice: (),
+    clients: Clients = everyday,
+    minimums: Minimums | None = None,
+    topics: TopicSpec | None = None,
+) -> Scenario:
+    """A->B with everyday clients: what `before` says, then a failover over the first link `between` two times of the schedule."""
+    topology, dice = wish.topology or parse("A->B"), wish.dice
+    link = topology.links[0]
+    earlier = before(link, dice)
+    at = round(dice.uniform(*between), 2)
+    return Scenario(
+        name=name,
+        about=about,
+        seed=wish.seed,
+        topology=topology,
+        mirror=wish.mirrored_by(),
+        workloads=clients(topology, link.source),
+        schedule=(*earlier, FaultSpec(id="failover", fault=kind, target=link.name, at=at, duration=0.0, when=when)),
+        minimums=minimums or Minimums(committed=60, aborted=5, reads=500),
+        topics=topics or TopicSpec(),
+        duration=wish.duration or duration,
     )
 
 

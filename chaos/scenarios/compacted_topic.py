@@ -11,9 +11,8 @@ aborted, a tombstone. The last record of each key is on all of them.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
-from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec
-from linkflap.topologies import parse
+from linkflap.chaos.scenarios.base import Wish, everyday, one_failover
+from linkflap.harness.model.scenario import Scenario, TopicSpec
 
 
 def build(wish: Wish) -> Scenario:
@@ -21,26 +20,12 @@ def build(wish: Wish) -> Scenario:
 
     Some keys are written all the time and others once, so that much is compacted and something of everything stays.
     """
-    topology = wish.topology or parse("A->B")
-    link = topology.links[0]
-    return Scenario(
+    return one_failover(
+        wish,
         name="compacted-topic",
         about="a compacted topic with tombstones and transactions; A is killed, clients go on at B",
-        seed=wish.seed,
-        topology=topology,
-        mirror=wish.mirrored_by(),
-        workloads=everyday(topology, link.source, keys=2000, skew=4.0, tombstones=0.2),
-        schedule=(
-            FaultSpec(
-                id="failover",
-                fault="failover-forced",
-                target=link.name,
-                at=round(wish.dice.uniform(8.0, 9.0), 2),
-                duration=0.0,
-                when="open-transactions",
-            ),
-        ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
+        clients=lambda topology, home: everyday(topology, home, keys=2000, skew=4.0, tombstones=0.2),
+        between=(8.0, 9.0),
         topics=TopicSpec(
             # By time: from 4.0 on brokers refuse segments below 1 MiB (KIP-1030).
             config={
@@ -50,5 +35,5 @@ def build(wish: Wish) -> Scenario:
                 "delete.retention.ms": "1000",
             },
         ),
-        duration=wish.duration or 13.0,
+        duration=13.0,
     )

@@ -7,32 +7,19 @@ A violation looks like a mirrored record with another timestamp than at the same
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
-from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec
-from linkflap.topologies import parse
+from linkflap.chaos.scenarios.base import Wish, one_failover
+from linkflap.harness.model.scenario import Scenario, TopicSpec
 
 
 def build(wish: Wish) -> Scenario:
     """A->B: a topic stamped by its brokers; a drained failover to B."""
-    topology = wish.topology or parse("A->B")
-    link = topology.links[0]
-    return Scenario(
+    return one_failover(
+        wish,
         name="log-append-time",
         about="a topic whose records are stamped by the brokers that append them; the mirror is drained, clients go on at B",
-        seed=wish.seed,
-        topology=topology,
-        mirror=wish.mirrored_by(),
-        workloads=everyday(topology, link.source),
-        schedule=(
-            FaultSpec(
-                id="failover",
-                fault="failover-planned",
-                target=link.name,
-                at=round(wish.dice.uniform(3.0, 4.0), 2),
-                duration=0.0,
-            ),
-        ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
+        between=(3.0, 4.0),
+        kind="failover-planned",
+        when="always",
         topics=TopicSpec(config={"message.timestamp.type": "LogAppendTime"}),
-        duration=wish.duration or 7.0,
+        duration=7.0,
     )

@@ -6,42 +6,30 @@ looks like a new partition whose head the group or the mirror never got: who fin
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
-from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
-from linkflap.topologies import parse
+from random import Random
+
+from linkflap.chaos.scenarios.base import Wish, one_failover
+from linkflap.harness.model.scenario import FaultSpec, Scenario
+from linkflap.harness.model.topology import LinkSpec
 
 
 def build(wish: Wish) -> Scenario:
     """A->B: the topic grows by two partitions; A is killed with transactions open, and clients go on at B."""
-    dice = wish.dice
-    topology = wish.topology or parse("A->B")
-    link = topology.links[0]
-    return Scenario(
+    return one_failover(
+        wish,
         name="partitions-added",
         about="the topic gets two more partitions under load; A is killed, clients go on at B",
-        seed=wish.seed,
-        topology=topology,
-        mirror=wish.mirrored_by(),
-        workloads=everyday(topology, link.source),
-        schedule=(
-            FaultSpec(
-                id="grow",
-                fault="partitions-added",
-                target=link.source,
-                at=round(dice.uniform(2.0, 3.0), 2),
-                duration=0.0,
-                when="under-way",
-                options={"add": 2},
-            ),
-            FaultSpec(
-                id="failover",
-                fault="failover-forced",
-                target=link.name,
-                at=round(dice.uniform(3.0, 4.0), 2),
-                duration=0.0,
-                when="after:grow and open-transactions",
-            ),
+        before=_grow,
+        between=(3.0, 4.0),
+        when="after:grow and open-transactions",
+        duration=11.0,
+    )
+
+
+def _grow(link: LinkSpec, dice: Random) -> tuple[FaultSpec, ...]:
+    at = round(dice.uniform(2.0, 3.0), 2)
+    return (
+        FaultSpec(
+            id="grow", fault="partitions-added", target=link.source, at=at, duration=0.0, when="under-way", options={"add": 2}
         ),
-        minimums=Minimums(committed=60, aborted=5, reads=500),
-        duration=wish.duration or 11.0,
     )

@@ -7,9 +7,8 @@ that is missing at or above the log start, or a log that begins below one that w
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
-from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec
-from linkflap.topologies import parse
+from linkflap.chaos.scenarios.base import Wish, one_failover
+from linkflap.harness.model.scenario import Minimums, Scenario, TopicSpec
 
 KEPT = 300_000
 """Bytes of a partition. By size, not by time: how much there is at the end is to depend on what was written alone."""
@@ -17,27 +16,14 @@ KEPT = 300_000
 
 def build(wish: Wish) -> Scenario:
     """A->B: a topic that keeps some hundred KB; once A has deleted segments it is killed, and clients go on at B."""
-    topology = wish.topology or parse("A->B")
-    link = topology.links[0]
-    return Scenario(
+    return one_failover(
+        wish,
         name="retention",
         about="a topic of which brokers delete segments all the time; A is killed, clients go on at B",
-        seed=wish.seed,
-        topology=topology,
-        mirror=wish.mirrored_by(),
-        workloads=everyday(topology, link.source),
-        schedule=(
-            FaultSpec(
-                id="failover",
-                fault="failover-forced",
-                target=link.name,
-                at=round(wish.dice.uniform(4.0, 5.0), 2),
-                duration=0.0,
-                when="segments-deleted",
-            ),
-        ),
+        between=(4.0, 5.0),
+        when="segments-deleted",
         # Few afterwards: part of what was mirrored is to be there at the end.
         minimums=Minimums(committed=60, aborted=5, reads=500, afterwards=500),
         topics=TopicSpec(config={"segment.ms": "1000", "retention.bytes": str(KEPT)}),
-        duration=wish.duration or 6.0,
+        duration=6.0,
     )
