@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 MOST_EXPLAINED: Final = 12
 """Kinds of anomalies whose bytes the report shows; the command for the others stands beside them."""
+MOST_HISTORY: Final = 64 << 20
+"""Bytes of a history that is held to explain several anomalies at once: of a longer one, the report has the command alone."""
 
 
 def write(judgement: Judgement) -> Sequence[str]:
@@ -50,13 +52,13 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
     from linkflap.harness.report.html import About
     from linkflap.spark_verify.checks import REGISTRY
     from linkflap.spark_verify.facts.run_guarantees import GUARANTEES
-    from linkflap.spark_verify.inspect.explain import explain_several
+    from linkflap.spark_verify.inspect.explain import bytes_of_history, explain_several
     from linkflap.spark_verify.inspect.lanes import lanes_around
 
     folder, shown = judgement.folder, judgement.judged.anomalies
     promises = {check.name: (check.guarantee, check.source) for check in REGISTRY.values()}
     promises |= {name: (guarantee, "") for name, guarantee in GUARANTEES.items()}
-    firsts = _first_of_each_kind(shown)
+    firsts = _first_of_each_kind(shown) if bytes_of_history(folder) <= MOST_HISTORY else ()
     return About(
         drawing=_drawing(folder),
         meanings={kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies},

@@ -7,8 +7,9 @@ by its place: `check:cluster:topic-partition@offset`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -72,14 +73,25 @@ def explain(root: Path, name: str) -> Explanation:
 
 def explain_several(root: Path, anomalies: Sequence[Anomaly], numbers: Sequence[int]) -> Sequence[Explanation]:
     """Explanations of some of a document's anomalies, by number, from 1; what they need of the run directory is read once."""
-    planned, rows = plan(root), anomaly_context.Held(RunReader(root))
-    return [_explained(anomalies, number - 1, planned, rows) for number in numbers]
+    planned, rows, log_of = plan(root), anomaly_context.Held(RunReader(root)), cache(evidence.log_of)
+    return [_explained(anomalies, number - 1, planned, rows, log_of) for number in numbers]
 
 
-def _explained(anomalies: Sequence[Anomaly], number: int, planned: RunPlan, rows: anomaly_context.Rows) -> Explanation:
+def bytes_of_history(root: Path) -> int:
+    """How much there is to go through for an explanation."""
+    return sum(path.stat().st_size for name in ("operations", "polls", "watermarks") for path in root.glob(f"{name}/*.jsonl"))
+
+
+def _explained(
+    anomalies: Sequence[Anomaly],
+    number: int,
+    planned: RunPlan,
+    rows: anomaly_context.Rows,
+    log_of: Callable[[Captured], batches.Log] = evidence.log_of,
+) -> Explanation:
     told = anomalies[number]
     check = REGISTRY.get(told.check)
-    sides = [_side(c, offset) for c, offset in _places(planned, told)]
+    sides = [_side(c, log_of(c), offset) for c, offset in _places(planned, told)]
     at = {record["uid"] for side in sides for record in side.records if record["offset"] == side.offset}
     place = anomaly_context.Place(
         cluster=told.cluster, topic=told.topic, partition=told.partition, offset=told.offset,
@@ -152,8 +164,7 @@ def _places(planned: RunPlan, told: Anomaly) -> Iterator[tuple[Captured, int]]:
             yield captured, there
 
 
-def _side(captured: Captured, offset: int) -> Side:
-    log = evidence.log_of(captured)
+def _side(captured: Captured, log: batches.Log, offset: int) -> Side:
     bounds = captured.bounds
     of = f"{bounds.cluster}/{bounds.broker}" + ("" if captured.last else f" {captured.moment}")
     rows = evidence.once([*evidence.nearby(log, offset), *evidence.of_producer(log, offset)])

@@ -167,17 +167,12 @@ def _log(anomaly: Anomaly, cluster: object) -> Axis:
 
 
 def _about(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
-    """What an anomaly is about, as intervals."""
+    """What an anomaly is about, as intervals: what is nearest in its log first."""
     evidence = anomaly.evidence
     count = records if isinstance(records := evidence.get("records"), int) and records > 0 else 1
-    for name, width in (("uid", count), ("operation", 1)):
-        if (value := _number(evidence.get(name))) >= 0:
-            yield (name,), value, value + width
-    for uid in _listed(evidence):
-        yield ("uid",), uid, uid + 1
-    if (pid := _number(evidence.get("producer_id"))) >= 0:
-        yield ("producer", anomaly.cluster, anomaly.topic, anomaly.partition), pid, pid + 1  # the nearest first
-        yield ("producer", anomaly.cluster), pid, pid + 1
+    pid = _number(evidence.get("producer_id"))
+    if pid >= 0:
+        yield ("producer", anomaly.cluster, anomaly.topic, anomaly.partition), pid, pid + 1
     if anomaly.offset >= 0:
         first = _number(evidence.get("first_offset"))
         start = first if 0 <= first < anomaly.offset and "copy" not in evidence else anomaly.offset
@@ -185,6 +180,13 @@ def _about(anomaly: Anomaly) -> Iterator[tuple[Axis, int, int]]:
         if "source" in evidence:
             there = _number(evidence.get("source_offset", anomaly.offset))
             yield _log(anomaly, evidence["source"]), there, there + count
+    for name, width in (("uid", count), ("operation", 1)):
+        if (value := _number(evidence.get(name))) >= 0:
+            yield (name,), value, value + width
+    for uid in _listed(evidence):
+        yield ("uid",), uid, uid + 1
+    if pid >= 0:
+        yield ("producer", anomaly.cluster), pid, pid + 1
 
 
 def _listed(evidence: Mapping[str, object]) -> Iterator[int]:

@@ -14,7 +14,7 @@ from linkflap.harness.model.verdict import Anomaly, Cause, Consequence
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.verdict.causes import Cause as Ranked
 from linkflap.spark_verify.verdict.causes import rank
-from linkflap.spark_verify.verdict.sentences import Names, counted, first_cause, sentence
+from linkflap.spark_verify.verdict.sentences import Names, begin, counted, first_cause, sentence
 
 EXAMPLES: Final = 20
 """Anomalies in the document per check, kind and whether allowed."""
@@ -99,4 +99,4 @@ def _cause(
 
 
 def _in_words(anomaly: Anomaly, rank: tuple[int, int, int] | None, checks: Mapping[str, Check], names: Names) -> Anomaly:
-    return replace(anomaly, cause=rank[0] + 1 if rank else 0, sentence=sentence(anomaly, checks, names))
+    return replace(anomaly, cause=rank[0] + 1 if rank else 0, sentence=begin(sentence(anomaly, checks, names)))

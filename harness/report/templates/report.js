@@ -78,7 +78,8 @@
     const [t0, t1] = state.view, x = (t) => left + ((t - t0) / (t1 - t0 || 1)) * (right - left), inverse = (px) => t0 + ((px - left) / (right - left)) * (t1 - t0);
     const panels = data.panels.filter((panel) => Object.keys(panel.lines).length);
     const free = [], lanes = data.windows.map((w) => {
-      const from = x(w.start), until = Math.max(w.lasting ? from + 6 : x(w.end), from + (phone ? 0 : w.label.length * 5.9 + 8));
+      const from = x(w.start), end = w.lasting ? from + 6 : x(w.end), written = phone ? 0 : w.label.length * 5.9 + 8;
+      const until = end - from < written ? end + written : end;
       let lane = free.findIndex((end) => end <= from);
       if (lane < 0) lane = free.length < 8 ? free.push(0) - 1 : 7;
       free[lane] = until + 6;
