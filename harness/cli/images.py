@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from linkflap.harness.cli import completion
+from linkflap.harness.machine import docker_package
 from linkflap.harness.model.errors import FAILED
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 
@@ -28,6 +29,7 @@ runtime_option = click.option(
 @click.group()
 def images() -> None:
     """Images of the docker runtime: real Kafka and Toxiproxy, from what was fetched on this machine."""
+    docker_package.check()
 
 
 @images.command()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from linkflap.harness.machine import docker_package
 from linkflap.harness.machine.engine_address import host, knock, not_near, reason, seconds
 from linkflap.harness.machine.process_identity import Identity, alive, elsewhere
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure
@@ -53,6 +54,8 @@ def remove(engine: str, owner: Identity) -> Iterator[str]:
     Raises StillThere, after removing the rest, when something cannot be removed or no engine answers. A request that was under
     way when the owner died may still make something: so it is looked for until nothing has come up for two seconds.
     """
+    if docker_package.lacking():
+        raise StillThere([f"nobody can ask the Docker engine here ({docker_package.FIX}); {FIX}"])
     import docker
     from docker.errors import DockerException
     from requests.exceptions import RequestException
@@ -79,7 +82,7 @@ def unclaimed() -> Swept:
     Of dead owners everything; of one that cannot be judged from here (another pid namespace) what is older than a day. Where no
     engine of this machine answers there is nothing to do.
     """
-    if not_near(host()):
+    if not_near(host()) or docker_package.lacking():
         return Swept()
     import docker
     from docker.errors import DockerException

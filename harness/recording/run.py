@@ -16,9 +16,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
-
 from linkflap.chaos.schedule import REVERSE, Player, check_runtime
 from linkflap.chaos.schedule import check as check_schedule
 from linkflap.harness import mirrors, runtimes, workloads
@@ -27,10 +24,10 @@ from linkflap.harness.machine.disk_full import is_full, unwritable
 from linkflap.harness.mirrors import make_mirror
 from linkflap.harness.model import interrupts
 from linkflap.harness.model.clock import now
-from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError, SetupError
+from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, InputError, LinkflapError
 from linkflap.harness.model.interrupts import held_off
-from linkflap.harness.model.protocols import Cluster, Deployment
-from linkflap.harness.model.scenario import Scenario, TopicSpec
+from linkflap.harness.model.protocols import Deployment
+from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.recording.drain import drain
@@ -192,20 +189,9 @@ def make_topics(scenario: Scenario, deployment: Deployment) -> dict[str, int]:
     """Creates the topics of the workloads, replicated as far as their cluster goes; topic -> partitions."""
     topics = workloads.topics(scenario.workloads)
     for topic, home in topics.items():
-        make_topic(topic, scenario.topics, deployment.clusters[home])
+        spec = scenario.topics
+        deployment.clusters[home].create_topic(topic, partitions=spec.partitions, replicas=spec.replicas, config=spec.config)
     return dict.fromkeys(topics, scenario.topics.partitions)
-
-
-def make_topic(topic: str, spec: TopicSpec, cluster: Cluster) -> None:
-    """Creates a topic on its home. Raises SetupError."""
-    replicas = min(spec.replicas, len(cluster.brokers))
-    config = {"min.insync.replicas": str(max(1, replicas - 1)), **spec.config}
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    wanted = NewTopic(topic, spec.partitions, replicas, config=config)
-    try:
-        admin.create_topics([wanted], operation_timeout=30)[topic].result(60)
-    except KafkaException as error:
-        raise SetupError(f"topic {topic} could not be created on cluster {cluster.name}: {error.args[0].str()}") from error
 
 
 def _play(scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, progress: Progress) -> None:

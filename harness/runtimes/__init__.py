@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, Protocol, cast
 
+from linkflap.harness.machine import docker_package
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.protocols import Deployment, Recorder
 from linkflap.harness.model.spelling import nearest
@@ -41,4 +42,6 @@ def check(name: str, topology: Topology) -> None:
 def _module(name: str) -> ModuleType:
     if name not in RUNTIMES:
         raise InputError(f"there is no runtime {name!r}{nearest(name, RUNTIMES)}; there is {', '.join(RUNTIMES)}")
+    if name == "docker":
+        docker_package.check()
     return import_module(RUNTIMES[name])

@@ -26,7 +26,7 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.protocols import Cluster, Deployment
 from linkflap.harness.model.protocols import Mirror as MirrorProtocol
-from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
+from linkflap.harness.model.scenario import Minimums, MirrorSpec, Option, Scenario, WorkloadSpec
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import until
@@ -293,7 +293,7 @@ class _Session:
         self._topics = {**given, **topics}
         for topic, partitions in self._topics.items():
             home = deployment.clusters[topic.partition(".")[0]]
-            recording.make_topic(topic, TopicSpec(partitions=partitions), home)
+            home.create_topic(topic, partitions=partitions)
         bootstraps = {name: cluster.bootstrap for name, cluster in deployment.clusters.items()}
         groups = workloads.groups(scenario.workloads)
         sampler = self._sampler = watermarks.WatermarkSampler(bootstraps, self._topics, writer, groups=groups)

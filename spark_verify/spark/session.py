@@ -22,6 +22,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Final
 
@@ -35,7 +36,7 @@ from linkflap.harness.machine import cleanup, ledger, process_identity
 from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, SetupError
 from linkflap.harness.model.wait import until
-from linkflap.spark_verify.spark import class_archive, job, masters
+from linkflap.spark_verify.spark import class_archive, job, masters, pandas_free
 from linkflap.spark_verify.spark.spark_progress import Watch
 
 _WITHIN: Final = 120.0
@@ -201,6 +202,8 @@ def _executors_need(printed: str) -> str:
 def _start(master: str, given: Mapping[str, str], java: Java | None = None, archive: Sequence[str] | None = None) -> SparkSession:
     """A new session. `archive`: options of the JVM that stand in for the use of a class archive."""
     masters.check(master)
+    if find_spec("pandas") is None:  # pyspark would ask for it, also where it is not needed
+        pandas_free.settle()
     os.environ["PYSPARK_PYTHON"], os.environ["PYSPARK_DRIVER_PYTHON"] = masters.python(master, given), sys.executable
     os.environ["SPARK_LOCAL_IP"] = masters.address(master)
     # It logs the traces of what it then raises: when the JVM dies, pages of them.

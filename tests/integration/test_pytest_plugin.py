@@ -157,13 +157,16 @@ def test_a_project_with_folders_of_our_names_uses_its_own_and_the_fixtures(proje
         project.mkpydir(name)
     project.makepyfile(
         """
-        import chaos, harness
+        import chaos, harness, linkflap, pytest
 
         def test_theirs():
             assert not hasattr(harness, "rundir")
 
         def test_ours(linkflap_deployment):
             assert list(linkflap_deployment.clusters) == ["A", "B"]
+            linkflap_deployment.clusters["A"].create_topic("orders", partitions=3, config={"cleanup.policy": "compact"})
+            with pytest.raises(linkflap.InputError, match="there is a topic orders on cluster A already"):
+                linkflap_deployment.clusters["A"].create_topic("orders")
         """
     )
     done = project.runpytest_subprocess(timeout=300)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.cli.doctor.finding import GIB, Finding
-from linkflap.harness.machine import cache, java
+from linkflap.harness.machine import cache, docker_package, java
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.harness.runtimes.distribution import kafka, toxiproxy_server
 
@@ -142,6 +142,9 @@ def _go_here() -> str | None:
 
 
 def look_at_docker() -> Finding:
+    if name := docker_package.lacking():
+        lacks = f"the package {name} is not installed"
+        return Finding(name="docker", ok=False, says=lacks, fix=docker_package.FIX, needed_by="docker")
     import docker  # slow to import, and only needed here
     from docker.errors import DockerException
     from requests.exceptions import RequestException

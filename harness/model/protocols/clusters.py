@@ -125,6 +125,13 @@ class Cluster(Protocol):
     def bootstrap(self) -> str:
         """Bootstrap servers of the CLIENT listeners: the harness' own path, never through a proxy."""
 
+    def create_topic(self, name: str, *, partitions: int = 1, replicas: int = 3, config: Mapping[str, str] | None = None) -> None:
+        """Makes a topic, with a replica on as many brokers as asked for or as there are; `config` by Kafka's names.
+
+        All replicas but one have to be in sync for acknowledged writes, unless `config` says otherwise. Raises InputError or
+        SetupError.
+        """
+
     @property
     def inner_bootstrap(self) -> str:
         """Bootstrap servers of the brokers' own listeners, as services of the deployment reach them, never through a proxy."""

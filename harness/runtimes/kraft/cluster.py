@@ -11,7 +11,7 @@ from linkflap.harness.machine import class_archives
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.protocols import Spawn
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes.kraft import jvm, readiness, storage
+from linkflap.harness.runtimes.kraft import jvm, readiness, storage, topics
 from linkflap.harness.runtimes.kraft.broker import KraftBroker
 from linkflap.harness.runtimes.kraft.configuration import INTERNAL, BrokerPorts, server_properties
 from linkflap.harness.runtimes.kraft.installation import Installation
@@ -136,6 +136,17 @@ class KraftCluster:
                 f"{ {name: wanted[name] for name in wrong} }; remove {self._installation.template}, it belongs to another Kafka"
             )
         return True
+
+    def create_topic(self, name: str, *, partitions: int = 1, replicas: int = 3, config: Mapping[str, str] | None = None) -> None:
+        topics.create(
+            name,
+            cluster=self._name,
+            bootstrap=self.bootstrap,
+            brokers=len(self._brokers),
+            partitions=partitions,
+            replicas=replicas,
+            config=config or {},
+        )
 
     def kill(self) -> None:
         """Ends every broker at once: what they hold is not needed any more."""

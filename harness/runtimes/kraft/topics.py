@@ -1,0 +1,48 @@
+"""Topics made on a cluster, replicated as far as it goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from linkflap.harness.model.errors import InputError, SetupError
+
+_NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+_MOST_PARTITIONS: Final = 10_000
+_MADE_WITHIN: Final = 60.0
+
+
+def check(name: str, partitions: int, replicas: int) -> None:
+    """Raises InputError for what no cluster would make."""
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name!r} is not a topic's name; write up to 249 letters, digits, dots, hyphens and underscores")
+    if not 1 <= partitions <= _MOST_PARTITIONS or replicas < 1:
+        raise InputError(
+            f"topic {name} cannot have {partitions} partitions and {replicas} replicas; give 1 to {_MOST_PARTITIONS} partitions "
+            "and 1 replica or more"
+        )
+
+
+def create(
+    name: str, *, cluster: str, bootstrap: str, brokers: int, partitions: int, replicas: int, config: Mapping[str, str]
+) -> None:
+    """Makes a topic with as many replicas as asked for or as there are brokers, all but one of which have to be in sync.
+
+    Raises InputError for a topic that there is, SetupError where the cluster makes none.
+    """
+    check(name, partitions, replicas)
+    replicas = min(replicas, brokers)
+    settings = {"min.insync.replicas": str(max(1, replicas - 1)), **config}
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        made = admin.create_topics([NewTopic(name, partitions, replicas, config=settings)], operation_timeout=30)
+        made[name].result(_MADE_WITHIN)
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            raise InputError(f"there is a topic {name} on cluster {cluster} already; choose another name") from None
+        raise SetupError(f"topic {name} could not be created on cluster {cluster}: {reason.str()}") from error

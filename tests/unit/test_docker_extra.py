@@ -1,0 +1,55 @@
+"""Without the packages of the docker runtime (`linkflap[docker]`) all else works, and what needs them says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[2]
+_FIX = "pip install 'linkflap[docker]'"
+_WITHOUT = """
+import sys
+for name in ("docker", "testcontainers", "pandas"):
+    sys.modules[name] = None
+from linkflap.harness.cli import main
+main()
+"""
+
+
+def without(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", _WITHOUT, *words]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("words", [["run", "baseline", "--dry-run", "--runtime", "docker"], ["images", "check"]])
+def test_what_needs_them_says_what_to_install(words, tmp_path):
+    done = without(*words, cwd=tmp_path)
+    said = (
+        f"linkflap: the docker runtime needs the package docker, which is not installed: {_FIX}; --runtime process needs none\n"
+    )
+    assert (done.returncode, done.stderr) == (255, said)
+
+
+def test_what_does_not_need_them_does_without(tmp_path, monkeypatch):
+    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", str(tmp_path / "ledger"))
+    assert without("run", "baseline", "--dry-run", "--runtime", "process", cwd=tmp_path).returncode == 0
+    assert without("clean", cwd=tmp_path).returncode == 0
+    done = without("doctor", cwd=tmp_path)
+    assert "the package docker is not installed" in done.stdout
+    assert "linkflap[docker]" in done.stdout
+    assert "runtime docker: lacks docker" in done.stdout
+
+
+def test_they_are_an_extra_and_the_demo_installs_neither_them_nor_what_tests_need():
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]
+    names = {each.partition(">")[0].partition("<")[0].strip() for each in project["dependencies"]}
+    assert not names & {"docker", "testcontainers", "pandas", "matplotlib"}
+    assert {each.partition(">")[0] for each in project["optional-dependencies"]["docker"]} == {"docker", "testcontainers"}
+    tox = (_ROOT / "tox.ini").read_text()
+    demo = tox.partition("[testenv:demo]")[2].partition("\n[")[0]
+    assert "\ndeps =\n" in demo
+    assert "\nextras =\n" in demo
