@@ -35,6 +35,7 @@ def _sent(bench: Bench, *, expire: bool) -> Observation:
         "request.timeout.ms": timeout,
         "max.block.ms": 120_000,
         "send.buffer.bytes": 16_384,
+        "metadata.recovery.strategy": "none",  # else clients since 4.0 forget their brokers while the link is down (KIP-899)
     }
     producer = JavaProducer(bench.java(), link.bootstrap, settings)
     bench.closing(producer)
