@@ -46,7 +46,6 @@ def _timed_out(bench: Bench, *, greatest: bool) -> Observation:
         "state_long_after_the_timeout": state,
         "late_abort": late,
         "init_producer_id_after_that": following,
-        "state_at_the_end": writer.wire.transaction_state(writer.id)[0],
         "markers": [one.words for one in found],
         "last_stable_offset": bench.bound("stable", topic),
         "high_watermark": bench.bound("high", topic),
