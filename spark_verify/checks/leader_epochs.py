@@ -30,7 +30,7 @@ from linkflap.spark_verify.checks.parts.generations import compacted, every, exa
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.checks.parts.sampled_epochs import REGRESSION, regressions
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import FOREVER, Life
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
 
 
@@ -41,7 +41,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         findings += falls(replica)
     for cluster in sorted({r.cluster for r in view.replicas}):
         same = [r for r in (*view.replicas, *view.earlier) if r.cluster == cluster]
-        findings += _reuse(same, cleaned=max(compacted(view, replica) for replica in same))
+        findings += _reuse(same, cleaned=_rewritten(view, same))
     for life in every(view):
         log = log_of(view, life)
         if log is not None:
@@ -105,6 +105,13 @@ def falls(replica: Replica) -> Sequence[Finding]:
         )
         for row in first.tolist()
     ]
+
+
+def _rewritten(view: PartitionView, replicas: Sequence[Replica]) -> int:
+    """The offset below which cleaners may have rewritten batches: of copied logs without a checkpoint, in which one was, all."""
+    cleaned = max(compacted(view, replica) for replica in replicas)
+    noted = view.recorded or view.compacted.get(replicas[0].cluster, 0)
+    return FOREVER if cleaned and not noted else cleaned
 
 
 def _reuse(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:

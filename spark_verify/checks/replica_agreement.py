@@ -59,7 +59,9 @@ def _compared(view: PartitionView, replicas: Sequence[Replica]) -> Iterator[Find
     cleaners, apart = Cleaned(replicas), 0
     by_broker = {r.broker: r for r in replicas}
     for found in between(replicas):
-        said = found if _base(found) >= cleaned else _cleaned(cleaners, by_broker, found)
+        said = _cleaned(cleaners, by_broker, found) if cleaned else found
+        if _base(found) >= cleaned and (found.kind == "replica-missing" or view.recorded or said != "compaction"):
+            said = found  # of copied logs a cleaner may have been beyond the last batch that it took something of
         if isinstance(said, Found):
             yield said
         apart += said == "unknown"

@@ -118,3 +118,22 @@ def test_of_records_that_could_not_be_read_nobody_knows_why_they_are_gone():
     )
     assert places(NAME, unread) == []
     assert unjudged(NAME, unread) == ["1 batches differ" + UNREAD]
+
+
+@pytest.mark.parametrize(("digest", "wrong"), [({}, []), ({3: 1}, [("replica-disagreement", "A", 2)])])
+def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(digest, wrong):
+    """It wrote its delete horizon into a batch of which it took nothing; the batch before it lacks records."""
+    keys = {1: 5, 2: 6, 3: 7}
+    logs = [
+        Log("A", broker=n, canonical=n == 1, leader=n == 1).data(1, keys=keys, last_offset=1).skip(1).data(3, keys=keys, **more)
+        for n, more in ((1, {}), (2, {"crc": 9, "length": 80, "digest": digest}))
+    ]
+    seen = compacted(*logs, upto=0)
+    copied = replace(seen, story=replace(seen.story, facts=replace(seen.story.facts, recorded=False)))
+    assert [f for f in findings_of(copied) if f[0] != "epoch-reuse"] == wrong
+    assert ("epoch-reuse", "A", 2) not in findings_of(copied)
+    assert {("replica-disagreement", "A", 2), ("epoch-reuse", "A", 2)} <= {*findings_of(seen)}
+
+
+def findings_of(seen):
+    return [*places(NAME, seen), *places("leader-epochs", seen)]
