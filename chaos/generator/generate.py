@@ -68,10 +68,13 @@ def playable(scenario: Scenario) -> bool:
 def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> Scenario:
     topology = setting.topology(bounds, dice)
     mirror, topics = setting.mirror(bounds, dice), setting.topics(dice)
+    guarantee = mirrors.resolve(mirror).guarantee
+    if not guarantee.offsets_kept:
+        # A copy at another offset can be held against its original only while that is there.
+        topics = replace(topics, config={name: value for name, value in topics.config.items() if name != RETENTION})
     # Where old segments are deleted nothing may be left of what was mirrored before a failover, and nothing to be judged.
     turns = 0 if RETENTION in topics.config else dice.choice(TURNS)
-    reversible = mirrors.resolve(mirror).guarantee.reversible
-    draft = _story(topology, bounds, dice, turns=turns, reversible=reversible)
+    draft = _story(topology, bounds, dice, turns=turns, reversible=guarantee.reversible)
     return Scenario(
         name=name,
         about="generated",

@@ -66,6 +66,14 @@ def test_a_broker_that_is_alone_is_not_restarted_and_no_coordinator_is_taken_fro
             assert made.topology.cluster(fault.target.split("/")[0]).brokers >= 3
 
 
+def test_old_segments_are_deleted_only_where_what_is_judged_stays():
+    made = [generate(5, n, Coverage(), EVERY, guided=False) for n in range(300)]
+    deleting = [one for one in made if "retention.bytes" in one.topics.config]
+    assert deleting
+    assert {one.mirror.kind for one in deleting} == {"shadow"}
+    assert not [f for one in deleting for f in one.schedule if f.fault.startswith("failover-")]
+
+
 def test_every_fault_that_the_runtime_can_do_is_drawn():
     drawn = {f.fault for n in range(400) for f in generate(7, n, Coverage(), EVERY, guided=False).schedule}
     assert drawn == set(FAULTS) - IN_CONTAINERS - OF_PROGRAMS - {"broker-disk-full"}
