@@ -23,6 +23,11 @@ def stop(*_):
     stopping = True
 
 
+def delivered(error, record):
+    if error:
+        sys.exit(f"{record.topic()} was not written: {error}")
+
+
 def main():
     signal.signal(signal.SIGTERM, stop)
     source = Consumer({"bootstrap.servers": os.environ["LINKFLAP_SOURCE_BOOTSTRAP"], **READING})
@@ -36,7 +41,7 @@ def main():
             source.commit(offsets=source.position(source.assignment()), asynchronous=False)
         for record in batch:
             where = {"topic": record.topic(), "partition": record.partition(), "timestamp": record.timestamp()[1]}
-            destination.produce(**where, key=record.key(), value=record.value(), headers=record.headers())
+            destination.produce(**where, key=record.key(), value=record.value(), headers=record.headers(), on_delivery=delivered)
         if destination.flush(30):
             sys.exit("the destination did not acknowledge in 30 s")
         if batch and not EARLY:

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.wait import until
 
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _MOST_PARTITIONS: Final = 10_000
@@ -27,6 +28,12 @@ def check(name: str, partitions: int, replicas: int) -> None:
         )
 
 
+def _led(admin: AdminClient, name: str, partitions: int) -> bool:
+    """Whether its brokers list every partition, each with a leader."""
+    found = admin.list_topics(timeout=_MADE_WITHIN).topics.get(name)
+    return found is not None and len(found.partitions) == partitions and all(p.leader >= 0 for p in found.partitions.values())
+
+
 def create(
     name: str, *, cluster: str, bootstrap: str, brokers: int, partitions: int, replicas: int, config: Mapping[str, str]
 ) -> None:
@@ -41,6 +48,8 @@ def create(
     try:
         made = admin.create_topics([NewTopic(name, partitions, replicas, config=settings)], operation_timeout=30)
         made[name].result(_MADE_WITHIN)
+        # Brokers list it a moment later: a mirror that started now would leave it out.
+        until(lambda: _led(admin, name, partitions), within=_MADE_WITHIN, what=f"leaders of {name} on cluster {cluster}")
     except KafkaException as error:
         reason: KafkaError = error.args[0]
         if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
