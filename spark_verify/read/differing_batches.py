@@ -45,7 +45,7 @@ def with_parts(
     for model in (r for r in replicas if r.canonical):
         for other in replicas:
             if other.cluster == model.cluster and other is not model:
-                ours, theirs = differing(model, other)
+                ours, theirs = differing(model, other, since=(cleaned or {}).get(model.cluster, 0))
                 looked.setdefault((model.cluster, model.broker), set()).update(ours.tolist())
                 looked.setdefault((other.cluster, other.broker), set()).update(theirs.tolist())
     speaks = {r.cluster: r for r in replicas if r.canonical}
@@ -87,9 +87,9 @@ def _parted(model: Replica, other: Replica, below: int) -> int:
     return min((row[0] for row in sides[0] ^ sides[1]), default=-1)
 
 
-def differing(model: Replica, other: Replica) -> tuple[Ints, Ints]:
+def differing(model: Replica, other: Replica, *, since: int = 0) -> tuple[Ints, Ints]:
     """Rows of batches with one base offset and other bytes, in both replicas, below both high watermarks; the first few."""
-    return _between(model, other, 0, min(model.high_watermark, other.high_watermark))
+    return _between(model, other, since, min(model.high_watermark, other.high_watermark))
 
 
 def _between(model: Replica, other: Replica, start: int, end: int) -> tuple[Ints, Ints]:
