@@ -89,3 +89,19 @@ def test_partitions_are_open_where_the_last_stable_offset_is_below_the_high_wate
     assert TRIGGERS[name](SPEC, here)
     assert not TRIGGERS[name](SPEC, here, 2)
     assert set(asked) == {cluster}
+
+
+def test_partitions_of_other_homes_count_too(monkeypatch):
+    """After a failover the clients of A write to topics of A on B; topics that B does not have are not answered for."""
+    monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
+    monkeypatch.setattr(
+        triggers,
+        "answered_bounds",
+        lambda admin, partitions, bound, *, within: {tp: 10 if bound == "high" else 4 for tp in partitions if tp[0] == "A.orders"},
+    )
+    here = world()
+    here.topics = {"A.orders": 2, "B.orders": 2}
+    here.deployment = SimpleNamespace(clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"})
+    on_b = FaultSpec(id="kill", fault="broker-kill", target="B/0", at=0.0, duration=1.0)
+    assert TRIGGERS["open-partitions"](on_b, here, 2)
+    assert not TRIGGERS["open-partitions"](on_b, here, 3)
