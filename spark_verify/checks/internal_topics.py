@@ -7,6 +7,11 @@ A coordinator writes that a transaction is complete when every partition has its
 so the markers that a cluster's own coordinators wrote are, per partition, producer id and epoch, the outcomes that they decided,
 in that order. The last decisions of a cluster that was killed may not have arrived: prepared, or still open, is legal. And what a
 group was seen to have committed, or a client was acknowledged, is in `__consumer_offsets`, in that order.
+
+A coordinator that loads a partition anew reads all of it, but answers with what lies below the high watermark (Kafka 4.0 and
+later), and a new leader knows only the one that it had as a follower, or, after a crash, the one of its checkpoint. Until its
+followers have fetched, a group is seen to be at a commit that it had left. So samples may step back to an earlier commit of the
+log where another leader wrote behind the later one, or where a fault had reached brokers of the cluster by then.
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ from linkflap.spark_verify.checks.parts.coordinated import combine
 from linkflap.spark_verify.checks.parts.generations import compacted, lives, native
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, read
 from linkflap.spark_verify.checks.replica_agreement import between, missing, within
+from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
+from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, PartitionView, Replica
 
 METADATA = "__cluster_metadata"
@@ -130,12 +137,12 @@ def _commits(replica: Replica, commits: Sequence[GroupCommit]) -> dict[str, obje
     """Commits of groups that are visible: those of a transaction that did not commit never were."""
     state, bases = read(replica).state, replica.batches.base_offset
     rows = np.searchsorted(bases, [c.offset for c in commits], side="right") - 1
-    seen = [c for c, row in zip(commits, rows.tolist(), strict=True) if state[row] not in (ABORTED, OPEN)]
-    keys = {key: n for n, key in enumerate(dict.fromkeys((c.group, c.topic, c.partition) for c in seen))}
-    return {
-        "what": "commits", "keys": [list(key) for key in keys],
-        "commits": np.array([(keys[c.group, c.topic, c.partition], c.committed) for c in seen], np.int64).reshape(-1),
-    }  # fmt: skip
+    # A leader that wrote in a later epoch had loaded all of the partition anew.
+    reloaded = replica.batches.leader_epoch < replica.batches.leader_epoch.max(initial=-1)
+    seen = [(c, int(reloaded[row])) for c, row in zip(commits, rows.tolist(), strict=True) if state[row] not in (ABORTED, OPEN)]
+    keys = {key: n for n, key in enumerate(dict.fromkeys((c.group, c.topic, c.partition) for c, _ in seen))}
+    written = [(keys[c.group, c.topic, c.partition], c.committed, after) for c, after in seen]
+    return {"what": "commits", "keys": [list(key) for key in keys], "commits": np.array(written, np.int64).reshape(-1)}
 
 
 def _markers(view: PartitionView) -> Iterator[Clue]:
@@ -176,14 +183,21 @@ def _seen_of_groups(view: PartitionView) -> Iterator[Clue]:
     """Committed offsets that somebody saw on a cluster, in order of time; and those that clients were acknowledged."""
     commits = [r for r in view.reads if r.kind == "commit" and r.group and r.position >= 0]
     for cluster in sorted({g.cluster for g in view.groups} | {r.cluster for r in commits}):
-        sampled = [(g.group, g.offset) for g in view.groups if g.cluster == cluster]
+        disturbed = _disturbed(view.windows, cluster)
+        sampled = [(g.group, g.offset, int(g.time >= disturbed)) for g in view.groups if g.cluster == cluster]
         acknowledged = [(r.group, r.position) for r in commits if r.cluster == cluster]
-        names = {name: n for n, name in enumerate(dict.fromkeys(group for group, _ in (*sampled, *acknowledged)))}
+        names = {name: n for n, name in enumerate(dict.fromkeys(row[0] for row in (*sampled, *acknowledged)))}
         data = {"what": "seen", "groups": list(names)} | {
-            what: np.array([(names[group], offset) for group, offset in rows], np.int64).reshape(-1)
+            what: np.array([(names[row[0]], *row[1:]) for row in rows], np.int64).reshape(-1)
             for what, rows in (("sampled", sampled), ("acknowledged", acknowledged))
         }
         yield Clue(cluster=cluster, offset=-1, data=data, together=cluster)
+
+
+def _disturbed(windows: Sequence[Window], cluster: str) -> int:
+    """When the first fault reached brokers of a cluster: from then on its coordinators may have loaded their partitions anew."""
+    given_up = [w for w in windows if w.fault == "failover-forced" and w.target.partition("->")[0] == cluster]
+    return min((w.start for w in (*on_cluster(windows, cluster), *given_up)), default=FOREVER)
 
 
 def due(*_: object) -> tuple[()]:
@@ -266,7 +280,9 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="commit-missing",
-            meaning="An offset that a group was seen to have committed is not in __consumer_offsets, or not in that order.",
+            meaning="An offset that a group was seen to have committed is not in __consumer_offsets, or not in that order. "
+            "Samples may step back to an earlier commit once a coordinator has loaded the partition anew: it answers with what "
+            "lies below the high watermark, which is behind until its followers have fetched.",
             sentence="{cluster} lost a commit of the group {group} for {tp} that had been {seen}",
             counted="commit of a group is missing|commits of groups are missing",
             smallest="a sample says that g has committed 5, and __consumer_offsets has 3: at offset 5.",

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -159,21 +160,21 @@ def _at_the_end(wanted: Sequence[_Decided], markers: Sequence[tuple[bool, int]])
 
 def _groups(clues: Sequence[Clue]) -> Iterator[Combined]:
     """What was seen of groups, against what their coordinators wrote."""
-    written: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    written: dict[tuple[str, str, int], list[tuple[int, bool]]] = defaultdict(list)
     told = _of(clues, "commits")
     if not told or not all(clue.data["sound"] and clue.data["begins"] == 0 for clue in told):
         return
     for clue in told:
         keys = [tuple(key) for key in clue.data["keys"]]  # type: ignore[attr-defined]
-        for key, committed in _rows(clue.data["commits"], 2):
-            written[keys[key]].append(committed)
+        for key, committed, reloaded in _rows(clue.data["commits"], 3):
+            written[keys[key]].append((committed, bool(reloaded)))
     for clue in _of(clues, "seen"):
         names: Sequence[str] = clue.data["groups"]  # type: ignore[assignment]
-        sampled, acknowledged = (_rows(clue.data[what], 2) for what in ("sampled", "acknowledged"))
+        sampled, acknowledged = _rows(clue.data["sampled"], 3), _rows(clue.data["acknowledged"], 2)
         for number, group in enumerate(names):
             log = written.get((group, clue.topic, clue.partition), [])
-            seen = [offset for which, offset in sampled if which == number]
-            lost = _not_in(log, [offset for offset, _ in groupby(seen)], how="sampled")
+            seen = [(offset, bool(disturbed)) for which, offset, disturbed in sampled if which == number]
+            lost = _not_in(log, [next(same) for _, same in groupby(seen, itemgetter(0))], how="sampled")
             lost = lost or _absent(log, [offset for which, offset in acknowledged if which == number])
             if lost is not None:
                 evidence = {"group": group, "seen": lost[1], "commits_in_the_log": len(log)}
@@ -181,17 +182,22 @@ def _groups(clues: Sequence[Clue]) -> Iterator[Combined]:
                 yield Combined(found=found, topic=clue.topic, partition=clue.partition)
 
 
-def _not_in(log: Sequence[int], seen: Sequence[int], *, how: str) -> tuple[int, str] | None:
-    """The first of what was seen that is not in the log behind what was seen before it."""
-    place = 0
-    for offset in seen:
+def _not_in(log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]], *, how: str) -> tuple[int, str] | None:
+    """The first of what was seen that is not in the log behind what was seen before it.
+
+    It may be before that once the coordinator has loaded the log anew: as the log says of a commit, or a sample of itself.
+    """
+    commits, place = [committed for committed, _ in log], 0
+    for offset, disturbed in seen:
         try:
-            place = log.index(offset, place)
+            place = commits.index(offset, place)
         except ValueError:
-            return offset, how
+            if not commits or not (disturbed or log[place][1]) or offset not in commits:
+                return offset, how
+            place = commits.index(offset)
     return None
 
 
-def _absent(log: Sequence[int], acknowledged: Sequence[int]) -> tuple[int, str] | None:
-    there = set(log)
+def _absent(log: Sequence[tuple[int, bool]], acknowledged: Sequence[int]) -> tuple[int, str] | None:
+    there = {committed for committed, _ in log}
     return next(((offset, "acknowledged") for offset in acknowledged if offset not in there), None)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Any
 
 from tests.oracles.checks.leader_epochs import _falls
@@ -180,25 +179,45 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
     logs = [(plain, _sound(plain, cluster)) for plain in offsets if plain.final(cluster) is not None]
     if not logs or any(log is None or log.log_start or plain.compacted.get(cluster) for plain, log in logs):
         return
-    written: dict[Any, list[int]] = defaultdict(list)
+    written: dict[Any, list[tuple[int, bool]]] = defaultdict(list)
     for plain, log in logs:
         replica = next(r for r in reversed(plain.view.replicas) if r.cluster == cluster and r.canonical)
+        last = max(replica.batches.leader_epoch.tolist(), default=-1)
         for entry in replica.entries:
             batch = [b for b in log.batches if b.base_offset <= entry.offset][-1] if log else None
             if batch and (not batch.inside or (batch.marker is not None and batch.marker.control == 1)):
-                written[entry.group, entry.topic, entry.partition].append(entry.committed)
+                mine = written[entry.group, entry.topic, entry.partition]
+                mine.append((entry.committed, batch.leader_epoch < last))
     for plain in views:
-        sampled = [(g.group, g.offset) for g in plain.groups if g.cluster == cluster]
+        sampled = [(g.group, g.offset, _disturbed(plain, cluster, g.time)) for g in plain.groups if g.cluster == cluster]
         rows = [r for r in plain.reads if r.kind == "commit" and r.cluster == cluster and r.group and r.position >= 0]
         acknowledged = [(r.group, r.position) for r in rows]
-        for group in dict.fromkeys(group for group, _ in (*sampled, *acknowledged)):
+        for group in dict.fromkeys(group for group, *_ in (*sampled, *acknowledged)):
             log_ = written[group, plain.topic, plain.partition]
-            left, lost = list(log_), []
-            for offset, _ in groupby(o for g, o in sampled if g == group):
-                if offset not in left:
-                    lost.append(offset)
-                    break
-                left = left[left.index(offset) :]
-            lost += [o for g, o in acknowledged if g == group and o not in log_]
+            lost = _lost(log_, [(offset, late) for g, offset, late in sampled if g == group])
+            lost += [o for g, o in acknowledged if g == group and o not in [committed for committed, _ in log_]]
             if lost:
                 yield plain.place("commit-missing", cluster, lost[0])
+
+
+def _disturbed(plain: Plain, cluster: str, time: int) -> bool:
+    """Whether brokers of a cluster were at the mercy of a fault by then, or had been."""
+    began = [w for w in plain.view.windows if w.start <= time]
+    return any(
+        w.target.split("/")[0] == cluster or (w.fault, w.target.split("->")[0]) == ("failover-forced", cluster) for w in began
+    )
+
+
+def _lost(log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]]) -> list[int]:
+    """The first sample that is not behind the one before it; not at all where a coordinator loaded the log again meanwhile."""
+    left = list(log)
+    for n, (offset, late) in enumerate(seen):
+        if n and offset == seen[n - 1][0]:
+            continue
+        if offset not in [o for o, _ in left] and left and (late or left[0][1]):
+            left = list(log)
+        while left and left[0][0] != offset:
+            left.pop(0)
+        if not left:
+            return [offset]
+    return []

@@ -19,6 +19,7 @@ from linkflap.harness.log.coordinators import (
 from linkflap.harness.model.history import GroupOffset
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.spark.job import examine
 
 CHECK = REGISTRY["internal-topics"]
@@ -53,6 +54,7 @@ def coordinator(*kinds, places=(PLACE,), log=None, **rest):
 
 
 def groups(*committed, log=None):
+    """A's group coordinator, one commit after the other."""
     entries = [GroupCommit(offset=n, group="g", topic="A.t", partition=0, committed=c) for n, c in enumerate(committed)]
     return own(log or written(len(committed)), GROUPS, entries)
 
@@ -73,6 +75,18 @@ def cleaned(last):
 def sampled(*offsets, **rest):
     rows = [GroupOffset(time=n, cluster="A", group="g", topic="A.t", partition=0, offset=o) for n, o in enumerate(offsets)]
     return view([Log("A").data(1)], groups=rows, **rest)
+
+
+def led_again(*epochs):
+    """A's partition of Kafka's own, a batch of each leader epoch."""
+    log = Log("A")
+    for epoch in epochs:
+        log.data(-1, leader_epoch=epoch)
+    return log
+
+
+def fault(name, target, at):
+    return {"windows": [Window(id="f", fault=name, target=target, start=at, end=at)]}
 
 
 def acknowledged(offset):
@@ -129,6 +143,9 @@ ACCEPTED = {
     ],
     "a commit that was seen": [groups(3, 5), sampled(3, 3, 5)],
     "a commit that went back": [groups(5, 3), sampled(5, 3)],
+    "an earlier commit again, of a leader that wrote later": [groups(3, 5, 6, log=led_again(0, 0, 2)), sampled(3, 5, 3, 5, 6)],
+    "an earlier commit again, once a broker was killed": [groups(3, 5), sampled(3, 5, 3, 5, **fault("broker-kill", "A/1", 2))],
+    "an earlier commit again, once all of them were": [groups(3, 5), sampled(5, 3, **fault("failover-forced", "A->B", 1))],
     "a commit that was acknowledged": [groups(3, 5), acknowledged(3)],
     "replicas agree": [own([written(2), second(1, 2)])],
     "torn above the high watermark": [own(above(written(2), 1))],
@@ -165,6 +182,23 @@ NEIGHBOURS = {
     "a marker of an epoch that nobody had": ([coordinator(*DONE, epoch=1, places=()), data("commit")], "marker-unexplained", 1),
     "acknowledged and not written": ([groups(3), acknowledged(4)], "commit-missing", 4),
     "written in another order": ([groups(5, 3), sampled(3, 5)], "commit-missing", 5),
+    "an earlier commit again, of the one leader": ([groups(3, 5), sampled(3, 5, 3)], "commit-missing", 3),
+    "an earlier commit again, of the leader that wrote the later one": (
+        [groups(3, 5, log=led_again(0, 2)), sampled(3, 5, 3)], "commit-missing", 3,
+    ),
+    "an earlier commit again, before the fault": (
+        [groups(3, 5), sampled(3, 5, 3, **fault("broker-kill", "A/1", 3))], "commit-missing", 3,
+    ),
+    "an earlier commit again, and the other cluster's brokers were killed": (
+        [groups(3, 5), sampled(5, 3, **fault("failover-forced", "B->A", 0))], "commit-missing", 3,
+    ),
+    "not written, and another leader wrote later": ([groups(3, 6, log=led_again(0, 2)), sampled(3, 5)], "commit-missing", 5),
+    "not written, and a broker was killed": (
+        [groups(3, 6), sampled(3, 5, **fault("broker-kill", "A/1", 0))], "commit-missing", 5,
+    ),
+    "nothing of the group, and a broker was killed": (
+        [own(written(1), GROUPS), sampled(3, **fault("broker-kill", "A/1", 0))], "commit-missing", 3,
+    ),
     "nothing of the group": ([own(written(1), GROUPS), sampled(3)], "commit-missing", 3),
 }  # fmt: skip
 
