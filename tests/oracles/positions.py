@@ -49,7 +49,7 @@ def positions(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Ite
     for who in sorted({(r.reader, r.process) for r in reads}):
         mine = [r for r in reads if (r.reader, r.process) == who]
         sure = [r for r in _seen(log, mine[0].isolation) if r.offset >= floor]
-        for span in spans(mine, cuts, _left_at(plain, life, mine)):
+        for span in spans(mine, cuts, _left_at(plain, story, life, mine)):
             got = span.got()
             yield from (("passed-unread", who[0], r.offset) for r in sure if span.passed(cuts, r.offset) and r.offset not in got)
         known = mine if life.last or story.truncations(life) else [r for r in mine if r.returned <= life.ended]
@@ -64,13 +64,15 @@ def _seen(log: PlainLog, isolation: str) -> list[Any]:
     return [r for r in log.records if r.visible or isolation != "read_committed"]
 
 
-def _left_at(plain: Plain, life: PlainLife, rows: Sequence[Any]) -> int:
+def _left_at(plain: Plain, story: Story, life: PlainLife, rows: Sequence[Any]) -> int:
     """Where nothing has moved a consumer from since before this log was cut, if that is below every cut; or -1."""
     at, moved = -1, False
     everything = [r for r in plain.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, life.cluster)]
-    for row in sorted(everything, key=lambda r: r.returned):
-        if row.returned >= rows[0].returned or not life.earlier:
-            break
+    earlier = [r for r in everything if r.returned < rows[0].returned] if life.earlier else []
+    for before in story.lives[life.cluster][: life.number] if rows[0].kind == "poll" else ():
+        same = [r for r in story.reads(before) if (r.reader, r.process, r.kind) == (rows[0].reader, rows[0].process, "poll")]
+        earlier += [r for r in same if r.returned == rows[0].returned]
+    for row in sorted(earlier, key=lambda r: r.returned):
         if row.kind in ("assign", "revoke"):
             at, moved = (row.position if row.kind == "assign" else -1), row.kind == "revoke"
         elif row.kind in ("poll", "drained") and not moved:

@@ -13,7 +13,7 @@ records count as got, and its position says nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -104,16 +104,26 @@ def _stood(before: Sequence[Read], limit: int) -> _Going | None:
 def stood_before(view: PartitionView, life: Life, rows: Sequence[Read]) -> Sequence[Read]:
     """What one consumer did on its cluster before its first row of this generation, since it was moved last.
 
-    Empty where it had got beyond the truncation: what it lacks then is known from its polls (`skipped-by-cut`).
+    That is of a poll which is split between two generations what it got in the one before. Empty where it had got beyond the
+    truncation: what it lacks then is known from its polls (`skipped-by-cut`).
     """
     if not life.earlier or not rows:
         return ()
     mine = [r for r in view.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, life.cluster)]
-    mine = sorted((r for r in mine if r.returned < rows[0].returned), key=attrgetter("returned"))
+    parts = [part for r in mine if r.kind == "poll" and r.returned == rows[0].returned for part in _before(r, rows[0])]
+    mine = [*sorted((r for r in mine if r.returned < rows[0].returned), key=attrgetter("returned")), *parts]
     since = max((at for at, row in enumerate(mine) if row.kind in ("assign", "revoke")), default=0)
     stood = [row for row in mine[since:] if row.kind in ("assign", "poll", "drained")]
     revoked = bool(mine) and mine[since].kind == "revoke"
     return () if revoked or any(_position(row) > min(life.earlier) for row in stood) else stood
+
+
+def _before(poll: Read, part: Read) -> Iterator[Read]:
+    """What a poll got in the generation before, where it was split between two and `part` is what it got in this one."""
+    count = len(poll.offsets) - len(part.offsets)
+    if part.kind == "poll" and count > 0:
+        offsets = poll.offsets[:count]
+        yield replace(poll, offsets=offsets, uids=poll.uids[:count], position=int(offsets[-1]) + 1)
 
 
 def _went_on(going: _Going | None, row: Read, limit: int, *, served: bool) -> _Going | None:

@@ -341,6 +341,22 @@ def test_who_stood_below_a_truncation_goes_on_from_there(then, found):
     assert places(NAME, trip(reads=[assigned(0), poll((0, 1), at=400 * SECOND), then])) == found
 
 
+@pytest.mark.parametrize(
+    ("got", "found"),
+    [
+        ([(1, 2), (2, 4)], []),
+        ([(2, 4)], [("passed-unread", "A", 1)]),
+    ],
+    ids=["all of it", "not what is below the truncation"],
+)
+def test_a_poll_that_spans_a_truncation_which_nobody_wrote_down_goes_on_from_its_own_first_part(got, found):
+    """A reader had got offset 0 when A died; the next poll began before the log was B's, and ended behind that."""
+    lasts = replace(BACK, end=640 * SECOND)
+    spanning = replace(poll(*got, at=625 * SECOND), time=615 * SECOND)
+    seen = trip(windows=[lasts], truncations=[], reads=[assigned(0), poll((0, 1), at=400 * SECOND), spanning])
+    assert places(NAME, seen) == found
+
+
 def test_what_the_polls_of_a_reader_show_as_skipped_its_positions_do_not_show_again():
     """Assigned ahead of where it had been, it got what lies before and behind a record, but not that record."""
     moved = [assigned(0), later(kind="revoke", position=0, at=60), assigned(2, at=70)]
