@@ -213,6 +213,7 @@ def _end_of_run(made: World) -> None:
     made.tick()
     for source, destination in list(made.links):
         made.links.remove((source, destination))
+        made.epochs[destination] = max(made.epochs.values()) + 10
         for partition in made.partitions:
             _stop(made, f"{source}->{destination}", partition, made.time)
 
