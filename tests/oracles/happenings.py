@@ -245,6 +245,8 @@ def _fail_back(made: World) -> None:
     start = made.tick()
     window: Row = {"id": f"r{start}", "fault": "mirror-reverse", "target": "A->B", "start": start, "took_place": True}
     _look_at(made, "A")
+    if any(w["fault"] == "failover-forced" for w in made.windows):
+        _load_groups(made, "A")
     for partition in made.partitions:
         log = deepcopy(made.logs["A", partition])
         made.earlier.append({"partition": partition, "cluster": "A", "log": log, "moment": f"1-r{start}", "captured": start})
@@ -265,6 +267,12 @@ def _fail_back(made: World) -> None:
         _copy(made)
         _look_at(made, "A")
     made.windows.append(window | {"end": made.tick()})
+
+
+def _load_groups(made: World, cluster: str) -> None:
+    """A coordinator that was killed answers with what lies below the high watermark that it knows, and then with all."""
+    rows = [row for row in made.groups if (row["cluster"], row["group"]) == (cluster, "rg")]
+    made.groups += [row | {"time": made.time} for row in (*rows[:1], *rows[-1:])]
 
 
 def _truncate(made: World, partition: int) -> None:
