@@ -57,7 +57,8 @@ class Run:
 
     `recorded`: clients' history was written down; else the logs are all there is (`harness.capture.folders`). `homes` are the
     clusters on which topics were first written to, where their names do not say so. `leaders_only`: of every partition one
-    replica was there to be had, so that nothing says whether the others agree.
+    replica was there to be had, so that nothing says whether the others agree. `environment`: what it was recorded on and with,
+    for people (`harness.recording.surroundings`); empty in runs of older versions.
     """
 
     format: int
@@ -73,6 +74,7 @@ class Run:
     recorded: bool = True
     homes: Mapping[str, str] = field(default_factory=dict)
     leaders_only: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

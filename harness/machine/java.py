@@ -40,12 +40,34 @@ class Java:
 
 def java_for(kafka_version: str) -> Java:
     """A Java that runs this Kafka. Raises SetupError when there is none and none can be installed."""
-    old = kafka_version.startswith(("2.", "3."))
-    below = TOO_NEW_FOR_KAFKA_3 if old else 1 << 30
-    for java in _found():
-        if OLDEST <= java.major < below:
-            return java
-    return _installed(PACKAGE_FOR_KAFKA_3 if old else PACKAGE, seen=", ".join(str(java.major) for java in _found()))
+    java = _fitting(kafka_version)
+    return java or _installed(_package(kafka_version), seen=", ".join(str(java.major) for java in _found()))
+
+
+def described(kafka_version: str) -> str:
+    """The version of the Java that runs this Kafka, or the package that it comes from; nothing is installed."""
+    java = _fitting(kafka_version)
+    if java is None:
+        return _package(kafka_version)
+    try:
+        said = re.search(r'^JAVA_VERSION="([^"\n]+)"', (java.home / "release").read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        said = None
+    return said[1] if said else str(java.major)
+
+
+def _fitting(kafka_version: str) -> Java | None:
+    """The first Java found here that runs this Kafka."""
+    below = TOO_NEW_FOR_KAFKA_3 if _old(kafka_version) else 1 << 30
+    return next((java for java in _found() if OLDEST <= java.major < below), None)
+
+
+def _package(kafka_version: str) -> str:
+    return PACKAGE_FOR_KAFKA_3 if _old(kafka_version) else PACKAGE
+
+
+def _old(kafka_version: str) -> bool:
+    return kafka_version.startswith(("2.", "3."))
 
 
 def _found() -> Iterator[Java]:

@@ -31,6 +31,7 @@ from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.recording.drain import drain
+from linkflap.harness.recording.surroundings import surroundings
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits
 from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.report.progress import Counters, Progress
@@ -88,6 +89,7 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
         started=now(),
         ended=0,
         scenario=scenario,
+        environment=surroundings(scenario.topology, runtime),
     )
     with written(folder, run) as (writer, exits), ExitStack() as stack, with_room(writer):
         _phase(writer, progress, "starting clusters and links")

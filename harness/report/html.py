@@ -218,17 +218,24 @@ def _first_moment(drawn: object, judged: Document, shown: Series) -> int | None:
 def _surroundings(reader: RunReader, shown: Series) -> Mapping[str, str]:
     """What the run ran on and with: versions, clusters and their settings, the mirror's options, when the host stood still."""
     run = reader.run
-    found = {"linkflap": run.linkflap, **{name: str(value) for name, value in run.versions.items()}}
+    found = {"linkflap": run.linkflap, **{name: str(value) for name, value in run.versions.items()}, **run.environment}
     for cluster in run.scenario.topology.clusters:
-        settings = ", ".join(f"{name}={value}" for name, value in cluster.config.items())
         brokers = f"{cluster.brokers} broker{'s' if cluster.brokers != 1 else ''}"
-        found[f"cluster {cluster.name}"] = f"Kafka {cluster.kafka}, {brokers}, {settings or 'no settings but those of linkflap'}"
-    mirror = run.scenario.mirror
+        found[f"cluster {cluster.name}"] = f"Kafka {cluster.kafka}, {brokers}, {_settings(cluster.config)}"
+    topics, mirror = run.scenario.topics, run.scenario.mirror
+    found["topics"] = f"{topics.partitions} partitions, {topics.replicas} replicas at most, {_settings(topics.config)}"
+    for number, each in enumerate(run.scenario.workloads, start=1):
+        found[f"workload {number}"] = f"{each.clients} {each.kind} at {each.home}, {_settings(each.options)}"
     for name, value in (mirror.resolved or mirror.options).items():
         found[f"{mirror.kind} {name}"] = f"{value}" + (" (set)" if name in mirror.options else " (default)")
     stalls = [mark.label for mark in shown.marks if mark.kind == "host-stall"]
     found["host stalls"] = "; ".join(stalls) or "none was seen"
     return found
+
+
+def _settings(given: Mapping[str, object]) -> str:
+    """Those that were set: all others are defaults."""
+    return ", ".join(f"{name}={value}" for name, value in given.items()) or "no settings but those of linkflap"
 
 
 def _damage(reader: RunReader, shown: Series) -> list[Damage]:

@@ -222,6 +222,7 @@ CHECK = Check(
         AnomalyKind(
             name="log-disorder",
             meaning="A batch's base offset is not above everything before it in the file.",
+            sentence="the log of broker {broker} of {cluster} is out of order at {at}: it follows offset {after}",
             smallest="a file with batches at offsets 0 and 0: at the second.",
             despite_torn=True,
         ),
@@ -236,23 +237,27 @@ CHECK = Check(
         AnomalyKind(
             name="replica-missing",
             meaning="A batch below the common high watermark is on one replica and not, or more often, on another.",
+            sentence="broker {missing_on} of {cluster} lacks what another replica has at {at}",
             smallest="broker 1 has batches at 0 and 1, broker 2 only at 0: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="leader-epoch-regression",
             meaning="A batch has a lower leader epoch than one before it in the same log.",
+            sentence="the leader epoch falls from {before} to {epoch} at {at} on broker {broker} of {cluster}",
             smallest="a file with a batch of epoch 2 at offset 0 and one of epoch 1 at offset 1: at offset 1.",
             despite_torn=True,
         ),
         AnomalyKind(
             name="offsets-missing",
             meaning="Offsets are missing inside of a log where no cleaner was.",
+            sentence="the log of broker {broker} of {cluster} lacks {offsets} offsets, the first at {at}, where no cleaner was",
             smallest="a file with batches at offsets 0 and 2: at offset 1.",
         ),
         AnomalyKind(
             name="ends-early",
             meaning="A log ends below its own high watermark.",
+            sentence="the log of broker {broker} of {cluster} ends at {at}, below its high watermark {high_watermark}",
             smallest="a leader told high watermark 2, and its file ends at 1: at offset 1.",
         ),
         AnomalyKind(

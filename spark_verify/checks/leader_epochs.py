@@ -250,6 +250,8 @@ CHECK = Check(
             meaning="A leader reported an epoch above the one in the cluster's last sample, and epochs only rise: nobody had "
             "assigned it. A lower epoch in between may be a deposed leader's, and a last sample within a fault on the cluster's "
             "brokers too. The offset is the high watermark of the first such sample.",
+            sentence="the leader of {tp} on {cluster} reported leader epoch {leader_epoch} with its high watermark at {offset}, "
+            "and {last_epoch} in the last sample",
             smallest="A reported epoch 0, then 1000 with high watermark 1, then 3: at offset 1.",
             despite_torn=True,
         ),

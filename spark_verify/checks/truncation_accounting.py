@@ -362,6 +362,8 @@ CHECK = Check(
         AnomalyKind(
             name="promotion-unaccounted",
             meaning="The cuts and markers that a mirror wrote down do not lead from its last mirrored offset to the promoted.",
+            sentence="the mirror {link} says that it mirrored {tp} on {cluster} to {mirrored} and promoted it at {promoted}, and "
+            "its truncations and markers do not lead from the one to the other",
             smallest="the mirror says mirrored 2, promoted 1, and of no cut: at offset 1.",
             despite_torn=True,
         ),
@@ -375,6 +377,8 @@ CHECK = Check(
         AnomalyKind(
             name="cut-not-made",
             meaning="Where a mirror says that it cut the log, a batch lies across, or goes on in the leader epoch before.",
+            sentence="the mirror {link} says that it truncated {tp} on {cluster} from {end} to {cut}, and the log still has a "
+            "batch of before",
             smallest="the mirror of A->B says that it cut B from 2 to 1, B has 1 2 in one leader epoch: at offset 1.",
         ),
     ),

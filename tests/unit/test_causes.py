@@ -192,6 +192,7 @@ def test_hostile_names_are_words_and_no_format() -> None:
 def test_sentences_are_plain_fields_without_a_full_stop(check: str, kind: str) -> None:
     declared = kind_of(check, kind, REGISTRY)
     assert declared is not None
+    assert declared.sentence, "every kind of anomaly has a sentence of its own"
     fields = [name for _, name, spec, conversion in Formatter().parse(declared.sentence) if name and not (spec or conversion)]
     assert all(name.isidentifier() for name in fields)
     assert not declared.sentence.endswith(".")
@@ -201,3 +202,42 @@ def test_sentences_are_plain_fields_without_a_full_stop(check: str, kind: str) -
 def test_a_name_at_the_beginning_stays_as_it_is() -> None:
     assert begin("the mirror") == "The mirror"
     assert begin("readers-3 got") == "readers-3 got"
+
+
+def in_words(check: str, kind: str, offset: int, topic: str, **evidence: object) -> str:
+    place = {"cluster": "B", "topic": topic, "partition": 0, "offset": offset}
+    return begin(sentence(Anomaly(check=check, kind=kind, evidence=evidence, **place), REGISTRY, NAMES))
+
+
+def test_logs_of_kafkas_own_topics_are_named_with_their_broker() -> None:
+    own, log = "internal-topics", "__transaction_state"
+    said = {
+        "log-disorder": in_words(own, "log-disorder", 4, log, broker=1, batch=[4, 5], after=7),
+        "replica-missing": in_words(own, "replica-missing", 4, log, brokers=[1, 2], batch=4, missing_on=2),
+        "epochs": in_words(own, "leader-epoch-regression", 4, log, broker=1, capture="2-end", epoch=1, before=3),
+        "offsets-missing": in_words(own, "offsets-missing", 4, log, broker=1, offsets=6),
+        "ends-early": in_words(own, "ends-early", 4, log, broker=1, high_watermark=9, **{"from": "the leader"}),
+    }
+    assert said == {
+        "log-disorder": "The log of broker 1 of B is out of order at __transaction_state-0 @ 4: it follows offset 7",
+        "replica-missing": "Broker 2 of B lacks what another replica has at __transaction_state-0 @ 4",
+        "epochs": "The leader epoch falls from 3 to 1 at __transaction_state-0 @ 4 on broker 1 of B",
+        "offsets-missing": "The log of broker 1 of B lacks 6 offsets, the first at __transaction_state-0 @ 4, "
+        "where no cleaner was",
+        "ends-early": "The log of broker 1 of B ends at __transaction_state-0 @ 4, below its high watermark 9",
+    }
+
+
+def test_leaders_and_mirrors_are_held_to_what_they_said() -> None:
+    sampled = {"leader_epoch": 1000, "last_epoch": 3, "time": 1, "last_time": 2, "samples": 1}
+    said = in_words("leader-epochs", "sampled-epoch-regression", 7, "A.orders", **sampled)
+    begun = "The leader of A.orders-0 on B reported leader epoch 1000 with its high watermark at 7"
+    assert said == f"{begun}, and 3 in the last sample"
+    mirror = {"link": "A->B", "mirrored": 9, "promoted": 7}
+    said = in_words("truncation-accounting", "promotion-unaccounted", 7, "A.orders", **mirror, truncated=[], appended=[])
+    begun = "The mirror A->B says that it mirrored A.orders-0 on B to 9 and promoted it at 7"
+    assert said == f"{begun}, and its truncations and markers do not lead from the one to the other"
+    holds = {"base": 7, "leader_epoch": 0}
+    said = in_words("truncation-accounting", "cut-not-made", 7, "A.orders", **mirror, end=9, cut=7, before=0, holds=holds)
+    begun = "The mirror A->B says that it truncated A.orders-0 on B from 9 to 7"
+    assert said == f"{begun}, and the log still has a batch of before"

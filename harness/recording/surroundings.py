@@ -1,0 +1,50 @@
+"""What a run is recorded on and with, for whoever reads it elsewhere: system, processors, Python, clients, Java.
+
+Nothing is installed or started for it, and a machine that does not say something leaves that out.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import confluent_kafka
+
+from linkflap.harness.machine import java
+from linkflap.harness.model.topology import Topology
+
+_PROCESSORS: Final = Path("/proc/cpuinfo")
+
+
+def surroundings(topology: Topology, runtime: str) -> Mapping[str, str]:
+    """Name -> value, in the order in which a person reads them."""
+    system = os.uname()
+    return {
+        "system": f"{system.sysname} {system.release} {system.machine}",
+        "processors": _processors(),
+        "Python": platform.python_version(),
+        "confluent-kafka": confluent_kafka.__version__,
+        "librdkafka": confluent_kafka.libversion()[0],
+        **_java(topology, runtime),
+    }
+
+
+def _processors() -> str:
+    """How many this process may use, and their model."""
+    model = ""
+    with suppress(OSError):
+        lines = _PROCESSORS.read_text(errors="replace").splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{len(os.sched_getaffinity(0))}{' x ' if model else ''}{model}"
+
+
+def _java(topology: Topology, runtime: str) -> Mapping[str, str]:
+    """The Java of brokers that are processes here; those in containers have that of their image."""
+    if runtime != "process":
+        return {}
+    versions = sorted({cluster.kafka for cluster in topology.clusters})
+    return {f"Java for Kafka {version}": java.described(version) for version in versions}
