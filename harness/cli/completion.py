@@ -47,7 +47,8 @@ class Bash(BashComplete):
         """Without what bash keeps of the word."""
         incomplete = self.get_completion_args()[1]
         kept = len(re.split(f"[{_BREAKS}]", incomplete)[-1])
-        written = incomplete.partition("=")[2] if incomplete.startswith("--") else incomplete
+        of_option = incomplete.startswith("--") and "=" in incomplete
+        written = incomplete.partition("=")[2] if of_option else incomplete
         value = str(item.value)
         if item.type == "plain" and value.startswith(written):
             value = value[len(written) - kept :]

@@ -249,12 +249,19 @@ def explain(folder: Path, anomaly: str, as_json: bool) -> int:
 
     ANOMALY is its number in verdict.json, counted from 1, or check:cluster:topic-partition@offset.
     """
+    from linkflap.harness.model.history import Operation
     from linkflap.harness.report.evidence import tell_why
+    from linkflap.harness.report.operations import label
+    from linkflap.harness.rundir import RunReader
     from linkflap.spark_verify.inspect.explain import explain as look_closer
+    from linkflap.spark_verify.inspect.explain import recorded
+    from linkflap.spark_verify.verdict.sentences import labels
 
     explanation = look_closer(folder, anomaly)
     if as_json:
         click.echo(msgspec.json.encode(explanation))
     else:
-        tell_why(explanation)
+        operations = RunReader(recorded(folder)).each(Operation, [])
+        known = labels((row.process, row.client) for row in operations)
+        tell_why(explanation, name=lambda number: f"{number} ({said})" if (said := label(known, number)) else str(number))
     return 0

@@ -9,6 +9,7 @@ import os
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,7 @@ def surroundings(topology: Topology, runtime: str) -> Mapping[str, str]:
         "system": f"{system.sysname} {system.release} {system.machine}",
         "processors": _processors(),
         "Python": platform.python_version(),
-        "confluent-kafka": confluent_kafka.__version__,
+        "confluent-kafka": version("confluent-kafka"),
         "librdkafka": confluent_kafka.libversion()[0],
         **_java(topology, runtime),
     }
@@ -46,5 +47,5 @@ def _java(topology: Topology, runtime: str) -> Mapping[str, str]:
     """The Java of brokers that are processes here; those in containers have that of their image."""
     if runtime != "process":
         return {}
-    versions = sorted({cluster.kafka for cluster in topology.clusters})
-    return {f"Java for Kafka {version}": java.described(version) for version in versions}
+    kafkas = sorted({cluster.kafka for cluster in topology.clusters})
+    return {f"Java for Kafka {kafka}": java.described(kafka) for kafka in kafkas}

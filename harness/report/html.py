@@ -21,12 +21,12 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.verdict import Anomaly, Cause, CheckResult, Document
 from linkflap.harness.report import evidence
 from linkflap.harness.report.broker_logs import Excerpt, excerpts
 from linkflap.harness.report.document import era_lines, in_short, read
+from linkflap.harness.report.operations import label
 from linkflap.harness.report.payload import payload, script_safe
 from linkflap.harness.report.series import Series, series
 from linkflap.harness.rundir import Damage, RunReader, write_whole
@@ -39,13 +39,14 @@ class About:
     """What the page shows of a run beside its document; all of it may be missing.
 
     `drawing` is the topology's (topologies.draw); `meanings` says what each kind of anomaly means, `promises` what each check
-    promises and where that is written; `lanes` are the logs (`lanes`), `explained` the first anomaly of each
-    kind.
+    promises and where that is written, `kinds` its anomalies and what they mean; `lanes` are the logs (`lanes`), `explained` the
+    first anomaly of each kind.
     """
 
     drawing: str = ""
     meanings: Mapping[str, str] = field(default_factory=dict)
     promises: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    kinds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     lanes: Sequence[Mapping[str, Any]] = ()
     explained: Sequence[evidence.Explanation] = ()
 
@@ -54,6 +55,7 @@ class About:
 class Group:
     """Anomalies of one kind: those in the document with their numbers, and how many were found."""
 
+    check: str
     kind: str
     meaning: str
     citation: str
@@ -98,6 +100,8 @@ def page(folder: Path, document: Mapping[str, object], about: About | None = Non
             explained=_explained(about.explained, shown),
             checks=_by_verdict(judged),
             promises=about.promises,
+            kinds=about.kinds,
+            described={check.name for check in judged.checks} & set(about.promises),
             firsts=_firsts(judged),
             logs=excerpts(folder, reader.run.started, _first_moment(drawn, judged, shown)),
             environment=_surroundings(reader, shown),
@@ -156,6 +160,7 @@ def _groups(
     alike = {(anomaly.check, anomaly.kind, anomaly.allowed, anomaly.cause) for anomaly in judged.anomalies}
     return [
         Group(
+            check=check,
             kind=kind,
             meaning=meanings.get(kind, ""),
             citation=(citations or {}).get(kind, ""),
@@ -177,16 +182,10 @@ def _citations(reader: RunReader) -> Mapping[str, str]:
 
 def _explained(explanations: Sequence[evidence.Explanation], shown: Series) -> Mapping[int, str]:
     """By number of the anomaly, what `linkflap explain` shows of it, with payloads named by who made them."""
-
-    def name(number: object) -> str:
-        process = number >> PROCESS_SHIFT if isinstance(number, int) and number >= 0 else None
-        label = shown.done.clients.get(process) if process is not None else None
-        return str(number) if label is None or not isinstance(number, int) else f"{label} #{number & ((1 << PROCESS_SHIFT) - 1)}"
-
     found = {}
     for each in explanations:
         text = io.StringIO()
-        evidence.tell_why(each, text, name=name)
+        evidence.tell_why(each, text, name=lambda number: label(shown.done.clients, number) or str(number))
         found[each.number] = text.getvalue()
     return found
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from linkflap.harness.model.history import Operation
+from linkflap.harness.model.payload import PROCESS_SHIFT
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -71,6 +72,13 @@ class Done:
         """When an operation returned."""
         at = np.flatnonzero(np.frombuffer(self.number, np.int64) == number) if len(self.number) else np.empty(0)
         return self.start[int(at[0])] + self.took[int(at[0])] if len(at) else None
+
+
+def label(clients: Mapping[int, str], number: object) -> str:
+    """A payload or an operation by the client that made it (`idempotent-5 #3`); empty where no client is known."""
+    if not isinstance(number, int) or number < 0 or number >> PROCESS_SHIFT not in clients:
+        return ""
+    return f"{clients[number >> PROCESS_SHIFT]} #{number & ((1 << PROCESS_SHIFT) - 1)}"
 
 
 def latency(done: Done, began: int, edges: Floats) -> Mapping[str, Floats]:

@@ -63,6 +63,7 @@ def about(judgement: Judgement, left_out: list[str]) -> About:
         drawing=_drawing(folder),
         meanings={kind.name: kind.meaning for check in REGISTRY.values() for kind in check.anomalies},
         promises=promises,
+        kinds={check.name: {kind.name: kind.meaning for kind in check.anomalies} for check in REGISTRY.values()},
         lanes=_if_drawn("the offsets", folder, left_out, lambda: lanes_around(folder, judgement.anomalies)),
         explained=_if_drawn("the bytes beside anomalies", folder, left_out, lambda: explain_several(folder, shown, firsts)),
     )

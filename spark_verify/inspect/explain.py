@@ -71,6 +71,11 @@ def explain(root: Path, name: str) -> Explanation:
     return _explained(anomalies, number, plan(root), RunReader(root))
 
 
+def recorded(root: Path) -> Path:
+    """The run directory whose verdict is in a folder, which may be one of its own. Raises InputError when there is no verdict."""
+    return _anomalies(root)[0]
+
+
 def explain_several(root: Path, anomalies: Sequence[Anomaly], numbers: Sequence[int]) -> Sequence[Explanation]:
     """Explanations of some of a document's anomalies, by number, from 1; what they need of the run directory is read once."""
     planned, rows, log_of = plan(root), anomaly_context.Held(RunReader(root)), cache(evidence.log_of)

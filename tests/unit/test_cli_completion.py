@@ -54,6 +54,7 @@ def in_bash(command: Path, *words: str, cwd: Path) -> list[str]:
 
 def test_bash_completes_names_and_values_and_ends_well(command, tmp_path):
     assert in_bash(command, "linkflap", "run", "link-", cwd=tmp_path) == ["link-flap"]
+    assert in_bash(command, "linkflap", "run", "link-flap", "--mir", cwd=tmp_path) == ["--mirror"]
     assert in_bash(command, "linkflap", "run", "link-flap", "--set", "delivery", "=", "ex", cwd=tmp_path) == ["exactly-once"]
 
 
@@ -93,6 +94,8 @@ def test_what_is_offered(shell, words, incomplete, found):
         (["linkflap", "run", "x", "--set", "producer_ids"], "=", ["jump", "keep", "negate", "complement", "region", "reset"]),
         (["linkflap", "run", "x", "--set", "isolation", "="], "read_u", ["read_uncommitted"]),
         (["linkflap", "run", "x", "--mirror", "="], "sh", ["shadow"]),
+        (["linkflap", "run", "x"], "--mir", ["--mirror"]),
+        (["linkflap", "run", "x", "--set", "bound", "=", "lso"], "--mir", ["--mirror"]),
         (["linkflap", "run", "x", "--set", "bound", "=", "lso", "--set", "leader_epochs", "="], "k", ["keep"]),
     ],
 )

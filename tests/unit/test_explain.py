@@ -123,3 +123,4 @@ def test_operations_are_told_in_words(aborted):
     )
     assert "p1 #1099511627777 transaction on A, commit asked" in text
     assert "p1 #1099511627777 transaction on A, commit ok" in text
+    assert "1099511627777 (p1 #1)" in text, "numbers stand beside the client that they are of"

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser
 from linkflap.api.page import about
 from linkflap.harness.model.history import Event
 from linkflap.harness.report import html
+from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.verdict.judge import Judgement
 from tests.copied_logs import judged_again
 from tests.faithful.mutations import CATALOGUE
@@ -24,6 +25,7 @@ INVALID = ("taken-for-a-repeat", "mirrored-batch-lost", "aborted-was-mirrored", 
 VALID = {"chain": {"shape": "chain"}, "round-trip": {"shape": "round-trip"}, "failover": {"shape": "failover"}}
 HOSTILE = '</script><img src=x onerror=alert(1)><!--<script>alert("2")</script>&quot;\u2028'
 """As what a run calls its topics, clients and errors."""
+DATA = "JSON.parse(document.getElementById('data').textContent)"
 TOO_FAINT = """() => {
   const parse = (text) => {
     const m = text.match(/color\\(srgb ([\\d.]+) ([\\d.]+) ([\\d.]+)(?: \\/ ([\\d.]+))?\\)/);
@@ -214,6 +216,42 @@ def test_on_paper_nothing_is_cut_off(seen: Seen) -> None:
     seen.page.emulate_media(media="print")
     assert not seen.page.locator("nav").is_visible()
     assert seen.page.locator(".cause").is_visible()
+
+
+def test_paper_has_what_is_folded_on_the_screen(seen: Seen) -> None:
+    folded = seen.page.locator("details:not([open])")
+    before = folded.count()
+    assert before > 0
+    seen.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert folded.count() == 0
+    seen.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert folded.count() == before
+
+
+def test_on_a_phone_faults_have_numbers_and_a_legend(seen: Seen) -> None:
+    legend, faults = seen.page.locator("#timeline-faults span"), seen.page.evaluate(f"{DATA}.windows.map((w) => w.label)")
+    assert faults
+    assert legend.count() == 0, "beside the bars there is room for what they are"
+    seen.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    seen.page.wait_for_function("document.getElementById('timeline-faults').childElementCount > 0")
+    said = [text.partition(", from ")[0] for text in legend.all_inner_texts()]
+    assert said == [f"{number} {fault}" for number, fault in enumerate(faults, start=1)]
+    assert "1" in seen.page.locator("#timeline-chart g text").all_text_contents()
+
+
+def test_a_check_leads_to_its_anomalies_and_to_what_it_promises(seen: Seen) -> None:
+    promised = seen.page.locator("#check-lost-write")
+    assert not promised.get_attribute("open")
+    link = seen.page.locator('a[href="#check-lost-write"]').first
+    seen.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = !each.closest('table'); })")
+    link.click()
+    assert promised.evaluate("(each) => each.open")
+    assert REGISTRY["lost-write"].guarantee in promised.inner_text()
+    assert all(kind.meaning in promised.inner_text() for kind in REGISTRY["lost-write"].anomalies)
+    assert seen.page.locator('tr:has(#check-lost-write) a[href^="#a-"]').count() == 1
+    valid = seen.page.locator('td a[href="#check-uncommitted-read"]').first
+    valid.click()
+    assert seen.page.locator("#check-uncommitted-read").evaluate("(each) => each.open")
 
 
 def test_hostile_names_are_text(browser: Browser, reports: dict[str, Judgement], tmp_path: Path) -> None:

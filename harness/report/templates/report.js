@@ -53,10 +53,13 @@
     });
   };
 
+  const unfold = (target) => {
+    for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
+  };
   const goTo = (event, anomaly) => {
     const target = document.getElementById(`a-${anomaly.n}`);
     if (!target) return;
-    for (let node = target.parentElement; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
+    unfold(target);
     if (event) event.preventDefault();
     location.hash = `a-${anomaly.n}`;
     target.scrollIntoView({ block: "center" });
@@ -77,8 +80,9 @@
     const W = Math.max(280, box.clientWidth), phone = W < 560, left = phone ? 50 : 96, right = W - 8;
     const [t0, t1] = state.view, x = (t) => left + ((t - t0) / (t1 - t0 || 1)) * (right - left), inverse = (px) => t0 + ((px - left) / (right - left)) * (t1 - t0);
     const panels = data.panels.filter((panel) => Object.keys(panel.lines).length);
-    const free = [], lanes = data.windows.map((w) => {
-      const from = x(w.start), end = w.lasting ? from + 6 : x(w.end), written = phone ? 0 : w.label.length * 5.9 + 8;
+    const labels = data.windows.map((w, i) => (phone ? `${i + 1}` : w.label)); // on a phone numbers, which a legend explains
+    const free = [], lanes = data.windows.map((w, i) => {
+      const from = x(w.start), end = w.lasting ? from + 6 : x(w.end), written = labels[i].length * 5.9 + 8;
       const until = end - from < written ? end + written : end;
       let lane = free.findIndex((end) => end <= from);
       if (lane < 0) lane = free.length < 8 ? free.push(0) - 1 : 7;
@@ -101,12 +105,11 @@
       for (const [t, name] of [[w.bite, "bite"], [w.heal, "heal"]]) {
         if (t !== null && t >= t0 && t <= t1) make("line", { x1: x(t), x2: x(t), y1: y, y2: y + 15, stroke: css(name === "bite" ? "--invalid" : "--valid"), "stroke-width": 2 }, g);
       }
-      if (!phone) {
-        const late = to + w.label.length * 5.9 > right && from - w.label.length * 5.9 > left;
-        make("text", { x: late ? from - 4 : w.lasting || to - from < w.label.length * 5.9 ? to + 4 : from + 5, y: y + 11.5, "text-anchor": late ? "end" : "start" }, g, w.label);
-      }
+      const across = labels[i].length * 5.9, late = to + across > right && from - across > left;
+      make("text", { x: late ? from - 4 : w.lasting || to - from < across ? to + 4 : from + 5, y: y + 11.5, "text-anchor": late ? "end" : "start" }, g, labels[i]);
       make("title", {}, g, w.title);
     });
+    document.getElementById("timeline-faults").replaceChildren(...(phone ? data.windows : []).map((w, i) => html("span", `${i + 1} ${w.label}, from ${seconds(w.start)} ${w.lasting ? "for good" : `to ${seconds(w.end)}`}`)));
     const marks = data.marks.filter((m) => m.at >= t0 && m.at <= t1);
     let said = -99;
     marks.forEach((m) => {
@@ -393,7 +396,8 @@
   keys("timeline-chart", () => state.view, (v) => { state.view = v; }, () => [0, data.length]);
   keys("lanes-chart", () => state.range || [0, 1], (v) => { state.range = v; }, () => (groups.length ? everything(groups[state.group]) : [0, 1]));
   document.addEventListener("click", (event) => {
-    const link = event.target.closest("a[data-anomaly]");
+    const link = event.target.closest("a[data-anomaly]"), section = event.target.closest('a[href^="#"]');
+    if (!link && section && document.getElementById(section.getAttribute("href").slice(1))) unfold(document.getElementById(section.getAttribute("href").slice(1)));
     if (!link) return;
     const anomaly = data.anomalies.find((a) => a.n === +link.dataset.anomaly);
     if (anomaly) { show(anomaly); goTo(event, anomaly); }
@@ -421,6 +425,11 @@
     document.getElementById("events-query").value = button.dataset.query;
     search();
   }));
+
+  // Paper cannot be unfolded: everything is printed, and folded again afterwards.
+  let folded = [];
+  window.addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details:not([open])")]; folded.forEach((each) => { each.open = true; }); });
+  window.addEventListener("afterprint", () => { folded.forEach((each) => { each.open = false; }); folded = []; });
 
   const picker = document.getElementById("lanes-group");
   if (picker) groups.forEach((group, n) => { const option = html("option", `${group.topic}-${group.partition}`); option.value = String(n); picker.appendChild(option); });

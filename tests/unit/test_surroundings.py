@@ -1,0 +1,70 @@
+"""What a run says it was recorded on: in run.json, in words for a person, and nothing where a machine does not say."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+import confluent_kafka
+import msgspec
+import pytest
+from recorded_run import Recorded, document
+
+from linkflap.harness.machine import java
+from linkflap.harness.model.topology import ClusterSpec, Topology
+from linkflap.harness.recording import surroundings as module
+from linkflap.harness.recording.surroundings import surroundings
+from linkflap.harness.report import html
+from linkflap.harness.rundir import RunReader
+
+TWO = Topology(clusters=(ClusterSpec(name="A", kafka="3.9.2"), ClusterSpec(name="B", kafka="4.3.1")), links=())
+
+
+@pytest.fixture(autouse=True)
+def one_java(tmp_path, monkeypatch):
+    home = tmp_path / "java"
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").touch(mode=0o755)
+    (home / "release").write_text('IMPLEMENTOR="x"\nJAVA_VERSION="21.0.8"\n')
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    return home
+
+
+def test_clients_python_processors_and_the_java_of_every_kafka():
+    said = surroundings(TWO, "process")
+    assert said["Python"] == platform.python_version()
+    assert said["librdkafka"] == confluent_kafka.libversion()[0]
+    assert said["confluent-kafka"] == confluent_kafka.__version__
+    assert int(said["processors"].split(" ")[0]) == len(os.sched_getaffinity(0))
+    assert (said["Java for Kafka 3.9.2"], said["Java for Kafka 4.3.1"]) == ("21.0.8", "21.0.8")
+
+
+def test_brokers_in_containers_have_the_java_of_their_image():
+    assert not [name for name in surroundings(TWO, "docker") if name.startswith("Java")]
+
+
+def test_where_no_java_will_do_the_package_is_named_and_not_installed(one_java, monkeypatch):
+    (one_java / "release").write_text('JAVA_VERSION="11.0.1"\n')
+    monkeypatch.setenv("PATH", str(one_java))
+    assert java.described("4.3.1") == java.PACKAGE
+    assert java.described("3.9.2") == java.PACKAGE_FOR_KAFKA_3
+
+
+def test_a_machine_that_does_not_name_its_processors_says_how_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_PROCESSORS", tmp_path / "none")
+    assert surroundings(TWO, "docker")["processors"].isdigit()
+
+
+def test_the_report_has_it_and_an_older_run_is_read_without(tmp_path):
+    folder = Recorded(tmp_path / "run").write().close()
+    path = folder / "run.json"
+    content = msgspec.json.decode(path.read_bytes())
+    path.write_bytes(msgspec.json.encode(content | {"environment": {"processors": "2 x <Best> CPU"}}))
+    assert "<dt>processors</dt><dd>2 x &lt;Best&gt; CPU</dd>" in html.page(folder, document(folder))
+    del content["environment"]
+    path.write_bytes(msgspec.json.encode(content))
+    assert RunReader(folder).run.environment == {}
+    shown = html.page(folder, document(folder))
+    assert "<dt>processors</dt>" not in shown
+    assert "<dt>topics</dt><dd>2 partitions, 3 replicas at most, no settings but those of linkflap</dd>" in shown
+    assert "<dt>workload 1</dt><dd>2 transactional at A, no settings but those of linkflap</dd>" in shown
