@@ -212,6 +212,20 @@ def test_events_are_searched(seen: Seen) -> None:
     assert any("promotion" in row for row in seen.page.locator("#events-rows tr").all_inner_texts())
 
 
+def test_commits_without_their_marker_are_found(browser: Browser, reports: dict[str, Judgement]) -> None:
+    judgement = reports["commit-became-abort"]
+    kinds = ("commit-aborted", "commit-unmarked")
+    wanted = [number for number, each in enumerate(judgement.judged.anomalies, start=1) if each.kind in kinds]
+    assert wanted
+    opened = Seen(browser, judgement.folder / html.NAME)
+    opened.page.get_by_role("button", name="commit acknowledged, not followed by its marker").click()
+    links = opened.page.locator("#events-rows a").all()
+    assert [int(link.get_attribute("data-anomaly") or 0) for link in links] == wanted
+    assert opened.page.locator("#events-rows tr").count() == len(wanted)
+    opened.close()
+    assert opened.complaints == []
+
+
 def test_on_paper_nothing_is_cut_off(seen: Seen) -> None:
     seen.page.emulate_media(media="print")
     assert not seen.page.locator("nav").is_visible()

@@ -407,7 +407,7 @@
   const search = () => {
     const field = document.getElementById("events-query"), body = document.getElementById("events-rows");
     if (!field || !body) return;
-    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = (field.value.toLowerCase().match(/"[^"]+"|[^\s"]+/g) || []).map((word) => word.replaceAll('"', ""));
     const found = data.events.filter((row) => words.every((word) => row.text.toLowerCase().includes(word)));
     body.replaceChildren();
     for (const row of found.slice(0, 200)) {
