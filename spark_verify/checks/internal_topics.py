@@ -251,7 +251,7 @@ CHECK = Check(
         AnomalyKind(
             name="offsets-missing",
             meaning="Offsets are missing inside of a log where no cleaner was.",
-            sentence="the log of broker {broker} of {cluster} lacks {offsets} offsets, the first at {at}, where no cleaner was",
+            sentence="the log of broker {broker} of {cluster} lacks offsets where no cleaner was: {offsets}, the first at {at}",
             smallest="a file with batches at offsets 0 and 2: at offset 1.",
         ),
         AnomalyKind(

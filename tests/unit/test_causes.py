@@ -222,8 +222,8 @@ def test_logs_of_kafkas_own_topics_are_named_with_their_broker() -> None:
         "log-disorder": "The log of broker 1 of B is out of order at __transaction_state-0 @ 4: it follows offset 7",
         "replica-missing": "Broker 2 of B lacks what another replica has at __transaction_state-0 @ 4",
         "epochs": "The leader epoch falls from 3 to 1 at __transaction_state-0 @ 4 on broker 1 of B",
-        "offsets-missing": "The log of broker 1 of B lacks 6 offsets, the first at __transaction_state-0 @ 4, "
-        "where no cleaner was",
+        "offsets-missing": "The log of broker 1 of B lacks offsets where no cleaner was: 6, the first at "
+        "__transaction_state-0 @ 4",
         "ends-early": "The log of broker 1 of B ends at __transaction_state-0 @ 4, below its high watermark 9",
     }
 
