@@ -97,7 +97,9 @@ def test_partitions_of_other_homes_count_too(monkeypatch):
     monkeypatch.setattr(
         triggers,
         "answered_bounds",
-        lambda admin, partitions, bound, *, within: {tp: 10 if bound == "high" else 4 for tp in partitions if tp[0] == "A.orders"},
+        lambda admin, partitions, bound, *, within: {
+            tp: 10 if bound == "high" else 4 for tp in partitions if tp[0] == "A.orders"
+        },
     )
     here = world()
     here.topics = {"A.orders": 2, "B.orders": 2}
