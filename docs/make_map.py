@@ -24,6 +24,7 @@ PACKAGES = {
     "harness/machine": "What a process holds of this machine",
     "harness/guarantees": "What mirrors promise",
     "harness/wire": "What is asked of clusters in several places",
+    "harness/jvm": "A JVM that Python drives",
     "harness/runtimes": "What brokers and links run in",
     "harness/runtimes/toxiproxy": "Links, through Toxiproxy",
     "harness/runtimes/kraft": "Clusters, whatever they run in",

@@ -27,7 +27,7 @@ from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 
 if TYPE_CHECKING:
-    from linkflap.chaos.cases.tools.java import Bridge
+    from linkflap.harness.jvm.bridge import Bridge
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 WITHIN: Final = 60.0

@@ -10,8 +10,8 @@ from linkflap.chaos.cases.cluster_mirroring.id_formulas import _ids
 from linkflap.chaos.cases.regression import of_rows, reproduced
 from linkflap.chaos.cases.results import Row
 from linkflap.chaos.cases.tools import logs
-from linkflap.chaos.cases.tools.java import failure
 from linkflap.chaos.cases.tools.wire import Producer, record_batch
+from linkflap.harness.jvm.bridge import failure
 from linkflap.harness.log import reference
 from tests.kafka_log import ABORT, COMMIT, marker, record, segment
 from tests.kafka_log import batch as written

@@ -7,80 +7,28 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from linkflap.chaos.cases.tools.clients import ClientFailed
-from linkflap.harness.machine import children
-from linkflap.harness.model.errors import SetupError
+from linkflap.harness.jvm.bridge import Bridge, Handle, failure
 from linkflap.harness.model.protocols import Deployment
-from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.kraft.installation import Installation
 
-Handle = Any
-"""Something in the JVM: py4j has no types for it."""
-_bridges: weakref.WeakKeyDictionary[Deployment, Bridge]
-_OPTIONS: Final = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-_WITHIN: Final = 60.0
 _STRING: Final = "org.apache.kafka.common.serialization.StringSerializer"
 _BYTES: Final = "org.apache.kafka.common.serialization.ByteArraySerializer"
 
 
-class Bridge:
-    """A JVM with the clients of one Kafka. `java` is py4j's view of its packages."""
-
-    def __init__(self, installation: Installation, folder: Path) -> None:
-        from py4j.java_gateway import GatewayParameters, JavaGateway
-
-        output = folder / "java-clients.log"
-        command = [str(installation.java.path), *_OPTIONS, "-cp", f"{_jar()}:{installation.kafka.classpath}"]
-        command += ["py4j.GatewayServer", "--enable-auth", "0"]
-        self._child = children.spawn(command, name="java clients", folder=folder, output=output)
-
-        def announced() -> list[str] | None:
-            if not self._child.alive:
-                raise SetupError(f"the JVM of the Java clients ended: {output.read_text(errors='replace')[-300:]}")
-            words = output.read_text().split() if output.exists() else []
-            return words[:2] if len(words) >= 2 and words[0].isdigit() else None
-
-        port, token = until(announced, within=_WITHIN, what="the JVM of the Java clients to answer")
-        parameters = GatewayParameters(port=int(port), auth_token=token, auto_convert=True)
-        self._gateway = JavaGateway(gateway_parameters=parameters)
-        self.java: Handle = self._gateway.jvm
-
-    def properties(self, values: Mapping[str, object]) -> Handle:
-        """java.util.Properties."""
-        made = self.java.java.util.Properties()
-        for name, value in values.items():
-            made.put(name, str(value).lower() if isinstance(value, bool) else str(value))
-        return made
-
-    def close(self) -> None:
-        self._gateway.close()
-        self._child.kill()
-
-
-_bridges = weakref.WeakKeyDictionary()
+_bridges: weakref.WeakKeyDictionary[Deployment, Bridge] = weakref.WeakKeyDictionary()
 
 
 def bridge(deployment: Deployment, installation: Installation, folder: Path) -> Bridge:
     """The bridge of a deployment, started at its first use and ended with it."""
     if deployment not in _bridges:
-        made = Bridge(installation, folder)
+        made = Bridge(installation.java, installation.kafka.classpath, folder)
         deployment.at_close(made.close)
         _bridges[deployment] = made
     return _bridges[deployment]
-
-
-def failure(error: Handle) -> str:
-    """The simple name of the innermost Kafka exception of a py4j error, as Java has it."""
-    thrown = error.java_exception
-    names = []
-    while thrown is not None:
-        names.append(str(thrown.getClass().getSimpleName()))
-        thrown = thrown.getCause()
-    return next((name for name in reversed(names) if name != "ExecutionException"), "?")
 
 
 class JavaProducer:
@@ -190,16 +138,3 @@ class JavaConsumer:
             self.client.close(self.java.java.time.Duration.ofMillis(500))
         except Py4JError as error:
             raise ClientFailed("close", str(error)) from error
-
-
-def _jar() -> Path:
-    """The jar of py4j that pyspark brings."""
-    found = find_spec("pyspark")
-    jars = (
-        sorted((Path(found.submodule_search_locations[0]) / "jars").glob("py4j-*.jar"))
-        if found and found.submodule_search_locations
-        else []
-    )
-    if not jars:
-        raise SetupError("pyspark has no py4j jar, by which Java clients are driven; install pyspark again")
-    return jars[0]
