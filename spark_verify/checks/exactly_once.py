@@ -238,7 +238,7 @@ def _behind(key: Key, told: Mapping[str, Any], made: _Made) -> Iterator[Found]:
     over, settled = np.sort(over), np.maximum.accumulate(settled[np.argsort(over)])
     before = np.searchsorted(over, told["times"])
     least = np.concatenate(([-1], settled))[before]
-    for row in np.flatnonzero(told["sampled"] < least).tolist():
+    for row in np.flatnonzero((before > 0) & (told["sampled"] < least)).tolist():
         yield _found(key, "offset-behind", int(told["sampled"][row]), committed=int(least[row]), time=int(told["times"][row]))
 
 

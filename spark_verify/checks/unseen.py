@@ -46,11 +46,17 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _spans(reads: Sequence[Read]) -> Iterator[tuple[int, int]]:
-    """[from, to) of every reader, or group, that read committed and got to the end: from where it first began there."""
+    """[from, to) of every reader, or group, that read committed and got to the end: from where it first began there.
+
+    A member that was not assigned in this log generation kept its position from the one before: it goes on by itself, and what
+    it does not read of the new log its group need not have read.
+    """
     audience: dict[str, list[Read]] = {}
+    assigned: dict[tuple[str, int], bool] = {}
     for read in reads:
         if read.isolation == "read_committed":
-            audience.setdefault(read.group or read.reader, []).append(read)
+            in_group = assigned.setdefault((read.reader, read.process), read.kind == "assign") and read.group
+            audience.setdefault(f"group {read.group}" if in_group else f"reader {read.reader}", []).append(read)
     for mine in audience.values():
         ends = [r.position for r in mine if r.kind == "drained"]
         begins = [r.position for r in mine if r.kind == "assign" and r.position >= 0]

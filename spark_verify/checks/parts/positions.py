@@ -166,12 +166,20 @@ def unread(there: Ints, over: Passed, floor: int) -> Ints:
 
 
 def beyond_end(rows: Sequence[Read], end: int, truncations: Truncations) -> Read | None:
-    """The first row of a consumer whose position no log of this generation reached; of one that was seen to be in it."""
-    known = False
+    """The first row of a consumer whose position no log of this generation reached; of one that was seen to be in it.
+
+    A consumer that nothing moved keeps its position when the log is truncated below it, until a fetch is refused (KIP-320).
+    """
+    known, held = False, -1
     for row in rows:
         known |= row.kind == "assign" or (row.kind == "poll" and len(row.offsets) > 0)
-        if known and end < _position(row) <= kept_until(row, truncations):
+        if row.kind in ("assign", "revoke"):
+            held = -1
+        position = _position(row)
+        if known and end < position <= kept_until(row, truncations) and position != held:
             return row
+        if row.kind in ("assign", "poll", "drained"):
+            held = position
     return None
 
 

@@ -33,8 +33,14 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 def _spans(reads: Sequence[Any]) -> Iterator[tuple[int, int]]:
     """From where a reader, or its group, first began, to the end that it got to."""
     reads = [r for r in reads if r.isolation == "read_committed"]
-    for name in {r.group or r.reader for r in reads}:
-        mine = [r for r in reads if (r.group or r.reader) == name]
+
+    def audience(row: Any) -> tuple[str, str]:
+        """Its group; or itself, where it stands as it stood in the log generation before."""
+        first = next(r for r in reads if (r.reader, r.process) == (row.reader, row.process))
+        return ("group", row.group) if row.group and first.kind == "assign" else ("reader", row.reader)
+
+    for name in {audience(r) for r in reads}:
+        mine = [r for r in reads if audience(r) == name]
         ends = [r.position for r in mine if r.kind == "drained"]
         begins = [r.position for r in mine if r.kind == "assign" and r.position >= 0]
         begins += [min(r.offsets) for r in mine if r.kind == "poll" and r.offsets]

@@ -237,6 +237,10 @@ def test_a_torn_log_proves_nothing_and_says_so():
     assert apart([log()], [Log("A").txn(13, 14, pid=7).torn()], TOLD, READ) == []
 
 
+def test_an_impossible_sample_before_any_transaction_is_behind_nothing():
+    assert findings(NAME, view([BOTH], sends=TOLD, reads=READ, groups=[sampled(-2, seconds=5)])) == []
+
+
 def test_it_is_due_where_relays_begin_and_nowhere_else():
     scenario = Scenario(
         name="s", about="", seed=1, topology=parse("A->B"), mirror=declared(MirrorSpec(kind="shadow")), schedule=(),

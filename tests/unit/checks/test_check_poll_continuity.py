@@ -250,6 +250,17 @@ def test_what_a_mirror_says_it_cut_at_the_promotion_was_another_era(truncated, f
     assert places(NAME, seen) == found
 
 
+@pytest.mark.parametrize(
+    ("stands", "found"), [(3, []), (4, [("position-beyond-end", "B", 2)])], ids=["stays where it was", "moved further beyond"]
+)
+def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_below_it(stands, found):
+    stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=[(3, 1)], appended=())
+    got = [poll((0, 1), (1, 2), (2, 3), cluster="B"), poll(kind="drained", position=stands, cluster="B", at=600 * SECOND)]
+    logs = [Log("A").data(1).data(2).data(3), Log("B").data(1, 8)]
+    seen = view(logs, mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got)
+    assert [place for place in places(NAME, seen) if place[0] == "position-beyond-end"] == found
+
+
 def test_what_was_skipped_says_where_the_log_was_cut_and_where_the_reader_stood():
     (found,) = findings(NAME, trip(reads=STOOD))
     told = {name: found.evidence[name] for name in ("records", "cut", "stood_at", "then", "last_skipped")}

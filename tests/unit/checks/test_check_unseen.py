@@ -118,6 +118,18 @@ def test_what_was_seen_before_a_cut_was_seen():
     assert len(TOLD) == 4
 
 
+def test_a_member_that_kept_its_position_over_a_truncation_reads_on_by_itself():
+    before = [poll((0, 1), (1, 2), (2, 3), group="g", at=400 * SECOND)]
+    kept = [
+        poll((4, 6), group="g", at=800 * SECOND),
+        poll(kind="drained", position=5, group="g", at=802 * SECOND),
+    ]
+    assigned = drained((0, 1), (1, 2), end=2, reader="s", group="g", at=790)[:2]
+    assert places(NAME, trip(reads=[*before, *assigned, *kept])) == []
+    both_assigned = drained((4, 6), begin=4, group="g", at=801)
+    assert places(NAME, trip(reads=[*before, *assigned, *both_assigned])) == [("unseen-write", "A", 2)]
+
+
 def test_what_retention_had_deleted_by_a_sample_need_not_be_seen():
     marks = samples((2, 2))
     marks.log_start[:] = 1
