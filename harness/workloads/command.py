@@ -109,7 +109,7 @@ class Command(Producers):
             return self._addresses.links[f"*->{cluster}"].bootstrap
         return self._addresses.clusters[cluster].bootstrap
 
-    # Its life with the run.
+    # The steps of a run, in order.
 
     def prepare(self) -> None:
         """Nothing: it starts when the workload does."""

@@ -1,4 +1,4 @@
-"""What all producing clients share: an incarnation per cluster life, a pace, and leaving nothing unsaid when they go."""
+"""What all producing clients share: an incarnation per cluster, a pace, and leaving nothing unsaid when they go."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_ther
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, of_readers, replica_of
 from linkflap.spark_verify.checks.parts.logs import Log, among
 from linkflap.spark_verify.checks.parts.outcomes import never, refused, uids_of
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, PartitionView
 
@@ -30,24 +30,26 @@ REFUSED = "refused-read"
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Asks both witnesses about every record that a read_committed reader got."""
     findings: list[Finding] = []
-    for life in every(view):
-        got = delivered(view, life)
+    for generation in every(view):
+        got = delivered(view, generation)
         if len(got):
-            findings += examined(life, got.offset, whole=True)
-            findings += of_readers(life, replica_of(view, life), _judge(view, life.cluster, log_of(view, life), got))
-        findings += of_readers(life, replica_of(view, life), _refused(view, life))
+            findings += examined(generation, got.offset, whole=True)
+            findings += of_readers(
+                generation, replica_of(view, generation), _judge(view, generation.cluster, log_of(view, generation), got)
+            )
+        findings += of_readers(generation, replica_of(view, generation), _refused(view, generation))
     return findings
 
 
-def _refused(view: PartitionView, life: Life) -> Sequence[Finding]:
+def _refused(view: PartitionView, generation: LogGeneration) -> Sequence[Finding]:
     """What any reader got of that which was refused for certain."""
     sends = Sends.of(view.sends)
     certain = refused(sends)
     if not certain.any():
         return []
-    got = delivered(view, life, isolation=None)
+    got = delivered(view, generation, isolation=None)
     bad = among(got.uid, uids_of(sends)[0][certain])
-    return found(life.cluster, got, bad, REFUSED, lambda _: "client")
+    return found(generation.cluster, got, bad, REFUSED, lambda _: "client")
 
 
 def _judge(view: PartitionView, cluster: str, log: Log | None, got: Delivered) -> Sequence[Finding]:

@@ -54,14 +54,14 @@ class Found:
 class Examined:
     """How many things (records, batches, transactions: the check's own unit) were looked at, of what origin, where.
 
-    `start` is where their era, or the part of it that was looked at, begins in which `life` of a log; -1: no era is meant.
+    `start` is where their era, or the part of it that was looked at, begins in which `generation` of a log; -1: no era is meant.
     Of committed offsets of groups that were sampled on a cluster the origin is `checkpoints`: they are in no log.
     """
 
     cluster: str
     origin: Origin | Literal["checkpoints"]
     count: int
-    life: int = 0
+    generation: int = 0
     start: int = -1
 
 

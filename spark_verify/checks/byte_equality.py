@@ -67,7 +67,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
     findings: list[Finding] = []
     if not crossing.far:
-        findings += examined(compared.life, destination.batches.base_offset[ours])
+        findings += examined(compared.generation, destination.batches.base_offset[ours])
     if torn := [r for r in (source, destination) if r.damage]:
         end = min(end, *(replica.torn_from for replica in torn))
         reason = f"the log of {torn[0].cluster} is torn, so its bytes could not be compared from offset {max(start, end)} on"

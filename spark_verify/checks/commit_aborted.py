@@ -16,7 +16,7 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Find
 from linkflap.spark_verify.checks.parts.generations import judged
 from linkflap.spark_verify.checks.parts.logs import ABORTED, COMMITTED, OPEN, Log, distinct, followed, locate
 from linkflap.spark_verify.checks.parts.outcomes import Told, never, told
-from linkflap.spark_verify.facts.eras import Life, on_cluster
+from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 MARKER_GRACE = 5_000_000_000
@@ -26,9 +26,9 @@ MARKER_GRACE = 5_000_000_000
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Follows every acknowledged ending to its marker in this partition."""
 
-    def judge(life: Life, log: Log) -> Sequence[Finding]:
-        what = told(view, life)
-        return [*_commits(view, life, log, what), *_aborts(log, what)] if len(what) else []
+    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
+        what = told(view, generation)
+        return [*_commits(view, generation, log, what), *_aborts(log, what)] if len(what) else []
 
     return list(judged(view, judge))
 
@@ -46,16 +46,16 @@ def _aborts(log: Log, what: Told) -> Sequence[Finding]:
     return _ended_otherwise(log, what, rows[committed], at[committed], "abort-committed")
 
 
-def _commits(view: PartitionView, life: Life, log: Log, what: Told) -> Sequence[Finding]:
-    cluster = life.cluster
+def _commits(view: PartitionView, generation: LogGeneration, log: Log, what: Told) -> Sequence[Finding]:
+    cluster = generation.cluster
     rows, at = _found(log, what, what.sends.says("ending", "commit") & what.sends.says("outcome", "ok"))
     findings: list[Finding] = []
-    for era in life.eras:
-        start = era.start if life.last else max(era.start, life.cut)
+    for era in generation.eras:
+        start = era.start if generation.last else max(era.start, generation.cut)
         inside = (log.replica.records.offset[at] >= start) & (log.replica.records.offset[at] < era.end)
         count = len(distinct(what.send[rows[inside]]))
         if count and era.origin == "native":
-            findings.append(Examined(cluster=cluster, origin="native", count=count, life=life.number, start=start))
+            findings.append(Examined(cluster=cluster, origin="native", count=count, generation=generation.number, start=start))
     state = log.record_state[at]
     findings += _ended_otherwise(log, what, rows[state == ABORTED], at[state == ABORTED], "commit-aborted")
     following = followed(log)[at]
@@ -65,16 +65,16 @@ def _commits(view: PartitionView, life: Life, log: Log, what: Told) -> Sequence[
         return findings
     if not log.whole:
         return [*findings, Unjudged(reason=f"the log of {cluster} is torn, so its markers may be missing for that")]
-    late = overrun | (waiting & ~_excused(view, life, what)[what.send[rows]])
+    late = overrun | (waiting & ~_excused(view, generation, what)[what.send[rows]])
     return [*findings, *_ended_otherwise(log, what, rows[late], at[late], "commit-unmarked")]
 
 
-def _excused(view: PartitionView, life: Life, what: Told) -> Bools:
+def _excused(view: PartitionView, generation: LogGeneration, what: Told) -> Bools:
     """Per operation, whether its cluster was given up before its markers had to be there."""
-    end = life.lost
+    end = generation.lost
     if end is None:
         return np.zeros(len(what.sends), np.bool_)
-    broken = [w for w in on_cluster(view.windows, life.cluster) if w.start <= end]
+    broken = [w for w in on_cluster(view.windows, generation.cluster) if w.start <= end]
     return np.array(
         [s.returned >= end - MARKER_GRACE or any(w.end >= s.returned for w in broken) for s in what.sends],
         np.bool_,

@@ -14,30 +14,30 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
 from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, among, copies, runs, written
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops, may_be_faithful
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Counts copies of every payload on every cluster."""
-    return list(judged(view, lambda life, log: _repeats(view, life, log)))
+    return list(judged(view, lambda generation, log: _repeats(view, generation, log)))
 
 
-def _repeats(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
+def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     records, cluster = log.replica.records, log.replica.cluster
-    here = native(life, records.offset)
+    here = native(generation, records.offset)
     # An open native copy is one too many as well: nobody sends a payload twice, so its bytes were repeated.
     counted = np.flatnonzero((records.uid >= 0) & (log.visible | (here & (log.record_state != ABORTED))))
     first, copy = copies(records.uid[counted])
-    findings: list[Finding] = list(examined(life, records.offset[counted]))
+    findings: list[Finding] = list(examined(generation, records.offset[counted]))
     again = np.flatnonzero(copy > 0)
     if len(again) and not here[counted[again]].all():
-        faithful, doubts = _faithful(view, life, records.uid[counted[again]], copy[again])
+        faithful, doubts = _faithful(view, generation, records.uid[counted[again]], copy[again])
         findings += [Unjudged(reason=reason) for reason in doubts]
         again = again[here[counted[again]] | ~faithful]
     # One replay of a stretch is one anomaly, dated by its oldest record; what clients and what a mirror wrote are two.
     own = np.arange(len(again)) + here[counted[again]]
-    for start, end in runs(again, first[again], own, apart(life, records.offset[counted[again]])):
+    for start, end in runs(again, first[again], own, apart(generation, records.offset[counted[again]])):
         at = again[start:end]
         row, original = counted[at[0]], int(records.offset[counted[first[at[0]]]])
         evidence: dict[str, object] = {
@@ -54,14 +54,14 @@ def _repeats(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     return findings
 
 
-def _faithful(view: PartitionView, life: Life, uids: Ints, copy: Ints) -> tuple[Bools, Sequence[str]]:
+def _faithful(view: PartitionView, generation: LogGeneration, uids: Ints, copy: Ints) -> tuple[Bools, Sequence[str]]:
     """Per copy, whether a cluster that this one mirrored from has as many: repeating those is faithful; or may have had them.
 
     And why of some it cannot be told.
     """
     right, doubts = np.zeros(len(uids), np.bool_), []
     for compared in hops(view):
-        if isinstance(compared, Hop) and compared.crossing.destination == life.cluster:
+        if isinstance(compared, Hop) and compared.crossing.destination == generation.cluster:
             theirs = np.sort(compared.source.replica.records.uid[compared.source.visible])
             right |= copy < np.searchsorted(theirs, uids, side="right") - np.searchsorted(theirs, uids, side="left")
             open_ones = ~right & among(uids, compared.unsettled)

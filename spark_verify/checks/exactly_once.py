@@ -26,7 +26,7 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, reads_in, sends_of
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.sampled import never_sampled
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
@@ -45,24 +45,24 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     groups = sorted({r.group for r in view.reads if r.group and r.reader.rpartition("-")[0] == RELAY})
     sends = Sends.of(view.sends)
     made = _by_place(sends.take(~sends.says("group", "") & ~sends.says("input_topic", "")))
-    for life in [each for each in every(view) if each.last and (groups or made)]:
-        log = log_of(view, life)
+    for generation in [each for each in every(view) if each.last and (groups or made)]:
+        log = log_of(view, generation)
         if log is None or not log.whole:
             if log is not None:
-                findings.append(Unjudged(reason=f"the log of {view.topic}-{view.partition} on {life.cluster} is torn"))
+                findings.append(Unjudged(reason=f"the log of {view.topic}-{view.partition} on {generation.cluster} is torn"))
             # Nobody can tell what was made of these inputs there.
-            findings += [_clue(life, place, {"of": place, "torn": True}) for place in made]
+            findings += [_clue(generation, place, {"of": place, "torn": True}) for place in made]
             continue
         for group in groups:
-            findings += _inputs(view, life, log, group)
-        here = sends_of(view, life).column("number")
-        findings += [_outputs(view, life, log, place, mine, here) for place, mine in made.items()]
+            findings += _inputs(view, generation, log, group)
+        here = sends_of(view, generation).column("number")
+        findings += [_outputs(view, generation, log, place, mine, here) for place, mine in made.items()]
     return findings
 
 
-def _clue(life: Life, place: Place, data: Mapping[str, object]) -> Clue:
+def _clue(generation: LogGeneration, place: Place, data: Mapping[str, object]) -> Clue:
     group, topic, partition = place
-    return Clue(cluster=life.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}")
+    return Clue(cluster=generation.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}")
 
 
 def _by_place(made: Sends) -> Mapping[Place, Sends]:
@@ -75,9 +75,9 @@ def _by_place(made: Sends) -> Mapping[Place, Sends]:
     return dict(sorted(found.items()))
 
 
-def _inputs(view: PartitionView, life: Life, log: Log, group: str) -> Iterator[Finding]:
+def _inputs(view: PartitionView, generation: LogGeneration, log: Log, group: str) -> Iterator[Finding]:
     """A clue with what this log had for a group that was here, and a count of what it says to have passed."""
-    mine = [r for r in reads_in(view, life) if r.group == group]
+    mine = [r for r in reads_in(view, generation) if r.group == group]
     began = [r for r in mine if r.kind == "assign" and r.position >= 0]
     if not began:
         return
@@ -85,34 +85,34 @@ def _inputs(view: PartitionView, life: Life, log: Log, group: str) -> Iterator[F
     records = log.replica.records
     offsets, uids = records.offset[log.visible], records.uid[log.visible]
     passed = max((r.position for r in mine if r.kind == "commit"), default=start)
-    yield from examined(life, offsets[(offsets >= start) & (offsets < passed)])
-    if reason := never_sampled(view, life.cluster, group, until=life.ended):
+    yield from examined(generation, offsets[(offsets >= start) & (offsets < passed)])
+    if reason := never_sampled(view, generation.cluster, group, until=generation.ended):
         yield Unjudged(reason=reason)
-    promotion = _promotion(view, life)
-    samples = [(g.time, g.offset) for g in view.groups if (g.group, g.cluster) == (group, life.cluster) and g.time >= since]
+    promotion = _promotion(view, generation)
+    samples = [(g.time, g.offset) for g in view.groups if (g.group, g.cluster) == (group, generation.cluster) and g.time >= since]
     times, sampled = np.array(samples, np.int64).reshape(-1, 2).T
     if len(samples):
-        yield Examined(cluster=life.cluster, origin="checkpoints", count=len(samples))
+        yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(samples))
     place = (group, view.topic, view.partition)
     data = {
-        "start": start, "floor": log.replica.log_start, "compacted": view.compacted.get(life.cluster, 0),
+        "start": start, "floor": log.replica.log_start, "compacted": view.compacted.get(generation.cluster, 0),
         "offsets": offsets, "uids": uids, "times": times, "sampled": sampled,
         "source": promotion.source if promotion else "", "kind": promotion.kind if promotion else "",
         "promoted": promotion.offset if promotion else 0,
     }  # fmt: skip
-    yield _clue(life, place, {"inputs_of": place, **data})
+    yield _clue(generation, place, {"inputs_of": place, **data})
 
 
-def _promotion(view: PartitionView, life: Life) -> Promotion | None:
-    """How the cluster came to be written to in this life; None at home, before any failover."""
-    here = [p for p in view.promotions if p.cluster == life.cluster and life.began <= p.time <= life.ended]
+def _promotion(view: PartitionView, generation: LogGeneration) -> Promotion | None:
+    """How the cluster came to be written to in this generation; None at home, before any failover."""
+    here = [p for p in view.promotions if p.cluster == generation.cluster and generation.began <= p.time <= generation.ended]
     return max(here, key=lambda p: p.time, default=None)
 
 
-def _outputs(view: PartitionView, life: Life, log: Log, place: Place, made: Sends, here: Ints) -> Clue:
+def _outputs(view: PartitionView, generation: LogGeneration, log: Log, place: Place, made: Sends, here: Ints) -> Clue:
     """The outputs of one input partition that are committed in this log, and what was committed for the group.
 
-    `here`: the operations of this life. Of each output the clue has its own offset, and offset and payload id of its input.
+    `here`: the operations of this generation. Of each output the clue has its own offset, and offset and payload id of its input.
     """
     sizes = made.sizes_of("inputs")
     send = np.repeat(np.arange(len(made)), sizes)
@@ -136,7 +136,7 @@ def _outputs(view: PartitionView, life: Life, log: Log, place: Place, made: Send
         **{name: made.column(name)[claiming] for name in ("position", "process", "number")},
         "returned": np.where(committed, made.column("returned"), -1)[claiming],
     }  # fmt: skip
-    return _clue(life, place, data)
+    return _clue(generation, place, data)
 
 
 def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:

@@ -55,7 +55,9 @@ def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[
     return [
         *(Unjudged(reason=f"the log of {name} is torn, so what is missing may not have been lost") for name in torn),
         Clue(cluster=promotion.cluster, offset=promotion.offset, data=data),
-        Examined(cluster=promotion.cluster, origin="native", count=1, life=compared.life.number, start=promotion.offset),
+        Examined(
+            cluster=promotion.cluster, origin="native", count=1, generation=compared.generation.number, start=promotion.offset
+        ),
     ]
 
 
@@ -68,8 +70,8 @@ def _carried_over(compared: Hop, promotion: Promotion) -> int:
 
 def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
     """When the destination first confirmed a write of its own: a commit, or a record sent without a transaction."""
-    mine = history(view.story).lives[promotion.cluster]
-    ended = next((e.ended for life in mine for e in life.eras if e.began == promotion.time and not e.source), FOREVER)
+    mine = history(view.story).generations[promotion.cluster]
+    ended = next((e.ended for generation in mine for e in generation.eras if e.began == promotion.time and not e.source), FOREVER)
     times = (
         send.returned
         for send in view.sends

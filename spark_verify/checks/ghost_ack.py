@@ -15,7 +15,7 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import apart, every, examined, log_of, native, own
 from linkflap.spark_verify.checks.parts.logs import Log, copies, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import Told, told
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 REASONS = (
@@ -31,29 +31,35 @@ REASONS = (
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks up every acknowledged offset in the log that the acknowledging cluster had then."""
     findings: list[Finding] = []
-    for life in every(view):
-        what = told(view, life)
+    for generation in every(view):
+        what = told(view, generation)
         acked = np.flatnonzero(what.acked >= 0)
         if not len(acked):
             continue
-        log = log_of(view, life)
-        if all(era.origin == "mirrored" for era in life.eras):
-            findings.append(Unjudged(reason=f"{life.cluster} acknowledged writes to {view.topic} but no promotion was recorded"))
+        log = log_of(view, generation)
+        if all(era.origin == "mirrored" for era in generation.eras):
+            findings.append(
+                Unjudged(reason=f"{generation.cluster} acknowledged writes to {view.topic} but no promotion was recorded")
+            )
         elif log is None:
-            findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
+            findings.append(Unjudged(reason=f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"))
         else:
-            findings += own(life, log.replica, _judge(life, log, what, acked, view.compacted.get(life.cluster, 0)))
+            findings += own(
+                generation, log.replica, _judge(generation, log, what, acked, view.compacted.get(generation.cluster, 0))
+            )
     return findings
 
 
-def _judge(life: Life, log: Log, what: Told, acked: Ints, compacted: int) -> Sequence[Finding]:
+def _judge(generation: LogGeneration, log: Log, what: Told, acked: Ints, compacted: int) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     acked = acked[what.acked[acked] >= log.replica.log_start]
     offsets = what.acked[acked]
-    here = native(life, offsets)
+    here = native(generation, offsets)
     # One that points at what is not the cluster's own is an acknowledgement of its own era all the same.
-    first_own = next(era.start for era in life.eras if era.origin == "native")
-    findings: list[Finding] = list(examined(life, np.where(here, offsets, np.maximum(first_own, 0 if life.last else life.cut))))
+    first_own = next(era.start for era in generation.eras if era.origin == "native")
+    findings: list[Finding] = list(
+        examined(generation, np.where(here, offsets, np.maximum(first_own, 0 if generation.last else generation.cut)))
+    )
     at = locate(records.offset, offsets)
     holder = np.where(at >= 0, records.uid[at] if len(records) else -1, -1)
     reason = np.select(
@@ -73,7 +79,7 @@ def _judge(life: Life, log: Log, what: Told, acked: Ints, compacted: int) -> Seq
         findings.append(Unjudged(reason=f"the log of {cluster} is torn, so what is missing may have been there"))
         reason[absent] = 0
     bad = np.flatnonzero(reason)
-    for start, end in runs(bad, offsets[bad], apart(life, offsets[bad])):
+    for start, end in runs(bad, offsets[bad], apart(generation, offsets[bad])):
         row = bad[start]
         findings.append(_ghost(what, int(acked[row]), cluster, int(holder[row]), int(reason[row]), end - start))
     return findings

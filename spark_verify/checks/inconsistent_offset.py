@@ -1,7 +1,7 @@
 """inconsistent-offset: at one offset of a log everybody saw the same record (Jepsen's Kafka workload, inconsistent-offsets).
 
 Observers are the bytes, the acknowledgements of producers, and every reader of either isolation: what one of them saw at an
-offset, no other may have seen differently, nor the same one another time. Offsets have a meaning within one life of a log
+offset, no other may have seen differently, nor the same one another time. Offsets have a meaning within one generation of a log
 (`spark_verify.facts.eras`): behind a cut there are other records, also behind one that a mirror made when its destination was
 promoted and wrote down. What was seen below every cut since then still holds.
 
@@ -22,8 +22,8 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
+    generations,
     kept_since,
-    lives,
     log_of,
     own,
     reads_in,
@@ -32,7 +32,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.logs import distinct, runs
 from linkflap.spark_verify.checks.parts.outcomes import uids_of
-from linkflap.spark_verify.facts.eras import FOREVER, Life
+from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 KIND = "inconsistent-offset"
@@ -57,17 +57,17 @@ class Seen:
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Puts all observations of each life together."""
+    """Puts all observations of each generation together."""
     findings: list[Finding] = []
-    for life in every(view):
-        observations = list(_observations(view, life))
+    for generation in every(view):
+        observations = list(_observations(view, generation))
         shared, found = [np.empty(0, np.int64)], list[Found]()
-        for start, end in _windows(observations, 0 if life.last else life.cut):
+        for start, end in _windows(observations, 0 if generation.last else generation.cut):
             seen = _together(observations, start, end)
             if len(seen.offset):
                 shared.append(_shared(seen))
-                found = [*found[:-1], *_joined(found[-1:], _judge(life.cluster, seen))]
-        findings += own(life, replica_of(view, life), [*examined(life, np.concatenate(shared)), *found])
+                found = [*found[:-1], *_joined(found[-1:], _judge(generation.cluster, seen))]
+        findings += own(generation, replica_of(view, generation), [*examined(generation, np.concatenate(shared)), *found])
     return findings
 
 
@@ -92,14 +92,14 @@ def _joined(last: Sequence[Found], following: Sequence[Found]) -> Iterator[Found
         yield from (before, *following)
 
 
-def _observations(view: PartitionView, life: Life) -> Iterator[Observation]:
-    """What everybody saw of what this life has, or still has."""
-    log = log_of(view, life)
+def _observations(view: PartitionView, generation: LogGeneration) -> Iterator[Observation]:
+    """What everybody saw of what this generation has, or still has."""
+    log = log_of(view, generation)
     if log is not None:
         yield LOG, log.replica.records.offset, log.replica.records.uid
-    for before in lives(view)[life.cluster][: life.number + 1]:
-        # Of an earlier life only what no cut since then has taken away.
-        end = min(life.earlier[before.number :], default=FOREVER)
+    for before in generations(view)[generation.cluster][: generation.number + 1]:
+        # Of an earlier generation only what no cut since then has taken away.
+        end = min(generation.earlier[before.number :], default=FOREVER)
         sends = sends_of(view, before)
         clients, names = sends.codes("client")
         for code in distinct(clients).tolist():
@@ -175,7 +175,7 @@ CHECK = Check(
     anomalies=(
         AnomalyKind(
             name=KIND,
-            meaning="Two observers, or one at two times, saw different payloads at one offset of one life of a log.",
+            meaning="Two observers, or one at two times, saw different payloads at one offset of one generation of a log.",
             sentence="two observers saw different records at {at} of {cluster}",
             counted="offset was seen with two different records|offsets were seen with two different records",
             smallest="two readers of A got 1 and 2 at offset 0: at offset 0.",

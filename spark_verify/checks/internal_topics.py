@@ -25,7 +25,7 @@ from linkflap.harness.log.coordinators import GROUPS, TRANSACTIONS, GroupCommit,
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Examined, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.leader_epochs import falls
 from linkflap.spark_verify.checks.parts.coordinated import combine
-from linkflap.spark_verify.checks.parts.generations import compacted, lives, native
+from linkflap.spark_verify.checks.parts.generations import compacted, generations, native
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, read
 from linkflap.spark_verify.checks.replica_agreement import between, missing, within
 from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
@@ -148,7 +148,7 @@ def _commits(replica: Replica, commits: Sequence[GroupCommit]) -> dict[str, obje
 def _markers(view: PartitionView) -> Iterator[Clue]:
     """The markers of each cluster's own coordinators in this partition."""
     every = view.mirror.guarantee.offsets_kept
-    told = lives(view)
+    told = generations(view)
     for cluster, replica in view.canonical().items():
         mine = told[cluster]
         cut = len(mine) > 1 or any(t.cluster == cluster for t in view.truncations)

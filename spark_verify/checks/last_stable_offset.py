@@ -33,7 +33,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     replica_of,
 )
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, read, recompute_last_stable
-from linkflap.spark_verify.facts.eras import Life, on_cluster
+from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Watermarks
 
 TIMEOUT = 75_000_000_000
@@ -41,19 +41,19 @@ TIMEOUT = 75_000_000_000
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Judges every sample of every life of a log against the bytes of that life, and what is still open at the end."""
+    """Judges every sample against the bytes of its log generation, and what is still open at the end."""
     findings: list[Finding] = []
-    for life in every(view):
-        log, marks = log_of(view, life), marks_in(view, life)
+    for generation in every(view):
+        log, marks = log_of(view, generation), marks_in(view, generation)
         if marks is not None:
             told = np.flatnonzero((marks.last_stable >= 0) & (marks.high_watermark >= 0))
             # Up to the first offset that is its own the log is mirrored, so a sample counts for the record below its LSO.
-            findings += examined(life, np.maximum(marks.last_stable[told] - 1, 0))
-            findings += _order(view, life.cluster, marks, told)
-            findings += _against_bytes(view, life, marks, told)
-            findings += _above_the_log(view, life, marks)
-        if life.last and life.lost is None and log is not None and log.whole:
-            findings += _hanging(view, life, log)
+            findings += examined(generation, np.maximum(marks.last_stable[told] - 1, 0))
+            findings += _order(view, generation.cluster, marks, told)
+            findings += _against_bytes(view, generation, marks, told)
+            findings += _above_the_log(view, generation, marks)
+        if generation.last and generation.lost is None and log is not None and log.whole:
+            findings += _hanging(view, generation, log)
     return findings
 
 
@@ -103,46 +103,50 @@ def _order(view: PartitionView, cluster: str, marks: Watermarks, told: Ints) -> 
     return findings
 
 
-def _against_bytes(view: PartitionView, life: Life, marks: Watermarks, told: Ints) -> Iterator[Finding]:
+def _against_bytes(view: PartitionView, generation: LogGeneration, marks: Watermarks, told: Ints) -> Iterator[Finding]:
     """Samples against the log of their time: until a reversal began as it was captured first, then as it was before that
     truncated it.
 
     What a coordinator ended after that capture (its cluster was started for the reversal) no capture shows, and which log a
     sample saw that was asked for in the moment of a truncation cannot be known.
     """
-    since, last = cuts(view, life), None if life.last else before_cut(view, life)
-    over = marks.time[told] >= life.ended
+    since, last = cuts(view, generation), None if generation.last else before_cut(view, generation)
+    over = marks.time[told] >= generation.ended
     clear = np.ones(len(told), np.bool_)
-    for time in [life.began, *(t.time for t in view.truncations if t.cluster == life.cluster)]:
+    for time in [generation.began, *(t.time for t in view.truncations if t.cluster == generation.cluster)]:
         clear &= (marks.time[told] > time) | (time > marks.returned[told])
     # The LSO may have been asked for when the next sample's high watermark was reached.
     next_high = np.append(marks.high_watermark[told[1:]], NOWHERE)[: len(told)]
     shown = over & (next_high <= (last.end if last is not None else -1))
-    for replica, here in ((replica_of(view, life), ~over), (last, shown)):
+    for replica, here in ((replica_of(view, generation), ~over), (last, shown)):
         if replica is not None and not replica.damage:
             floor = max(replica.log_start, compacted(view, replica))
             found = _recomputed(read(replica, untracked=True), marks, told, since, floor)
             yield from (each for row, each in found if (here & clear)[row])
 
 
-def _above_the_log(view: PartitionView, life: Life, marks: Watermarks) -> Iterator[Found]:
+def _above_the_log(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Iterator[Found]:
     """The first sample whose high watermark the log, captured after it, does not reach, and never did before it was truncated."""
     shown = [
-        replica for replica in (replica_of(view, life), None if life.last else before_cut(view, life)) if replica is not None
+        replica
+        for replica in (replica_of(view, generation), None if generation.last else before_cut(view, generation))
+        if replica is not None
     ]
     if not shown or any(replica.damage for replica in shown):
         return
     # What a cluster that was started for a reversal appends after its capture shows in how its mirror truncated it, if at all.
-    noted = any(t.cluster == life.cluster and t.time >= life.ended for t in view.truncations)
-    until = max(replica.captured for replica in shown) if life.last or noted else life.ended
-    end = end_of(view, life)
+    noted = any(t.cluster == generation.cluster and t.time >= generation.ended for t in view.truncations)
+    until = max(replica.captured for replica in shown) if generation.last or noted else generation.ended
+    end = end_of(view, generation)
     above = (marks.high_watermark > end) & ((marks.returned <= until) | (until == 0))
-    for time, offset in cuts(view, life):
+    for time, offset in cuts(view, generation):
         above &= (marks.time > time) | (offset >= marks.high_watermark)
     rows = np.flatnonzero(above)
     if len(rows):
         told = {"log_end": end, "high_watermark": int(marks.high_watermark[rows[0]]), "time": int(marks.time[rows[0]])}
-        yield Found(kind="high-watermark-above-log", cluster=life.cluster, offset=end, evidence=told | {"samples": len(rows)})
+        yield Found(
+            kind="high-watermark-above-log", cluster=generation.cluster, offset=end, evidence=told | {"samples": len(rows)}
+        )
 
 
 def _recomputed(
@@ -182,10 +186,10 @@ def attained(log: Log, values: Ints) -> tuple[Ints, Ints]:
     return first.astype(np.int64), last.astype(np.int64)
 
 
-def _hanging(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
+def _hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     every, records, cluster = log.transactions, log.replica.records, log.replica.cluster
     # What came over a link before the cluster was promoted again, or for the first time.
-    own = [e.start for e in life.eras[1:] if e.origin == "native"] if view.mirror.guarantee.offsets_kept else []
+    own = [e.start for e in generation.eras[1:] if e.origin == "native"] if view.mirror.guarantee.offsets_kept else []
     given_up = own[-1] if own else 0
     findings = []
     for i in np.flatnonzero(every.marker == NOWHERE).tolist():

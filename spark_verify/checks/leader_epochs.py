@@ -30,7 +30,7 @@ from linkflap.spark_verify.checks.parts.generations import compacted, every, exa
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.checks.parts.sampled_epochs import REGRESSION, regressions
-from linkflap.spark_verify.facts.eras import FOREVER, Life
+from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
 
 
@@ -42,12 +42,12 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for cluster in sorted({r.cluster for r in view.replicas}):
         same = [r for r in (*view.replicas, *view.earlier) if r.cluster == cluster]
         findings += _reuse(same, cleaned=_rewritten(view, same))
-    for life in every(view):
-        log = log_of(view, life)
+    for generation in every(view):
+        log = log_of(view, generation)
         if log is not None:
-            findings += examined(life, log.replica.batches.base_offset)
+            findings += examined(generation, log.replica.batches.base_offset)
             if view.mirror.guarantee.leader_epoch_raised:
-                findings += own(life, log.replica, _not_raised(life, log.replica))
+                findings += own(generation, log.replica, _not_raised(generation, log.replica))
     kept = view.mirror.guarantee.offsets_kept and view.mirror.guarantee.leader_epochs_kept
     findings += _behind(view, kept=kept)
     findings += regressions(view)
@@ -159,17 +159,17 @@ def _where(one: Replica, two: Replica, rows: Ints) -> dict[str, object]:
 
 
 def _behind(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
-    """Samples whose leader epoch is below that of a batch under their high watermark; the first of each life."""
+    """Samples whose leader epoch is below that of a batch under their high watermark; the first of each generation."""
     findings: list[Finding] = []
-    for life in every(view):
-        log, marks = log_of(view, life), marks_in(view, life)
+    for generation in every(view):
+        log, marks = log_of(view, generation), marks_in(view, generation)
         if log is None or marks is None or not len(log.replica.batches):
             continue
         batches = log.replica.batches
         highest = np.concatenate(([-1], np.maximum.accumulate(batches.leader_epoch)))
         said = np.flatnonzero((marks.leader_epoch >= 0) & (marks.high_watermark >= 0))
         said = said if kept else said[-1:]
-        served = highest[np.searchsorted(batches.last_offset, _uncut(view, life, marks)[said])]
+        served = highest[np.searchsorted(batches.last_offset, _uncut(view, generation, marks)[said])]
         low = said[marks.leader_epoch[said] < served]
         if len(low):
             row = int(low[0])
@@ -181,24 +181,24 @@ def _behind(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
                 "samples": len(low),
             }
             offset = int(batches.base_offset[place])
-            findings.append(Found(kind="epoch-behind", cluster=life.cluster, offset=offset, evidence=evidence))
+            findings.append(Found(kind="epoch-behind", cluster=generation.cluster, offset=offset, evidence=evidence))
     return findings
 
 
-def _uncut(view: PartitionView, life: Life, marks: Watermarks) -> Ints:
+def _uncut(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Ints:
     """Per sample up to where the log is still what it saw: a mirror that ends may cut open transactions off."""
     ends = marks.high_watermark
     for stop in view.stops:
-        if stop.cluster == life.cluster and stop.truncated:
+        if stop.cluster == generation.cluster and stop.truncated:
             lowest = min(offset for _, offset in stop.truncated)
             ends = np.where(marks.time <= stop.time, np.minimum(ends, lowest), ends)
     return ends
 
 
-def _not_raised(life: Life, replica: Replica) -> Sequence[Finding]:
+def _not_raised(generation: LogGeneration, replica: Replica) -> Sequence[Finding]:
     """Own eras, after something mirrored, that have a batch whose epoch is not above all that was mirrored before."""
     batches, findings = replica.batches, []
-    for before, era in zip(life.eras, life.eras[1:], strict=False):
+    for before, era in zip(generation.eras, generation.eras[1:], strict=False):
         mirrored = batches.leader_epoch[batches.base_offset < era.start]
         if era.origin != "native" or before.origin != "mirrored" or not len(mirrored):
             continue
@@ -212,7 +212,7 @@ def _not_raised(life: Life, replica: Replica) -> Sequence[Finding]:
                 "promoted": era.start,
             }
             offset = int(batches.base_offset[low[0]])
-            findings.append(Found(kind="epoch-not-raised", cluster=life.cluster, offset=offset, evidence=evidence))
+            findings.append(Found(kind="epoch-not-raised", cluster=generation.cluster, offset=offset, evidence=evidence))
     return findings
 
 

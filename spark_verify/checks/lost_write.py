@@ -16,7 +16,7 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import (
     every,
     examined,
-    lives,
+    generations,
     log_of,
     marks_in,
     native,
@@ -27,7 +27,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, OPEN, Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops, may_be_faithful
 from linkflap.spark_verify.checks.parts.outcomes import Told, told
-from linkflap.spark_verify.facts.eras import FOREVER, Life
+from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 
@@ -35,13 +35,13 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks for every record that must be there, first where it was acknowledged, then over each hop."""
     findings: list[Finding] = []
     heard: list[Told] = []
-    for life in every(view):
-        what = told(view, life)
+    for generation in every(view):
+        what = told(view, generation)
         if not len(what):
             continue
-        log = log_of(view, life)
-        findings += own(life, None if log is None else log.replica, _native(view, log, life, what))
-        heard.append(told(view, life, earlier=False) if life.number else what)
+        log = log_of(view, generation)
+        findings += own(generation, None if log is None else log.replica, _native(view, log, generation, what))
+        heard.append(told(view, generation, earlier=False) if generation.number else what)
     for compared in hops(view):
         if isinstance(compared, Hop):
             findings += _mirrored(view, compared, heard)
@@ -50,8 +50,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _native(view: PartitionView, log: Log | None, life: Life, what: Told) -> Sequence[Finding]:
-    must, cluster = np.flatnonzero(what.must), life.cluster
+def _native(view: PartitionView, log: Log | None, generation: LogGeneration, what: Told) -> Sequence[Finding]:
+    must, cluster = np.flatnonzero(what.must), generation.cluster
     if log is None:
         return [Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}")] if len(must) else []
     at = locate(log.replica.records.uid, what.uid[must])
@@ -59,19 +59,23 @@ def _native(view: PartitionView, log: Log | None, life: Life, what: Told) -> Seq
     deleted |= (at < 0) & (what.acked[must] >= 0) & (what.acked[must] < view.compacted.get(cluster, 0))
     must, at = must[~deleted], at[~deleted]
     shown = np.where(at >= 0, log.replica.records.offset[at] if len(log.replica.records) else -1, what.acked[must])
-    first_own = next((e.start for e in reversed(life.eras) if e.origin == "native"), 0)
-    findings: list[Finding] = list(examined(life, np.where(native(life, shown), shown, first_own)))
-    absent, hidden = must[at < 0], must[(at >= 0) & ~_kept(life, log, at)]
+    first_own = next((e.start for e in reversed(generation.eras) if e.origin == "native"), 0)
+    findings: list[Finding] = list(examined(generation, np.where(native(generation, shown), shown, first_own)))
+    absent, hidden = must[at < 0], must[(at >= 0) & ~_kept(generation, log, at)]
     if reason := incomplete(view, log):
         return [*findings, Unjudged(reason=reason)] if len(absent) else findings
-    return [*findings, *_lost(what, absent, cluster, "absent", life.cut), *_lost(what, hidden, cluster, "not visible", life.cut)]
+    return [
+        *findings,
+        *_lost(what, absent, cluster, "absent", generation.cut),
+        *_lost(what, hidden, cluster, "not visible", generation.cut),
+    ]
 
 
-def _kept(life: Life, log: Log, at: Ints) -> Bools:
+def _kept(generation: LogGeneration, log: Log, at: Ints) -> Bools:
     """Whether each record is visible, or was still waiting for its marker when its cluster was given up."""
     if not len(log.replica.records):
         return np.zeros(len(at), np.bool_)
-    waiting = (log.record_state[at] == OPEN) & (life.lost is not None)
+    waiting = (log.record_state[at] == OPEN) & (generation.lost is not None)
     return np.asarray(log.visible[at] | waiting)
 
 
@@ -144,8 +148,8 @@ def _cut_while_open(view: PartitionView, compared: Hop, positions: Ints) -> Bool
 
 def _read_there(view: PartitionView, compared: Hop, isolation: str | None = None) -> Ints:
     """Every payload id that readers of the destination, of one isolation level or of any, got since it followed the source."""
-    since = lives(view)[compared.crossing.destination][compared.crossing.life :]
-    polls = (r for life in since for r in reads_in(view, life) if r.kind == "poll")
+    since = generations(view)[compared.crossing.destination][compared.crossing.generation :]
+    polls = (r for generation in since for r in reads_in(view, generation) if r.kind == "poll")
     parts = [r.uids for r in polls if isolation in (None, r.isolation)]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
@@ -163,10 +167,10 @@ def covered(view: PartitionView, compared: Hop) -> int:
         return 0
     since = sends_to(view, cluster).column("invoked")
     before = max(int(since[since >= crossing.began].min(initial=FOREVER)), promotion.time)
-    life = lives(view)[cluster][crossing.life]
-    marks = marks_in(view, life)
+    generation = generations(view)[cluster][crossing.generation]
+    marks = marks_in(view, generation)
     seen = marks.high_watermark[(marks.returned <= before) & (marks.time >= crossing.began)].tolist() if marks is not None else []
-    polls = (r for r in reads_in(view, life) if r.kind == "poll")
+    polls = (r for r in reads_in(view, generation) if r.kind == "poll")
     seen += [r.position for r in polls if crossing.began <= r.time and r.returned <= before]
     below = log.replica.batches.last_offset[log.replica.batches.base_offset < cut]
     end = int(below.max()) + 1 if len(below) else log.replica.log_start
@@ -203,15 +207,15 @@ def left_behind(view: PartitionView, compared: Hop) -> int:
 def _acknowledged(view: PartitionView, compared: Hop) -> Iterator[Ints]:
     """Payload ids that clients of the source, or of those upstream of it, were promised and that this crossing was to bring."""
     crossing, there = compared.crossing, compared.source.replica.records.uid
-    for life in every(view):
-        what = told(view, life, earlier=False)
+    for generation in every(view):
+        what = told(view, generation, earlier=False)
         due = what.uid[what.must & (what.acked >= crossing.start)] if len(what) else what.uid
-        if (life.cluster, life.number) == (crossing.source, crossing.source_life):
+        if (generation.cluster, generation.number) == (crossing.source, crossing.source_generation):
             mine = what.must & (what.acked >= max(compared.since, crossing.start))
             if compared.gaps:
-                mine &= (what.acked >= view.compacted[life.cluster]) | among(what.uid, there)
+                mine &= (what.acked >= view.compacted[generation.cluster]) | among(what.uid, there)
             yield what.uid[mine]
-        elif life.cluster not in (crossing.source, crossing.destination):
+        elif generation.cluster not in (crossing.source, crossing.destination):
             yield due[among(due, there)]
 
 

@@ -23,23 +23,23 @@ from linkflap.spark_verify.checks.parts.generations import examined, judged, own
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, followed
 from linkflap.spark_verify.checks.parts.transaction_ends import LEFT_OPEN, SPLIT, STUCK, left_open, splits, stuck
 from linkflap.spark_verify.checks.parts.transaction_headers import COORDINATOR, NOT_TRANSACTIONAL, coordinators, not_transactional
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, OTHER_CONTROL, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Pairs transactions and markers of every cluster's log."""
 
-    def judge(life: Life, log: Log) -> Sequence[Finding]:
+    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
         return [
-            *examined(life, log.transactions.first),
+            *examined(generation, log.transactions.first),
             *_epochs(log),
-            *_overrun(view, life, log),
-            *_stale(life, log),
-            *left_open(view, life, log),
-            *(stuck(log) if life.last else ()),
-            *not_transactional(life, log),
-            *coordinators(view, life, log),
+            *_overrun(view, generation, log),
+            *_stale(generation, log),
+            *left_open(view, generation, log),
+            *(stuck(log) if generation.last else ()),
+            *not_transactional(generation, log),
+            *coordinators(view, generation, log),
         ]
 
     return [*judged(view, judge), *splits(view)]
@@ -67,13 +67,13 @@ def _epochs(log: Log) -> Sequence[Finding]:
     return found
 
 
-def _overrun(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
+def _overrun(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     """Operations whose producer id went on to the next one, in the same epoch, without a marker in between."""
     cluster, records, batches = log.replica.cluster, log.replica.records, log.replica.batches
     following = followed(log)
     rows = np.flatnonzero(following >= 0)
     own = np.zeros(len(rows), np.bool_)
-    for era in life.eras:
+    for era in generation.eras:
         if era.origin == "native" or view.mirror.guarantee.offsets_kept:
             own |= (records.offset[rows] >= era.start) & (records.offset[following[rows]] < era.end)
     # A new epoch is told by `_epochs` already.
@@ -92,7 +92,7 @@ def _overrun(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     return found
 
 
-def _stale(life: Life, log: Log) -> Sequence[Finding]:
+def _stale(generation: LogGeneration, log: Log) -> Sequence[Finding]:
     """Data whose epoch is below that of the last marker of its producer id before it, both of one owner's clients.
 
     That two owners handed out one id is producer-id-uniqueness' to tell. A reset of the partition's producer state (KIP-1279)
@@ -108,7 +108,7 @@ def _stale(life: Life, log: Log) -> Sequence[Finding]:
     last = np.maximum.accumulate(np.where(marker[order], place, -1))
     fenced = (last >= 0) & (pid[np.maximum(last, 0)] == pid) & ~marker[order]
     fence = batches.producer_epoch[order[np.maximum(last, 0)]]
-    whose = np.stack((owners_of(life, batches.base_offset[order]), np.cumsum(batches.control == OTHER_CONTROL)[order]))
+    whose = np.stack((owners_of(generation, batches.base_offset[order]), np.cumsum(batches.control == OTHER_CONTROL)[order]))
     fenced &= (whose == whose[:, np.maximum(last, 0)]).all(axis=0)
     stale = np.flatnonzero(fenced & (batches.producer_epoch[order] < fence))
     return [

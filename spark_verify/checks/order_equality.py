@@ -39,8 +39,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     cluster = compared.destination.replica.cluster
     offsets = compared.destination.replica.records.offset[compared.mirrored]
-    findings: list[Finding] = [] if compared.crossing.far else list(examined(compared.life, offsets))
-    if not_promoted(view, compared.life):
+    findings: list[Finding] = [] if compared.crossing.far else list(examined(compared.generation, offsets))
+    if not_promoted(view, compared.generation):
         reason = f"clients wrote to {view.topic} on {cluster} but no promotion was recorded: what was mirrored cannot be told"
         return [*findings, Unjudged(reason=reason)]
     torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]

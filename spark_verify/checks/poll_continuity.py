@@ -22,10 +22,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import cuts, every, examined, kept_since, lives, log_of, of_readers, reads_in
+from linkflap.spark_verify.checks.parts.generations import (
+    cuts,
+    every,
+    examined,
+    generations,
+    kept_since,
+    log_of,
+    of_readers,
+    reads_in,
+)
 from linkflap.spark_verify.checks.parts.logs import Log, among
 from linkflap.spark_verify.checks.parts.positions import consumers, unheard, visible_to
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
 
 ANEW = frozenset({"assign", "revoke"})
@@ -43,24 +52,24 @@ class Chain:
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Follows every consumer through every life of a log."""
+    """Follows every consumer through every generation of a log."""
     findings: list[Finding] = []
-    for life in every(view):
-        reads = reads_in(view, life)
+    for generation in every(view):
+        reads = reads_in(view, generation)
         chains = list(_chains(view, reads))
-        log = log_of(view, life)
-        skipped = [] if log is None else list(_across(view, life, log))
+        log = log_of(view, generation)
+        skipped = [] if log is None else list(_across(view, generation, log))
         if not (reads or skipped):
             continue
         firsts = np.array([poll.offsets[0] for chain in chains for poll in chain.polls], np.int64)
-        findings += examined(life, firsts, whole=True)
+        findings += examined(generation, firsts, whole=True)
         if log is None:
-            findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
-        broken = [found for chain in chains for found in _judge(life.cluster, log, chain)]
+            findings.append(Unjudged(reason=f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"))
+        broken = [found for chain in chains for found in _judge(generation.cluster, log, chain)]
         broken += skipped
         if log is not None:
-            broken += list(unheard(view, life, log, reads, broken))
-        findings += of_readers(life, None if log is None else log.replica, broken)
+            broken += list(unheard(view, generation, log, reads, broken))
+        findings += of_readers(generation, None if log is None else log.replica, broken)
     return findings
 
 
@@ -109,19 +118,19 @@ def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
         yield _found(cluster, chain, i, kind, int(there[first[i]]), int(skipped[i]))
 
 
-def _across(view: PartitionView, life: Life, log: Log) -> Iterator[Found]:
-    """What consumers skipped because the log was cut under them, at the beginning of this life or in it."""
-    known = cuts(view, life)
-    if not (known or life.earlier):
+def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Found]:
+    """What consumers skipped because the log was cut under them, at the beginning of this generation or in it."""
+    known = cuts(view, generation)
+    if not (known or generation.earlier):
         return
-    older = [read for before in lives(view)[life.cluster][: life.number] for read in reads_in(view, before)]
-    here = reads_in(view, life)
+    older = [read for before in generations(view)[generation.cluster][: generation.number] for read in reads_in(view, before)]
+    here = reads_in(view, generation)
     ours, theirs = {id(read) for read in here}, {id(read) for read in older}
     for rows in consumers([*older, *here]):
         for before, after in _neighbours(rows):
             since = [(offset, time) for time, offset in known if rows[before].time <= time < rows[after].time]
             if id(rows[before]) in theirs:
-                since.append((life.earlier[-1], life.began))
+                since.append((generation.earlier[-1], generation.began))
             if since and id(rows[after]) in ours:
                 cut, time = min(since)
                 stood = max(row.position for row in rows[before:after] if row.time <= time or id(row) in theirs)

@@ -21,7 +21,7 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined
 from linkflap.spark_verify.checks.parts.generations import examined, judged, native, owners_of, sends_of
 from linkflap.spark_verify.checks.parts.logs import Log
 from linkflap.spark_verify.checks.parts.producer_sessions import NEW, beginnings, sessions
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
 
@@ -30,33 +30,33 @@ KIND = "producer-id-collision"
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Who used which id in this partition's bytes, and who said so; ids that two clusters handed out, at once."""
-    found = judged(view, lambda life, log: _in_bytes(view, life, log))
+    found = judged(view, lambda generation, log: _in_bytes(view, generation, log))
     return [*found, *_as_told(view)]
 
 
-def _in_bytes(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
+def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     replica, batches, records = log.replica, log.replica.batches, log.replica.records
     with_id = (batches.producer_id >= 0) & (batches.control == DATA)
-    here = with_id & native(life, batches.base_offset)
+    here = with_id & native(generation, batches.base_offset)
     process = np.full(len(batches), -1, np.int64)
     ours = np.flatnonzero(records.uid >= 0)
     process[records.batch[ours][::-1]] = records.uid[ours][::-1] >> PROCESS_SHIFT
-    taken = _twice(life, replica, with_id, process)
-    taken += _adopted(view, life, replica, with_id, process, {int(str(f.evidence["producer_id"])) for f in taken})
-    findings: list[Finding] = [*examined(life, batches.base_offset[with_id]), *taken]
-    if here.any() or any(e.origin == "native" for e in life.eras):
-        findings += _refused(view, life, replica, with_id & ~here, {int(str(f.evidence["producer_id"])) for f in taken})
-    return [*findings, *_clues(life.cluster, replica, np.flatnonzero(here & (process >= 0)), process)]
+    taken = _twice(generation, replica, with_id, process)
+    taken += _adopted(view, generation, replica, with_id, process, {int(str(f.evidence["producer_id"])) for f in taken})
+    findings: list[Finding] = [*examined(generation, batches.base_offset[with_id]), *taken]
+    if here.any() or any(e.origin == "native" for e in generation.eras):
+        findings += _refused(view, generation, replica, with_id & ~here, {int(str(f.evidence["producer_id"])) for f in taken})
+    return [*findings, *_clues(generation.cluster, replica, np.flatnonzero(here & (process >= 0)), process)]
 
 
-def _twice(life: Life, replica: Replica, with_id: Bools, process: Ints) -> list[Found]:
+def _twice(generation: LogGeneration, replica: Replica, with_id: Bools, process: Ints) -> list[Found]:
     """Batches with an id that another cluster's producer wrote with after the last reset before them; one finding per id.
 
     Both may have been mirrored: then two clusters upstream handed it out (KIP-1279, chains).
     """
     batches = replica.batches
-    owner, resets = owners_of(life, batches.base_offset), np.cumsum(batches.control == OTHER_CONTROL)
-    names = sorted({e.owner for e in life.eras})
+    owner, resets = owners_of(generation, batches.base_offset), np.cumsum(batches.control == OTHER_CONTROL)
+    names = sorted({e.owner for e in generation.eras})
     order = np.flatnonzero(with_id)
     order = order[np.lexsort((order, resets[order], batches.producer_id[order]))]
     pid, whose = batches.producer_id[order], owner[order]
@@ -64,11 +64,11 @@ def _twice(life: Life, replica: Replica, with_id: Bools, process: Ints) -> list[
     found: dict[int, Found] = {}
     for i in np.flatnonzero(same & (whose[1:] != whose[:-1])).tolist():
         by = [names[int(whose[i])], names[int(whose[i + 1])]]
-        found.setdefault(int(pid[i]), _taken(life, replica, process, (int(order[i]), int(order[i + 1])), by))
+        found.setdefault(int(pid[i]), _taken(generation, replica, process, (int(order[i]), int(order[i + 1])), by))
     return list(found.values())
 
 
-def _taken(life: Life, replica: Replica, process: Ints, rows: tuple[int, int], by: Sequence[str]) -> Found:
+def _taken(generation: LogGeneration, replica: Replica, process: Ints, rows: tuple[int, int], by: Sequence[str]) -> Found:
     """An id that two clusters handed out: the batch of the one before, and that of the other one."""
     batches, (before, index) = replica.batches, rows
     evidence = {
@@ -78,33 +78,35 @@ def _taken(life: Life, replica: Replica, process: Ints, rows: tuple[int, int], b
         "handed_out_by": by,
         "processes": [int(process[before]), int(process[index])],
     }
-    return Found(kind=KIND, cluster=life.cluster, offset=int(batches.base_offset[index]), evidence=evidence)
+    return Found(kind=KIND, cluster=generation.cluster, offset=int(batches.base_offset[index]), evidence=evidence)
 
 
 def _adopted(
-    view: PartitionView, life: Life, replica: Replica, with_id: Bools, process: Ints, known: set[int]
+    view: PartitionView, generation: LogGeneration, replica: Replica, with_id: Bools, process: Ints, known: set[int]
 ) -> Sequence[Found]:
     """Ids that go on behind a reset where another cluster's producer ended, and did not begin there; one finding per id."""
     batches, found = replica.batches, dict[int, Found]()
-    every = sessions(life, replica, np.flatnonzero(with_id & batches.crc_ok & (batches.base_sequence >= 0)))
+    every = sessions(generation, replica, np.flatnonzero(with_id & batches.crc_ok & (batches.base_sequence >= 0)))
     first = batches.base_sequence[every.row]
     chosen = (every.adopted >= 0) & (first != 0) & ~(every.follows | every.owned | every.deleted)
-    chosen &= beginnings(view, life, replica, every, chosen) == NEW
+    chosen &= beginnings(view, generation, replica, every, chosen) == NEW
     for i in np.flatnonzero(chosen).tolist():
         rows = int(every.adopted[i]), int(every.row[i])
         pid = int(batches.producer_id[rows[1]])
         if pid not in known:
-            by = [life.era(int(batches.base_offset[row])).owner for row in rows]
-            found.setdefault(pid, _taken(life, replica, process, rows, by))
+            by = [generation.era(int(batches.base_offset[row])).owner for row in rows]
+            found.setdefault(pid, _taken(generation, replica, process, rows, by))
     return list(found.values())
 
 
-def _refused(view: PartitionView, life: Life, replica: Replica, mirrored: Bools, known: set[int]) -> Sequence[Found]:
+def _refused(
+    view: PartitionView, generation: LogGeneration, replica: Replica, mirrored: Bools, known: set[int]
+) -> Sequence[Found]:
     """Mirrored ids that the cluster handed out as well, whose producers have nothing in the bytes: refused, or acknowledged
     as repeats. One finding per id, at the first offset that was acknowledged, -1 when none was."""
     batches, found = replica.batches, dict[int, Found]()
     resets = batches.base_offset[batches.control == OTHER_CONTROL]
-    sends = sends_of(view, life)
+    sends = sends_of(view, generation)
     sends = sends.take(np.argsort(sends.column("invoked"), kind="stable"))
     for send in sends.take(np.sort(np.unique(sends.column("producer_id"), return_index=True)[1])):
         if send.producer_id in known:

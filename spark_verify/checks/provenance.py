@@ -22,7 +22,7 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native, sends_to
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs, stretches
 from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Send
 
@@ -36,24 +36,26 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     if view.topic in view.story.facts.programs:
         return []
 
-    def judge(life: Life, log: Log) -> Sequence[Finding]:
-        rows = np.flatnonzero(native(life, log.replica.records.offset))
-        return [*examined(life, log.replica.records.offset[rows]), *_judge(view, life, log, rows)] if len(rows) else []
+    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
+        rows = np.flatnonzero(native(generation, log.replica.records.offset))
+        return (
+            [*examined(generation, log.replica.records.offset[rows]), *_judge(view, generation, log, rows)] if len(rows) else []
+        )
 
     return list(judged(view, judge))
 
 
-def _judge(view: PartitionView, life: Life, log: Log, rows: Ints) -> Sequence[Finding]:
+def _judge(view: PartitionView, generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     uids = records.uid[rows]
     strange = rows[(uids == FOREIGN) | ~planned(uids, sends_to(view, cluster))]
     if len(strange) and not view.sends:
         return [Unjudged(reason=f"nothing is written down of what clients sent to {view.topic}-{view.partition}")]
-    found: list[Finding] = list(_refused(view, life, log, rows))
+    found: list[Finding] = list(_refused(view, generation, log, rows))
     ours = records.uid[strange] != FOREIGN
     # Neighbours that say nothing of themselves belong together too, and to nobody who does.
     said = np.where(ours, records.uid[strange], strange - NAMELESS)
-    together = list(runs(strange, said, apart(life, records.offset[strange])))
+    together = list(runs(strange, said, apart(generation, records.offset[strange])))
     heads = records.uid[strange[[start for start, _ in together]]]
     every = Sends.of(view.sends)
     elsewhere = {name: planned(heads, every.take(every.says("cluster", name))) for name in sorted(every.said("cluster"))}
@@ -69,15 +71,15 @@ def _judge(view: PartitionView, life: Life, log: Log, rows: Ints) -> Sequence[Fi
     return found
 
 
-def _refused(view: PartitionView, life: Life, log: Log, rows: Ints) -> Iterator[Found]:
+def _refused(view: PartitionView, generation: LogGeneration, log: Log, rows: Ints) -> Iterator[Found]:
     """What a log has of that which its clients know to be refused."""
-    mine, records = sends_to(view, life.cluster), log.replica.records
+    mine, records = sends_to(view, generation.cluster), log.replica.records
     certain = refused(mine)
     if not certain.any():
         return
     uids, send = uids_of(mine)
     bad = rows[among(records.uid[rows], uids[certain])]
-    for start, end in runs(bad, records.uid[bad], apart(life, records.offset[bad])):
+    for start, end in runs(bad, records.uid[bad], apart(generation, records.offset[bad])):
         first = int(bad[start])
         said = mine[int(send[locate(uids, records.uid[first : first + 1])[0]])]
         evidence = {
@@ -87,7 +89,7 @@ def _refused(view: PartitionView, life: Life, log: Log, rows: Ints) -> Iterator[
             "client": said.client,
             "state": log.state_of(first),
         }
-        yield Found(kind="refused-write", cluster=life.cluster, offset=int(records.offset[first]), evidence=evidence)
+        yield Found(kind="refused-write", cluster=generation.cluster, offset=int(records.offset[first]), evidence=evidence)
 
 
 def planned(uids: Ints, sends: Sequence[Send]) -> Bools:

@@ -14,29 +14,31 @@ import numpy as np
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, of_readers, reads_in
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Compares what readers got with what the bytes say they should have got."""
     findings: list[Finding] = []
-    for life in every(view):
-        audience = _audience(view, life)
+    for generation in every(view):
+        audience = _audience(view, generation)
         if not audience:
             continue
-        log = log_of(view, life)
+        log = log_of(view, generation)
         if log is not None:
-            findings += of_readers(life, log.replica, _judge(life, log, audience, view.compacted.get(life.cluster, 0)))
+            findings += of_readers(
+                generation, log.replica, _judge(generation, log, audience, view.compacted.get(generation.cluster, 0))
+            )
         else:
-            findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
+            findings.append(Unjudged(reason=f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"))
     return findings
 
 
-def _audience(view: PartitionView, life: Life) -> Mapping[str, Sequence[Read]]:
-    """group, or reader where there is none -> what it did in one life of a log, in time order."""
+def _audience(view: PartitionView, generation: LogGeneration) -> Mapping[str, Sequence[Read]]:
+    """group, or reader where there is none -> what it did in one generation of a log, in time order."""
     found: dict[str, list[Read]] = {}
-    for read in sorted(reads_in(view, life), key=lambda r: r.returned):
+    for read in sorted(reads_in(view, generation), key=lambda r: r.returned):
         if read.isolation == "read_committed":
             found.setdefault(read.group or read.reader, []).append(read)
     return found
@@ -71,10 +73,10 @@ def _covered(reads: Sequence[Read], offsets: Ints) -> Bools:
     return mask
 
 
-def _judge(life: Life, log: Log, audience: Mapping[str, Sequence[Read]], compacted: int) -> Sequence[Finding]:
+def _judge(generation: LogGeneration, log: Log, audience: Mapping[str, Sequence[Read]], compacted: int) -> Sequence[Finding]:
     got = {name: _got(reads) for name, reads in audience.items()}
     everything = np.concatenate([offsets for offsets, _ in got.values()])
-    findings: list[Finding] = list(examined(life, everything, whole=True))
+    findings: list[Finding] = list(examined(generation, everything, whole=True))
     for name, reads in audience.items():
         offsets, uids = got[name]
         gone = (offsets < compacted) & ~among(offsets, log.replica.records.offset)

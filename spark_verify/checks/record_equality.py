@@ -47,7 +47,7 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     ours, theirs = destination.records.offset, source.records.offset
     findings: list[Finding] = []
     if not crossing.far:
-        findings += examined(compared.life, ours[(ours >= start) & (ours < end)])
+        findings += examined(compared.generation, ours[(ours >= start) & (ours < end)])
     if torn := [r for r in (source, destination) if r.damage]:
         end = min(end, *(replica.torn_from for replica in torn))
         reason = f"the log of {torn[0].cluster} is torn, so its records could not be compared from offset {max(start, end)} on"

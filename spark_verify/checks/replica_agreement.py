@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.changed import ABSENT, changed_records
 from linkflap.spark_verify.checks.parts.cleaning import KEPT, Cleaned, Explained, Lacking, readable
-from linkflap.spark_verify.checks.parts.generations import compacted, examined, lives
+from linkflap.spark_verify.checks.parts.generations import compacted, examined, generations
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Recomputes every replica's CRCs and compares replicas of one cluster."""
     findings: list[Finding] = []
-    told = lives(view)
+    told = generations(view)
     for cluster in sorted({r.cluster for r in view.replicas}):
         replicas = [r for r in view.replicas if r.cluster == cluster]
         for replica in replicas:

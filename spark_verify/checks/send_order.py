@@ -16,7 +16,7 @@ from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native
 from linkflap.spark_verify.checks.parts.logs import Log, copies, runs
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
 BETWEEN, INSIDE = "send-inversion", "internal-inversion"
@@ -25,13 +25,13 @@ BETWEEN, INSIDE = "send-inversion", "internal-inversion"
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Follows every producer incarnation through every log."""
 
-    def judge(life: Life, log: Log) -> Sequence[Finding]:
+    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
         records = log.replica.records
-        rows = np.flatnonzero((records.uid >= 0) & (native(life, records.offset) | log.visible))
+        rows = np.flatnonzero((records.uid >= 0) & (native(generation, records.offset) | log.visible))
         rows = rows[copies(records.uid[rows])[1] == 0]
         if log.replica.log_start > 0 and not view.mirror.guarantee.offsets_kept:
-            rows = rows[~_repeated(records.uid[rows]) | native(life, records.offset[rows])]
-        return [*examined(life, records.offset[rows]), *_late(life, log, rows)]
+            rows = rows[~_repeated(records.uid[rows]) | native(generation, records.offset[rows])]
+        return [*examined(generation, records.offset[rows]), *_late(generation, log, rows)]
 
     return list(judged(view, judge))
 
@@ -42,7 +42,7 @@ def _repeated(uids: Ints) -> Bools:
     return np.asarray(uids < uids[copies(incarnation)[0]])
 
 
-def _late(life: Life, log: Log, rows: Ints) -> Sequence[Finding]:
+def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
     """Records behind one that was sent after them; neighbours are one anomaly."""
     records, cluster = log.replica.records, log.replica.cluster
     rows = rows[np.argsort(records.uid[rows] >> PROCESS_SHIFT, kind="stable")]
@@ -52,7 +52,7 @@ def _late(life: Life, log: Log, rows: Ints) -> Sequence[Finding]:
     holder = np.maximum.accumulate(np.where(records.uid[rows] == reached, place, 0)) if len(rows) else place
     late = np.flatnonzero(records.uid[rows] < reached)
     found: list[Finding] = []
-    cut = apart(life, records.offset[rows[late]])
+    cut = apart(generation, records.offset[rows[late]])
     for start, end in runs(rows[late], records.uid[rows[late]], holder[late] + np.arange(len(late)), cut):
         row, after = int(rows[late[start]]), int(rows[holder[late[start]]])
         same = records.operation[row] == records.operation[after]

@@ -27,20 +27,20 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import examined, judged
 from linkflap.spark_verify.checks.parts.logs import Log
 from linkflap.spark_verify.checks.parts.producer_sessions import NEW, UNKNOWN, WRAP, Sessions, beginnings, sessions
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Follows every producer through every log."""
 
-    def judge(life: Life, log: Log) -> Sequence[Finding]:
+    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
         batches = log.replica.batches
         # What a batch with a wrong CRC says of itself proves nothing; that it is wrong is replica-agreement's to tell.
         every = np.flatnonzero((batches.producer_id >= 0) & (batches.control == DATA) & batches.crc_ok)
         chosen = every[batches.base_sequence[every] >= 0]
-        found = _judge(view, life, log.replica, chosen) if len(chosen) else []
-        return [*examined(life, batches.base_offset[every]), *_none(log.replica, every), *found]
+        found = _judge(view, generation, log.replica, chosen) if len(chosen) else []
+        return [*examined(generation, batches.base_offset[every]), *_none(log.replica, every), *found]
 
     return list(judged(view, judge))
 
@@ -63,8 +63,8 @@ def _none(replica: Replica, every: Ints) -> Sequence[Found]:
     ]
 
 
-def _judge(view: PartitionView, life: Life, replica: Replica, chosen: Ints) -> Sequence[Finding]:
-    batches, every = replica.batches, sessions(life, replica, chosen)
+def _judge(view: PartitionView, generation: LogGeneration, replica: Replica, chosen: Ints) -> Sequence[Finding]:
+    batches, every = replica.batches, sessions(generation, replica, chosen)
     order, epoch = every.row, batches.producer_epoch[every.row]
     first, last = batches.base_sequence[order], batches.last_sequence[order]
     before = np.where(every.follows | every.goes_on, np.concatenate(([-1], epoch[:-1])), -1)
@@ -76,12 +76,12 @@ def _judge(view: PartitionView, life: Life, replica: Replica, chosen: Ints) -> S
     # Of a session that goes on behind a reset what lies between was truncated.
     wrong = (first != expected) & ~back & ~(every.goes_on & ~repeats)
     # Where no mark is left, an era that seems to begin at the log's start may have begun below it.
-    deleted = every.deleted | (life.cluster in view.unclear)
+    deleted = every.deleted | (generation.cluster in view.unclear)
     wrong &= same | every.follows | ~(deleted | every.owned)
     if view.recorded:
-        wrong &= ~_cleaned(replica, every, (first - expected) % WRAP, view.compacted.get(life.cluster, 0))
+        wrong &= ~_cleaned(replica, every, (first - expected) % WRAP, view.compacted.get(generation.cluster, 0))
     missing = np.zeros(len(order), np.bool_) if view.recorded else wrong & _missing(replica, every)
-    began = beginnings(view, life, replica, every, wrong & ~missing & ~same)
+    began = beginnings(view, generation, replica, every, wrong & ~missing & ~same)
     wrong &= ~missing & (began == NEW)
     again = _same_bytes(replica, order) & ~(wrong & same & repeats)
     kinds = (

@@ -16,10 +16,19 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, lives, native, number_at, numbers_at, sends_to
+from linkflap.spark_verify.checks.parts.generations import (
+    apart,
+    examined,
+    generations,
+    judged,
+    native,
+    number_at,
+    numbers_at,
+    sends_to,
+)
 from linkflap.spark_verify.checks.parts.logs import Log, runs
 from linkflap.spark_verify.checks.provenance import planned, planner
-from linkflap.spark_verify.facts.eras import FOREVER, Life
+from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.story import Promotion, Truncation
 from linkflap.spark_verify.facts.view import Bools, PartitionView, Send
@@ -29,9 +38,9 @@ KIND, CIRCLE = "standby-write", "circular-mirror"
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Asks every acknowledgement when it was asked for, and every mirrored record who sent it."""
-    findings: list[Finding] = list(judged(view, lambda life, log: _in_bytes(view, life, log)))
+    findings: list[Finding] = list(judged(view, lambda generation, log: _in_bytes(view, generation, log)))
     told = {(f.cluster, f.evidence["operation"]) for f in findings if isinstance(f, Found) and f.kind == KIND}
-    every, sends = lives(view), Sends.of(view.sends)
+    every, sends = generations(view), Sends.of(view.sends)
     for send in sends.take(_elsewhere(every, sends)):
         acked = send.offsets[send.offsets >= 0]
         if len(acked) and (send.cluster, send.number) not in told and _mirrored_then(every[send.cluster], send):
@@ -58,8 +67,8 @@ def _circles(view: PartitionView) -> Iterator[Finding]:
         follows[step.cluster] = source
 
 
-def _elsewhere(every: Mapping[str, Sequence[Life]], sends: Sends) -> Bools:
-    """Which were not asked for in the first life of a log that was its cluster's own from the start."""
+def _elsewhere(every: Mapping[str, Sequence[LogGeneration]], sends: Sends) -> Bools:
+    """Which were not asked for in the first generation of a log that was its cluster's own from the start."""
     found = np.ones(len(sends), np.bool_)
     for cluster in sends.said("cluster"):
         if every[cluster][0].eras[0].origin == "native":
@@ -67,23 +76,23 @@ def _elsewhere(every: Mapping[str, Sequence[Life]], sends: Sends) -> Bools:
     return found
 
 
-def _mirrored_then(mine: Sequence[Life], send: Send) -> bool:
+def _mirrored_then(mine: Sequence[LogGeneration], send: Send) -> bool:
     """Whether the cluster followed another from when the operation was asked for until it was acknowledged."""
-    life = mine[number_at(mine, send.invoked)]
-    if life.number == 0 and life.eras[0].origin == "native":
+    generation = mine[number_at(mine, send.invoked)]
+    if generation.number == 0 and generation.eras[0].origin == "native":
         return False
-    promoted = min((e.began for e in life.eras if e.origin == "native" and e.began >= life.began), default=FOREVER)
-    return life.began <= send.invoked and 0 <= send.returned < promoted
+    promoted = min((e.began for e in generation.eras if e.origin == "native" and e.began >= generation.began), default=FOREVER)
+    return generation.began <= send.invoked and 0 <= send.returned < promoted
 
 
-def _in_bytes(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
-    records, mine = log.replica.records, sends_to(view, life.cluster)
-    rows = np.flatnonzero(~native(life, records.offset) & (records.uid >= 0))
-    findings: list[Finding] = list(examined(life, records.offset[rows]))
-    findings += _came_round(view, life, log)
+def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
+    records, mine = log.replica.records, sends_to(view, generation.cluster)
+    rows = np.flatnonzero(~native(generation, records.offset) & (records.uid >= 0))
+    findings: list[Finding] = list(examined(generation, records.offset[rows]))
+    findings += _came_round(view, generation, log)
     sender = planner(records.uid[rows], mine)
     strange, sender = rows[sender >= 0], sender[sender >= 0]
-    for start, end in runs(strange, records.uid[strange], apart(life, records.offset[strange])):
+    for start, end in runs(strange, records.uid[strange], apart(generation, records.offset[strange])):
         first = int(strange[start])
         findings.append(
             _standby(view, mine[int(sender[start])], int(records.offset[first]), end - start, "in an era that is mirrored")
@@ -91,10 +100,10 @@ def _in_bytes(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     return findings
 
 
-def _came_round(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
+def _came_round(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     """Records of a native era that clients handed to other clusters, and not to this one."""
-    records, here = log.replica.records, life.cluster
-    rows = np.flatnonzero(native(life, records.offset) & (records.uid >= 0))
+    records, here = log.replica.records, generation.cluster
+    rows = np.flatnonzero(native(generation, records.offset) & (records.uid >= 0))
     rows = rows[~planned(records.uid[rows], sends_to(view, here))]
     if not len(rows):
         return []
@@ -103,7 +112,7 @@ def _came_round(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
     sender = planner(records.uid[rows], others)
     rows, sender = rows[sender >= 0], sender[sender >= 0]
     found: list[Finding] = []
-    for start, end in runs(rows, records.uid[rows], apart(life, records.offset[rows])):
+    for start, end in runs(rows, records.uid[rows], apart(generation, records.offset[rows])):
         uid = int(records.uid[rows[start]])
         sent = others[int(sender[start])]
         evidence = {"records": end - start, "uid": uid, "how": "handed to another cluster", "sent_to": sent.cluster}

@@ -24,7 +24,7 @@ from linkflap.spark_verify.checks.parts.generations import every, log_of
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, Log, among, distinct, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.outcomes import Told, read_uids, told
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
 COUNTS: Final = ("visible", "aborted", "open", "absent")
@@ -35,22 +35,22 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Counts, per transaction of this partition, what became of its records: one clue per cluster, with one column per count."""
     findings: list[Finding] = []
     crossed = [c for c in hops(view) if isinstance(c, Hop) and c.crossing.promotion is not None]
-    for life in every(view):
-        what = told(view, life, earlier=False)
+    for generation in every(view):
+        what = told(view, generation, earlier=False)
         if not len(_transactional(what)):
             continue
-        log = log_of(view, life)
+        log = log_of(view, generation)
         if log is not None:
-            findings += _native(view, life, log, what)
+            findings += _native(view, generation, log, what)
         else:
-            findings.append(Unjudged(reason=f"no log of {life.cluster} was captured for {view.topic}-{view.partition}"))
+            findings.append(Unjudged(reason=f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"))
         for compared in crossed:
-            if compared.crossing.destination != life.cluster:
+            if compared.crossing.destination != generation.cluster:
                 findings += _mirrored(compared, what)
     return findings
 
 
-def _native(view: PartitionView, life: Life, log: Log, what: Told) -> Sequence[Finding]:
+def _native(view: PartitionView, generation: LogGeneration, log: Log, what: Told) -> Sequence[Finding]:
     """What became of transactions on the cluster that took them. Of a torn log nothing is said: the caller knows that it is."""
     cluster, records = log.replica.cluster, log.replica.records
     rows = _transactional(what)
@@ -62,8 +62,10 @@ def _native(view: PartitionView, life: Life, log: Log, what: Told) -> Sequence[F
     state = np.where(there, log.record_state[at] if len(records) else -1, -1)
     waiting = state == OPEN
     cleaned = ~there & (what.acked[rows] >= 0) & (what.acked[rows] < view.compacted.get(cluster, 0))
-    unproven = cleaned | (waiting if life.lost is not None else np.zeros_like(waiting)) | (~there & bool(incomplete(view, log)))
-    shown = among(what.uid[rows], read_uids(view, life, "read_committed"))
+    unproven = (
+        cleaned | (waiting if generation.lost is not None else np.zeros_like(waiting)) | (~there & bool(incomplete(view, log)))
+    )
+    shown = among(what.uid[rows], read_uids(view, generation, "read_committed"))
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
     became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)
     kept = ~unproven

@@ -23,9 +23,9 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import before_cut, lives, number_at, replica_of
+from linkflap.spark_verify.checks.parts.generations import before_cut, generations, number_at, replica_of
 from linkflap.spark_verify.checks.parts.outcomes import told
-from linkflap.spark_verify.facts.eras import REVERSAL, Life
+from linkflap.spark_verify.facts.eras import REVERSAL, LogGeneration
 from linkflap.spark_verify.facts.story import Promotion, Stop, Truncation
 from linkflap.spark_verify.facts.view import ABORT, OTHER_CONTROL, Batches, Bools, Ints, Origin, PartitionView, Replica
 
@@ -37,9 +37,9 @@ _ABORT: Final = re.compile(r"ABORT of producer (-?\d+), epoch (-?\d+)")
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks at every cut, and at the end of every mirror that was failed over."""
     findings: list[Finding] = []
-    for name, mine in sorted(lives(view).items()):
-        for life, following in pairwise(mine):
-            findings += _cut(view, life, following)
+    for name, mine in sorted(generations(view).items()):
+        for generation, following in pairwise(mine):
+            findings += _cut(view, generation, following)
         known = [t for t in view.truncations if t.cluster == name]
         findings += [
             Found(
@@ -53,7 +53,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         ]
     for stop in view.stops:
         promotion = next((p for p in view.promotions if p.link == stop.link and p.time >= stop.time), None)
-        mine = lives(view).get(stop.cluster, ())
+        mine = generations(view).get(stop.cluster, ())
         number = number_at(mine, stop.time)
         replica = replica_of(view, mine[number]) if mine else None
         if promotion is not None and replica is not None:
@@ -61,35 +61,41 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _cut(view: PartitionView, life: Life, following: Life) -> Sequence[Finding]:
-    before, after = before_cut(view, life), replica_of(view, following)
+def _cut(view: PartitionView, generation: LogGeneration, following: LogGeneration) -> Sequence[Finding]:
+    before, after = before_cut(view, generation), replica_of(view, following)
     if before is None or after is None:
-        return [Unjudged(reason=f"{life.cluster} was made to follow, and no log of it from before and after that was captured")]
-    cuts = [t for t in view.truncations if t.cluster == life.cluster and life.ended <= t.time <= following.ended]
-    what = {"capture": before.moment, "parted_at": life.cut}
+        return [
+            Unjudged(reason=f"{generation.cluster} was made to follow, and no log of it from before and after that was captured")
+        ]
+    cuts = [t for t in view.truncations if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended]
+    what = {"capture": before.moment, "parted_at": generation.cut}
     findings: list[Finding] = []
     for cut in cuts:
-        if cut.offset < life.cut:
-            findings.append(_found("truncation-too-deep", life, cut.offset, **what, end=cut.end))
-        if why := _impossible(cut, life, before):
-            findings.append(_found("truncation-impossible", life, cut.offset, **what, end=cut.end, because=why))
-    tail = np.flatnonzero(before.batches.last_offset >= life.cut)
+        if cut.offset < generation.cut:
+            findings.append(_found("truncation-too-deep", generation, cut.offset, **what, end=cut.end))
+        if why := _impossible(cut, generation, before):
+            findings.append(_found("truncation-impossible", generation, cut.offset, **what, end=cut.end, because=why))
+    tail = np.flatnonzero(before.batches.last_offset >= generation.cut)
     if len(tail) and not cuts:
         evidence = what | {"end": before.end}
-        findings.append(_found("truncation-unrecorded", life, int(before.batches.base_offset[tail[0]]), **evidence))
-    below = np.flatnonzero((before.batches.last_offset < life.cut) & (before.batches.base_offset >= after.log_start))
-    findings += _changed(life, before, after, below)
-    findings += _lacking(view, life, after, min([life.cut, *(t.offset for t in cuts)]))
-    findings += _left(view, life, following, before, after, tail)
-    findings += _promised(view, life)
-    seen = ((len(below), following.number, 0), (len(tail), life.number, life.cut))
+        findings.append(_found("truncation-unrecorded", generation, int(before.batches.base_offset[tail[0]]), **evidence))
+    below = np.flatnonzero((before.batches.last_offset < generation.cut) & (before.batches.base_offset >= after.log_start))
+    findings += _changed(generation, before, after, below)
+    findings += _lacking(view, generation, after, min([generation.cut, *(t.offset for t in cuts)]))
+    findings += _left(view, generation, following, before, after, tail)
+    findings += _promised(view, generation)
+    seen = ((len(below), following.number, 0), (len(tail), generation.number, generation.cut))
     return [
         *findings,
-        *(Examined(cluster=life.cluster, origin="native", count=n, life=number, start=at) for n, number, at in seen if n),
+        *(
+            Examined(cluster=generation.cluster, origin="native", count=n, generation=number, start=at)
+            for n, number, at in seen
+            if n
+        ),
     ]
 
 
-def _impossible(truncation: Truncation, life: Life, before: Replica) -> str:
+def _impossible(truncation: Truncation, generation: LogGeneration, before: Replica) -> str:
     """Why a truncation cannot have happened as it is written down; empty where it can.
 
     Its end may be above that of the capture before it: the coordinator of a cluster that was started appends markers.
@@ -98,47 +104,47 @@ def _impossible(truncation: Truncation, life: Life, before: Replica) -> str:
         return f"the log ended at {truncation.end}, below where it was truncated"
     if before.damage:
         return ""
-    if truncation.offset > max(before.end, life.cut):
+    if truncation.offset > max(before.end, generation.cut):
         return f"the log, captured before, ended at {before.end}"
     if truncation.end < before.end:
         return f"the log, captured before, ended at {before.end}, above where it is said to have ended"
     return ""
 
 
-def _strange(truncation: Truncation, mine: Sequence[Life]) -> bool:
+def _strange(truncation: Truncation, mine: Sequence[LogGeneration]) -> bool:
     """Whether a truncation is written down of a cluster that no mirror made to follow just then."""
-    return not any(life.ended <= truncation.time <= following.settled for life, following in pairwise(mine))
+    return not any(generation.ended <= truncation.time <= following.settled for generation, following in pairwise(mine))
 
 
-def _lacking(view: PartitionView, life: Life, after: Replica, end: int) -> Iterator[Found]:
+def _lacking(view: PartitionView, generation: LogGeneration, after: Replica, end: int) -> Iterator[Found]:
     """What is below a truncation, and was not there in a capture between the loss of the cluster and the truncation.
 
     What is below where two histories part was there before they parted: nobody can have added it since.
     """
-    since = [p.fault_time for p in view.promotions if p.source == life.cluster and p.time <= life.ended]
-    early = [r for r in view.earlier if r.cluster == life.cluster and not r.damage and max(since, default=0) <= r.captured]
-    for before in (r for r in early if r.captured <= _truncated_by(view, life)):
+    since = [p.fault_time for p in view.promotions if p.source == generation.cluster and p.time <= generation.ended]
+    early = [r for r in view.earlier if r.cluster == generation.cluster and not r.damage and max(since, default=0) <= r.captured]
+    for before in (r for r in early if r.captured <= _truncated_by(view, generation)):
         b = after.batches
         rows = np.flatnonzero((b.last_offset < end) & (b.base_offset >= before.log_start) & b.crc_ok)
         rows = rows[~np.isin(b.base_offset[rows], before.batches.base_offset)]
         for row in rows[np.concatenate(([True], np.diff(rows) != 1))].tolist() if len(rows) else ():
             base = int(b.base_offset[row])
-            yield _found("history-changed", life, base, capture=before.moment, how="not there before", batches=len(rows))
+            yield _found("history-changed", generation, base, capture=before.moment, how="not there before", batches=len(rows))
 
 
-def _truncated_by(view: PartitionView, life: Life) -> int:
-    """When the log of a life was truncated at the latest."""
-    return lives(view)[life.cluster][life.number + 1].settled
+def _truncated_by(view: PartitionView, generation: LogGeneration) -> int:
+    """When the log of a generation was truncated at the latest."""
+    return generations(view)[generation.cluster][generation.number + 1].settled
 
 
-def _changed(life: Life, before: Replica, after: Replica, rows: Ints) -> Iterator[Found]:
+def _changed(generation: LogGeneration, before: Replica, after: Replica, rows: Ints) -> Iterator[Found]:
     """Batches below the cut that are not there any more as they were; one finding per stretch."""
     wrong = rows[~_has(after.batches, before.batches, rows)]
     for row in wrong[np.concatenate(([True], np.diff(wrong) != 1))].tolist() if len(wrong) else ():
         base = int(before.batches.base_offset[row])
         there = bool((after.batches.base_offset == base).any())
         how = "changed" if there else "absent"
-        yield _found("history-changed", life, base, capture=before.moment, how=how, batches=len(wrong))
+        yield _found("history-changed", generation, base, capture=before.moment, how=how, batches=len(wrong))
 
 
 def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
@@ -152,39 +158,41 @@ def _has(there: Batches, batches: Batches, rows: Ints) -> Bools:
     return np.asarray(same)
 
 
-def _left(view: PartitionView, life: Life, following: Life, before: Replica, after: Replica, tail: Ints) -> Iterator[Found]:
+def _left(
+    view: PartitionView, generation: LogGeneration, following: LogGeneration, before: Replica, after: Replica, tail: Ints
+) -> Iterator[Found]:
     """What of the tail is there still, and did not come back from the new owner."""
     rows = tail[_has(after.batches, before.batches, tail)]
-    source = next((e.source for e in following.eras if e.start == life.cut and e.source), "")
+    source = next((e.source for e in following.eras if e.start == generation.cut and e.source), "")
     owner = view.canonical().get(source)
     for row in rows.tolist():
         base = int(before.batches.base_offset[row])
         if owner is None or int(before.batches.crc[row]) not in owner.batches.crc[owner.batches.base_offset == base].tolist():
-            yield _found("tail-not-cut", life, base, capture=before.moment, parted_at=life.cut, batches=len(rows))
+            yield _found("tail-not-cut", generation, base, capture=before.moment, parted_at=generation.cut, batches=len(rows))
             return
 
 
-def _promised(view: PartitionView, life: Life) -> Iterator[Found]:
+def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]:
     """Acknowledged records behind the cut that no forced failover had given up: asked for later, or there was none."""
-    what = told(view, life, earlier=False)
+    what = told(view, generation, earlier=False)
     if not len(what):
         return
-    late = (what.sends.column("invoked") > (-1 if life.lost is None else life.lost))[what.send]
-    rows = np.flatnonzero(what.must & (what.acked >= life.cut) & late)
+    late = (what.sends.column("invoked") > (-1 if generation.lost is None else generation.lost))[what.send]
+    rows = np.flatnonzero(what.must & (what.acked >= generation.cut) & late)
     if len(rows):
         row = int(rows[0])
         send = what.sends[int(what.send[row])]
         evidence = {"records": len(rows), "uid": int(what.uid[row]), "operation": send.number, "client": send.client}
-        yield _found("truncated-write", life, int(what.acked[row]), **evidence)
+        yield _found("truncated-write", generation, int(what.acked[row]), **evidence)
 
 
-def _ended(replica: Replica, stop: Stop, promotion: Promotion, life: int) -> Iterator[Finding]:
+def _ended(replica: Replica, stop: Stop, promotion: Promotion, generation: int) -> Iterator[Finding]:
     """The journal of a mirror's end, held against the bytes."""
     batches = replica.batches
     if stop.promoted < 0:
         return
     count = 1 + len(stop.appended) + len(stop.truncated)
-    yield Examined(cluster=stop.cluster, origin="native", count=count, life=life, start=promotion.offset)
+    yield Examined(cluster=stop.cluster, origin="native", count=count, generation=generation, start=promotion.offset)
     about = {"link": stop.link, "mirrored": stop.mirrored, "promoted": stop.promoted}
     if promotion.offset != _kept(stop):
         yield Found(kind="promotion-mismatch", cluster=stop.cluster, offset=promotion.offset, evidence=about)
@@ -280,8 +288,8 @@ def _named(batches: Batches, row: int) -> dict[str, int]:
     return {name: int(getattr(batches, name)[row]) for name in names}
 
 
-def _found(kind: str, life: Life, offset: int, **evidence: object) -> Found:
-    return Found(kind=kind, cluster=life.cluster, offset=offset, evidence=evidence)
+def _found(kind: str, generation: LogGeneration, offset: int, **evidence: object) -> Found:
+    return Found(kind=kind, cluster=generation.cluster, offset=offset, evidence=evidence)
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:

@@ -17,7 +17,7 @@ from linkflap.spark_verify.checks.aborted_read import by_client
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
 from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_there, delivered, found, of_transactions
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, marks_in, maybe_cut, of_readers, replica_of
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
@@ -27,19 +27,19 @@ KIND = "uncommitted-read"
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Asks both witnesses about every record that a read_committed reader got."""
     findings: list[Finding] = []
-    for life in every(view):
-        got = delivered(view, life)
+    for generation in every(view):
+        got = delivered(view, generation)
         if len(got):
-            findings += examined(life, got.offset, whole=True)
-            findings += of_readers(life, replica_of(view, life), _judge(view, life, got))
+            findings += examined(generation, got.offset, whole=True)
+            findings += of_readers(generation, replica_of(view, generation), _judge(view, generation, got))
     return findings
 
 
-def _judge(view: PartitionView, life: Life, got: Delivered) -> Sequence[Finding]:
-    aborted = aborted_there(log_of(view, life), got) | by_client(view, got)
+def _judge(view: PartitionView, generation: LogGeneration, got: Delivered) -> Sequence[Finding]:
+    aborted = aborted_there(log_of(view, generation), got) | by_client(view, got)
     unasked = got.returned < of_transactions(view, got, lambda sends: _asked(sends, view.ended), otherwise=0)
-    early = (unasked | _beyond_lso(view, life, got)) & ~aborted
-    return found(life.cluster, got, early, KIND, lambda row: "producer" if unasked[row] else "last stable offset")
+    early = (unasked | _beyond_lso(view, generation, got)) & ~aborted
+    return found(generation.cluster, got, early, KIND, lambda row: "producer" if unasked[row] else "last stable offset")
 
 
 def _asked(sends: Sends, ended: int) -> Ints:
@@ -52,14 +52,14 @@ def _asked(sends: Sends, ended: int) -> Ints:
     return np.select(cases, [np.full(len(sends), ended + 1), invoked, ended_at, invoked], ended + 1)
 
 
-def _beyond_lso(view: PartitionView, life: Life, got: Delivered) -> Bools:
+def _beyond_lso(view: PartitionView, generation: LogGeneration, got: Delivered) -> Bools:
     """Per record: a sample begun after it was returned still had the LSO at or below it, under the same leader and epoch."""
-    marks = marks_in(view, life)
+    marks = marks_in(view, generation)
     late = np.zeros(len(got), np.bool_)
     if marks is None or not len(marks.time):
         return late
     told = (marks.last_stable >= 0) & (marks.leader_epoch >= 0)
-    time, lso, cut = marks.time[told], marks.last_stable[told], maybe_cut(view, life, marks)[told]
+    time, lso, cut = marks.time[told], marks.last_stable[told], maybe_cut(view, generation, marks)[told]
     leader, epoch = marks.leader[told], marks.leader_epoch[told]
     if len(time) < 2:
         return late

@@ -16,10 +16,10 @@ import numpy as np
 from linkflap.harness.model.scenario import Scenario, WorkloadSpec
 from linkflap.harness.model.topology import Topology
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
-from linkflap.spark_verify.checks.parts.generations import every, examined, lives, log_of, native, reads_in
+from linkflap.spark_verify.checks.parts.generations import every, examined, generations, log_of, native, reads_in
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import Told, read_uids, told
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView, Read
 
@@ -29,19 +29,19 @@ KIND = "unseen-write"
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks, on every cluster that somebody read to its end, for records that must have been seen there."""
     findings: list[Finding] = []
-    for life in every(view):
-        spans = list(_spans(reads_in(view, life))) if life.last else []
+    for generation in every(view):
+        spans = list(_spans(reads_in(view, generation))) if generation.last else []
         if not spans:
             continue
-        log = log_of(view, life)
-        floor = max(_deleted(view, life), log.replica.log_start if log is not None else 0)
-        seen = [read_uids(view, each, "read_committed") for each in lives(view)[life.cluster]]
-        for what, own in _heard(view, life):
-            rows, offsets = _due(life, log, what, own=own, compacted=view.compacted.get(life.cluster, 0))
+        log = log_of(view, generation)
+        floor = max(_deleted(view, generation), log.replica.log_start if log is not None else 0)
+        seen = [read_uids(view, each, "read_committed") for each in generations(view)[generation.cluster]]
+        for what, own in _heard(view, generation):
+            rows, offsets = _due(generation, log, what, own=own, compacted=view.compacted.get(generation.cluster, 0))
             kept = (offsets >= floor) & _within(spans, offsets)
             rows, offsets = rows[kept], offsets[kept]
-            findings += examined(life, offsets)
-            findings += _unseen(life.cluster, what, rows, offsets, np.concatenate(seen))
+            findings += examined(generation, offsets)
+            findings += _unseen(generation.cluster, what, rows, offsets, np.concatenate(seen))
     return findings
 
 
@@ -72,22 +72,22 @@ def _within(spans: Sequence[tuple[int, int]], offsets: Ints) -> Bools:
     return mask
 
 
-def _deleted(view: PartitionView, life: Life) -> int:
+def _deleted(view: PartitionView, generation: LogGeneration) -> int:
     """Up to where retention had deleted the log, as sampled."""
-    marks = view.watermarks.get(life.cluster)
+    marks = view.watermarks.get(generation.cluster)
     return int(marks.log_start.max()) if marks is not None and len(marks.log_start) else 0
 
 
-def _heard(view: PartitionView, life: Life) -> Iterator[tuple[Told, bool]]:
+def _heard(view: PartitionView, generation: LogGeneration) -> Iterator[tuple[Told, bool]]:
     """What clients of this cluster were told, and (False) what those of others were, of which it may have some."""
     for other in every(view):
-        if (other.cluster, other.number) == (life.cluster, life.number):
+        if (other.cluster, other.number) == (generation.cluster, generation.number):
             yield told(view, other), True
-        elif other.cluster != life.cluster:
+        elif other.cluster != generation.cluster:
             yield told(view, other, earlier=False), False
 
 
-def _due(life: Life, log: Log | None, what: Told, *, own: bool, compacted: int) -> tuple[Ints, Ints]:
+def _due(generation: LogGeneration, log: Log | None, what: Told, *, own: bool, compacted: int) -> tuple[Ints, Ints]:
     """Rows of what must be committed, and where on this cluster each is."""
     rows = np.flatnonzero(what.must)
     offsets = what.acked[rows] if own else np.full(len(rows), -1, np.int64)
@@ -99,7 +99,7 @@ def _due(life: Life, log: Log | None, what: Told, *, own: bool, compacted: int) 
         at = locate(log.replica.records.uid[visible], what.uid[rows])
         there = log.replica.records.offset[visible[at]] if len(visible) else offsets
         # What came over a mirror is where the bytes have it; the cluster's own, where it was acknowledged.
-        offsets = np.where(offsets >= 0, offsets, np.where((at >= 0) & (native(life, there) == own), there, -1))
+        offsets = np.where(offsets >= 0, offsets, np.where((at >= 0) & (native(generation, there) == own), there, -1))
     return rows, offsets
 
 

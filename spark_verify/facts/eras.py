@@ -1,15 +1,17 @@
-"""Who owned a partition when: the eras of every cluster's log, its lives, and what crossed which link. A pure function of events.
+"""Who owned a partition when: the eras of every cluster's log, its generations, and what crossed which link. A pure function of
+events.
 
 A topic is its home's; a promotion (cluster c, offset o) gives everything from o on to c, on c and on whoever mirrors from c. A
 cluster that was given up keeps its log, tail included, until it follows the new owner (fault `mirror-reverse`): then it is cut
 where the two histories part, and holds the new owner's from there on. So after A->B, and back:
 
-    A   native [0, p1)     mirrored from B [p1, p2)   native [p2, ..)      and, in its first life, a native tail [p1, ..)
+    A   native [0, p1)     mirrored from B [p1, p2)   native [p2, ..)      and, in its first generation, a native tail [p1, ..)
     B   mirrored [0, p1)   native [p1, p2)            a mirrored one only once it follows A again
 
-A **life** of a cluster's log ends with such a cut: what happened in it is judged by a capture of that life, because other records
-have the same offsets in the next one. A **crossing** is what one mirror brought over one link from when its destination began
-to follow until it was promoted. Mirrors that move offsets (MirrorMaker 2) cannot be reversed: their destination has one crossing.
+A **log generation** of a cluster's log ends with such a cut: what happened in it is judged by a capture of that generation,
+because other records have the same offsets in the next one. A **crossing** is what one mirror brought over one link from when its
+destination began to follow until it was promoted. Mirrors that move offsets (MirrorMaker 2) cannot be reversed: their destination
+has one crossing.
 """
 
 from __future__ import annotations
@@ -53,14 +55,14 @@ class Era:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class LogGeneration:
     """A cluster's log from when it began to follow (or from the start) until it was cut at offset `cut` to follow another.
 
     `began` is when the truncation before it happened, as its mirror wrote down, and `settled` when that was over for certain: the
     end of the reversal. `ended` is when the next reversal began: from then until the next log generation is settled, clients may
     have got records of either (`spark_verify.checks.parts.reversals`). `lost` is when a forced failover gave the cluster up, or
     it died of itself for good; `last` says that it was never truncated again. `before` is the moment of the capture right before
-    that. `earlier` is where the truncations before this life were: what was acknowledged below one lives on.
+    that. `earlier` is where the truncations before this generation were: what was acknowledged below one generations on.
     """
 
     cluster: str
@@ -92,9 +94,9 @@ class Life:
 class Crossing:
     """Offsets [start, end) of the destination that came over one link, until `promotion` (None: it went on to the end).
 
-    `life` is the number of the destination's life in which they came, `source_life` that of the source's in which they went.
-    `began` is when the destination's log was truncated for it, `settled` when that was over for certain.
-    `far`: over how many links, where that is more than one; then only what both ends have is compared.
+    `generation` is the number of the destination's generation in which they came, `source_generation` that of the source's in
+    which they went. `began` is when the destination's log was truncated for it, `settled` when that was over for certain. `far`:
+    over how many links, where that is more than one; then only what both ends have is compared.
     """
 
     source: str
@@ -104,23 +106,23 @@ class Crossing:
     began: int
     ended: int
     promotion: Promotion | None
-    life: int
-    source_life: int
+    generation: int
+    source_generation: int
     far: int = 0
     settled: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All lives by cluster, in time order; crossings by when they began."""
+    """All generations by cluster, in time order; crossings by when they began."""
 
-    lives: Mapping[str, Sequence[Life]]
+    generations: Mapping[str, Sequence[LogGeneration]]
     crossings: Sequence[Crossing]
 
-    def life(self, cluster: str, time: int) -> Life:
-        """The life of a cluster's log at some time; until it is truncated, the one that ends."""
-        lives = self.lives[cluster]
-        return next((one for one in reversed(lives) if one.began <= time), lives[0])
+    def generation(self, cluster: str, time: int) -> LogGeneration:
+        """The generation of a cluster's log at some time; until it is truncated, the one that ends."""
+        generations = self.generations[cluster]
+        return next((one for one in reversed(generations) if one.began <= time), generations[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,7 @@ class _Told:
     own: dict[str, tuple[_Stretch, ...]] = field(default_factory=dict)
     follows: dict[str, str] = field(default_factory=dict)
     followed: dict[str, str] = field(default_factory=dict)
-    lives: dict[str, list[Life]] = field(default_factory=lambda: defaultdict(list))
+    generations: dict[str, list[LogGeneration]] = field(default_factory=lambda: defaultdict(list))
     open: list[Crossing] = field(default_factory=list)
     crossings: list[Crossing] = field(default_factory=list)
     lost: dict[str, int] = field(default_factory=dict)
@@ -161,7 +163,7 @@ class _Told:
         self.open.append(
             Crossing(
                 source=source, destination=destination, start=start, end=FOREVER, began=time, ended=FOREVER, promotion=None,
-                life=len(self.lives[destination]), source_life=len(self.lives[source]), settled=settled,
+                generation=len(self.generations[destination]), source_generation=len(self.generations[source]), settled=settled,
             )
         )  # fmt: skip
 
@@ -183,7 +185,7 @@ class _Told:
             self.crossings.append(
                 replace(
                     crossing, end=offset, ended=promotion.fault_time, promotion=promotion,
-                    source_life=len(self.lives[crossing.source]),
+                    source_generation=len(self.generations[crossing.source]),
                 )
             )  # fmt: skip
 
@@ -196,18 +198,24 @@ class _Told:
         self.follow(source, destination, cut, began, window.end)
 
     def close(self, cluster: str, *, ended: int = FOREVER, cut: int = FOREVER, before: str = "") -> None:
-        lives = self.lives[cluster]
-        lives.append(
-            Life(
-                cluster=cluster, number=len(lives), began=0, ended=ended, cut=cut, before=before,
-                lost=self.lost.pop(cluster, None), eras=self._eras(cluster), earlier=tuple(life.cut for life in lives),
+        generations = self.generations[cluster]
+        generations.append(
+            LogGeneration(
+                cluster=cluster, number=len(generations), began=0, ended=ended, cut=cut, before=before,
+                lost=self.lost.pop(cluster, None), eras=self._eras(cluster), earlier=tuple(generation.cut for generation in
+                generations),
             )
         )  # fmt: skip
 
     def _eras(self, cluster: str) -> tuple[Era, ...]:
         lineage = self.lineage(cluster)
         # What was there before the last cut had come the way it had come.
-        before = {(e.owner, e.start): e.source for life in self.lives[cluster] for e in life.eras if e.start < life.cut}
+        before = {
+            (e.owner, e.start): e.source
+            for generation in self.generations[cluster]
+            for e in generation.eras
+            if e.start < generation.cut
+        }
         ends = [*(s.start for s in lineage[1:]), FOREVER]
         found = tuple(
             Era(
@@ -263,16 +271,16 @@ def history(story: Story) -> History:
         if cluster in story.facts.deaths:
             told.lost.setdefault(cluster, story.facts.deaths[cluster])
         told.close(cluster)
-    lives = {
+    generations = {
         cluster: tuple(
-            replace(life, began=time, settled=settled)
-            for life, (time, settled) in zip(told.lives[cluster], began[cluster], strict=True)
+            replace(generation, began=time, settled=settled)
+            for generation, (time, settled) in zip(told.generations[cluster], began[cluster], strict=True)
         )
         for cluster in clusters
     }
-    still = [replace(c, source_life=len(lives[c.source]) - 1) for c in told.open if c.source in lives]
+    still = [replace(c, source_generation=len(generations[c.source]) - 1) for c in told.open if c.source in generations]
     crossings = sorted((*told.crossings, *still), key=lambda c: (c.began, c.source, c.destination))
-    return History(lives=lives, crossings=crossings)
+    return History(generations=generations, crossings=crossings)
 
 
 def truncated_at(story: Story, cluster: str, window: Window) -> int:
@@ -283,9 +291,9 @@ def truncated_at(story: Story, cluster: str, window: Window) -> int:
 
 def eras(story: Story, cluster: str) -> Sequence[Era]:
     """The eras of what a cluster had in the end, in offset order, without gaps."""
-    lives = history(story).lives.get(cluster)
-    if lives:
-        return lives[-1].eras
+    generations = history(story).generations.get(cluster)
+    if generations:
+        return generations[-1].eras
     return (Era(cluster=cluster, owner=story.home, source=story.home, start=0, end=FOREVER, began=0, ended=FOREVER),)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from linkflap.harness.log import batches, layout
 from linkflap.harness.log.batches import Headers
 from linkflap.harness.model.verdict import Anomaly
-from linkflap.spark_verify.facts.eras import FOREVER, Life, history
+from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration, history
 from linkflap.spark_verify.read.plan import Captured, Key, RunPlan, plan
 
 RAW: Final = 24_000
@@ -43,7 +43,7 @@ class Points:
 @dataclass(frozen=True, slots=True)
 class _Drawn:
     key: Key
-    life: Life
+    generation: LogGeneration
     captured: Captured
     headers: Headers
 
@@ -77,18 +77,18 @@ def _logs(planned: RunPlan) -> Iterator[_Drawn]:
             moment = "" if captured.last else captured.moment
             held.setdefault((bounds.topic, bounds.partition, bounds.cluster, moment), captured)
     for key in sorted({(topic, partition) for topic, partition, _, _ in held})[:MOST_LOGS]:
-        for cluster, lives in sorted(history(planned.story(*key)).lives.items()):
-            for life in reversed(lives):
-                replica = held.get((*key, cluster, "" if life.last else life.before))
+        for cluster, generations in sorted(history(planned.story(*key)).generations.items()):
+            for generation in reversed(generations):
+                replica = held.get((*key, cluster, "" if generation.last else generation.before))
                 if replica is not None:
                     paths = [Path(path) for path in replica.paths]
-                    yield _Drawn(key, life, replica, batches.scan(paths, sums=False).headers)
+                    yield _Drawn(key, generation, replica, batches.scan(paths, sums=False).headers)
 
 
 def _chosen(log: _Drawn, points: Points) -> Ints:
     """Rows around what is worth a look."""
     h = log.headers
-    offsets = np.array([*points.offsets.get(log.key, ()), *(era.start for era in log.life.eras)], np.int64)
+    offsets = np.array([*points.offsets.get(log.key, ()), *(era.start for era in log.generation.eras)], np.int64)
     at = np.searchsorted(np.maximum.accumulate(h.last_offset), offsets) if len(h) else offsets[:0]
     risen = np.maximum.accumulate(h.max_timestamp) if len(h) else h.max_timestamp
     moments = np.searchsorted(risen, np.array([time // 1_000_000 for time in points.times], np.int64)) if len(h) else at
@@ -99,7 +99,7 @@ def _chosen(log: _Drawn, points: Points) -> Ints:
 
 
 def _lane(log: _Drawn, planned: RunPlan, rows: Ints | None) -> Lane:
-    h, life, bounds = log.headers, log.life, log.captured.bounds
+    h, generation, bounds = log.headers, log.generation, log.captured.bounds
     shown = np.arange(len(h)) if rows is None else rows
     mapped = h.control[shown]
     kind = np.select(
@@ -111,8 +111,8 @@ def _lane(log: _Drawn, planned: RunPlan, rows: Ints | None) -> Lane:
         "topic": bounds.topic,
         "partition": bounds.partition,
         "cluster": bounds.cluster,
-        "generation": life.number,
-        "truncated": None if life.last else life.cut,
+        "generation": generation.number,
+        "truncated": None if generation.last else generation.cut,
         "broker": bounds.broker,
         "start": bounds.log_start,
         "end": end,
@@ -127,7 +127,7 @@ def _lane(log: _Drawn, planned: RunPlan, rows: Ints | None) -> Lane:
         "bins": None if rows is None else _bins(h, bounds.log_start, end),
         "eras": [
             {"start": era.start, "end": None if era.end == FOREVER else era.end, "owner": era.owner, "source": era.source}
-            for era in life.eras
+            for era in generation.eras
         ],
         "promoted": [p.offset for p in planned.promotions.get(log.key, ()) if p.cluster == bounds.cluster],
     }

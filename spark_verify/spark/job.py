@@ -70,7 +70,7 @@ class FindingRow:
     """One finding of one check in one partition; fields that its kind does not have are "", 0 or -1.
 
     found      cluster, kind, offset, data = evidence
-    examined   cluster, origin, count; offset = start of the era, data = {"life"}
+    examined   cluster, origin, count; offset = start of the era, data = {"generation"}
     unjudged   data = {"reason"}
     crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was combine
     damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition -1
@@ -256,7 +256,7 @@ def _row(run: str, topic: str, partition: int, check: str, finding: Finding) -> 
         case Found():
             return row("found", finding.evidence, cluster=finding.cluster, kind=finding.kind, offset=int(finding.offset))
         case Examined():
-            told = {"life": finding.life}
+            told = {"generation": finding.generation}
             return row(
                 "examined", told, cluster=finding.cluster, origin=finding.origin, count=int(finding.count), offset=finding.start
             )

@@ -1,7 +1,7 @@
 """The verdict per era: of every stretch of every log what was compared there, and what was found. For the document and the table.
 
-One row per topic-partition, cluster and era; of a log that was cut, its tail is a row too: the part of an earlier life that lies
-behind the cut. The rows are capped, the worst first, and how many are left out is told.
+One row per topic-partition, cluster and era; of a log that was cut, its tail is a row too: the part of an earlier generation that
+lies behind the cut. The rows are capped, the worst first, and how many are left out is told.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from linkflap.harness.model.topology import INTERNAL_TOPICS
 from linkflap.harness.model.verdict import ORDER, Anomaly, EraResult, Verdict
 from linkflap.spark_verify.checks.base import Check
-from linkflap.spark_verify.facts.eras import FOREVER, Era, Life, history
+from linkflap.spark_verify.facts.eras import FOREVER, Era, LogGeneration, history
 from linkflap.spark_verify.read.plan import Key, RunPlan
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST: Final = 200
 """Eras in a document."""
 Place = tuple[str, int, str, int, int]
-"""Topic, partition, cluster, number of its life, start of the era."""
+"""Topic, partition, cluster, number of its generation, start of the era."""
 
 
 def eras_of(
@@ -48,33 +48,33 @@ def eras_of(
 
 
 def _place(row: FindingRow) -> Place:
-    life = row.data.get("life")
-    return row.topic, row.partition, row.cluster, life if isinstance(life, int) else 0, row.offset
+    generation = row.data.get("generation")
+    return row.topic, row.partition, row.cluster, generation if isinstance(generation, int) else 0, row.offset
 
 
 def _partition(
     planned: RunPlan, key: Key, compared: Mapping[Place, Mapping[str, int]], anomalies: Sequence[Anomaly]
 ) -> Iterator[EraResult]:
     topic, partition = key
-    for cluster, lives in sorted(history(planned.story(topic, partition)).lives.items()):
-        for life, era in _stretches(lives):
+    for cluster, generations in sorted(history(planned.story(topic, partition)).generations.items()):
+        for generation, era in _stretches(generations):
             looked: dict[str, int] = {}
             for (t, p, c, number, start), units in compared.items():
-                if (t, p, c, number) == (topic, partition, cluster, life.number) and era.start <= start < era.end:
+                if (t, p, c, number) == (topic, partition, cluster, generation.number) and era.start <= start < era.end:
                     looked |= {unit: max(count, looked.get(unit, 0)) for unit, count in units.items()}
-            mine = [a for a in anomalies if a.cluster == cluster and _in(life, era, a)]
+            mine = [a for a in anomalies if a.cluster == cluster and _in(generation, era, a)]
             broken = sum(1 for a in mine if not a.allowed)
             yield EraResult(
                 topic=topic,
                 partition=partition,
                 cluster=cluster,
-                generation=life.number,
+                generation=generation.number,
                 origin=era.origin,
                 owner=era.owner,
                 source=era.source,
                 start=era.start,
                 end=None if era.end == FOREVER else era.end,
-                truncated=not life.last,
+                truncated=not generation.last,
                 compared=looked,
                 anomalies=broken,
                 allowed=len(mine) - broken,
@@ -82,17 +82,17 @@ def _partition(
             )
 
 
-def _stretches(lives: Iterable[Life]) -> Iterator[tuple[Life, Era]]:
+def _stretches(generations: Iterable[LogGeneration]) -> Iterator[tuple[LogGeneration, Era]]:
     """What the cluster had in the end, and what was cut off before."""
-    for life in lives:
-        for era in life.eras:
-            if life.last:
-                yield life, era
-            elif era.end > life.cut:
-                yield life, replace(era, start=max(era.start, life.cut))
+    for generation in generations:
+        for era in generation.eras:
+            if generation.last:
+                yield generation, era
+            elif era.end > generation.cut:
+                yield generation, replace(era, start=max(era.start, generation.cut))
 
 
-def _in(life: Life, era: Era, anomaly: Anomaly) -> bool:
-    """Whether an anomaly is in this era: one that an earlier capture shows is in the life of that capture."""
+def _in(generation: LogGeneration, era: Era, anomaly: Anomaly) -> bool:
+    """Whether an anomaly is in this era: one that an earlier capture shows is in the generation of that capture."""
     earlier = "capture" in anomaly.evidence
-    return (earlier or life.last) and earlier is not life.last and era.start <= anomaly.offset < era.end
+    return (earlier or generation.last) and earlier is not generation.last and era.start <= anomaly.offset < era.end

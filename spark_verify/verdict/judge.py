@@ -185,7 +185,7 @@ def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
 def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
     """The link over which what is there came to its cluster, or what it had before; empty at its home."""
     told = history(planned.story(anomaly.topic, anomaly.partition))
-    mine = told.lives.get(anomaly.cluster)
+    mine = told.generations.get(anomaly.cluster)
     if mine and anomaly.offset >= 0 and (source := mine[-1].era(anomaly.offset).source):
         return f"{source}->{anomaly.cluster}"
     into = [c for c in told.crossings if c.destination == anomaly.cluster]
@@ -303,8 +303,8 @@ def _followers(planned: RunPlan) -> Sequence[str]:
     """Clusters that were made to follow, and got something from there."""
     found: dict[str, None] = {}
     for topic, partition in planned.promotions:
-        for cluster, lives in history(planned.story(topic, partition)).lives.items():
-            if len(lives) > 1 and any(era.source for era in lives[-1].eras):
+        for cluster, generations in history(planned.story(topic, partition)).generations.items():
+            if len(generations) > 1 and any(era.source for era in generations[-1].eras):
                 found[cluster] = None
     return list(found)
 

@@ -1,7 +1,8 @@
 """What was found and what was examined, as Parquet beside verdict.json: for questions that a document of examples cannot answer.
 
     findings.parquet   every anomaly, none left out: run, check, kind, cluster, topic, partition, offset, allowed, evidence (JSON)
-    examined.parquet   per check and partition what was looked at: run, check, topic, partition, cluster, origin, era, life, count
+    examined.parquet   per check and partition what was looked at: run, check, topic, partition, cluster, origin, era, generation,
+    count
                        (era: the offset at which the era begins, -1 where the check means none)
 
 Both are written anew by every `linkflap verify`; `spark.read.parquet("linkflap-runs/*/findings.parquet")` is all runs at once.
@@ -43,7 +44,7 @@ EXAMINED: Final = pa.schema(
         ("cluster", pa.string()),
         ("origin", pa.string()),
         ("era", pa.int64()),
-        ("life", pa.int32()),
+        ("generation", pa.int32()),
         ("count", pa.int64()),
     ]
 )
@@ -61,7 +62,7 @@ def write(folder: Path, anomalies: Sequence[Anomaly], rows: Iterable[FindingRow]
     examined: list[Mapping[str, object]] = [
         {
             "run": run, "check": r.check, "topic": r.topic, "partition": r.partition, "cluster": r.cluster, "origin": r.origin,
-            "era": r.offset, "life": r.data.get("life"), "count": r.count,
+            "era": r.offset, "generation": r.data.get("generation"), "count": r.count,
         }
         for r in rows
         if r.finding == "examined"

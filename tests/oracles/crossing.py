@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.oracles.plain import NEVER, Plain, PlainLog
 from tests.oracles.promises import marker_at
-from tests.oracles.story import PlainCrossing, PlainLife, Story
+from tests.oracles.story import PlainCrossing, PlainGeneration, Story
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +22,7 @@ class Compared:
     """
 
     crossing: PlainCrossing
-    life: PlainLife
+    generation: PlainGeneration
     source: PlainLog
     destination: PlainLog
     since: int
@@ -79,7 +79,7 @@ def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLo
     late = [r for _, r in missing if plain.keeps and r.offset < crossing.end <= marker_at(r) < NEVER]
     return Compared(
         crossing=crossing,
-        life=story.lives[crossing.destination][-1],
+        generation=story.generations[crossing.destination][-1],
         source=source,
         destination=destination,
         since=since,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.oracles.plain import NEVER, Plain, PlainLog
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 Said = tuple[str, str, int]
 """Kind, reader, offset."""
@@ -40,22 +40,22 @@ def limit(row: Any, cuts: Sequence[tuple[int, int]]) -> int:
     return min((at for time, at in cuts if row.time <= time), default=NEVER)
 
 
-def positions(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Iterator[Said]:
-    reads = sorted(story.reads(life), key=lambda r: (r.reader, r.process, r.returned))
-    told = [(t.time, t.offset) for t in plain.view.truncations if t.cluster == life.cluster]
-    told += [(s.time, at) for s in plain.view.stops if s.cluster == life.cluster for _, at in s.truncated]
-    cuts = [(time, at) for time, at in told if life.settled <= time <= life.ended]
-    floor = max([log.log_start, plain.compacted.get(life.cluster, 0), *(m.log_start for m in story.marks(life))])
+def positions(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> Iterator[Said]:
+    reads = sorted(story.reads(generation), key=lambda r: (r.reader, r.process, r.returned))
+    told = [(t.time, t.offset) for t in plain.view.truncations if t.cluster == generation.cluster]
+    told += [(s.time, at) for s in plain.view.stops if s.cluster == generation.cluster for _, at in s.truncated]
+    cuts = [(time, at) for time, at in told if generation.settled <= time <= generation.ended]
+    floor = max([log.log_start, plain.compacted.get(generation.cluster, 0), *(m.log_start for m in story.marks(generation))])
     for who in sorted({(r.reader, r.process) for r in reads}):
         mine = [r for r in reads if (r.reader, r.process) == who]
         sure = [r for r in _seen(log, mine[0].isolation) if r.offset >= floor]
-        for span in spans(mine, cuts, _left_at(plain, story, life, mine)):
+        for span in spans(mine, cuts, _left_at(plain, story, generation, mine)):
             got = span.got()
             yield from (("passed-unread", who[0], r.offset) for r in sure if span.passed(cuts, r.offset) and r.offset not in got)
-        known = mine if life.last or story.truncations(life) else [r for r in mine if r.returned <= life.ended]
-        yield from _beyond(story.end(life), known, cuts)
-        if life.last:
-            yield from _early(sure, mine, _promised(plain, story, life, cuts))
+        known = mine if generation.last or story.truncations(generation) else [r for r in mine if r.returned <= generation.ended]
+        yield from _beyond(story.end(generation), known, cuts)
+        if generation.last:
+            yield from _early(sure, mine, _promised(plain, story, generation, cuts))
     for together in {r.group or f"{r.reader} {r.process}" for r in reads}:
         yield from _ahead(plain, log, floor, [r for r in reads if (r.group or f"{r.reader} {r.process}") == together])
 
@@ -64,12 +64,14 @@ def _seen(log: PlainLog, isolation: str) -> list[Any]:
     return [r for r in log.records if r.visible or isolation != "read_committed"]
 
 
-def _left_at(plain: Plain, story: Story, life: PlainLife, rows: Sequence[Any]) -> int:
+def _left_at(plain: Plain, story: Story, generation: PlainGeneration, rows: Sequence[Any]) -> int:
     """Where nothing has moved a consumer from since before this log was cut, if that is below every cut; or -1."""
     at, moved = -1, False
-    everything = [r for r in plain.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, life.cluster)]
-    earlier = [r for r in everything if r.returned < rows[0].returned] if life.earlier else []
-    for before in story.lives[life.cluster][: life.number] if rows[0].kind == "poll" else ():
+    everything = [
+        r for r in plain.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, generation.cluster)
+    ]
+    earlier = [r for r in everything if r.returned < rows[0].returned] if generation.earlier else []
+    for before in story.generations[generation.cluster][: generation.number] if rows[0].kind == "poll" else ():
         same = [r for r in story.reads(before) if (r.reader, r.process, r.kind) == (rows[0].reader, rows[0].process, "poll")]
         earlier += [r for r in same if r.returned == rows[0].returned]
     for row in sorted(earlier, key=lambda r: r.returned):
@@ -77,7 +79,7 @@ def _left_at(plain: Plain, story: Story, life: PlainLife, rows: Sequence[Any]) -
             at, moved = (row.position if row.kind == "assign" else -1), row.kind == "revoke"
         elif row.kind in ("poll", "drained") and not moved:
             at = max(at, stood(row))
-    return at if at <= min(life.earlier, default=-1) else -1
+    return at if at <= min(generation.earlier, default=-1) else -1
 
 
 def spans(rows: Sequence[Any], cuts: Sequence[tuple[int, int]], left_at: int) -> list[Span]:
@@ -114,9 +116,9 @@ def _beyond(end: int, rows: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> I
             return
 
 
-def _promised(plain: Plain, story: Story, life: PlainLife, cuts: Sequence[tuple[int, int]]) -> int:
+def _promised(plain: Plain, story: Story, generation: PlainGeneration, cuts: Sequence[tuple[int, int]]) -> int:
     busy = max((max(s.returned, s.invoked) for s in plain.sends), default=-1)
-    early = [m for m in story.marks(life) if m.returned <= busy]
+    early = [m for m in story.marks(generation) if m.returned <= busy]
     return max((min([m.last_stable, *(at for time, at in cuts if time >= m.time)]) for m in early), default=-1)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.oracles.plain import NEVER, Plain, PlainLog, of_send
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 
 @dataclass(slots=True)
@@ -20,23 +20,25 @@ class Promise:
     must: bool
 
 
-def read_uids(story: Story, life: PlainLife, isolation: str | None = None) -> set[int]:
-    """Every payload that a reader got in a life."""
-    polls = [r for r in story.reads(life) if r.kind == "poll" and isolation in (None, r.isolation)]
+def read_uids(story: Story, generation: PlainGeneration, isolation: str | None = None) -> set[int]:
+    """Every payload that a reader got in a generation."""
+    polls = [r for r in story.reads(generation) if r.kind == "poll" and isolation in (None, r.isolation)]
     return {uid for r in polls for uid in r.uids}
 
 
-def promises(plain: Plain, story: Story, life: PlainLife, *, earlier: bool = True) -> list[Promise]:
-    """Of this life; and of earlier ones what lies below every cut since, if what became of it was decided below it too."""
+def promises(plain: Plain, story: Story, generation: PlainGeneration, *, earlier: bool = True) -> list[Promise]:
+    """Of this generation; and of earlier ones what lies below every cut since, if what became of it was decided below it too."""
     found: list[Promise] = []
-    seen = read_uids(story, life, "read_committed")
+    seen = read_uids(story, generation, "read_committed")
     for send in plain.sends:
-        if send.cluster != life.cluster:
+        if send.cluster != generation.cluster:
             continue
-        number = story.number_at(life.cluster, send.invoked)
+        number = story.number_at(generation.cluster, send.invoked)
         shown = any(uid in seen for uid, _, _ in of_send(send))
         for uid, acked, refused in of_send(send):
-            if number == life.number or (earlier and number < life.number and _still(story, life, number, uid, acked)):
+            if number == generation.number or (
+                earlier and number < generation.number and _still(story, generation, number, uid, acked)
+            ):
                 must = _must(send, acked, shown) and not refused
                 found.append(Promise(send=send, uid=uid, acked=acked, refused=refused, must=must))
     return found
@@ -49,9 +51,9 @@ def _must(send: Any, acked: int, shown: bool) -> bool:
     return bool(committing and (send.outcome == "ok" or (send.outcome == "info" and shown)))
 
 
-def _still(story: Story, life: PlainLife, number: int, uid: int, acked: int) -> bool:
-    cut = min(life.earlier[number:])
-    return 0 <= acked < cut and _settled(story.log(story.lives[life.cluster][number]), uid, cut)
+def _still(story: Story, generation: PlainGeneration, number: int, uid: int, acked: int) -> bool:
+    cut = min(generation.earlier[number:])
+    return 0 <= acked < cut and _settled(story.log(story.generations[generation.cluster][number]), uid, cut)
 
 
 def _settled(log: PlainLog | None, uid: int, cut: int) -> bool:

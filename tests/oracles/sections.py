@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.oracles.plain import Plain, PlainLog
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 WRAP = 2**31
 
@@ -19,39 +19,39 @@ def tracked(log: PlainLog) -> list[Any]:
     return [b for b in log.batches if b.data and b.producer_id >= 0 and b.crc_ok and b.base_sequence >= 0]
 
 
-def era_of(life: PlainLife, offset: int) -> int:
-    return max(n for n, (start, _, _, _) in enumerate(life.eras()) if start <= offset or n == 0)
+def era_of(generation: PlainGeneration, offset: int) -> int:
+    return max(n for n, (start, _, _, _) in enumerate(generation.eras()) if start <= offset or n == 0)
 
 
-def same_session(life: PlainLife, one: Any, other: Any) -> bool:
+def same_session(generation: PlainGeneration, one: Any, other: Any) -> bool:
     """Whether one owner's producer wrote both, by id and epoch."""
-    ids = [(b.producer_id, b.producer_epoch, life.owner(b.base_offset)) for b in (one, other)]
+    ids = [(b.producer_id, b.producer_epoch, generation.owner(b.base_offset)) for b in (one, other)]
     return ids[0] == ids[1]
 
 
-def known_before(life: PlainLife, log: PlainLog, batch: Any) -> bool:
+def known_before(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool:
     """Whether the owner had the id and epoch in an earlier era, with a reset in between."""
     return any(
-        same_session(life, b, batch)
-        and era_of(life, b.base_offset) < era_of(life, batch.base_offset)
+        same_session(generation, b, batch)
+        and era_of(generation, b.base_offset) < era_of(generation, batch.base_offset)
         and resets_before(log, b) < resets_before(log, batch)
-        for b in _first_of(life, log, batch)
+        for b in _first_of(generation, log, batch)
     )
 
 
-def maybe_before(life: PlainLife, log: PlainLog, batch: Any) -> bool:
+def maybe_before(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool:
     """Whether it may have had them two resets ago, or more, and its session had ended there below this one."""
-    mine = [b for b in tracked(log) if b.row < batch.row and same_session(life, b, batch)]
+    mine = [b for b in tracked(log) if b.row < batch.row and same_session(generation, b, batch)]
     ends = {resets_before(log, b): b.last_sequence for b in mine}
     past = [end for section, end in ends.items() if section < resets_before(log, batch) - 1]
     return any((batch.base_sequence - end - 1) % WRAP < WRAP // 2 for end in past)
 
 
-def _first_of(life: PlainLife, log: PlainLog, batch: Any) -> list[Any]:
-    return [b for b in tracked(log) if b.row < batch.row and same_session(life, b, batch)][:1]
+def _first_of(generation: PlainGeneration, log: PlainLog, batch: Any) -> list[Any]:
+    return [b for b in tracked(log) if b.row < batch.row and same_session(generation, b, batch)][:1]
 
 
-def adopted(life: PlainLife, log: PlainLog, batch: Any) -> Any:
+def adopted(generation: PlainGeneration, log: PlainLog, batch: Any) -> Any:
     """The batch of another cluster's producer of its id and epoch behind whose last sequence it begins, over a reset; or None."""
     before = [b for b in tracked(log) if b.row < batch.row]
     before = [b for b in before if (b.producer_id, b.producer_epoch) == (batch.producer_id, batch.producer_epoch)]
@@ -59,29 +59,29 @@ def adopted(life: PlainLife, log: PlainLog, batch: Any) -> Any:
         return None
     last = before[-1]
     over = resets_before(log, batch) - resets_before(log, last)
-    one_era = era_of(life, last.base_offset) == era_of(life, batch.base_offset)
-    strange = life.owner(last.base_offset) != life.owner(batch.base_offset) or (one_era and over == 1)
+    one_era = era_of(generation, last.base_offset) == era_of(generation, batch.base_offset)
+    strange = generation.owner(last.base_offset) != generation.owner(batch.base_offset) or (one_era and over == 1)
     goes_on = (last.last_sequence + 1) % WRAP == batch.base_sequence
     return last if over > 0 and strange and goes_on else None
 
 
-def deleted(life: PlainLife, log: PlainLog, batch: Any) -> bool:
+def deleted(generation: PlainGeneration, log: PlainLog, batch: Any) -> bool:
     """Whether what its owner wrote first may have been deleted with the log's beginning."""
-    owner = life.owner(batch.base_offset)
-    return any(start < log.log_start for start, _, who, _ in life.eras() if who[0] == owner)
+    owner = generation.owner(batch.base_offset)
+    return any(start < log.log_start for start, _, who, _ in generation.eras() if who[0] == owner)
 
 
-def beginning(plain: Plain, story: Story, life: PlainLife, log: PlainLog, batch: Any) -> str:
+def beginning(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog, batch: Any) -> str:
     """Where a session that goes on behind a reset began: "new", "truncated", or "unknown"."""
-    start, owner = life.eras()[era_of(life, batch.base_offset)][0], life.owner(batch.base_offset)
-    had_an_era = any(s < start for s, _, who, _ in life.eras() if who[0] == owner)
+    start, owner = generation.eras()[era_of(generation, batch.base_offset)][0], generation.owner(batch.base_offset)
+    had_an_era = any(s < start for s, _, who, _ in generation.eras() if who[0] == owner)
     within = resets_before(log, batch) - sum(b.reset for b in log.batches if b.base_offset < start)
     if not (had_an_era or within > 1):
         return "new"
-    lives = story.lives.get(owner, [])
-    tails = [(one, story.log(one)) for one in lives[:-1]]
+    generations = story.generations.get(owner, [])
+    tails = [(one, story.log(one)) for one in generations[:-1]]
     if not tails or any(tail is None or tail.torn for _, tail in tails):
-        return "unknown" if adopted(life, log, batch) is None else "new"
+        return "unknown" if adopted(generation, log, batch) is None else "new"
     for one, tail in tails:
         if tail is not None and any(b.data and b.base_offset >= one.cut and same_id(b, batch) for b in tail.batches):
             return "truncated"

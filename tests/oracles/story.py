@@ -16,7 +16,7 @@ Owner = tuple[str, int]
 
 
 @dataclass(slots=True, eq=False)
-class PlainLife:
+class PlainGeneration:
     """A cluster's log between two cuts. `sources[o]` is where offset o was mirrored from, empty where it is the cluster's own."""
 
     cluster: str
@@ -61,14 +61,14 @@ class PlainCrossing:
     end: int
     began: int
     promotion: Any
-    source_life: int
+    source_generation: int
     far: int = 0
-    life: int = 0
+    generation: int = 0
     settled: int = 0
 
 
 class Story:
-    """The lives of every cluster's log, and what crossed every link."""
+    """The generations of every cluster's log, and what crossed every link."""
 
     def __init__(self, plain: Plain) -> None:
         self._plain = plain
@@ -79,7 +79,7 @@ class Story:
         self._lost: dict[str, int] = {}
         self._began: dict[str, tuple[int, int]] = {}
         self._open: list[PlainCrossing] = []
-        self.lives: dict[str, list[PlainLife]] = {}
+        self.generations: dict[str, list[PlainGeneration]] = {}
         self.crossings: list[PlainCrossing] = []
         self.ended: dict[Owner, int] = {}
         self._tell()
@@ -108,8 +108,8 @@ class Story:
         for cluster in dict.fromkeys(known):
             self._close(cluster, NEVER, NEVER, "")
         for crossing in self._open:
-            if crossing.source in self.lives:
-                crossing.source_life = len(self.lives[crossing.source]) - 1
+            if crossing.source in self.generations:
+                crossing.source_generation = len(self.generations[crossing.source]) - 1
                 self.crossings.append(crossing)
         self.crossings.sort(key=lambda c: (c.began, c.source, c.destination))
         self._strangers()
@@ -118,16 +118,16 @@ class Story:
         """Clusters to which no link leads: nothing there is their own."""
         plain = self._plain
         seen = {x.cluster for rows in (plain.replicas, plain.sends, plain.reads) for x in rows} | plain.marks.keys()
-        for cluster in seen - self.lives.keys():
+        for cluster in seen - self.generations.keys():
             owners, sources = [(plain.home, 0)] * self._size, [plain.home] * self._size
-            self.lives[cluster] = [PlainLife(cluster, 0, 0, NEVER, NEVER, "", None, owners, sources, [])]
+            self.generations[cluster] = [PlainGeneration(cluster, 0, 0, NEVER, NEVER, "", None, owners, sources, [])]
 
     def _follow(self, source: str, destination: str, start: int, time: int) -> None:
         self._follows.setdefault(destination, source)
         self._followed[destination] = source
         settled = self._began.get(destination, (0, 0))[1]
-        life = len(self.lives.get(destination, []))
-        self._open.append(PlainCrossing(source, destination, start, NEVER, time, None, 0, life=life, settled=settled))
+        generation = len(self.generations.get(destination, []))
+        self._open.append(PlainCrossing(source, destination, start, NEVER, time, None, 0, generation=generation, settled=settled))
 
     def _promote(self, promotion: Any) -> None:
         cluster, owners, offset = promotion.cluster, self._owners(promotion.cluster), promotion.offset
@@ -143,7 +143,7 @@ class Story:
         for crossing in [c for c in self._open if c.destination == cluster]:
             self._open.remove(crossing)
             crossing.end, crossing.promotion = offset, promotion
-            crossing.source_life = len(self.lives.get(crossing.source, []))
+            crossing.source_generation = len(self.generations.get(crossing.source, []))
             self.crossings.append(crossing)
 
     def _turn_back(self, source: str, destination: str, window: Any) -> None:
@@ -156,89 +156,101 @@ class Story:
         self._follow(source, destination, cut, self._began[destination][0])
 
     def _close(self, cluster: str, ended: int, cut: int, before: str) -> None:
-        mine = self.lives.setdefault(cluster, [])
+        mine = self.generations.setdefault(cluster, [])
         owners = list(self._owners(cluster))
         sources = [self._source(cluster, owners, offset) for offset in range(self._size)]
-        earlier = [life.cut for life in mine]
+        earlier = [generation.cut for generation in mine]
         (began, settled), lost = self._began.get(cluster, (0, 0)), self._lost.pop(cluster, None)
-        mine.append(PlainLife(cluster, len(mine), began, ended, cut, before, lost, owners, sources, earlier, settled))
+        mine.append(PlainGeneration(cluster, len(mine), began, ended, cut, before, lost, owners, sources, earlier, settled))
 
     def _source(self, cluster: str, owners: list[Owner], offset: int) -> str:
         if owners[offset][0] == cluster:
             return ""
         first = owners.index(owners[offset])
         # What was there before the last cut had come the way it had come.
-        for life in reversed(self.lives.get(cluster, [])):
-            if first < life.cut and life.owners[first][0] == owners[first][0] and life.owners.index(life.owners[first]) == first:
-                return life.sources[first]
+        for generation in reversed(self.generations.get(cluster, [])):
+            if (
+                first < generation.cut
+                and generation.owners[first][0] == owners[first][0]
+                and generation.owners.index(generation.owners[first]) == first
+            ):
+                return generation.sources[first]
         return self._followed.get(cluster, owners[offset][0])
 
-    def every(self) -> list[PlainLife]:
-        return [life for _, mine in sorted(self.lives.items()) for life in mine]
+    def every(self) -> list[PlainGeneration]:
+        return [generation for _, mine in sorted(self.generations.items()) for generation in mine]
 
     def number_at(self, cluster: str, time: int) -> int:
-        return max((life.number for life in self.lives[cluster] if life.began <= time), default=0)
+        return max((generation.number for generation in self.generations[cluster] if generation.began <= time), default=0)
 
-    def log(self, life: PlainLife) -> PlainLog | None:
-        """The log that shows a life: of one that was cut, what was captured of it, next to when it was lost."""
-        if life.last:
-            return self._plain.final(life.cluster)
-        mine = [r for r in self._plain.earlier if r.cluster == life.cluster]
-        if life.lost is not None:
-            taken = [r for r in mine if life.lost <= r.captured <= life.ended]
+    def log(self, generation: PlainGeneration) -> PlainLog | None:
+        """The log that shows a generation: of one that was cut, what was captured of it, next to when it was lost."""
+        if generation.last:
+            return self._plain.final(generation.cluster)
+        mine = [r for r in self._plain.earlier if r.cluster == generation.cluster]
+        if generation.lost is not None:
+            taken = [r for r in mine if generation.lost <= r.captured <= generation.ended]
             if taken:
                 return min(taken, key=lambda r: r.captured)
-        return self.before_cut(life)
+        return self.before_cut(generation)
 
-    def before_cut(self, life: PlainLife) -> PlainLog | None:
-        mine = [r for r in self._plain.earlier if r.cluster == life.cluster]
-        taken = [r for r in mine if r.moment == life.before] or [r for r in mine if life.began <= r.captured <= life.ended]
+    def before_cut(self, generation: PlainGeneration) -> PlainLog | None:
+        mine = [r for r in self._plain.earlier if r.cluster == generation.cluster]
+        taken = [r for r in mine if r.moment == generation.before] or [
+            r for r in mine if generation.began <= r.captured <= generation.ended
+        ]
         return max(taken, key=lambda r: r.captured, default=None)
 
-    def end(self, life: PlainLife) -> int:
+    def end(self, generation: PlainGeneration) -> int:
         """Where its log ended, or at the furthest: its mirror may have truncated more than what was captured."""
-        logs = [log for log in (self.log(life), None if life.last else self.before_cut(life)) if log is not None]
-        return max([0, *(t.end for t in self.truncations(life)), *(log.end for log in logs)])
+        logs = [
+            log for log in (self.log(generation), None if generation.last else self.before_cut(generation)) if log is not None
+        ]
+        return max([0, *(t.end for t in self.truncations(generation)), *(log.end for log in logs)])
 
-    def truncations(self, life: PlainLife) -> list[Any]:
+    def truncations(self, generation: PlainGeneration) -> list[Any]:
         """What is written down of the one with which it ended."""
-        times = [other.began for other in self.lives[life.cluster] if other.number == life.number + 1]
-        return [t for t in self._plain.view.truncations if t.cluster == life.cluster and t.time in times]
+        times = [other.began for other in self.generations[generation.cluster] if other.number == generation.number + 1]
+        return [t for t in self._plain.view.truncations if t.cluster == generation.cluster and t.time in times]
 
     def source_log(self, crossing: PlainCrossing) -> PlainLog | None:
-        mine = self.lives[crossing.source]
-        return self.log(mine[crossing.source_life]) or self.log(mine[-1])
+        mine = self.generations[crossing.source]
+        return self.log(mine[crossing.source_generation]) or self.log(mine[-1])
 
-    def sends(self, life: PlainLife) -> list[Any]:
-        mine = [s for s in self._plain.sends if s.cluster == life.cluster]
-        return [s for s in mine if self.number_at(s.cluster, s.invoked) == life.number]
+    def sends(self, generation: PlainGeneration) -> list[Any]:
+        mine = [s for s in self._plain.sends if s.cluster == generation.cluster]
+        return [s for s in mine if self.number_at(s.cluster, s.invoked) == generation.number]
 
-    def reads(self, life: PlainLife) -> list[Any]:
-        mine = [r for r in self._plain.reads if r.cluster == life.cluster]
-        return reads_by_log(mine, self._turns(life.cluster))[life.number]
+    def reads(self, generation: PlainGeneration) -> list[Any]:
+        mine = [r for r in self._plain.reads if r.cluster == generation.cluster]
+        return reads_by_log(mine, self._turns(generation.cluster))[generation.number]
 
-    def marks(self, life: PlainLife) -> list[Any]:
-        return marks_by_log(self._plain.marks.get(life.cluster, []), self._turns(life.cluster))[life.number]
+    def marks(self, generation: PlainGeneration) -> list[Any]:
+        return marks_by_log(self._plain.marks.get(generation.cluster, []), self._turns(generation.cluster))[generation.number]
 
     def _turns(self, cluster: str) -> list[Turn]:
         """Every reversal onto a cluster."""
-        mine = self.lives[cluster]
-        shown = [self.log(life) if life.last else self.before_cut(life) for life in mine]
+        mine = self.generations[cluster]
+        shown = [self.log(generation) if generation.last else self.before_cut(generation) for generation in mine]
         numbers = range(len(mine) - 1)
         return [(mine[n].ended, mine[n + 1].began, mine[n + 1].settled, mine[n].cut, shown[n], shown[n + 1]) for n in numbers]
 
-    def stops(self, life: PlainLife) -> list[Any]:
-        """What mirrors that ended in a life say of their end."""
-        mine = [s for s in self._plain.view.stops if s.cluster == life.cluster]
-        return [s for s in mine if life.began <= s.time <= life.ended]
+    def stops(self, generation: PlainGeneration) -> list[Any]:
+        """What mirrors that ended in a generation say of their end."""
+        mine = [s for s in self._plain.view.stops if s.cluster == generation.cluster]
+        return [s for s in mine if generation.began <= s.time <= generation.ended]
 
     def far(self) -> list[PlainCrossing]:
         """Eras that came over more than one link, as if in one."""
         found: list[PlainCrossing] = []
-        for cluster, mine in self.lives.items() if self._plain.keeps else ():
+        for cluster, mine in self.generations.items() if self._plain.keeps else ():
             for start, end, owner, source in mine[-1].eras():
-                theirs = self.lives.get(owner[0], [])
-                wrote = [n for n, life in enumerate(theirs) if (start, owner, "") in [(s, o, x) for s, _, o, x in life.eras()]]
+                theirs = self.generations.get(owner[0], [])
+                wrote = [
+                    n
+                    for n, generation in enumerate(theirs)
+                    if (start, owner, "") in [(s, o, x) for s, _, o, x in generation.eras()]
+                ]
                 if source and source != owner[0] and wrote:
                     links = self._links(owner[0], start, source)
                     found.append(PlainCrossing(owner[0], cluster, start, end, owner[1], None, wrote[0], links, mine[-1].number))
@@ -246,9 +258,9 @@ class Story:
 
     def _links(self, owner: str, start: int, source: str) -> int:
         links = 1
-        while source != owner and links < len(self.lives):
-            life = self.lives[source][-1]
-            source, links = life.sources[life._at(start)] or life.owner(start), links + 1
+        while source != owner and links < len(self.generations):
+            generation = self.generations[source][-1]
+            source, links = generation.sources[generation._at(start)] or generation.owner(start), links + 1
         return links
 
 
@@ -259,6 +271,6 @@ def _size(plain: Plain) -> int:
     return max([*ends, 0]) + 3
 
 
-def kept(life: PlainLife, offset: int) -> bool:
-    """Whether this life answers for an offset: one that was cut only for what was behind the cut, or nowhere."""
-    return life.last or not 0 <= offset < life.cut
+def kept(generation: PlainGeneration, offset: int) -> bool:
+    """Whether this generation answers for an offset: one that was cut only for what was behind the cut, or nowhere."""
+    return generation.last or not 0 <= offset < generation.cut

@@ -15,7 +15,7 @@ from linkflap.spark_verify.verdict import parquet
 def examined(partition: int, count: int) -> FindingRow:
     return FindingRow(
         run="r", topic="A.t", partition=partition, check="duplicate", finding="examined", cluster="B", origin="mirrored",
-        count=count, offset=7, data={"life": 1},
+        count=count, offset=7, data={"generation": 1},
     )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def test_nothing_is_left_out(tmp_path: Path):
     assert [row["allowed"] for row in found].count(True) == 1
     assert json.loads(found[5]["evidence"]) == {"uid": 5, "why": ["a"]}
     counted = pq.read_table(tmp_path / parquet.EXAMINED_FILE).to_pylist()
-    assert [(r["partition"], r["count"], r["era"], r["life"], r["origin"]) for r in counted] == [
+    assert [(r["partition"], r["count"], r["era"], r["generation"], r["origin"]) for r in counted] == [
         (0, 3, 7, 1, "mirrored"),
         (1, 4, 7, 1, "mirrored"),
     ]

@@ -13,7 +13,7 @@ import numpy as np
 from linkflap.spark_verify.checks.base import Finding, Found
 from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, locate, runs, stretches
 from linkflap.spark_verify.checks.parts.outcomes import reads_of
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
 
@@ -32,9 +32,9 @@ class Delivered:
         return len(self.uid)
 
 
-def delivered(view: PartitionView, life: Life, isolation: str | None = "read_committed") -> Delivered:
-    """What was read in one life of a log, in one isolation or in any, in time order."""
-    reads = reads_of(view, life, isolation)
+def delivered(view: PartitionView, generation: LogGeneration, isolation: str | None = "read_committed") -> Delivered:
+    """What was read in one generation of a log, in one isolation or in any, in time order."""
+    reads = reads_of(view, generation, isolation)
     none = np.empty(0, np.int64)
     sizes = np.array([len(r.uids) for r in reads], np.int64)
     return Delivered(

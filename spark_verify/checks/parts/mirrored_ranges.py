@@ -15,7 +15,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.parts.generations import source_log
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
-from linkflap.spark_verify.facts.eras import FOREVER, Crossing, Era, History, Life, history, touches
+from linkflap.spark_verify.facts.eras import FOREVER, Crossing, Era, History, LogGeneration, history, touches
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView
 
@@ -27,19 +27,19 @@ Tail = Literal["lost-with-source", "drained", "unknown", "another-hop"]
 class Hop:
     """What crossed one link. `sequence` are record indices of the source in the order they should arrive.
 
-    `life` is the destination's. `mirrored` are its record indices, in file order, of what is visible, ours and came over; `first`
-    and `copy` say which earlier of them it repeats and how often before, `position` where in `sequence` it belongs (-1: nowhere).
-    Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are the positions
-    that have one and that have none, `front` is the last of `present` (-1: nothing arrived). `late` are the missing ones whose
-    COMMIT the source has only behind what crossed: they came, and the destination had to abort them. `since` is the first offset
-    of the source that the destination may still have: before that it had deleted its own log's beginning (retention). `cleaned`
-    are missing ones that it may have had, and compacted away or deleted; `gaps`: the source has compacted its log. Of the
-    payload ids `unsettled` the first copy may have come of a copy that the source has deleted (`_unsettled`): where the source
-    has them now says nothing of where it had them. `sure` is the last of `present` that is none of those.
+    `generation` is the destination's. `mirrored` are its record indices, in file order, of what is visible, ours and came over;
+    `first` and `copy` say which earlier of them it repeats and how often before, `position` where in `sequence` it belongs (-1:
+    nowhere). Per position, `arrived_at` is the destination's offset of its first copy, or -1. `present` and `missing` are the
+    positions that have one and that have none, `front` is the last of `present` (-1: nothing arrived). `late` are the missing
+    ones whose COMMIT the source has only behind what crossed: they came, and the destination had to abort them. `since` is the
+    first offset of the source that the destination may still have: before that it had deleted its own log's beginning
+    (retention). `cleaned` are missing ones that it may have had, and compacted away or deleted; `gaps`: the source has compacted
+    its log. Of the payload ids `unsettled` the first copy may have come of a copy that the source has deleted (`_unsettled`):
+    where the source has them now says nothing of where it had them. `sure` is the last of `present` that is none of those.
     """
 
     crossing: Crossing
-    life: Life
+    generation: LogGeneration
     source: Log
     destination: Log
     sequence: Ints
@@ -99,13 +99,13 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str
         if crossing.destination not in finals:
             yield crossing.destination
             continue
-        source = source_log(view, told, crossing.source, crossing.source_life)
+        source = source_log(view, told, crossing.source, crossing.source_generation)
         if source is None:
             yield crossing.source
             continue
         # What arrived is below every later cut of the destination: what it had in the end speaks.
-        life = told.lives[crossing.destination][-1]
-        yield hop(view, crossing, life, source, read(finals[crossing.destination]))
+        generation = told.generations[crossing.destination][-1]
+        yield hop(view, crossing, generation, source, read(finals[crossing.destination]))
 
 
 def _far(view: PartitionView) -> Iterator[Crossing]:
@@ -113,30 +113,37 @@ def _far(view: PartitionView) -> Iterator[Crossing]:
     if not view.mirror.guarantee.offsets_kept:
         return
     told = history(view.story)
-    for cluster, mine in told.lives.items():
+    for cluster, mine in told.generations.items():
         for era in mine[-1].eras:
-            number = next((n for n, life in enumerate(told.lives.get(era.owner, ())) if _same(life, era.start, era.began)), -1)
+            number = next(
+                (
+                    n
+                    for n, generation in enumerate(told.generations.get(era.owner, ()))
+                    if _same(generation, era.start, era.began)
+                ),
+                -1,
+            )
             if era.source and era.owner != era.source and number >= 0:
                 yield Crossing(
                     source=era.owner, destination=cluster, start=era.start, end=era.end, began=era.began, ended=FOREVER,
-                    promotion=None, life=mine[-1].number, source_life=number, far=_links(told, era),
+                    promotion=None, generation=mine[-1].number, source_generation=number, far=_links(told, era),
                 )  # fmt: skip
 
 
 def _links(told: History, era: Era) -> int:
     """Over how many links an era came from its owner."""
     links, source = 1, era.source
-    while source != era.owner and links < len(told.lives):
-        source, links = told.lives[source][-1].era(era.start).source or era.owner, links + 1
+    while source != era.owner and links < len(told.generations):
+        source, links = told.generations[source][-1].era(era.start).source or era.owner, links + 1
     return links
 
 
-def _same(life: Life, start: int, began: int) -> bool:
-    """Whether a life has the era that began there and then."""
-    return any((e.start, e.began, e.source) == (start, began, "") for e in life.eras)
+def _same(generation: LogGeneration, start: int, began: int) -> bool:
+    """Whether a generation has the era that began there and then."""
+    return any((e.start, e.began, e.source) == (start, began, "") for e in generation.eras)
 
 
-def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destination: Log) -> Hop:
+def hop(view: PartitionView, crossing: Crossing, generation: LogGeneration, source: Log, destination: Log) -> Hop:
     """Compares what the source has with what came over to the destination."""
     theirs, ours = source.replica.records, destination.replica.records
     # Offsets of a mirror that moves them begin at 0 on both sides.
@@ -164,7 +171,7 @@ def hop(view: PartitionView, crossing: Crossing, life: Life, source: Log, destin
     settled = position[kept & ~among(ours.uid[mirrored], unsettled)]
     return Hop(
         crossing=crossing,
-        life=life,
+        generation=generation,
         source=source,
         destination=destination,
         sequence=sequence,
@@ -285,9 +292,9 @@ def appended_since(view: PartitionView, crossing: Crossing, batches: Batches) ->
     return min((at for at in begins if at > last), default=FOREVER)
 
 
-def not_promoted(view: PartitionView, life: Life) -> bool:
+def not_promoted(view: PartitionView, generation: LogGeneration) -> bool:
     """Whether clients wrote to a mirrored log that nobody promoted: then nothing tells their records from a mirror's."""
-    return all(e.origin == "mirrored" for e in life.eras) and life.cluster in Sends.of(view.sends).said("cluster")
+    return all(e.origin == "mirrored" for e in generation.eras) and generation.cluster in Sends.of(view.sends).said("cluster")
 
 
 def repeated_at_source(compared: Hop) -> Ints:

@@ -1,4 +1,5 @@
-"""What the clients of a cluster were told in one life of its log: which records must be there, and which must never be seen.
+"""What the clients of a cluster were told in one generation of its log: which records must be there, and which must never be
+seen.
 
 A record must be committed (Jepsen's rule) when its transaction's commit returned ok, or returned nothing but a read_committed
 reader got one of its records all the same; or when it was sent without a transaction and acknowledged. A record must never be
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generations import lives, log_of, numbers_at, reads_in, sends_to
+from linkflap.spark_verify.checks.parts.generations import generations, log_of, numbers_at, reads_in, sends_to
 from linkflap.spark_verify.checks.parts.logs import PLAIN, Log, among, distinct, locate
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read, Send
 
@@ -35,23 +36,23 @@ class Told:
         return len(self.uid)
 
 
-def told(view: PartitionView, life: Life, *, earlier: bool = True) -> Told:
-    """What clients were told in this life of a cluster's log; and before it, of what all cuts since then have left there.
+def told(view: PartitionView, generation: LogGeneration, *, earlier: bool = True) -> Told:
+    """What clients were told in this generation of a cluster's log; and before it, of what all cuts since then have left there.
 
     What was acknowledged below a cut lives on, unless its transaction was ended behind it: then the next owner ended it.
     """
-    mine = lives(view)[life.cluster]
-    there = sends_to(view, life.cluster)
+    mine = generations(view)[generation.cluster]
+    there = sends_to(view, generation.cluster)
     number = numbers_at(mine, there.column("invoked"))
-    if not earlier or life.number == 0:
-        return _told(view, life, there.take(number == life.number))
-    chosen = number <= life.number
-    what = _told(view, life, there.take(chosen))
+    if not earlier or generation.number == 0:
+        return _told(view, generation, there.take(number == generation.number))
+    chosen = number <= generation.number
+    what = _told(view, generation, there.take(chosen))
     since = number[chosen][what.send]
-    keep = since == life.number
-    for before in mine[: life.number]:
+    keep = since == generation.number
+    for before in mine[: generation.number]:
         log = log_of(view, before)
-        cut = min(life.earlier[before.number :])
+        cut = min(generation.earlier[before.number :])
         keep |= (since == before.number) & (what.acked >= 0) & (what.acked < cut) & _settled(log, what.uid, cut)
     return Told(
         sends=what.sends,
@@ -65,7 +66,7 @@ def told(view: PartitionView, life: Life, *, earlier: bool = True) -> Told:
 
 
 def _settled(log: Log | None, uids: Ints, cut: int) -> Bools:
-    """Per record, whether what became of it in an earlier life was decided below the cut."""
+    """Per record, whether what became of it in an earlier generation was decided below the cut."""
     if log is None or not len(log.replica.records):
         return np.ones(len(uids), np.bool_)
     at = locate(log.replica.records.uid, uids)
@@ -73,10 +74,10 @@ def _settled(log: Log | None, uids: Ints, cut: int) -> Bools:
     return np.asarray((at >= 0) & ((log.record_state[at] == PLAIN) | (log.marker[batch] < cut)))
 
 
-def _told(view: PartitionView, life: Life, sends: Sends) -> Told:
+def _told(view: PartitionView, generation: LogGeneration, sends: Sends) -> Told:
     uid, send = uids_of(sends)
     acked, certain = sends.each("offsets"), sends.each("refused")
-    seen = among(uid, read_uids(view, life, "read_committed"))
+    seen = among(uid, read_uids(view, generation, "read_committed"))
     return Told(
         sends=sends,
         uid=uid,
@@ -126,13 +127,13 @@ def never_committed(send: Send) -> bool:
     return send.kind == "transaction" and (send.ending == "abort" or (send.ending == "commit" and send.outcome == "fail"))
 
 
-def reads_of(view: PartitionView, life: Life, isolation: str | None = None) -> list[Read]:
-    """Polls on a cluster in one life that returned something, of one isolation level or of any, in time order."""
-    chosen = (r for r in reads_in(view, life) if r.kind == "poll" and len(r.uids))
+def reads_of(view: PartitionView, generation: LogGeneration, isolation: str | None = None) -> list[Read]:
+    """Polls on a cluster in one generation that returned something, of one isolation level or of any, in time order."""
+    chosen = (r for r in reads_in(view, generation) if r.kind == "poll" and len(r.uids))
     return sorted((r for r in chosen if isolation in (None, r.isolation)), key=lambda r: r.returned)
 
 
-def read_uids(view: PartitionView, life: Life, isolation: str | None = None) -> Ints:
-    """Every payload id that readers of a cluster got in one life, once."""
-    parts = [r.uids for r in reads_of(view, life, isolation)]
+def read_uids(view: PartitionView, generation: LogGeneration, isolation: str | None = None) -> Ints:
+    """Every payload id that readers of a cluster got in one generation, once."""
+    parts = [r.uids for r in reads_of(view, generation, isolation)]
     return distinct(np.concatenate(parts)) if parts else np.empty(0, np.int64)

@@ -22,7 +22,7 @@ import numpy as np
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.parts.generations import cuts, end_of, marks_in, truncated
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate
-from linkflap.spark_verify.facts.eras import FOREVER, Life
+from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Ints, PartitionView, Read
 
@@ -101,21 +101,21 @@ def _stood(before: Sequence[Read], limit: int) -> _Going | None:
     return _Going(first=before[-1], start=at, limit=limit)
 
 
-def stood_before(view: PartitionView, life: Life, rows: Sequence[Read]) -> Sequence[Read]:
+def stood_before(view: PartitionView, generation: LogGeneration, rows: Sequence[Read]) -> Sequence[Read]:
     """What one consumer did on its cluster before its first row of this generation, since it was moved last.
 
     That is of a poll which is split between two generations what it got in the one before. Empty where it had got beyond the
     truncation: what it lacks then is known from its polls (`skipped-by-cut`).
     """
-    if not life.earlier or not rows:
+    if not generation.earlier or not rows:
         return ()
-    mine = [r for r in view.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, life.cluster)]
+    mine = [r for r in view.reads if (r.reader, r.process, r.cluster) == (rows[0].reader, rows[0].process, generation.cluster)]
     parts = [part for r in mine if r.kind == "poll" and r.returned == rows[0].returned for part in _before(r, rows[0])]
     mine = [*sorted((r for r in mine if r.returned < rows[0].returned), key=attrgetter("returned")), *parts]
     since = max((at for at, row in enumerate(mine) if row.kind in ("assign", "revoke")), default=0)
     stood = [row for row in mine[since:] if row.kind in ("assign", "poll", "drained")]
     revoked = bool(mine) and mine[since].kind == "revoke"
-    return () if revoked or any(_position(row) > min(life.earlier) for row in stood) else stood
+    return () if revoked or any(_position(row) > min(generation.earlier) for row in stood) else stood
 
 
 def _before(poll: Read, part: Read) -> Iterator[Read]:
@@ -152,11 +152,11 @@ def visible_to(log: Log | None, isolation: str) -> Ints:
     return np.sort(offsets[log.visible] if isolation == "read_committed" else offsets)
 
 
-def certain_from(view: PartitionView, life: Life, log: Log) -> int:
+def certain_from(view: PartitionView, generation: LogGeneration, log: Log) -> int:
     """The offset from which on what the log has now was there for everybody: above every log start, and what a cleaner saw."""
-    marks = marks_in(view, life)
+    marks = marks_in(view, generation)
     sampled = int(marks.log_start.max()) if marks is not None and len(marks.log_start) else 0
-    return max(sampled, log.replica.log_start, view.compacted.get(life.cluster, 0))
+    return max(sampled, log.replica.log_start, view.compacted.get(generation.cluster, 0))
 
 
 def unread(there: Ints, over: Passed, floor: int) -> Ints:
@@ -207,13 +207,13 @@ def ahead(rows: Sequence[Read]) -> Iterator[Ahead]:
         reached = max(reached, last, -1 if served or row.kind == "commit" else row.position)
 
 
-def promised_end(view: PartitionView, life: Life, truncations: Truncations) -> int:
+def promised_end(view: PartitionView, generation: LogGeneration, truncations: Truncations) -> int:
     """The offset to which whoever says that it is drained must have got, at least; -1 where nobody knows.
 
     The ends that readers read to are asked for once all producers have stopped. So they are at or above every last stable offset
     that was sampled while one of them was still at it.
     """
-    sends, marks = Sends.of(view.sends), marks_in(view, life)
+    sends, marks = Sends.of(view.sends), marks_in(view, generation)
     if not len(sends) or marks is None:
         return -1
     busy = int(np.maximum(sends.column("returned"), sends.column("invoked")).max())
@@ -224,20 +224,24 @@ def promised_end(view: PartitionView, life: Life, truncations: Truncations) -> i
     return int(np.minimum(marks.last_stable[early], np.array(cut, np.int64)).max())
 
 
-def unheard(view: PartitionView, life: Life, log: Log, reads: Sequence[Read], skips: Sequence[Found]) -> Iterator[Found]:
+def unheard(
+    view: PartitionView, generation: LogGeneration, log: Log, reads: Sequence[Read], skips: Sequence[Found]
+) -> Iterator[Found]:
     """What the positions of consumers say that they, or their groups, should have got; `skips` are known from polls already."""
-    truncations, floor = cuts(view, life), certain_from(view, life, log)
-    promised = promised_end(view, life, truncations) if life.last else -1
-    end = end_of(view, life)
+    truncations, floor = cuts(view, generation), certain_from(view, generation, log)
+    promised = promised_end(view, generation, truncations) if generation.last else -1
+    end = end_of(view, generation)
     for rows in consumers(reads):
         there = visible_to(log, rows[0].isolation)
         # While a reversal lasts of which no truncation is written down, a position may be of either log.
-        surely = rows if life.last or truncated(view, life) else [row for row in rows if row.returned <= life.ended]
+        surely = (
+            rows if generation.last or truncated(view, generation) else [row for row in rows if row.returned <= generation.ended]
+        )
         beyond = beyond_end(surely, end, truncations)
         if beyond is not None:
             said = {**_of(beyond), "position": _position(beyond), "log_end": end, "row": beyond.kind}
-            yield Found(kind="position-beyond-end", cluster=life.cluster, offset=end, evidence=said)
-        for over in passed(rows, truncations, stood_before(view, life, rows)):
+            yield Found(kind="position-beyond-end", cluster=generation.cluster, offset=end, evidence=said)
+        for over in passed(rows, truncations, stood_before(view, generation, rows)):
             gone = _not_skipped(unread(there, over, floor), over.last, skips)
             said = {"began_at": over.start, "began_by": over.first.kind, "stood_at": over.end, "says": over.last.kind}
             yield from _missed("passed-unread", log, over.last, gone, **said)

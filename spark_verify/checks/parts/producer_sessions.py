@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generations import eras_of, lives, owners_of, replica_of
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.checks.parts.generations import eras_of, generations, owners_of, replica_of
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import DATA, OTHER_CONTROL, Bools, Ints, PartitionView, Replica
 
 WRAP = 2**31
@@ -53,11 +53,11 @@ def sections_of(replica: Replica) -> Ints:
     return np.cumsum(replica.batches.control == OTHER_CONTROL)
 
 
-def sessions(life: Life, replica: Replica, rows: Ints) -> Sessions:
+def sessions(generation: LogGeneration, replica: Replica, rows: Ints) -> Sessions:
     """Sorts data batches (`rows`, in file order) into sessions."""
     batches = replica.batches
     section, offset = sections_of(replica)[rows], batches.base_offset[rows]
-    pid, owner, era = batches.producer_id[rows], owners_of(life, offset), eras_of(life, offset) // 2
+    pid, owner, era = batches.producer_id[rows], owners_of(generation, offset), eras_of(generation, offset) // 2
     order = np.lexsort((rows, owner, pid))
     rows, section, owner, era, offset = rows[order], section[order], owner[order], era[order], offset[order]
     pid, epoch = batches.producer_id[rows], batches.producer_epoch[rows]
@@ -71,8 +71,8 @@ def sessions(life: Life, replica: Replica, rows: Ints) -> Sessions:
         goes_on=alike & _as_before(epoch) & known & ~_as_before(section),
         owned=owned,
         adopted=_adopted(replica, rows, section, owner, era),
-        deleted=_may_have_begun(life, owner, replica.log_start),
-        maybe_truncated=_had_an_era(life, owner, era) | (section - _sections_before(life, replica)[era] > 1),
+        deleted=_may_have_begun(generation, owner, replica.log_start),
+        maybe_truncated=_had_an_era(generation, owner, era) | (section - _sections_before(generation, replica)[era] > 1),
     )
 
 
@@ -132,31 +132,31 @@ def _adopted(replica: Replica, rows: Ints, section: Ints, owner: Ints, era: Ints
     return found
 
 
-def _may_have_begun(life: Life, owner: Ints, log_start: int) -> Bools:
+def _may_have_begun(generation: LogGeneration, owner: Ints, log_start: int) -> Bools:
     """Whether the owner's first era of the log began below the log start."""
-    names = sorted({e.owner for e in life.eras})
-    first = {names.index(e.owner): e.start for e in reversed(life.eras)}
+    names = sorted({e.owner for e in generation.eras})
+    first = {names.index(e.owner): e.start for e in reversed(generation.eras)}
     starts = np.array([first[code] for code in range(len(names))], np.int64)
     return np.asarray(starts[owner] < log_start)
 
 
-def _had_an_era(life: Life, owner: Ints, era: Ints) -> Bools:
+def _had_an_era(generation: LogGeneration, owner: Ints, era: Ints) -> Bools:
     """Whether the owner of a batch had an earlier era."""
-    names = sorted({e.owner for e in life.eras})
-    first = {names.index(e.owner): number for number, e in reversed(list(enumerate(life.eras)))}
+    names = sorted({e.owner for e in generation.eras})
+    first = {names.index(e.owner): number for number, e in reversed(list(enumerate(generation.eras)))}
     numbers = np.array([first[code] for code in range(len(names))], np.int64)
     return np.asarray(numbers[owner] < era)
 
 
-def _sections_before(life: Life, replica: Replica) -> Ints:
+def _sections_before(generation: LogGeneration, replica: Replica) -> Ints:
     """Per era, how many resets lie before it."""
     resets = replica.batches.base_offset[replica.batches.control == OTHER_CONTROL]
-    return np.array([np.count_nonzero(resets < era.start) for era in life.eras], np.int64)
+    return np.array([np.count_nonzero(resets < era.start) for era in generation.eras], np.int64)
 
 
 def truncated(view: PartitionView, owner: str) -> Collection[tuple[int, int]] | None:
     """Ids and epochs of data in what was truncated of a cluster's log; None where that was not captured."""
-    mine = lives(view).get(owner, ())
+    mine = generations(view).get(owner, ())
     found: set[tuple[int, int]] = set()
     for before in mine[:-1]:
         replica = replica_of(view, before)
@@ -168,7 +168,7 @@ def truncated(view: PartitionView, owner: str) -> Collection[tuple[int, int]] | 
     return found if len(mine) > 1 else None
 
 
-def beginnings(view: PartitionView, life: Life, replica: Replica, among: Sessions, chosen: Bools) -> Ints:
+def beginnings(view: PartitionView, generation: LogGeneration, replica: Replica, among: Sessions, chosen: Bools) -> Ints:
     """Per element of `chosen`, whose owner is not known to have had its id and epoch: NEW, TRUNCATED or UNKNOWN.
 
     What goes on exactly where another cluster's producer ended was not truncated.
@@ -176,7 +176,7 @@ def beginnings(view: PartitionView, life: Life, replica: Replica, among: Session
     found, batches = np.full(len(chosen), NEW, np.int64), replica.batches
     for i in np.flatnonzero(chosen & among.maybe_truncated).tolist():
         row = among.row[i]
-        tail = truncated(view, life.era(int(batches.base_offset[row])).owner)
+        tail = truncated(view, generation.era(int(batches.base_offset[row])).owner)
         if tail is None and among.adopted[i] < 0:
             found[i] = UNKNOWN
         elif tail is not None and (int(batches.producer_id[row]), int(batches.producer_epoch[row])) in tail:

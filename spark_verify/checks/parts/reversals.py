@@ -25,7 +25,7 @@ from operator import attrgetter
 import numpy as np
 
 from linkflap.spark_verify.checks.parts.logs import Log, locate
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, Read, Watermarks
 
 
@@ -41,18 +41,18 @@ class Turn:
     after: Log | None
 
 
-def turns(lives: Sequence[Life], logs: Mapping[int, Log | None]) -> Sequence[Turn]:
+def turns(generations: Sequence[LogGeneration], logs: Mapping[int, Log | None]) -> Sequence[Turn]:
     """The reversals onto a cluster; `logs` show its log generations, those that were truncated as they last were."""
     return [
         Turn(
-            start=life.ended,
+            start=generation.ended,
             end=following.settled,
             time=following.began,
-            offset=life.cut,
-            before=logs.get(life.number),
+            offset=generation.cut,
+            before=logs.get(generation.number),
             after=logs.get(following.number),
         )
-        for life, following in pairwise(lives)
+        for generation, following in pairwise(generations)
     ]
 
 

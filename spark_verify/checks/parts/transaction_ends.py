@@ -22,7 +22,7 @@ from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import log_of, source_log
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, locate, read, recompute_last_stable
 from linkflap.spark_verify.checks.parts.producer_ids import as_declared
-from linkflap.spark_verify.facts.eras import Crossing, Life, history
+from linkflap.spark_verify.facts.eras import Crossing, LogGeneration, history
 from linkflap.spark_verify.facts.view import OTHER_CONTROL, PartitionView, Replica
 
 LEFT_OPEN = "transaction-left-open"
@@ -32,7 +32,7 @@ RUN_END = "run-end"
 """How a mirror ended that went on to the end of the run: it may be behind then, and ends as in a forced failover."""
 
 
-def left_open(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
+def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
     """Transactions without a marker and with a reset of the producer state behind them."""
     every, batches = log.transactions, log.replica.batches
     resets = batches.base_offset[(batches.control == OTHER_CONTROL) & batches.crc_ok]
@@ -55,10 +55,12 @@ def left_open(view: PartitionView, life: Life, log: Log) -> Sequence[Finding]:
         )
         for i in np.flatnonzero(given_up).tolist()
     ]
-    own = [e.start for e in life.eras[1:] if e.origin == "native"] if view.mirror.guarantee.offsets_kept else []
+    own = [e.start for e in generation.eras[1:] if e.origin == "native"] if view.mirror.guarantee.offsets_kept else []
     waiting = int(np.count_nonzero(unended & ~given_up & (every.first < max(own, default=0))))
     if waiting and not view.recorded:
-        reason = f"{waiting} transactions were open where {life.cluster} was promoted, and have no marker: it may be on its way"
+        reason = (
+            f"{waiting} transactions were open where {generation.cluster} was promoted, and have no marker: it may be on its way"
+        )
         findings.append(Unjudged(reason=reason))
     return findings
 
@@ -88,8 +90,11 @@ def splits(view: PartitionView) -> Iterator[Finding]:
         return
     known = history(view.story)
     for crossing in known.crossings:
-        life = known.lives[crossing.destination][-1] if crossing.destination in known.lives else None
-        source, ours = source_log(view, known, crossing.source, crossing.source_life), log_of(view, life) if life else None
+        generation = known.generations[crossing.destination][-1] if crossing.destination in known.generations else None
+        source, ours = (
+            source_log(view, known, crossing.source, crossing.source_generation),
+            log_of(view, generation) if generation else None,
+        )
         if source is not None and ours is not None:
             yield from _split(view, crossing, read(source.replica, untracked=True), read(ours.replica, untracked=True))
 

@@ -19,7 +19,7 @@ import numpy as np
 from linkflap.spark_verify.checks.base import Found
 from linkflap.spark_verify.checks.parts.generations import native, owners_of
 from linkflap.spark_verify.checks.parts.logs import Log, among
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView
 
 NOT_TRANSACTIONAL = "not-transactional"
@@ -28,10 +28,10 @@ _APART = 2**32
 """More than any coordinator epoch, which has 32 bits."""
 
 
-def not_transactional(life: Life, log: Log) -> Sequence[Found]:
+def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
     """Batches without the transactional bit of producers with markers; without any, those of the kind that it has fewer of."""
     batches = log.replica.batches
-    order, group = _by_producer(life, batches, batches.producer_id != -1)
+    order, group = _by_producer(generation, batches, batches.producer_id != -1)
     if not len(order):
         return []
     control = batches.control[order]
@@ -57,10 +57,10 @@ def not_transactional(life: Life, log: Log) -> Sequence[Found]:
     ]
 
 
-def coordinators(view: PartitionView, life: Life, log: Log) -> Sequence[Found]:
+def coordinators(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Found]:
     """Markers of a coordinator that an earlier marker of their producer id had fenced."""
     batches = log.replica.batches
-    order, group = _by_producer(life, batches, batches.producer_id != -1)
+    order, group = _by_producer(generation, batches, batches.producer_id != -1)
     if not len(order):
         return []
     marker = (batches.control[order] == COMMIT) | (batches.control[order] == ABORT)
@@ -75,7 +75,7 @@ def coordinators(view: PartitionView, life: Life, log: Log) -> Sequence[Found]:
         back &= ~among(offset, np.array(appended, np.int64))
     else:
         raised = np.concatenate(([False], leader[1:] > leader[:-1]))
-        promoted = native(life, offset) & (len(life.eras) > 1)
+        promoted = native(generation, offset) & (len(generation.eras) > 1)
         back &= ~(last & raised & (batches.control[order] == ABORT) & ~promoted)
     return [
         Found(
@@ -92,11 +92,11 @@ def coordinators(view: PartitionView, life: Life, log: Log) -> Sequence[Found]:
     ]
 
 
-def _by_producer(life: Life, batches: Batches, which: Bools) -> tuple[Ints, Ints]:
+def _by_producer(generation: LogGeneration, batches: Batches, which: Bools) -> tuple[Ints, Ints]:
     """Sound data and markers of producers by producer: their rows, and a number for each owner's id between two resets."""
     sections = np.cumsum(batches.control == OTHER_CONTROL)
     rows = np.flatnonzero(which & batches.crc_ok & (batches.control != OTHER_CONTROL))
-    owner = owners_of(life, batches.base_offset[rows])
+    owner = owners_of(generation, batches.base_offset[rows])
     order = np.lexsort((rows, owner, sections[rows], batches.producer_id[rows]))
     rows, owner = rows[order], owner[order]
     new = np.zeros(len(rows), np.bool_)

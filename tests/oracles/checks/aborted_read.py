@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracles.plain import Place, Plain, of_send
 from tests.oracles.promises import never_committed, refused
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset({"aborted-read", "refused-read"})
 DESPITE_TORN = frozenset({"refused-read"})
@@ -18,25 +18,27 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            wrong = {offset for _, offset, uid in committed_reads(story, life) if aborted(plain, story, life, offset, uid)}
-            found += [plain.place("aborted-read", life.cluster, offset) for offset in wrong]
-            got = {pair for r in story.reads(life) if r.kind == "poll" for pair in zip(r.offsets, r.uids, strict=True)}
+        for generation in story.every():
+            wrong = {
+                offset for _, offset, uid in committed_reads(story, generation) if aborted(plain, story, generation, offset, uid)
+            }
+            found += [plain.place("aborted-read", generation.cluster, offset) for offset in wrong]
+            got = {pair for r in story.reads(generation) if r.kind == "poll" for pair in zip(r.offsets, r.uids, strict=True)}
             never = {offset for offset, uid in got if uid in refused(plain)}
-            found += [plain.place("refused-read", life.cluster, offset) for offset in never]
+            found += [plain.place("refused-read", generation.cluster, offset) for offset in never]
     return found
 
 
-def committed_reads(story: Story, life: PlainLife) -> Iterator[tuple[Any, int, int]]:
+def committed_reads(story: Story, generation: PlainGeneration) -> Iterator[tuple[Any, int, int]]:
     """(poll, offset, payload) of everything that read_committed readers got."""
-    for read in story.reads(life):
+    for read in story.reads(generation):
         if read.kind == "poll" and read.isolation == "read_committed":
             for offset, uid in zip(read.offsets, read.uids, strict=True):
                 yield read, offset, uid
 
 
-def aborted(plain: Plain, story: Story, life: PlainLife, offset: int, uid: int) -> bool:
-    log = story.log(life)
+def aborted(plain: Plain, story: Story, generation: PlainGeneration, offset: int, uid: int) -> bool:
+    log = story.log(generation)
     record = log.at(offset) if log else None
     if record is not None and record.uid == uid and record.state == "aborted":
         return True

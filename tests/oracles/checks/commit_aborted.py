@@ -11,7 +11,7 @@ from typing import Any
 from tests.oracles.checks.marker_pairing import next_operation
 from tests.oracles.plain import Place, Plain
 from tests.oracles.promises import promises
-from tests.oracles.story import PlainLife, Story, kept
+from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
 BESIDE = "a commit or an abort that was acknowledged ends with the marker that is now there, or with none"
@@ -22,22 +22,22 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
+        for generation in story.every():
+            log = story.log(generation)
             told: dict[tuple[str, int], Place] = {}
-            for promise in promises(plain, story, life) if log else ():
+            for promise in promises(plain, story, generation) if log else ():
                 record = log.of(promise.uid)
                 if record is None or promise.refused or promise.send.outcome == "info":
                     continue
-                kind = _wrong(plain, life, log, promise.send, record)
+                kind = _wrong(plain, generation, log, promise.send, record)
                 if kind:
                     offset = record.offset if kind == "commit-unmarked" else record.batch.marker.base_offset
-                    told.setdefault((kind, promise.send.number), plain.place(kind, life.cluster, offset))
-            found += [place for place in told.values() if kept(life, place[4])]
+                    told.setdefault((kind, promise.send.number), plain.place(kind, generation.cluster, offset))
+            found += [place for place in told.values() if kept(generation, place[4])]
     return found
 
 
-def _wrong(plain: Plain, life: PlainLife, log: Any, send: Any, record: Any) -> str:
+def _wrong(plain: Plain, generation: PlainGeneration, log: Any, send: Any, record: Any) -> str:
     if send.ending == "abort" or (send.ending == "commit" and send.kind == "transaction" and send.outcome == "fail"):
         return "abort-committed" if record.state == "committed" else ""
     if send.ending != "commit":
@@ -46,11 +46,11 @@ def _wrong(plain: Plain, life: PlainLife, log: Any, send: Any, record: Any) -> s
         return "commit-aborted"
     if next_operation(log, record) is not None:
         return "commit-unmarked"
-    return "commit-unmarked" if record.state == "open" and not _excused(plain, life, send) else ""
+    return "commit-unmarked" if record.state == "open" and not _excused(plain, generation, send) else ""
 
 
-def _excused(plain: Plain, life: PlainLife, send: Any) -> bool:
-    if life.lost is None:
+def _excused(plain: Plain, generation: PlainGeneration, send: Any) -> bool:
+    if generation.lost is None:
         return False
-    on_it = [w for w in plain.view.windows if w.target.split("/")[0] == life.cluster and w.start <= life.lost]
-    return send.returned >= life.lost - GRACE or any(w.end >= send.returned for w in on_it)
+    on_it = [w for w in plain.view.windows if w.target.split("/")[0] == generation.cluster and w.start <= generation.lost]
+    return send.returned >= generation.lost - GRACE or any(w.end >= send.returned for w in on_it)

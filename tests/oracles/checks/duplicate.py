@@ -17,17 +17,21 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
+        for generation in story.every():
+            log = story.log(generation)
             seen: Counter[int] = Counter()
             for record in log.records if log else ():
-                native = life.native(record.offset)
+                native = generation.native(record.offset)
                 if record.uid < 0 or not (record.visible or (native and record.state != "aborted")):
                     continue
                 copy = seen[record.uid]
                 seen[record.uid] += 1
-                if copy and (native or not _faithful(plain, story, life.cluster, record.uid, copy)) and kept(life, record.offset):
-                    found.append(plain.place("duplicate" if native else "mirrored-duplicate", life.cluster, record.offset))
+                if (
+                    copy
+                    and (native or not _faithful(plain, story, generation.cluster, record.uid, copy))
+                    and kept(generation, record.offset)
+                ):
+                    found.append(plain.place("duplicate" if native else "mirrored-duplicate", generation.cluster, record.offset))
     return found
 
 

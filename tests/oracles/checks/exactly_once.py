@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.oracles.plain import Place, Plain, PlainLog
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset({"input-lost", "output-repeated-by-failover", "output-lost-by-failover"})
 KNOWS_TORN = True
@@ -45,8 +45,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     outputs: dict[Key, Outputs] = {}
     for plain in views:
         story = Story(plain)
-        for life in [life for life in story.every() if life.last]:
-            _look(plain, story, life, inputs, outputs)
+        for generation in [generation for generation in story.every() if generation.last]:
+            _look(plain, story, generation, inputs, outputs)
     found: list[Place] = []
     for key, told in inputs.items():
         mine = outputs.get(key, Outputs())
@@ -60,30 +60,43 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     return found
 
 
-def _look(plain: Plain, story: Story, life: PlainLife, inputs: dict[Key, Inputs], outputs: dict[Key, Outputs]) -> None:
-    log = story.log(life)
+def _look(
+    plain: Plain, story: Story, generation: PlainGeneration, inputs: dict[Key, Inputs], outputs: dict[Key, Outputs]
+) -> None:
+    log = story.log(generation)
     if log is None or log.torn:
         for send in (s for s in plain.sends if s.group and s.input_topic):
-            key = (send.group, send.input_topic, send.input_partition, life.cluster)
+            key = (send.group, send.input_topic, send.input_partition, generation.cluster)
             outputs.setdefault(key, Outputs()).torn = True
         return
     for group in {r.group for r in plain.reads if r.group and r.reader.rpartition("-")[0] == "relay"}:
-        began = [r for r in story.reads(life) if r.group == group and r.kind == "assign" and r.position >= 0]
+        began = [r for r in story.reads(generation) if r.group == group and r.kind == "assign" and r.position >= 0]
         if began:
             since = min(r.time for r in began)
             samples = [
-                (g.time, g.offset) for g in plain.groups if (g.group, g.cluster) == (group, life.cluster) and g.time >= since
+                (g.time, g.offset)
+                for g in plain.groups
+                if (g.group, g.cluster) == (group, generation.cluster) and g.time >= since
             ]
-            here = [p for p in plain.view.promotions if p.cluster == life.cluster and life.began <= p.time <= life.ended]
+            here = [
+                p
+                for p in plain.view.promotions
+                if p.cluster == generation.cluster and generation.began <= p.time <= generation.ended
+            ]
             promotion = max(here, key=lambda p: p.time, default=None)
             visible = [(r.offset, r.uid) for r in log.records if r.visible]
-            key = (group, plain.topic, plain.partition, life.cluster)
+            key = (group, plain.topic, plain.partition, generation.cluster)
             inputs[key] = Inputs(
-                min(r.position for r in began), log.log_start, plain.compacted.get(life.cluster, 0), visible, samples, promotion
+                min(r.position for r in began),
+                log.log_start,
+                plain.compacted.get(generation.cluster, 0),
+                visible,
+                samples,
+                promotion,
             )
-    numbers = {s.number for s in story.sends(life)}
+    numbers = {s.number for s in story.sends(generation)}
     for send in (s for s in plain.sends if s.group and s.input_topic):
-        mine = outputs.setdefault((send.group, send.input_topic, send.input_partition, life.cluster), Outputs())
+        mine = outputs.setdefault((send.group, send.input_topic, send.input_partition, generation.cluster), Outputs())
         committed = send.ending == "commit" and send.outcome == "ok"
         records = [log.of(send.first_uid + i) for i in range(len(send.inputs))]
         own = send.number in numbers

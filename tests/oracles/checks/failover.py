@@ -44,11 +44,11 @@ def _lost(plain: Plain, story: Story, compared: Compared) -> int:
     crossing = compared.crossing
     known = {r.uid for r in [*compared.holes, *shown(plain, story, compared), *compared.gone]} | {r.uid for r in compared.came}
     count = 0
-    for life in story.every():
-        mine = (life.cluster, life.number) == (crossing.source, crossing.source_life)
-        upstream = life.cluster not in (crossing.source, crossing.destination)
+    for generation in story.every():
+        mine = (generation.cluster, generation.number) == (crossing.source, crossing.source_generation)
+        upstream = generation.cluster not in (crossing.source, crossing.destination)
         since = compared.since if mine and compared.since > crossing.start else crossing.start
-        for promise in promises(plain, story, life, earlier=False) if mine or upstream else ():
+        for promise in promises(plain, story, generation, earlier=False) if mine or upstream else ():
             there = compared.source.of(promise.uid) is not None
             due = promise.must and promise.acked >= since and (there or (mine and promise.acked >= compared.gaps))
             count += due and promise.uid not in known
@@ -58,7 +58,7 @@ def _lost(plain: Plain, story: Story, compared: Compared) -> int:
 def _writes(plain: Plain, story: Story, promotion: Any) -> list[int]:
     """When the destination confirmed writes of its own."""
     era = (promotion.cluster, promotion.time)
-    told = any(era in life.owners for life in story.lives[promotion.cluster])
+    told = any(era in generation.owners for generation in story.generations[promotion.cluster])
     ended = story.ended.get(era, NEVER) if told else NEVER
     return [
         s.returned

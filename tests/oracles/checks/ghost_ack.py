@@ -17,22 +17,22 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
+        for generation in story.every():
+            log = story.log(generation)
             # Where nothing was promoted nobody can tell; standby-isolation speaks of that.
-            if log is None or all(life.sources):
+            if log is None or all(generation.sources):
                 continue
             given: set[int] = set()
-            for promise in promises(plain, story, life):
+            for promise in promises(plain, story, generation):
                 offset = promise.acked
                 if offset < log.log_start or offset < 0:
                     continue
                 record = log.at(offset)
-                right = life.native(offset) and record is not None and record.uid == promise.uid
-                if record is None and life.native(offset) and offset not in given:
+                right = generation.native(offset) and record is not None and record.uid == promise.uid
+                if record is None and generation.native(offset) and offset not in given:
                     # Compacted away; or a torn log had it.
-                    right = offset >= log.torn_from or offset < min(plain.compacted.get(life.cluster, 0), log.end)
-                if not right and kept(life, offset):
-                    found.append(plain.place("ghost-ack", life.cluster, offset))
+                    right = offset >= log.torn_from or offset < min(plain.compacted.get(generation.cluster, 0), log.end)
+                if not right and kept(generation, offset):
+                    found.append(plain.place("ghost-ack", generation.cluster, offset))
                 given.add(offset)
     return found

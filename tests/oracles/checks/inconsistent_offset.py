@@ -1,4 +1,6 @@
-"""At one offset of one life of a log everybody saw the same payload: the bytes, producers by their acknowledgements, readers."""
+"""At one offset of one generation of a log everybody saw the same payload: the bytes, producers by their acknowledgements,
+readers.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.oracles.plain import NEVER, Place, Plain, of_send
-from tests.oracles.story import PlainLife, Story, kept
+from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH = frozenset({"inconsistent-offset"})
 DESPITE_TORN = frozenset({"inconsistent-offset"})
@@ -17,20 +19,20 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
+        for generation in story.every():
             seen: dict[int, set[int]] = {}
-            for offset, uid in _observed(plain, story, life):
-                if kept(life, offset):
+            for offset, uid in _observed(plain, story, generation):
+                if kept(generation, offset):
                     seen.setdefault(offset, set()).add(uid)
-            found += [plain.place("inconsistent-offset", life.cluster, o) for o, uids in seen.items() if len(uids) > 1]
+            found += [plain.place("inconsistent-offset", generation.cluster, o) for o, uids in seen.items() if len(uids) > 1]
     return found
 
 
-def _observed(plain: Plain, story: Story, life: PlainLife) -> Iterator[tuple[int, int]]:
-    log = story.log(life)
+def _observed(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[tuple[int, int]]:
+    log = story.log(generation)
     yield from ((r.offset, r.uid) for r in (log.records if log else ()))
-    for before in story.lives[life.cluster][: life.number + 1]:
-        end = min(life.earlier[before.number :], default=NEVER)
+    for before in story.generations[generation.cluster][: generation.number + 1]:
+        end = min(generation.earlier[before.number :], default=NEVER)
         for send in story.sends(before):
             yield from ((acked, uid) for uid, acked, _ in of_send(send) if 0 <= acked < end)
         for read in story.reads(before):

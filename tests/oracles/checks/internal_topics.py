@@ -114,12 +114,12 @@ def _markers(plain: Plain, log: PlainLog) -> tuple[bool, bool, list[Any]]:
         return sound and log.log_start == 0 and not plain.compacted.get(log.cluster), sound, markers
     from tests.oracles.story import Story
 
-    lives = Story(plain).lives[log.cluster]
+    generations = Story(plain).generations[log.cluster]
     stops = [s for s in plain.view.stops if s.cluster == log.cluster]
-    cut = len(lives) > 1 or any(t.cluster == log.cluster for t in plain.view.truncations) or any(s.truncated for s in stops)
+    cut = len(generations) > 1 or any(t.cluster == log.cluster for t in plain.view.truncations) or any(s.truncated for s in stops)
     appended = {offset for s in stops for offset, _ in s.appended}
     if plain.keeps:
-        markers = [b for b in markers if lives[-1].native(b.base_offset)]
+        markers = [b for b in markers if generations[-1].native(b.base_offset)]
     cleaned = plain.compacted.get(log.cluster, 0)
     markers = [b for b in markers if b.base_offset not in appended and b.base_offset >= cleaned]
     whole = not (cut or log.torn or log.log_start or plain.compacted.get(log.cluster)) and plain.view.recorded

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.oracles.plain import NEVER, Place, Plain, PlainLog, of_send, pair, transactions
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"lso-above-high-watermark", "lso-regression", "high-watermark-regression"})
@@ -20,38 +20,38 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
-            marks = [m for m in story.marks(life) if m.last_stable >= 0 and m.high_watermark >= 0]
-            places = list(_order(plain, life, marks))
-            places += list(_above(plain, story, life))
+        for generation in story.every():
+            log = story.log(generation)
+            marks = [m for m in story.marks(generation) if m.last_stable >= 0 and m.high_watermark >= 0]
+            places = list(_order(plain, generation, marks))
+            places += list(_above(plain, story, generation))
             if log is not None:
-                places += [place for n, place in _recomputed(plain, life, log, marks) if marks[n].time < life.ended]
-                if life.last and life.lost is None:
-                    places += list(_hanging(plain, life, log))
-            last = None if life.last else story.before_cut(life)
+                places += [place for n, place in _recomputed(plain, generation, log, marks) if marks[n].time < generation.ended]
+                if generation.last and generation.lost is None:
+                    places += list(_hanging(plain, generation, log))
+            last = None if generation.last else story.before_cut(generation)
             if last is not None:
-                late = _recomputed(plain, life, last, marks)
-                places += [place for n, place in late if marks[n].time >= life.ended and _shows(last, marks[n + 1 : n + 2])]
-            found += [plain.place(kind, life.cluster, offset) for kind, offset in places]
+                late = _recomputed(plain, generation, last, marks)
+                places += [place for n, place in late if marks[n].time >= generation.ended and _shows(last, marks[n + 1 : n + 2])]
+            found += [plain.place(kind, generation.cluster, offset) for kind, offset in places]
     return found
 
 
-def _tenure(plain: Plain, life: PlainLife, before: Any, after: Any) -> bool:
+def _tenure(plain: Plain, generation: PlainGeneration, before: Any, after: Any) -> bool:
     """Whether two samples are surely of one leader in one epoch."""
     if (before.leader, before.leader_epoch) != (after.leader, after.leader_epoch):
         return False
     view = plain.view
-    moved = [(w.start, w.end) for w in view.windows if w.target.split("/")[0] == life.cluster]
-    moved += [(p.fault_time, p.time) for p in view.promotions if p.cluster == life.cluster]
-    moved += [(s.time, s.time) for s in view.stops if s.cluster == life.cluster]
-    moved += [(t.time, t.time) for t in view.truncations if t.cluster == life.cluster]
+    moved = [(w.start, w.end) for w in view.windows if w.target.split("/")[0] == generation.cluster]
+    moved += [(p.fault_time, p.time) for p in view.promotions if p.cluster == generation.cluster]
+    moved += [(s.time, s.time) for s in view.stops if s.cluster == generation.cluster]
+    moved += [(t.time, t.time) for t in view.truncations if t.cluster == generation.cluster]
     return after.leader_epoch >= 0 or not any(before.time <= end and after.returned >= start for start, end in moved)
 
 
-def _order(plain: Plain, life: PlainLife, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
+def _order(plain: Plain, generation: PlainGeneration, marks: Sequence[Any]) -> Iterator[tuple[str, int]]:
     for before, after in pairwise(marks):
-        same = _tenure(plain, life, before, after)
+        same = _tenure(plain, generation, before, after)
         if same and after.last_stable < before.last_stable:
             yield "lso-regression", after.last_stable
         if same and after.high_watermark < before.high_watermark:
@@ -61,15 +61,15 @@ def _order(plain: Plain, life: PlainLife, marks: Sequence[Any]) -> Iterator[tupl
             yield "lso-above-high-watermark", before.last_stable
 
 
-def _above(plain: Plain, story: Story, life: PlainLife) -> Iterator[tuple[str, int]]:
-    logs = [log for log in (story.log(life), None if life.last else story.before_cut(life)) if log is not None]
+def _above(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[tuple[str, int]]:
+    logs = [log for log in (story.log(generation), None if generation.last else story.before_cut(generation)) if log is not None]
     if not logs:
         return
-    said = any(t.cluster == life.cluster and t.time >= life.ended for t in plain.view.truncations)
-    until = (max(log.captured for log in logs) or NEVER) if life.last or said else life.ended
-    end = story.end(life)
-    for mark in story.marks(life):
-        if mark.returned <= until and end < mark.high_watermark <= _cut_since(plain, life, mark):
+    said = any(t.cluster == generation.cluster and t.time >= generation.ended for t in plain.view.truncations)
+    until = (max(log.captured for log in logs) or NEVER) if generation.last or said else generation.ended
+    end = story.end(generation)
+    for mark in story.marks(generation):
+        if mark.returned <= until and end < mark.high_watermark <= _cut_since(plain, generation, mark):
             yield "high-watermark-above-log", end
             return
 
@@ -79,7 +79,9 @@ def _shows(log: PlainLog, following: Sequence[Any]) -> bool:
     return any(mark.high_watermark <= log.end for mark in following)
 
 
-def _recomputed(plain: Plain, life: PlainLife, log: PlainLog, marks: Sequence[Any]) -> Iterator[tuple[int, tuple[str, int]]]:
+def _recomputed(
+    plain: Plain, generation: PlainGeneration, log: PlainLog, marks: Sequence[Any]
+) -> Iterator[tuple[int, tuple[str, int]]]:
     """Tries every high watermark that the log can have had when its LSO was asked for, and still has."""
     pair(log, untracked=True)
     every = transactions(log)
@@ -89,8 +91,8 @@ def _recomputed(plain: Plain, life: PlainLife, log: PlainLog, marks: Sequence[An
         after = marks[place + 1] if place + 1 < len(marks) else None
         lowest = min(before.high_watermark, mark.high_watermark) if _same(before, mark) else 0
         highest = max(mark.high_watermark, after.high_watermark if _same(mark, after) else log.end)
-        truncated = [life.began, *(t.time for t in plain.view.truncations if t.cluster == life.cluster)]
-        if highest > _cut_since(plain, life, mark) or any(mark.time <= time <= mark.returned for time in truncated):
+        truncated = [generation.began, *(t.time for t in plain.view.truncations if t.cluster == generation.cluster)]
+        if highest > _cut_since(plain, generation, mark) or any(mark.time <= time <= mark.returned for time in truncated):
             continue
         if mark.last_stable < max(log.log_start, plain.cleaned(log)):
             continue
@@ -98,11 +100,15 @@ def _recomputed(plain: Plain, life: PlainLife, log: PlainLog, marks: Sequence[An
             yield place, ("lso-mismatch", mark.last_stable)
 
 
-def _cut_since(plain: Plain, life: PlainLife, mark: Any) -> int:
-    """Down to where a mirror cut this life's log after a sample was asked for."""
+def _cut_since(plain: Plain, generation: PlainGeneration, mark: Any) -> int:
+    """Down to where a mirror cut this generation's log after a sample was asked for."""
     told = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
     told += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]
-    mine = [at for cluster, time, at in told if cluster == life.cluster and max(life.settled, mark.time) <= time <= life.ended]
+    mine = [
+        at
+        for cluster, time, at in told
+        if cluster == generation.cluster and max(generation.settled, mark.time) <= time <= generation.ended
+    ]
     return min(mine, default=NEVER)
 
 
@@ -115,8 +121,8 @@ def _lso(every: Sequence[Any], high: int) -> int:
     return min([high, *open_ones])
 
 
-def _hanging(plain: Plain, life: PlainLife, log: PlainLog) -> Iterator[tuple[str, int]]:
-    own = [start for start, _, _, source in life.eras()[1:] if not source] if plain.keeps else []
+def _hanging(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Iterator[tuple[str, int]]:
+    own = [start for start, _, _, source in generation.eras()[1:] if not source] if plain.keeps else []
     for each in transactions(log):
         if each.marker is not None:
             continue

@@ -10,7 +10,7 @@ from tests.oracles.checks.byte_equality import _appended
 from tests.oracles.checks.replica_agreement import KEPT
 from tests.oracles.crossing import Compared, crossings
 from tests.oracles.plain import NEVER, Place, Plain, PlainLog, starts
-from tests.oracles.story import PlainLife, Story, kept
+from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"leader-epoch-regression", "epoch-reuse", "epoch-behind", "sampled-epoch-regression", "epoch-not-kept"})
@@ -29,12 +29,16 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             if cleaned and not plain.view.recorded and not plain.compacted.get(cluster):
                 cleaned = NEVER  # nobody knows how far
             found += [plain.place("epoch-reuse", cluster, offset) for offset in _reuse(logs, cleaned)]
-        for life in story.every():
-            log = story.log(life)
+        for generation in story.every():
+            log = story.log(generation)
             if log is not None and plain.mirror == "shadow":
-                found += [plain.place("epoch-not-raised", life.cluster, o) for o in _not_raised(life, log) if kept(life, o)]
+                found += [
+                    plain.place("epoch-not-raised", generation.cluster, o)
+                    for o in _not_raised(generation, log)
+                    if kept(generation, o)
+                ]
             if log is not None and log.batches:
-                found += [plain.place("epoch-behind", life.cluster, o) for o in _behind(plain, story, life, log)]
+                found += [plain.place("epoch-behind", generation.cluster, o) for o in _behind(plain, story, generation, log)]
         found += [
             plain.place("sampled-epoch-regression", cluster, o) for cluster in plain.marks for o in _sampled(plain, cluster)
         ]
@@ -69,9 +73,9 @@ def _not_kept(plain: Plain, compared: Compared) -> list[int]:
     return [both[n][0].base_offset for n in starts(wrong)]
 
 
-def _not_raised(life: PlainLife, log: PlainLog) -> list[int]:
+def _not_raised(generation: PlainGeneration, log: PlainLog) -> list[int]:
     found = []
-    eras = life.eras()
+    eras = generation.eras()
     for (_, _, _, before), (start, end, _, source) in pairwise(eras):
         mirrored = [b.leader_epoch for b in log.batches if b.base_offset < start]
         if source or not before or not mirrored:
@@ -81,12 +85,12 @@ def _not_raised(life: PlainLife, log: PlainLog) -> list[int]:
     return found
 
 
-def _behind(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> list[int]:
+def _behind(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> list[int]:
     """The first sample of a leader epoch below that of a batch under its high watermark: at the first batch above it."""
-    said = [m for m in story.marks(life) if m.leader_epoch >= 0 and m.high_watermark >= 0]
+    said = [m for m in story.marks(generation) if m.leader_epoch >= 0 and m.high_watermark >= 0]
     every = plain.keeps and plain.options.get("leader_epochs") == "keep"
     for mark in said if every else said[-1:]:
-        end = _uncut(plain, life, mark)
+        end = _uncut(plain, generation, mark)
         served = [b.leader_epoch for b in log.batches if b.last_offset < end]
         if served and max(served) > mark.leader_epoch:
             return [next(b.base_offset for b in log.batches if b.leader_epoch > mark.leader_epoch)]
@@ -102,9 +106,9 @@ def _sampled(plain: Plain, cluster: str) -> list[int]:
     return [max(0, m.high_watermark) for m in said if m.leader_epoch > said[-1].leader_epoch][:1]
 
 
-def _uncut(plain: Plain, life: PlainLife, mark: Any) -> int:
+def _uncut(plain: Plain, generation: PlainGeneration, mark: Any) -> int:
     ends = [mark.high_watermark]
     for stop in plain.view.stops:
-        if stop.cluster == life.cluster and mark.time <= stop.time:
+        if stop.cluster == generation.cluster and mark.time <= stop.time:
             ends += [at for _, at in stop.truncated]
     return min(ends)

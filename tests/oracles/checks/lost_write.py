@@ -18,21 +18,21 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
-            for promise in promises(plain, story, life) if log else ():
+        for generation in story.every():
+            log = story.log(generation)
+            for promise in promises(plain, story, generation) if log else ():
                 record = log.of(promise.uid)
                 deleted = 0 <= promise.acked < log.log_start
-                deleted = deleted or (record is None and 0 <= promise.acked < plain.compacted.get(life.cluster, 0))
-                there = record is not None and (record.visible or (record.state == "open" and life.lost is not None))
-                if promise.must and not deleted and not there and kept(life, promise.acked):
-                    found.append(plain.place("lost-write", life.cluster, promise.acked))
+                deleted = deleted or (record is None and 0 <= promise.acked < plain.compacted.get(generation.cluster, 0))
+                there = record is not None and (record.visible or (record.state == "open" and generation.lost is not None))
+                if promise.must and not deleted and not there and kept(generation, promise.acked):
+                    found.append(plain.place("lost-write", generation.cluster, promise.acked))
         for compared in crossings(plain, story):
             lost = {r.uid for r in [*compared.holes, *_tail(plain, story, compared)]}
-            for life in story.every():
-                for promise in promises(plain, story, life, earlier=False):
+            for generation in story.every():
+                for promise in promises(plain, story, generation, earlier=False):
                     if promise.must and promise.uid in lost:
-                        found.append(plain.place("lost-write", life.cluster, promise.acked))
+                        found.append(plain.place("lost-write", generation.cluster, promise.acked))
     return found
 
 
@@ -45,7 +45,12 @@ def _tail(plain: Plain, story: Story, compared: Compared) -> list[Any]:
 def shown(plain: Plain, story: Story, compared: Compared) -> list[Any]:
     """Of the missing tail, what the destination once had: readers got it, or its high watermark covered it."""
     crossing = compared.crossing
-    polls = [r for life in story.lives[crossing.destination] if life.number >= crossing.life for r in story.reads(life)]
+    polls = [
+        r
+        for generation in story.generations[crossing.destination]
+        if generation.number >= crossing.generation
+        for r in story.reads(generation)
+    ]
     polls = [r for r in polls if r.kind == "poll"]
     committed = {uid for r in polls if r.isolation == "read_committed" for uid in r.uids}
     anyhow = {uid for r in polls for uid in r.uids} - {r.uid for r in compared.destination.records}
@@ -70,10 +75,10 @@ def _covered(plain: Plain, story: Story, compared: Compared) -> int:
         return 0
     invoked = [s.invoked for s in plain.sends if s.cluster == log.cluster and s.invoked >= crossing.began]
     before = max(min(invoked, default=NEVER), promotion.time)
-    life = story.lives[log.cluster][crossing.life]
-    marks = story.marks(life)
+    generation = story.generations[log.cluster][crossing.generation]
+    marks = story.marks(generation)
     seen = [m.high_watermark for m in marks if m.returned <= before and m.time >= crossing.began]
-    polls = [r for r in story.reads(life) if r.kind == "poll"]
+    polls = [r for r in story.reads(generation) if r.kind == "poll"]
     seen += [r.position for r in polls if crossing.began <= r.time and r.returned <= before]
     end = max((b.last_offset + 1 for b in log.batches if b.base_offset < crossing.end), default=log.log_start)
     end = max(end, min(crossing.end, plain.compacted.get(log.cluster, 0)))

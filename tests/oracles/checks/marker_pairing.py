@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracles.plain import Place, Plain, PlainLog, pair, transactions
 from tests.oracles.sections import resets_before
-from tests.oracles.story import PlainLife, Story, kept
+from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"marker-epoch", "stale-data", "coordinator-epoch-regression"})
@@ -18,13 +18,13 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
+        for generation in story.every():
+            log = story.log(generation)
             if log is not None:
-                places = [*_epochs(log), *_went_on(plain, life, log), *_stale(life, log), *_left_open(log)]
-                places += [*_not_transactional(life, log), *_coordinators(plain, life, log)]
-                places += _stuck(log) if life.last else []
-                found += [plain.place(kind, life.cluster, offset) for kind, offset in places if kept(life, offset)]
+                places = [*_epochs(log), *_went_on(plain, generation, log), *_stale(generation, log), *_left_open(log)]
+                places += [*_not_transactional(generation, log), *_coordinators(plain, generation, log)]
+                places += _stuck(log) if generation.last else []
+                found += [plain.place(kind, generation.cluster, offset) for kind, offset in places if kept(generation, offset)]
         found += _split(plain, story) if plain.keeps else []
     return found
 
@@ -43,19 +43,19 @@ def _stuck(log: PlainLog) -> list[tuple[str, int]]:
     return [("stable-offset-stuck", log.last_stable)] if not log.torn and 0 <= log.last_stable < stable else []
 
 
-def _producers(life: PlainLife, log: PlainLog) -> list[list[Any]]:
+def _producers(generation: PlainGeneration, log: PlainLog) -> list[list[Any]]:
     """Sound data and markers of each owner's id, between two resets each."""
     found: dict[tuple[int, str, int], list[Any]] = {}
     for batch in log.batches:
         if batch.crc_ok and not batch.reset and batch.producer_id != -1:
-            key = batch.producer_id, life.owner(batch.base_offset), resets_before(log, batch)
+            key = batch.producer_id, generation.owner(batch.base_offset), resets_before(log, batch)
             found.setdefault(key, []).append(batch)
     return list(found.values())
 
 
-def _not_transactional(life: PlainLife, log: PlainLog) -> list[tuple[str, int]]:
+def _not_transactional(generation: PlainGeneration, log: PlainLog) -> list[tuple[str, int]]:
     found = []
-    for mine in _producers(life, log):
+    for mine in _producers(generation, log):
         plain_ones = [b for b in mine if b.data and not b.transactional]
         others = [b for b in mine if b.data and b.transactional]
         fewer = min(plain_ones, others, key=len)
@@ -64,13 +64,13 @@ def _not_transactional(life: PlainLife, log: PlainLog) -> list[tuple[str, int]]:
     return found
 
 
-def _coordinators(plain: Plain, life: PlainLife, log: PlainLog) -> list[tuple[str, int]]:
+def _coordinators(plain: Plain, generation: PlainGeneration, log: PlainLog) -> list[tuple[str, int]]:
     found = []
-    for mine in _producers(life, log):
+    for mine in _producers(generation, log):
         ends = [b for b in mine if b.ends]
         for place, marker in enumerate(ends):
             before = ends[:place]
-            promoted = len(life.eras()) > 1 and life.native(marker.base_offset)
+            promoted = len(generation.eras()) > 1 and generation.native(marker.base_offset)
             if plain.view.recorded:
                 of_a_mirror = any(marker.base_offset == at for stop in plain.view.stops for at, _ in stop.appended)
             else:
@@ -86,7 +86,7 @@ def _coordinators(plain: Plain, life: PlainLife, log: PlainLog) -> list[tuple[st
 def _split(plain: Plain, story: Story) -> list[Place]:
     found = []
     for crossing in story.crossings:
-        mine = story.lives.get(crossing.destination, [])
+        mine = story.generations.get(crossing.destination, [])
         theirs, ours = story.source_log(crossing), story.log(mine[-1]) if mine else None
         if theirs is None or ours is None:
             continue
@@ -134,26 +134,26 @@ def next_operation(log: PlainLog, record: Any) -> Any:
     return None
 
 
-def _went_on(plain: Plain, life: PlainLife, log: PlainLog) -> list[tuple[str, int]]:
+def _went_on(plain: Plain, generation: PlainGeneration, log: PlainLog) -> list[tuple[str, int]]:
     """One per record that the next operation begins with: where the operation before it, unended, began."""
     first: dict[int, Any] = {}
     for record in log.records:
         after = next_operation(log, record)
         if after is None or record.batch.producer_epoch != after.batch.producer_epoch:
             continue
-        here = [(s, e) for s, e, _, source in life.eras() if s <= record.offset < e and (not source or plain.keeps)]
+        here = [(s, e) for s, e, _, source in generation.eras() if s <= record.offset < e and (not source or plain.keeps)]
         if any(s <= record.offset and after.offset < e for s, e in here):
             first.setdefault(id(after), record)
     return [("marker-missing", record.offset) for record in first.values()]
 
 
-def _stale(life: PlainLife, log: PlainLog) -> list[tuple[str, int]]:
+def _stale(generation: PlainGeneration, log: PlainLog) -> list[tuple[str, int]]:
     found = []
     for place, batch in enumerate(log.batches):
         if not batch.data or batch.producer_id < 0 or not batch.crc_ok:
             continue
         before = [b for b in log.batches[:place] if b.ends and b.crc_ok and b.producer_id == batch.producer_id]
-        if not before or life.owner(before[-1].base_offset) != life.owner(batch.base_offset):
+        if not before or generation.owner(before[-1].base_offset) != generation.owner(batch.base_offset):
             continue
         reset = any(b.reset for b in log.batches[before[-1].row : place])
         if not reset and batch.producer_epoch < before[-1].producer_epoch:

@@ -23,7 +23,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             if compared.source.torn or compared.destination.torn:
                 continue
             # Where clients wrote and nothing was promoted nobody can tell what was mirrored.
-            if all(compared.life.sources) and any(s.cluster == cluster for s in plain.sends):
+            if all(compared.generation.sources) and any(s.cluster == cluster for s in plain.sends):
                 continue
             for part in (_repeats, _strangers, _holes, _inversions, _divergences):
                 found += [plain.place(kind, cluster, offset) for kind, offset in part(compared)]

@@ -8,7 +8,7 @@ from typing import Any
 from tests.oracles.checks.inconsistent_offset import cut_since
 from tests.oracles.plain import Place, Plain, PlainLog
 from tests.oracles.positions import positions
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset(
     {"poll-skip", "poll-regression", "internal-skip", "internal-regression", "passed-unread", "began-ahead", "drained-early"}
@@ -21,25 +21,27 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log, reads = story.log(life), story.reads(life)
+        for generation in story.every():
+            log, reads = story.log(generation), story.reads(generation)
             skipped: dict[str, set[int]] = {}
             for who in {(r.reader, r.process) for r in reads}:
                 mine = sorted((r for r in reads if (r.reader, r.process) == who), key=lambda r: r.returned)
                 followed = list(_follow(plain, log, mine))
                 skipped[who[0]] = skipped.get(who[0], set()) | {at for kind, at in followed if kind.endswith("-skip")}
-                found += [plain.place(kind, life.cluster, offset) for kind, offset in followed]
+                found += [plain.place(kind, generation.cluster, offset) for kind, offset in followed]
             if log is not None:
-                said = positions(plain, story, life, log)
-                found += [plain.place(kind, life.cluster, at) for kind, who, at in said if at not in skipped.get(who, ())]
-                found += [plain.place("skipped-by-cut", life.cluster, offset) for offset in _across(plain, story, life, log)]
+                said = positions(plain, story, generation, log)
+                found += [plain.place(kind, generation.cluster, at) for kind, who, at in said if at not in skipped.get(who, ())]
+                found += [
+                    plain.place("skipped-by-cut", generation.cluster, offset) for offset in _across(plain, story, generation, log)
+                ]
     return found
 
 
-def _across(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Iterator[int]:
+def _across(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> Iterator[int]:
     """Per consumer that nothing moved, and two of its polls between which the log was cut: what took the tail's place unseen."""
-    older = [r for before in story.lives[life.cluster][: life.number] for r in story.reads(before)]
-    rows = [(r, False) for r in older] + [(r, True) for r in story.reads(life)]
+    older = [r for before in story.generations[generation.cluster][: generation.number] for r in story.reads(before)]
+    rows = [(r, False) for r in older] + [(r, True) for r in story.reads(generation)]
     for who in {(r.reader, r.process) for r, _ in rows}:
         mine = sorted((row for row in rows if (row[0].reader, row[0].process) == who), key=lambda row: row[0].returned)
         last, moved, had = None, -1, set()
@@ -50,18 +52,20 @@ def _across(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> Itera
                 continue
             had |= set(read.uids)
             if read.time > moved and last is not None and here:
-                yield from _missed(plain, life, log, last, read, had)
+                yield from _missed(plain, generation, log, last, read, had)
             last = (read, here) if read.time > moved else None
 
 
-def _missed(plain: Plain, life: PlainLife, log: PlainLog, last: tuple[Any, bool], read: Any, had: set[int]) -> Iterator[int]:
+def _missed(
+    plain: Plain, generation: PlainGeneration, log: PlainLog, last: tuple[Any, bool], read: Any, had: set[int]
+) -> Iterator[int]:
     """What of this log is below what a consumer got next; `last` is what it got before, and whether that was of this log too."""
     told = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
-    inside = [(t, at) for cluster, t, at in told if cluster == life.cluster and life.settled <= t <= life.ended]
-    inside += [(s.time, at) for s in plain.view.stops if s.cluster == life.cluster for _, at in s.truncated]
-    places = [at for time, at in inside if life.settled <= time <= life.ended and last[0].time <= time < read.time]
+    inside = [(t, at) for cluster, t, at in told if cluster == generation.cluster and generation.settled <= t <= generation.ended]
+    inside += [(s.time, at) for s in plain.view.stops if s.cluster == generation.cluster for _, at in s.truncated]
+    places = [at for time, at in inside if generation.settled <= time <= generation.ended and last[0].time <= time < read.time]
     if not last[1]:
-        places.append(life.earlier[-1])
+        places.append(generation.earlier[-1])
     gone = [
         record.offset
         for record in log.records

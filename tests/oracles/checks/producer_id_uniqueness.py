@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.oracles import sections
 from tests.oracles.plain import Place, Plain, PlainLog, incarnation
-from tests.oracles.story import PlainLife, Story, kept
+from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
@@ -35,21 +35,21 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     traces: list[Trace] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
+        for generation in story.every():
+            log = story.log(generation)
             if log is not None:
-                twice = _twice(life, log)
-                twice |= {pid: offset for pid, offset in _adopted(plain, story, life, log).items() if pid not in twice}
-                refused = _refused(story, life, log, set(twice))
+                twice = _twice(generation, log)
+                twice |= {pid: offset for pid, offset in _adopted(plain, story, generation, log).items() if pid not in twice}
+                refused = _refused(story, generation, log, set(twice))
                 # A torn log may have lost the reset between two; what two processes wrote is there.
                 offsets = [] if plain.torn else [*twice.values(), *refused.values()]
-                found += [plain.place(KIND, life.cluster, offset) for offset in offsets if kept(life, offset)]
-                traces += _in_bytes(plain, life, log)
+                found += [plain.place(KIND, generation.cluster, offset) for offset in offsets if kept(generation, offset)]
+                traces += _in_bytes(plain, generation, log)
         traces += _told(plain)
     return found + _between(traces)
 
 
-def _twice(life: PlainLife, log: PlainLog) -> dict[int, int]:
+def _twice(generation: PlainGeneration, log: PlainLog) -> dict[int, int]:
     """Ids that two clusters' producers wrote with, no reset in between: where the second began."""
     found: dict[int, int] = {}
     before: dict[int, Any] = {}
@@ -58,37 +58,37 @@ def _twice(life: PlainLife, log: PlainLog) -> dict[int, int]:
             before = {}
         if batch.data and batch.producer_id >= 0:
             last = before.get(batch.producer_id)
-            if last is not None and life.owner(last.base_offset) != life.owner(batch.base_offset):
+            if last is not None and generation.owner(last.base_offset) != generation.owner(batch.base_offset):
                 found.setdefault(batch.producer_id, batch.base_offset)
             before[batch.producer_id] = batch
     return found
 
 
-def _adopted(plain: Plain, story: Story, life: PlainLife, log: PlainLog) -> dict[int, int]:
+def _adopted(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> dict[int, int]:
     """Ids that go on behind a reset where another cluster's producer ended: where they do."""
     found: dict[int, int] = {}
     every = sections.tracked(log)
     for batch in every:
-        if batch.base_sequence == 0 or sections.adopted(life, log, batch) is None:
+        if batch.base_sequence == 0 or sections.adopted(generation, log, batch) is None:
             continue
-        owned = sections.known_before(life, log, batch) or sections.maybe_before(life, log, batch)
+        owned = sections.known_before(generation, log, batch) or sections.maybe_before(generation, log, batch)
         here = [b for b in every if b.row < batch.row and b.producer_id == batch.producer_id]
-        here = [b for b in here if life.owner(b.base_offset) == life.owner(batch.base_offset)]
+        here = [b for b in here if generation.owner(b.base_offset) == generation.owner(batch.base_offset)]
         here = [b for b in here if sections.resets_before(log, b) == sections.resets_before(log, batch)]
-        begun = bool(owned or here) or sections.deleted(life, log, batch)
-        if not begun and sections.beginning(plain, story, life, log, batch) == "new":
+        begun = bool(owned or here) or sections.deleted(generation, log, batch)
+        if not begun and sections.beginning(plain, story, generation, log, batch) == "new":
             found.setdefault(batch.producer_id, batch.base_offset)
     return found
 
 
-def _refused(story: Story, life: PlainLife, log: PlainLog, known: set[int]) -> dict[int, int]:
+def _refused(story: Story, generation: PlainGeneration, log: PlainLog, known: set[int]) -> dict[int, int]:
     """Ids that clients had of the cluster and that the mirror wrote with: where the first was acknowledged."""
     found: dict[int, int] = {}
-    if all(life.sources):
+    if all(generation.sources):
         return found
-    for send in sorted(story.sends(life), key=lambda s: s.invoked):
+    for send in sorted(story.sends(generation), key=lambda s: s.invoked):
         pid = send.producer_id
-        theirs = [b for b in log.batches if b.data and b.producer_id == pid >= 0 and not life.native(b.base_offset)]
+        theirs = [b for b in log.batches if b.data and b.producer_id == pid >= 0 and not generation.native(b.base_offset)]
         if (
             pid in known
             or pid in found
@@ -100,15 +100,15 @@ def _refused(story: Story, life: PlainLife, log: PlainLog, known: set[int]) -> d
     return found
 
 
-def _in_bytes(plain: Plain, life: PlainLife, log: PlainLog) -> Iterator[Trace]:
+def _in_bytes(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Iterator[Trace]:
     mine: dict[tuple[int, int], list[Any]] = {}
     for batch in log.batches:
         first = next((r for r in log.records if r.batch is batch and r.uid >= 0), None)
-        if batch.data and batch.producer_id >= 0 and life.native(batch.base_offset) and first is not None:
+        if batch.data and batch.producer_id >= 0 and generation.native(batch.base_offset) and first is not None:
             mine.setdefault((batch.producer_id, incarnation(first.uid)), []).append(batch)
     for (pid, process), batches in mine.items():
         place = (plain.topic, plain.partition, batches[0].base_offset)
-        yield Trace(life.cluster, pid, process, [b.producer_epoch for b in batches], len(batches), place, None)
+        yield Trace(generation.cluster, pid, process, [b.producer_epoch for b in batches], len(batches), place, None)
 
 
 def _told(plain: Plain) -> Iterator[Trace]:

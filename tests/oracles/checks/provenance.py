@@ -17,12 +17,16 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every() if plain.sends else ():
-            log = story.log(life)
-            planned = {uid for s in plain.sends if s.cluster == life.cluster for uid, _, _ in of_send(s)}
+        for generation in story.every() if plain.sends else ():
+            log = story.log(generation)
+            planned = {uid for s in plain.sends if s.cluster == generation.cluster for uid, _, _ in of_send(s)}
             for record in log.records if log else ():
-                if life.native(record.offset) and record.uid not in planned and kept(life, record.offset):
-                    found.append(plain.place("stranger", life.cluster, record.offset))
-                if life.native(record.offset) and record.uid in refused(plain, life.cluster) and kept(life, record.offset):
-                    found.append(plain.place("refused-write", life.cluster, record.offset))
+                if generation.native(record.offset) and record.uid not in planned and kept(generation, record.offset):
+                    found.append(plain.place("stranger", generation.cluster, record.offset))
+                if (
+                    generation.native(record.offset)
+                    and record.uid in refused(plain, generation.cluster)
+                    and kept(generation, record.offset)
+                ):
+                    found.append(plain.place("refused-write", generation.cluster, record.offset))
     return found

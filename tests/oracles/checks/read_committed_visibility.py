@@ -16,15 +16,15 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
-            reads = [r for r in story.reads(life) if r.isolation == "read_committed"]
+        for generation in story.every():
+            log = story.log(generation)
+            reads = [r for r in story.reads(generation) if r.isolation == "read_committed"]
             for name in {r.group or r.reader for r in reads} if log else ():
                 mine = sorted((r for r in reads if (r.group or r.reader) == name), key=lambda r: r.returned)
-                cleaned = plain.compacted.get(life.cluster, 0)
+                cleaned = plain.compacted.get(generation.cluster, 0)
                 phantoms = [(kind, at) for kind, at in _phantoms(log, mine) if at >= cleaned or log.at(at) is not None]
                 places = [*phantoms, *_hidden(log, mine)]
-                found += [plain.place(kind, life.cluster, offset) for kind, offset in places]
+                found += [plain.place(kind, generation.cluster, offset) for kind, offset in places]
     return found
 
 

@@ -16,13 +16,13 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
+        for generation in story.every():
+            log = story.log(generation)
             highest: dict[int, Any] = {}
             seen: set[int] = set()
             firsts: dict[int, int] = {}
             for record in log.records if log else ():
-                native = life.native(record.offset)
+                native = generation.native(record.offset)
                 if record.uid < 0 or record.uid in seen or not (native or record.visible):
                     continue
                 seen.add(record.uid)
@@ -34,8 +34,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 before = highest.get(who)
                 if before is not None and record.uid < before.uid:
                     kind = "internal-inversion" if before.operation == record.operation else "send-inversion"
-                    if kept(life, record.offset):
-                        found.append(plain.place(kind, life.cluster, record.offset))
+                    if kept(generation, record.offset):
+                        found.append(plain.place(kind, generation.cluster, record.offset))
                 else:
                     highest[who] = record
     return found

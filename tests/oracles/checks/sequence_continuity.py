@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracles import sections
 from tests.oracles.plain import Place, Plain, PlainLog
-from tests.oracles.story import PlainLife, Story, kept
+from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"sequence-repeat", "no-sequence", "epoch-regression"})
@@ -19,21 +19,21 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
+        for generation in story.every():
+            log = story.log(generation)
             for batch in log.batches if log else ():
-                for kind in _kinds(plain, story, life, log, batch) if kept(life, batch.base_offset) else ():
-                    found.append(plain.place(kind, life.cluster, batch.base_offset))
+                for kind in _kinds(plain, story, generation, log, batch) if kept(generation, batch.base_offset) else ():
+                    found.append(plain.place(kind, generation.cluster, batch.base_offset))
     return found
 
 
-def _kinds(plain: Plain, story: Story, life: PlainLife, log: PlainLog, batch: Any) -> set[str]:
+def _kinds(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog, batch: Any) -> set[str]:
     if not (batch.data and batch.producer_id >= 0 and batch.crc_ok):
         return set()
     if batch.base_sequence < 0:
         return {"no-sequence"}
     earlier = [b for b in sections.tracked(log) if b.row < batch.row]
-    kind = _broken(plain, story, life, log, batch, earlier)
+    kind = _broken(plain, story, generation, log, batch, earlier)
     if any(_same_bytes(b, batch) for b in earlier):
         return {"sequence-repeat", "epoch-regression"} & {kind, "sequence-repeat"}
     return {kind} - {""}
@@ -44,16 +44,16 @@ def _same_bytes(one: Any, other: Any) -> bool:
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
-def _broken(plain: Plain, story: Story, life: PlainLife, log: PlainLog, batch: Any, earlier: list[Any]) -> str:
+def _broken(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog, batch: Any, earlier: list[Any]) -> str:
     mine = [b for b in earlier if b.producer_id == batch.producer_id]
-    mine = [b for b in mine if life.owner(b.base_offset) == life.owner(batch.base_offset)]
+    mine = [b for b in mine if generation.owner(b.base_offset) == generation.owner(batch.base_offset)]
     here = [b for b in mine if sections.resets_before(log, b) == sections.resets_before(log, batch)]
-    kind = _in_turn(here[-1], batch) if here else _first(life, log, batch, mine)
-    if kind.startswith("sequence") and _compacted(plain, life, log, here[-1] if here else None, batch):
+    kind = _in_turn(here[-1], batch) if here else _first(generation, log, batch, mine)
+    if kind.startswith("sequence") and _compacted(plain, generation, log, here[-1] if here else None, batch):
         return ""
-    if kind == "sequence-start" and not here and life.cluster in plain.view.unclear:
+    if kind == "sequence-start" and not here and generation.cluster in plain.view.unclear:
         return ""
-    if kind == "sequence-start" and sections.beginning(plain, story, life, log, batch) != "new":
+    if kind == "sequence-start" and sections.beginning(plain, story, generation, log, batch) != "new":
         return ""
     return kind
 
@@ -70,23 +70,23 @@ def _in_turn(before: Any, batch: Any) -> str:
     return "sequence-repeat" if (expected - batch.base_sequence) % WRAP < WRAP // 2 else "sequence-gap"
 
 
-def _first(life: PlainLife, log: PlainLog, batch: Any, mine: list[Any]) -> str:
+def _first(generation: PlainGeneration, log: PlainLog, batch: Any, mine: list[Any]) -> str:
     """The first of its owner in the log, or behind a reset."""
     last = mine[-1] if mine else None
-    if last is not None and last.producer_epoch == batch.producer_epoch and sections.known_before(life, log, batch):
+    if last is not None and last.producer_epoch == batch.producer_epoch and sections.known_before(generation, log, batch):
         return "sequence-repeat" if _in_turn(last, batch) == "sequence-repeat" else ""
-    owned = sections.known_before(life, log, batch) or sections.maybe_before(life, log, batch)
-    begins = batch.base_sequence == 0 or owned or sections.deleted(life, log, batch)
+    owned = sections.known_before(generation, log, batch) or sections.maybe_before(generation, log, batch)
+    begins = batch.base_sequence == 0 or owned or sections.deleted(generation, log, batch)
     return "" if begins else "sequence-start"
 
 
-def _compacted(plain: Plain, life: PlainLife, log: PlainLog, before: Any, batch: Any) -> bool:
+def _compacted(plain: Plain, generation: PlainGeneration, log: PlainLog, before: Any, batch: Any) -> bool:
     """Whether a cleaner may have taken what is missing before a batch; of copied logs, where anything is: compaction, or loss."""
     if not plain.view.recorded:
         return _missing(log, before, batch)
     same = before is not None and before.producer_epoch == batch.producer_epoch
     lacking = (batch.base_sequence - (before.last_sequence + 1 if same else 0)) % WRAP
-    below = range(plain.compacted.get(life.cluster, 0))
+    below = range(plain.compacted.get(generation.cluster, 0))
     there = {o for b in log.batches for o in range(b.base_offset, b.last_offset + 1)}
     resets = [b.last_offset + 1 for b in log.batches[: batch.row] if b.reset]
     since = before.last_offset + 1 if before is not None else max(resets, default=log.log_start)

@@ -17,17 +17,17 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            log = story.log(life)
-            planned = {uid for s in plain.sends if s.cluster == life.cluster for uid, _, _ in of_send(s)}
+        for generation in story.every():
+            log = story.log(generation)
+            planned = {uid for s in plain.sends if s.cluster == generation.cluster for uid, _, _ in of_send(s)}
             everybodys = {uid for s in plain.sends for uid, _, _ in of_send(s)}
             for record in log.records if log else ():
-                if record.uid < 0 or not kept(life, record.offset):
+                if record.uid < 0 or not kept(generation, record.offset):
                     continue
-                if not life.native(record.offset) and record.uid in planned and not _unrecorded(plain, life.cluster):
-                    found.append(plain.place("standby-write", life.cluster, record.offset))
-                if life.native(record.offset) and record.uid not in planned and record.uid in everybodys:
-                    found.append(plain.place("circular-mirror", life.cluster, record.offset))
+                if not generation.native(record.offset) and record.uid in planned and not _unrecorded(plain, generation.cluster):
+                    found.append(plain.place("standby-write", generation.cluster, record.offset))
+                if generation.native(record.offset) and record.uid not in planned and record.uid in everybodys:
+                    found.append(plain.place("circular-mirror", generation.cluster, record.offset))
         for send in plain.sends:
             acked = [offset for offset in send.offsets if offset >= 0]
             if acked and _mirrored_then(story, send) and not _unrecorded(plain, send.cluster):
@@ -62,11 +62,11 @@ def _unrecorded(plain: Plain, cluster: str) -> bool:
 
 def _mirrored_then(story: Story, send: Any) -> bool:
     """Whether the cluster followed another from when the operation was asked for until it was acknowledged."""
-    life = story.lives[send.cluster][story.number_at(send.cluster, send.invoked)]
-    if life.number == 0 and life.native(0):
+    generation = story.generations[send.cluster][story.number_at(send.cluster, send.invoked)]
+    if generation.number == 0 and generation.native(0):
         return False
-    own = [owner[1] for _, _, owner, source in life.eras() if not source and owner[1] >= life.began]
-    return bool(life.began <= send.invoked and 0 <= send.returned < min(own, default=NEVER))
+    own = [owner[1] for _, _, owner, source in generation.eras() if not source and owner[1] >= generation.began]
+    return bool(generation.began <= send.invoked and 0 <= send.returned < min(own, default=NEVER))
 
 
 DESPITE_TORN = frozenset({"standby-write", "circular-mirror"})

@@ -9,7 +9,7 @@ from typing import Any
 from tests.oracles.crossing import crossings
 from tests.oracles.plain import Place, Plain
 from tests.oracles.promises import Promise, promises, read_uids
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH: frozenset[str] = frozenset()
 KNOWS_TORN = True
@@ -35,9 +35,9 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     every: dict[Key, list[Seen]] = {}
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            what = [p for p in promises(plain, story, life, earlier=False) if p.send.kind == "transaction"]
-            for key, seen in [*_native(plain, story, life, what), *_mirrored(plain, story, life, what)]:
+        for generation in story.every():
+            what = [p for p in promises(plain, story, generation, earlier=False) if p.send.kind == "transaction"]
+            for key, seen in [*_native(plain, story, generation, what), *_mirrored(plain, story, generation, what)]:
                 every.setdefault(key, []).append(seen)
     found: list[Place] = []
     for (cluster, _, kind, _), mine in every.items():
@@ -50,27 +50,27 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     return found
 
 
-def _native(plain: Plain, story: Story, life: PlainLife, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
-    log = story.log(life)
-    read = read_uids(story, life, "read_committed")
+def _native(plain: Plain, story: Story, generation: PlainGeneration, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
+    log = story.log(generation)
+    read = read_uids(story, generation, "read_committed")
     for promise in what if log and not log.torn else ():
         if promise.refused or 0 <= promise.acked < log.log_start:
             continue
         record = log.of(promise.uid)
-        if record is None and 0 <= promise.acked < plain.compacted.get(life.cluster, 0):
+        if record is None and 0 <= promise.acked < plain.compacted.get(generation.cluster, 0):
             continue
-        if record is not None and record.state == "open" and life.lost is not None:
+        if record is not None and record.state == "open" and generation.lost is not None:
             continue
         offset = promise.acked if record is None else record.offset
         visible = record is not None and record.state not in ("aborted", "open")
-        yield (life.cluster, "", "", promise.send.number), Seen(plain, offset, visible, promise.uid in read)
+        yield (generation.cluster, "", "", promise.send.number), Seen(plain, offset, visible, promise.uid in read)
 
 
-def _mirrored(plain: Plain, story: Story, life: PlainLife, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
+def _mirrored(plain: Plain, story: Story, generation: PlainGeneration, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
     for compared in crossings(plain, story):
         crossing, promotion = compared.crossing, compared.crossing.promotion
         torn = compared.source.torn or compared.destination.torn
-        if promotion is None or crossing.destination == life.cluster or torn:
+        if promotion is None or crossing.destination == generation.cluster or torn:
             continue
         era = [r for r in compared.destination.records if r.visible and crossing.start <= r.offset < crossing.end]
         for promise in what:

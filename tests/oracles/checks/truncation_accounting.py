@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.oracles.plain import Place, Plain, PlainLog, starts
 from tests.oracles.promises import promises
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset({"truncated-write"})
 DESPITE_TORN = frozenset(
@@ -23,54 +23,64 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     for plain in views:
         story = Story(plain)
         for told in plain.view.truncations:
-            mine = story.lives.get(told.cluster, [])
+            mine = story.generations.get(told.cluster, [])
             if mine and not any(a.ended <= told.time <= b.settled for a, b in pairwise(mine)):
                 found.append(plain.place("truncation-impossible", told.cluster, told.offset))
-        for cluster, lives in story.lives.items():
-            for life, following in pairwise(lives):
-                found += [plain.place(kind, cluster, offset) for kind, offset in _cut(plain, story, life, following)]
+        for cluster, generations in story.generations.items():
+            for generation, following in pairwise(generations):
+                found += [plain.place(kind, cluster, offset) for kind, offset in _cut(plain, story, generation, following)]
         for stop in plain.view.stops:
             promotion = next((p for p in plain.view.promotions if p.link == stop.link and p.time >= stop.time), None)
-            if promotion is None or stop.cluster not in story.lives:
+            if promotion is None or stop.cluster not in story.generations:
                 continue
-            log = story.log(story.lives[stop.cluster][story.number_at(stop.cluster, stop.time)])
+            log = story.log(story.generations[stop.cluster][story.number_at(stop.cluster, stop.time)])
             if log is not None and stop.promoted >= 0:
                 found += [plain.place(kind, stop.cluster, offset) for kind, offset in _ended(log, stop, promotion)]
     return found
 
 
-def _cut(plain: Plain, story: Story, life: PlainLife, following: PlainLife) -> Iterator[tuple[str, int]]:
-    before, after = story.before_cut(life), story.log(following)
+def _cut(plain: Plain, story: Story, generation: PlainGeneration, following: PlainGeneration) -> Iterator[tuple[str, int]]:
+    before, after = story.before_cut(generation), story.log(following)
     if before is None or after is None:
         return
-    cuts = [t for t in plain.view.truncations if t.cluster == life.cluster and life.ended <= t.time <= following.ended]
-    yield from (("truncation-too-deep", cut.offset) for cut in cuts if cut.offset < life.cut)
-    yield from (("truncation-impossible", cut.offset) for cut in cuts if _contradicted(cut, life, before))
-    yield from _lacking(plain, life, following, after, min([life.cut, *(cut.offset for cut in cuts)]))
-    tail = [b for b in before.batches if b.last_offset >= life.cut]
+    cuts = [
+        t for t in plain.view.truncations if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended
+    ]
+    yield from (("truncation-too-deep", cut.offset) for cut in cuts if cut.offset < generation.cut)
+    yield from (("truncation-impossible", cut.offset) for cut in cuts if _contradicted(cut, generation, before))
+    yield from _lacking(plain, generation, following, after, min([generation.cut, *(cut.offset for cut in cuts)]))
+    tail = [b for b in before.batches if b.last_offset >= generation.cut]
     if tail and not cuts:
         yield "truncation-unrecorded", tail[0].base_offset
     gone = [n for n, b in enumerate(before.batches) if b not in tail and b.base_offset >= after.log_start and not _has(after, b)]
     yield from (("history-changed", before.batches[n].base_offset) for n in starts(gone))
-    owner = plain.final(following.sources[min(life.cut, len(following.sources) - 1)])
+    owner = plain.final(following.sources[min(generation.cut, len(following.sources) - 1)])
     left = [b for b in tail if _has(after, b) and not _from(owner, b)]
     yield from (("tail-not-cut", b.base_offset) for b in left[:1])
-    for promise in promises(plain, story, life, earlier=False):
-        if promise.must and promise.acked >= life.cut and (life.lost is None or promise.send.invoked > life.lost):
+    for promise in promises(plain, story, generation, earlier=False):
+        if (
+            promise.must
+            and promise.acked >= generation.cut
+            and (generation.lost is None or promise.send.invoked > generation.lost)
+        ):
             yield "truncated-write", promise.acked
 
 
-def _contradicted(cut: Any, life: PlainLife, before: PlainLog) -> bool:
+def _contradicted(cut: Any, generation: PlainGeneration, before: PlainLog) -> bool:
     if before.torn or cut.end < cut.offset:
         return bool(cut.end < cut.offset)
-    return bool(cut.end < before.end or (cut.offset > before.end and cut.offset > life.cut))
+    return bool(cut.end < before.end or (cut.offset > before.end and cut.offset > generation.cut))
 
 
-def _lacking(plain: Plain, life: PlainLife, following: PlainLife, after: PlainLog, end: int) -> Iterator[tuple[str, int]]:
+def _lacking(
+    plain: Plain, generation: PlainGeneration, following: PlainGeneration, after: PlainLog, end: int
+) -> Iterator[tuple[str, int]]:
     """What of the common history a capture that was taken after the cluster's loss has not, though it is there afterwards."""
-    since = max([0, *(p.fault_time for p in plain.view.promotions if p.source == life.cluster and p.time <= life.ended)])
+    since = max(
+        [0, *(p.fault_time for p in plain.view.promotions if p.source == generation.cluster and p.time <= generation.ended)]
+    )
     for log in plain.earlier:
-        if log.cluster != life.cluster or log.torn or not since <= log.captured <= following.settled:
+        if log.cluster != generation.cluster or log.torn or not since <= log.captured <= following.settled:
             continue
         bases = {b.base_offset for b in log.batches}
         common = [n for n, b in enumerate(after.batches) if b.last_offset < end and b.base_offset >= log.log_start and b.crc_ok]

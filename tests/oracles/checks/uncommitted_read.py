@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.oracles.checks.aborted_read import aborted, committed_reads, sent
 from tests.oracles.plain import NEVER, Place, Plain
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset({"uncommitted-read"})
 DESPITE_TORN = frozenset({"uncommitted-read"})
@@ -19,14 +19,14 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
+        for generation in story.every():
             wrong = {
                 offset
-                for read, offset, uid in committed_reads(story, life)
-                if (read.returned < _asked(sent(plain, uid)) or _beyond(story, life, read, offset))
-                and not aborted(plain, story, life, offset, uid)
+                for read, offset, uid in committed_reads(story, generation)
+                if (read.returned < _asked(sent(plain, uid)) or _beyond(story, generation, read, offset))
+                and not aborted(plain, story, generation, offset, uid)
             }
-            found += [plain.place("uncommitted-read", life.cluster, offset) for offset in wrong]
+            found += [plain.place("uncommitted-read", generation.cluster, offset) for offset in wrong]
     return found
 
 
@@ -43,21 +43,21 @@ def _asked(send: Any) -> int:
     return int(send.invoked) if send.outcome == "ok" else NEVER
 
 
-def _beyond(story: Story, life: PlainLife, read: Any, offset: int) -> bool:
-    marks = [m for m in story.marks(life) if m.last_stable >= 0 and m.leader_epoch >= 0]
+def _beyond(story: Story, generation: PlainGeneration, read: Any, offset: int) -> bool:
+    marks = [m for m in story.marks(generation) if m.last_stable >= 0 and m.leader_epoch >= 0]
     for before, after in pairwise(marks):
         if before.time < read.returned <= after.time:
             same = (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
-            return bool(same and after.last_stable <= offset and not _cut(story, life, after))
+            return bool(same and after.last_stable <= offset and not _cut(story, generation, after))
     return False
 
 
-def _cut(story: Story, life: PlainLife, sample: Any) -> bool:
+def _cut(story: Story, generation: PlainGeneration, sample: Any) -> bool:
     """Whether a mirror that ended after a sample may have cut the log before it: no later one shows more than a cut left."""
-    for stop in story.stops(life):
+    for stop in story.stops(generation):
         cuts = [at for end, at in stop.truncated if at < end]
         if cuts and sample.time <= stop.time:
-            between = [m for m in story.marks(life) if sample.time <= m.time <= stop.time]
+            between = [m for m in story.marks(generation) if sample.time <= m.time <= stop.time]
             if all(m.high_watermark <= max(cuts) for m in between):
                 return True
     return False

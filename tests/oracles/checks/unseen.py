@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracles.plain import Place, Plain, PlainLog
 from tests.oracles.promises import Promise, promises, read_uids
-from tests.oracles.story import PlainLife, Story
+from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset({"unseen-write"})
 BESIDE = "what was promised is at an offset that a reader passed, and nobody got it"
@@ -17,16 +17,16 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for life in story.every():
-            spans = list(_spans(story.reads(life))) if life.last else []
-            log = story.log(life)
-            floor = max([0, *(m.log_start for m in plain.marks.get(life.cluster, [])), *([log.log_start] if log else [])])
-            seen = {uid for each in story.lives[life.cluster] for uid in read_uids(story, each, "read_committed")}
-            for promise, own in _heard(plain, story, life) if spans else ():
-                offset = _where(life, log, promise, own=own, cleaned=plain.compacted.get(life.cluster, 0))
+        for generation in story.every():
+            spans = list(_spans(story.reads(generation))) if generation.last else []
+            log = story.log(generation)
+            floor = max([0, *(m.log_start for m in plain.marks.get(generation.cluster, [])), *([log.log_start] if log else [])])
+            seen = {uid for each in story.generations[generation.cluster] for uid in read_uids(story, each, "read_committed")}
+            for promise, own in _heard(plain, story, generation) if spans else ():
+                offset = _where(generation, log, promise, own=own, cleaned=plain.compacted.get(generation.cluster, 0))
                 passed = any(start <= offset < end for start, end in spans)
                 if promise.must and offset >= floor and passed and promise.uid not in seen:
-                    found.append(plain.place("unseen-write", life.cluster, offset))
+                    found.append(plain.place("unseen-write", generation.cluster, offset))
     return found
 
 
@@ -48,19 +48,19 @@ def _spans(reads: Sequence[Any]) -> Iterator[tuple[int, int]]:
             yield min(begins), max(ends)
 
 
-def _heard(plain: Plain, story: Story, life: PlainLife) -> Iterator[tuple[Promise, bool]]:
+def _heard(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[tuple[Promise, bool]]:
     for other in story.every():
-        if other is life:
-            yield from ((p, True) for p in promises(plain, story, life))
-        elif other.cluster != life.cluster:
+        if other is generation:
+            yield from ((p, True) for p in promises(plain, story, generation))
+        elif other.cluster != generation.cluster:
             yield from ((p, False) for p in promises(plain, story, other, earlier=False))
 
 
-def _where(life: PlainLife, log: PlainLog | None, promise: Promise, *, own: bool, cleaned: int) -> int:
+def _where(generation: PlainGeneration, log: PlainLog | None, promise: Promise, *, own: bool, cleaned: int) -> int:
     """The cluster's own records are where they were acknowledged; what came over a mirror is where the log has it."""
     # Compacted away, perhaps before anybody had got there.
     gone = log is not None and promise.acked < cleaned and log.of(promise.uid) is None
     if own and promise.acked >= 0 and not gone:
         return promise.acked
     there = next((r for r in log.records if r.visible and r.uid == promise.uid), None) if log else None
-    return there.offset if there is not None and life.native(there.offset) == own else -1
+    return there.offset if there is not None and generation.native(there.offset) == own else -1

@@ -183,7 +183,7 @@ def test_cuts_that_do_not_lead_to_the_promotion(seen, where):
     assert places(NAME, seen) == where
 
 
-def test_the_end_of_a_mirror_is_judged_by_the_life_that_it_began():
+def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began():
     """What A's failover back had appended at 4 was cut when A followed B again, and B has other things there now."""
     home = Stop(
         link="B->A", cluster="A", time=700 * SECOND, mirrored=4, promoted=5, truncated=(),

@@ -45,20 +45,28 @@ def test_there_and_back_and_there_again():
     assert told(seen, "B") == [*first, ("native", "B", "", 9, FOREVER)]
 
 
-def test_lives_end_where_a_log_is_cut():
+def test_generations_end_where_a_log_is_truncated():
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
-    lives = history(seen.story).lives
-    assert [(life.cut, life.lost, life.before, life.last) for life in lives["A"]] == [
+    generations = history(seen.story).generations
+    assert [(generation.cut, generation.lost, generation.before, generation.last) for generation in generations["A"]] == [
         (3, 500 * SECOND, "1-reverse-600", False),
         (FOREVER, 900 * SECOND, "", True),
     ]
-    assert [(life.cut, life.lost, life.last) for life in lives["B"]] == [(7, None, False), (FOREVER, None, True)]
-    assert [(life.began, life.ended) for life in lives["A"]] == [(0, 600 * SECOND), (601 * SECOND, FOREVER)]
+    assert [(generation.cut, generation.lost, generation.last) for generation in generations["B"]] == [
+        (7, None, False),
+        (FOREVER, None, True),
+    ]
+    assert [(generation.began, generation.ended) for generation in generations["A"]] == [
+        (0, 600 * SECOND),
+        (601 * SECOND, FOREVER),
+    ]
 
 
 def test_crossings_are_what_each_mirror_brought():
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
-    crossed = [(c.source, c.destination, c.start, c.end, c.life, c.source_life) for c in history(seen.story).crossings]
+    crossed = [
+        (c.source, c.destination, c.start, c.end, c.generation, c.source_generation) for c in history(seen.story).crossings
+    ]
     assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 3, 7, 1, 0), ("A", "B", 7, 9, 1, 1)]
 
 
@@ -80,5 +88,5 @@ def test_a_reversal_of_a_link_that_was_not_failed_over_changes_nothing():
 
 
 def test_only_a_forced_failover_gives_a_cluster_up():
-    assert history(kept(promoted(3, kind="planned")).story).lives["A"][0].lost is None
-    assert history(kept(promoted(3, at=7)).story).lives["A"][0].lost == 7
+    assert history(kept(promoted(3, kind="planned")).story).generations["A"][0].lost is None
+    assert history(kept(promoted(3, at=7)).story).generations["A"][0].lost == 7

@@ -492,9 +492,9 @@ def test_the_document_explains_every_era(tmp_path):
     run.event("promotion", LINK, cluster="B", topic="A.t", partition=0, offset=3)
     folder = run.close()
     rows = [
-        row(folder, "duplicate", "examined", cluster="A", origin="native", count=5, offset=0, data={"life": 0}),
-        row(folder, "duplicate", "examined", cluster="B", origin="mirrored", count=3, offset=0, data={"life": 0}),
-        row(folder, "duplicate", "examined", cluster="B", origin="native", count=2, offset=3, data={"life": 0}),
+        row(folder, "duplicate", "examined", cluster="A", origin="native", count=5, offset=0, data={"generation": 0}),
+        row(folder, "duplicate", "examined", cluster="B", origin="mirrored", count=3, offset=0, data={"generation": 0}),
+        row(folder, "duplicate", "examined", cluster="B", origin="native", count=2, offset=3, data={"generation": 0}),
         row(folder, "duplicate", "found", cluster="B", kind="duplicate", offset=4),
     ]
     eras = verdict_of(folder, rows, "duplicate").document["eras"]

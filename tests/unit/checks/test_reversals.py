@@ -21,8 +21,10 @@ def during(*reads, **rest):
 
 def of_a(seen):
     """(offset, payload) of what was got in each log generation of A."""
-    lives = [life for life in every(seen) if life.cluster == "A"]
-    got = [[(o, u) for r in reads_in(seen, life) for o, u in zip(r.offsets, r.uids, strict=True)] for life in lives]
+    generations = [generation for generation in every(seen) if generation.cluster == "A"]
+    got = [
+        [(o, u) for r in reads_in(seen, generation) for o, u in zip(r.offsets, r.uids, strict=True)] for generation in generations
+    ]
     return [[tuple(map(int, pair)) for pair in each] for each in got]
 
 
@@ -114,8 +116,8 @@ def sampled(*rows, **rest):
 
 
 def highs(seen):
-    lives = [life for life in every(seen) if life.cluster == "A"]
-    return [[int(high) for high in marks_in(seen, life).high_watermark] for life in lives]
+    generations = [generation for generation in every(seen) if generation.cluster == "A"]
+    return [[int(high) for high in marks_in(seen, generation).high_watermark] for generation in generations]
 
 
 @pytest.mark.parametrize(
