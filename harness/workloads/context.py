@@ -94,5 +94,5 @@ class Context:
         if not self.topics:
             raise InputError(f"workload {self.spec.kind} has no topics of home {self.spec.home}; create {self.spec.home}.* first")
 
-    def _wrong(self, name: str, value: Option, mend: str) -> InputError:
-        return InputError(f"workload {self.spec.kind} cannot have {name}={value!r}; {mend}")
+    def _wrong(self, name: str, value: Option, fix: str) -> InputError:
+        return InputError(f"workload {self.spec.kind} cannot have {name}={value!r}; {fix}")

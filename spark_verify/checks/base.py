@@ -1,8 +1,8 @@
 """What a check is: a declaration and a pure kernel. One file and one line in the registry (`spark_verify.checks`) each.
 
 The kernel sees one partition of one run and returns findings; it never decides a verdict, never raises for a violation, and
-counts what it examined. A check that must look across partitions returns clues from its kernel, and its `combine` sees all
-clues of a run, or of a part of it that is apart from the rest, together.
+counts what it examined. A check that must look across partitions returns partial findings from its kernel, and its `combine` sees
+all partial findings of a run, or of a part of it that is apart from the rest, together.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Examined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clue:
+class PartialFinding:
     """Something only `combine` can judge, with the partition it came from filled in by the caller.
 
     `data` are plain JSON values, and columns of numbers (arrays of int64) where there is one for each record or transaction.
-    Where not all clues of a run have to be seen together, those that do say the same word in `together`.
+    Where not all partial findings of a run have to be seen together, those that do say the same word in `together`.
     """
 
     cluster: str
@@ -88,7 +88,7 @@ class Unjudged:
     reason: str
 
 
-Finding = Found | Examined | Clue | Unjudged
+Finding = Found | Examined | PartialFinding | Unjudged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,13 +139,13 @@ class Check:
     inputs: frozenset[Input]
     anomalies: tuple[AnomalyKind, ...]
     kernel: Callable[[PartitionView], Sequence[Finding]]
-    combine: Callable[[Sequence[Clue]], Sequence[Combined]] | None = None
+    combine: Callable[[Sequence[PartialFinding]], Sequence[Combined]] | None = None
     unit: str = "records"
     due: frozenset[Origin] = frozenset({"native", "mirrored"})
     due_at: Callable[[Scenario, Sequence[Promotion]], Collection[tuple[str, Origin | Literal["checkpoints"]]]] | None = None
     when: str = ""
     complete: frozenset[Input] = frozenset()
-    measure: Callable[[Sequence[Clue], Sequence[Event]], Measured] | None = None
+    measure: Callable[[Sequence[PartialFinding], Sequence[Event]], Measured] | None = None
     from_bytes: bool = False
     of_one_cluster: bool = False
     examines_any_log: bool = False

@@ -37,7 +37,7 @@ _TRANSFORMED: Final = (
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Compares every crossing of a link, and both ends of several."""
+    """Compares every mirrored range, and both ends of several."""
     if not view.mirror.guarantee.offsets_kept:
         return []
     findings: list[Finding] = []
@@ -59,21 +59,25 @@ def _unclear(view: PartitionView) -> Iterator[Unjudged]:
 
 
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
-    source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
-    end = min(destination.end, crossing.end, appended_since(view, crossing, destination.batches))
-    start = max(source.log_start, destination.log_start, crossing.start)
-    if crossing.far:
+    source, destination, mirrored_range = compared.source.replica, compared.destination.replica, compared.mirrored_range
+    end = min(destination.end, mirrored_range.end, appended_since(view, mirrored_range, destination.batches))
+    start = max(source.log_start, destination.log_start, mirrored_range.start)
+    if mirrored_range.far:
         end = min(end, source.end)
     ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
     findings: list[Finding] = []
-    if not crossing.far:
+    if not mirrored_range.far:
         findings += examined(compared.generation, destination.batches.base_offset[ours])
     if torn := [r for r in (source, destination) if r.damage]:
         end = min(end, *(replica.torn_from for replica in torn))
         reason = f"the log of {torn[0].cluster} is torn, so its bytes could not be compared from offset {max(start, end)} on"
         findings.append(Unjudged(reason=reason))
         ours, theirs = _between(destination.batches, start, end), _between(source.batches, start, end)
-    if not (view.recorded or crossing.far or len(destination.batches)) and len(source.batches) and destination.end < source.end:
+    if (
+        not (view.recorded or mirrored_range.far or len(destination.batches))
+        and len(source.batches)
+        and destination.end < source.end
+    ):
         reason = f"{destination.cluster} has nothing of {view.topic}-{view.partition}, of which {source.cluster} has batches"
         findings.append(Unjudged(reason=reason))
     cleaned = max(compacted(view, replica) for replica in (source, destination))
@@ -84,16 +88,16 @@ def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             f"{len(differences) - len(judged)} batches differ below offset {cleaned}, where a log is compacted: by that, or lost"
         )
         findings.append(Unjudged(reason=reason))
-    how = _over(view.mirror.guarantee.producer_ids, crossing.far)
+    how = _over(view.mirror.guarantee.producer_ids, mirrored_range.far)
     return [*findings, *judged, *(_records(source, destination, start, end) if how in MAPPED else ())]
 
 
 def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -> Sequence[Found]:
     """Between these batches of the destination and of the source."""
-    source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
+    source, destination, mirrored_range = compared.source.replica, compared.destination.replica, compared.mirrored_range
     findings: list[Found] = []
     at, known = _locate(source.batches.base_offset[theirs], destination.batches.base_offset[ours])
-    how = _over(view.mirror.guarantee.producer_ids, crossing.far)
+    how = _over(view.mirror.guarantee.producer_ids, mirrored_range.far)
     names = _TRANSFORMED if how in MAPPED else _BYTES
     for row in np.flatnonzero(~known).tolist():
         findings.append(_found(source, destination, "byte-stranger", destination.batches, int(ours[row])))
@@ -103,7 +107,7 @@ def _differences(view: PartitionView, compared: Hop, ours: Ints, theirs: Ints) -
         wrong |= getattr(destination.batches, name)[rows] != getattr(source.batches, name)[partners]
     other = (
         np.zeros(len(rows), np.bool_)
-        if how == "region" and crossing.far
+        if how == "region" and mirrored_range.far
         else ~as_declared(how, source.batches.producer_id[partners], destination.batches.producer_id[rows])
     )
     for row in rows[other & ~wrong].tolist():

@@ -35,7 +35,7 @@ def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
         faithful, doubts = _faithful(view, generation, records.uid[counted[again]], copy[again])
         findings += [Unjudged(reason=reason) for reason in doubts]
         again = again[here[counted[again]] | ~faithful]
-    # One replay of a stretch is one anomaly, dated by its oldest record; what clients and what a mirror wrote are two.
+    # One replay of a range is one anomaly, dated by its oldest record; what clients and what a mirror wrote are two.
     own = np.arange(len(again)) + here[counted[again]]
     for start, end in runs(again, first[again], own, apart(generation, records.offset[counted[again]])):
         at = again[start:end]
@@ -61,7 +61,7 @@ def _faithful(view: PartitionView, generation: LogGeneration, uids: Ints, copy: 
     """
     right, doubts = np.zeros(len(uids), np.bool_), []
     for compared in hops(view):
-        if isinstance(compared, Hop) and compared.crossing.destination == generation.cluster:
+        if isinstance(compared, Hop) and compared.mirrored_range.destination == generation.cluster:
             theirs = np.sort(compared.source.replica.records.uid[compared.source.visible])
             right |= copy < np.searchsorted(theirs, uids, side="right") - np.searchsorted(theirs, uids, side="left")
             open_ones = ~right & among(uids, compared.unsettled)

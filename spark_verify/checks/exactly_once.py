@@ -22,7 +22,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, reads_in, sends_of
 from linkflap.spark_verify.checks.parts.logs import OPEN, Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.sampled import never_sampled
@@ -51,7 +51,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             if log is not None:
                 findings.append(Unjudged(reason=f"the log of {view.topic}-{view.partition} on {generation.cluster} is torn"))
             # Nobody can tell what was made of these inputs there.
-            findings += [_clue(generation, place, {"of": place, "torn": True}) for place in made]
+            findings += [_partial(generation, place, {"of": place, "torn": True}) for place in made]
             continue
         for group in groups:
             findings += _inputs(view, generation, log, group)
@@ -60,9 +60,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _clue(generation: LogGeneration, place: Place, data: Mapping[str, object]) -> Clue:
+def _partial(generation: LogGeneration, place: Place, data: Mapping[str, object]) -> PartialFinding:
     group, topic, partition = place
-    return Clue(cluster=generation.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}")
+    return PartialFinding(cluster=generation.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}")
 
 
 def _by_place(made: Sends) -> Mapping[Place, Sends]:
@@ -76,7 +76,7 @@ def _by_place(made: Sends) -> Mapping[Place, Sends]:
 
 
 def _inputs(view: PartitionView, generation: LogGeneration, log: Log, group: str) -> Iterator[Finding]:
-    """A clue with what this log had for a group that was here, and a count of what it says to have passed."""
+    """A partial finding with what this log had for a group that was here, and a count of what it says to have passed."""
     mine = [r for r in reads_in(view, generation) if r.group == group]
     began = [r for r in mine if r.kind == "assign" and r.position >= 0]
     if not began:
@@ -100,7 +100,7 @@ def _inputs(view: PartitionView, generation: LogGeneration, log: Log, group: str
         "source": promotion.source if promotion else "", "kind": promotion.kind if promotion else "",
         "promoted": promotion.offset if promotion else 0,
     }  # fmt: skip
-    yield _clue(generation, place, {"inputs_of": place, **data})
+    yield _partial(generation, place, {"inputs_of": place, **data})
 
 
 def _promotion(view: PartitionView, generation: LogGeneration) -> Promotion | None:
@@ -109,10 +109,11 @@ def _promotion(view: PartitionView, generation: LogGeneration) -> Promotion | No
     return max(here, key=lambda p: p.time, default=None)
 
 
-def _outputs(view: PartitionView, generation: LogGeneration, log: Log, place: Place, made: Sends, here: Ints) -> Clue:
+def _outputs(view: PartitionView, generation: LogGeneration, log: Log, place: Place, made: Sends, here: Ints) -> PartialFinding:
     """The outputs of one input partition that are committed in this log, and what was committed for the group.
 
-    `here`: the operations of this generation. Of each output the clue has its own offset, and offset and payload id of its input.
+    `here`: the operations of this generation. Of each output the partial finding has its own offset, and offset and payload id of
+    its input.
     """
     sizes = made.sizes_of("inputs")
     send = np.repeat(np.arange(len(made)), sizes)
@@ -136,7 +137,7 @@ def _outputs(view: PartitionView, generation: LogGeneration, log: Log, place: Pl
         **{name: made.column(name)[claiming] for name in ("position", "process", "number")},
         "returned": np.where(committed, made.column("returned"), -1)[claiming],
     }  # fmt: skip
-    return _clue(generation, place, data)
+    return _partial(generation, place, data)
 
 
 def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
@@ -169,17 +170,17 @@ class _Made:
         return np.concatenate([np.zeros(0, np.int64), *(each[name] for each in self.told)])
 
 
-def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
+def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Holds the inputs of every partition against what was made of them."""
     inputs: dict[Key, Mapping[str, Any]] = {}
     outputs: dict[Key, list[Mapping[str, Any]]] = defaultdict(list)
-    for clue in clues:
-        data: Mapping[str, Any] = clue.data
+    for partial in partials:
+        data: Mapping[str, Any] = partial.data
         group, topic, partition = data["of"] if "of" in data else data["inputs_of"]
         if "of" in data:
-            outputs[group, topic, partition, clue.cluster].append(data)
+            outputs[group, topic, partition, partial.cluster].append(data)
         else:
-            inputs[group, topic, partition, clue.cluster] = data
+            inputs[group, topic, partition, partial.cluster] = data
     made = {key: _Made(told=told, torn=any("torn" in each for each in told)) for key, told in outputs.items()}
     return [
         Combined(found=found, topic=key[1], partition=key[2])

@@ -16,7 +16,17 @@ import numpy as np
 from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.verdict import Failover, PromotedPartition
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Measured, Unjudged
+from linkflap.spark_verify.checks.base import (
+    AnomalyKind,
+    Check,
+    Combined,
+    Examined,
+    Finding,
+    Found,
+    Measured,
+    PartialFinding,
+    Unjudged,
+)
 from linkflap.spark_verify.checks.lost_write import left_behind
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.facts.eras import FOREVER, history
@@ -25,12 +35,12 @@ from linkflap.spark_verify.facts.view import Origin, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """One clue per promotion of this partition."""
+    """One partial finding per promotion of this partition."""
     findings: list[Finding] = []
     measured: set[tuple[str, int]] = set()
     for compared in hops(view):
-        if isinstance(compared, Hop) and compared.crossing.promotion is not None:
-            promotion = compared.crossing.promotion
+        if isinstance(compared, Hop) and compared.mirrored_range.promotion is not None:
+            promotion = compared.mirrored_range.promotion
             measured.add((promotion.link, promotion.time))
             findings += _cost(view, promotion, compared)
     for promotion in view.promotions:
@@ -54,7 +64,7 @@ def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[
     }
     return [
         *(Unjudged(reason=f"the log of {name} is torn, so what is missing may not have been lost") for name in torn),
-        Clue(cluster=promotion.cluster, offset=promotion.offset, data=data),
+        PartialFinding(cluster=promotion.cluster, offset=promotion.offset, data=data),
         Examined(
             cluster=promotion.cluster, origin="native", count=1, generation=compared.generation.number, start=promotion.offset
         ),
@@ -84,10 +94,10 @@ def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
     return min(times, default=None)
 
 
-def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
+def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Failovers that cost more than their budgets, all partitions together: at the promotion of the first partition."""
     found = []
-    for (fault_time, link, kind), mine in _by_failover(clues):
+    for (fault_time, link, kind), mine in _by_failover(partials):
         budgets = mine[0].data["budgets"]
         records, seconds = budgets if isinstance(budgets, list | tuple) else (None, None)
         lost = sum(_int(c.data["rpo_records"]) for c in mine if not c.data["torn"])
@@ -100,21 +110,21 @@ def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
     return found
 
 
-def _by_failover(clues: Sequence[Clue]) -> Sequence[tuple[tuple[int, str, str], list[Clue]]]:
+def _by_failover(partials: Sequence[PartialFinding]) -> Sequence[tuple[tuple[int, str, str], list[PartialFinding]]]:
     """The promotions of each failover (fault time, link, kind), by time."""
-    found: dict[tuple[int, str, str], list[Clue]] = defaultdict(list)
-    for clue in clues:
-        found[_int(clue.data["fault_time"]), str(clue.data["link"]), str(clue.data["kind"])].append(clue)
+    found: dict[tuple[int, str, str], list[PartialFinding]] = defaultdict(list)
+    for partial in partials:
+        found[_int(partial.data["fault_time"]), str(partial.data["link"]), str(partial.data["kind"])].append(partial)
     return sorted(found.items(), key=lambda item: item[0])
 
 
-def _seconds(fault_time: int, promotions: Sequence[Clue]) -> float | None:
+def _seconds(fault_time: int, promotions: Sequence[PartialFinding]) -> float | None:
     """From the fault to the first write, whatever partition that was to."""
     writes = [w for c in promotions if isinstance(w := c.data["first_write"], int)]
     return round((min(writes) - fault_time) / 1e9, 3) if writes else None
 
 
-def measure(clues: Sequence[Clue], events: Sequence[Event]) -> Measured:
+def measure(partials: Sequence[PartialFinding], events: Sequence[Event]) -> Measured:
     """One `Failover` each, its partitions added up; missing are those that promoted nothing, or after which nobody wrote."""
     failovers = [
         Failover(
@@ -126,7 +136,7 @@ def measure(clues: Sequence[Clue], events: Sequence[Event]) -> Measured:
             fault_time=fault_time,
             partitions=tuple(_partition(fault_time, each) for each in mine),
         )
-        for (fault_time, link, kind), mine in _by_failover(clues)
+        for (fault_time, link, kind), mine in _by_failover(partials)
     ]
     took_place = dict.fromkeys(e.subject for e in events if e.kind == "failover")
     missing = [
@@ -140,7 +150,7 @@ def measure(clues: Sequence[Clue], events: Sequence[Event]) -> Measured:
     return Measured(failovers=failovers, missing=missing)
 
 
-def _partition(fault_time: int, mine: Clue) -> PromotedPartition:
+def _partition(fault_time: int, mine: PartialFinding) -> PromotedPartition:
     return PromotedPartition(
         topic=mine.topic,
         partition=mine.partition,
@@ -151,9 +161,9 @@ def _partition(fault_time: int, mine: Clue) -> PromotedPartition:
     )
 
 
-def _over(kind: str, clue: Clue, evidence: dict[str, object]) -> Combined:
-    found = Found(kind=kind, cluster=clue.cluster, offset=clue.offset, evidence=evidence)
-    return Combined(found=found, topic=clue.topic, partition=clue.partition)
+def _over(kind: str, partial: PartialFinding, evidence: dict[str, object]) -> Combined:
+    found = Found(kind=kind, cluster=partial.cluster, offset=partial.offset, evidence=evidence)
+    return Combined(found=found, topic=partial.topic, partition=partial.partition)
 
 
 def _int(value: object) -> int:

@@ -42,9 +42,9 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         return []
     findings: list[Finding] = []
     for compared in hops(view):
-        if not isinstance(compared, Hop) or compared.crossing.promotion is None:
+        if not isinstance(compared, Hop) or compared.mirrored_range.promotion is None:
             continue
-        promotion, then = compared.crossing.promotion, during(view, compared)
+        promotion, then = compared.mirrored_range.promotion, during(view, compared)
         for group in sorted({r.group for r in then.reads if r.group} - _settled(then, promotion)):
             findings += _sampled(then, promotion, group)
             if reason := never_sampled(then, promotion.source, group, until=promotion.fault_time):
@@ -59,7 +59,7 @@ def during(view: PartitionView, compared: Hop) -> PartitionView:
 
     Until then the mirror sets groups back that had read what it truncated.
     """
-    began, there = compared.crossing.settled, compared.crossing.destination
+    began, there = compared.mirrored_range.settled, compared.mirrored_range.destination
     later = [p.fault_time for p in view.promotions if p.source == there and p.time > began]
     ended = min(later, default=FOREVER)
     marks = view.watermarks

@@ -136,7 +136,7 @@ def _heads(seen: Seen) -> Ints:
 
 
 def _differ(values: Ints, heads: Ints) -> Bools:
-    """Per stretch that begins at one of `heads`, whether it holds two different values."""
+    """Per range that begins at one of `heads`, whether it holds two different values."""
     return np.asarray(np.minimum.reduceat(values, heads) != np.maximum.reduceat(values, heads))
 
 

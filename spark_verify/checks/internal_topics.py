@@ -22,7 +22,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from linkflap.harness.log.coordinators import GROUPS, TRANSACTIONS, GroupCommit, TransactionState
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.leader_epochs import falls
 from linkflap.spark_verify.checks.parts.coordinated import combine
 from linkflap.spark_verify.checks.parts.generations import compacted, generations, native
@@ -103,7 +103,7 @@ def _deposed(replica: Replica, model: Replica) -> int:
     return int(ours.base_offset[here[behind[0]]]) if tail else replica.end
 
 
-def _coordinators(view: PartitionView) -> Iterator[Clue]:
+def _coordinators(view: PartitionView) -> Iterator[PartialFinding]:
     """What the coordinators of each cluster wrote into this partition."""
     for cluster, replica in view.canonical().items():
         begins = max(replica.log_start, view.compacted.get(cluster, 0))
@@ -116,7 +116,7 @@ def _coordinators(view: PartitionView) -> Iterator[Clue]:
             data |= _commits(replica, [e for e in replica.entries if isinstance(e, GroupCommit)])
         else:
             continue
-        yield Clue(cluster=cluster, offset=replica.log_start, data=data, together=cluster)
+        yield PartialFinding(cluster=cluster, offset=replica.log_start, data=data, together=cluster)
 
 
 def _states(states: Sequence[TransactionState], high_watermark: int) -> dict[str, object]:
@@ -145,7 +145,7 @@ def _commits(replica: Replica, commits: Sequence[GroupCommit]) -> dict[str, obje
     return {"what": "commits", "keys": [list(key) for key in keys], "commits": np.array(written, np.int64).reshape(-1)}
 
 
-def _markers(view: PartitionView) -> Iterator[Clue]:
+def _markers(view: PartitionView) -> Iterator[PartialFinding]:
     """The markers of each cluster's own coordinators in this partition."""
     every = view.mirror.guarantee.offsets_kept
     told = generations(view)
@@ -165,7 +165,7 @@ def _markers(view: PartitionView) -> Iterator[Clue]:
         yield _marked(replica, own, exact=whole, known=not (cut or replica.damage or reset))
 
 
-def _marked(replica: Replica, own: Bools, *, exact: bool, known: bool) -> Clue:
+def _marked(replica: Replica, own: Bools, *, exact: bool, known: bool) -> PartialFinding:
     """`exact`: all markers that were ever written there are there. `known`: the last ones are."""
     batches = replica.batches
     rows = np.flatnonzero(own & batches.crc_ok & ((batches.control == COMMIT) | (batches.control == ABORT)))
@@ -176,10 +176,10 @@ def _marked(replica: Replica, own: Bools, *, exact: bool, known: bool) -> Clue:
         "known": known,
         "markers": np.stack([c[rows] for c in columns], axis=1).reshape(-1),
     }
-    return Clue(cluster=replica.cluster, offset=replica.log_start, data=data, together=replica.cluster)
+    return PartialFinding(cluster=replica.cluster, offset=replica.log_start, data=data, together=replica.cluster)
 
 
-def _seen_of_groups(view: PartitionView) -> Iterator[Clue]:
+def _seen_of_groups(view: PartitionView) -> Iterator[PartialFinding]:
     """Committed offsets that somebody saw on a cluster, in order of time; and those that clients were acknowledged."""
     commits = [r for r in view.reads if r.kind == "commit" and r.group and r.position >= 0]
     for cluster in sorted({g.cluster for g in view.groups} | {r.cluster for r in commits}):
@@ -191,7 +191,7 @@ def _seen_of_groups(view: PartitionView) -> Iterator[Clue]:
             what: np.array([(names[row[0]], *row[1:]) for row in rows], np.int64).reshape(-1)
             for what, rows in (("sampled", sampled), ("acknowledged", acknowledged))
         }
-        yield Clue(cluster=cluster, offset=-1, data=data, together=cluster)
+        yield PartialFinding(cluster=cluster, offset=-1, data=data, together=cluster)
 
 
 def _disturbed(windows: Sequence[Window], cluster: str) -> int:

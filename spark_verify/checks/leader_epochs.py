@@ -58,11 +58,11 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
-    """Mirrored batches that have another leader epoch than the source's batch at the same offsets; one finding per stretch."""
-    source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
+    """Mirrored batches that have another leader epoch than the source's batch at the same offsets; one finding per range."""
+    source, destination, mirrored_range = compared.source.replica, compared.destination.replica, compared.mirrored_range
     theirs, ours = source.batches, destination.batches
-    end = min(crossing.end, appended_since(view, crossing, ours), source.torn_from, destination.torn_from)
-    rows = np.flatnonzero((ours.base_offset >= crossing.start) & (ours.last_offset < end))
+    end = min(mirrored_range.end, appended_since(view, mirrored_range, ours), source.torn_from, destination.torn_from)
+    rows = np.flatnonzero((ours.base_offset >= mirrored_range.start) & (ours.last_offset < end))
     at = locate(theirs.base_offset, ours.base_offset[rows])
     rows, at = rows[at >= 0], at[at >= 0]
     # A batch that ends elsewhere is another one, which byte-equality finds.
@@ -85,11 +85,11 @@ def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
 
 
 def falls(replica: Replica) -> Sequence[Finding]:
-    """Batches of one log with a lower leader epoch than one before them, each stretch once."""
+    """Batches of one log with a lower leader epoch than one before them, each range once."""
     epochs = replica.batches.leader_epoch
     highest = np.maximum.accumulate(epochs) if len(epochs) else epochs
     rows = np.flatnonzero(epochs[1:] < highest[:-1]) + 1
-    # One stretch below the mark is one anomaly.
+    # One range below the mark is one anomaly.
     first = rows[np.concatenate(([True], np.diff(rows) != 1))] if len(rows) else rows
     return [
         Found(

@@ -138,17 +138,17 @@ def _shown(view: PartitionView, compared: Hop) -> Ints:
 
 def _cut_while_open(view: PartitionView, compared: Hop, positions: Ints) -> Bools:
     """Per position, whether its COMMIT is behind all that had arrived when the mirror ended and cut the destination."""
-    crossing, source = compared.crossing, compared.source
-    ended = FOREVER if crossing.promotion is None else crossing.promotion.time
-    link = f"{crossing.source}->{crossing.destination}"
-    stops = [s for s in view.stops if s.link == link and s.truncated and crossing.began <= s.time <= ended]
+    mirrored_range, source = compared.mirrored_range, compared.source
+    ended = FOREVER if mirrored_range.promotion is None else mirrored_range.promotion.time
+    link = f"{mirrored_range.source}->{mirrored_range.destination}"
+    stops = [s for s in view.stops if s.link == link and s.truncated and mirrored_range.began <= s.time <= ended]
     marker = source.marker[source.replica.records.batch[compared.sequence[positions]]]
     return np.asarray((marker < NOWHERE) & (marker >= max((s.mirrored for s in stops), default=NOWHERE)))
 
 
 def _read_there(view: PartitionView, compared: Hop, isolation: str | None = None) -> Ints:
     """Every payload id that readers of the destination, of one isolation level or of any, got since it followed the source."""
-    since = generations(view)[compared.crossing.destination][compared.crossing.generation :]
+    since = generations(view)[compared.mirrored_range.destination][compared.mirrored_range.generation :]
     polls = (r for generation in since for r in reads_in(view, generation) if r.kind == "poll")
     parts = [r.uids for r in polls if isolation in (None, r.isolation)]
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
@@ -161,17 +161,21 @@ def covered(view: PartitionView, compared: Hop) -> int:
     was seen before the first native write to this partition was asked for counts: from then on the log ends above the
     promotion offset whether the mirrored tail is there or not. All these times are one harness' clock.
     """
-    log, crossing = compared.destination, compared.crossing
-    cluster, promotion, cut = log.replica.cluster, crossing.promotion, crossing.end
+    log, mirrored_range = compared.destination, compared.mirrored_range
+    cluster, promotion, cut = log.replica.cluster, mirrored_range.promotion, mirrored_range.end
     if promotion is None:
         return 0
     since = sends_to(view, cluster).column("invoked")
-    before = max(int(since[since >= crossing.began].min(initial=FOREVER)), promotion.time)
-    generation = generations(view)[cluster][crossing.generation]
+    before = max(int(since[since >= mirrored_range.began].min(initial=FOREVER)), promotion.time)
+    generation = generations(view)[cluster][mirrored_range.generation]
     marks = marks_in(view, generation)
-    seen = marks.high_watermark[(marks.returned <= before) & (marks.time >= crossing.began)].tolist() if marks is not None else []
+    seen = (
+        marks.high_watermark[(marks.returned <= before) & (marks.time >= mirrored_range.began)].tolist()
+        if marks is not None
+        else []
+    )
     polls = (r for r in reads_in(view, generation) if r.kind == "poll")
-    seen += [r.position for r in polls if crossing.began <= r.time and r.returned <= before]
+    seen += [r.position for r in polls if mirrored_range.began <= r.time and r.returned <= before]
     below = log.replica.batches.last_offset[log.replica.batches.base_offset < cut]
     end = int(below.max()) + 1 if len(below) else log.replica.log_start
     end = max(end, min(cut, view.compacted.get(cluster, 0)))  # what a cleaner took was there
@@ -205,17 +209,19 @@ def left_behind(view: PartitionView, compared: Hop) -> int:
 
 
 def _acknowledged(view: PartitionView, compared: Hop) -> Iterator[Ints]:
-    """Payload ids that clients of the source, or of those upstream of it, were promised and that this crossing was to bring."""
-    crossing, there = compared.crossing, compared.source.replica.records.uid
+    """Payload ids that clients of the source, or of those upstream of it, were promised and that this mirrored range was to
+    bring.
+    """
+    mirrored_range, there = compared.mirrored_range, compared.source.replica.records.uid
     for generation in every(view):
         what = told(view, generation, earlier=False)
-        due = what.uid[what.must & (what.acked >= crossing.start)] if len(what) else what.uid
-        if (generation.cluster, generation.number) == (crossing.source, crossing.source_generation):
-            mine = what.must & (what.acked >= max(compared.since, crossing.start))
+        due = what.uid[what.must & (what.acked >= mirrored_range.start)] if len(what) else what.uid
+        if (generation.cluster, generation.number) == (mirrored_range.source, mirrored_range.source_generation):
+            mine = what.must & (what.acked >= max(compared.since, mirrored_range.start))
             if compared.gaps:
                 mine &= (what.acked >= view.compacted[generation.cluster]) | among(what.uid, there)
             yield what.uid[mine]
-        elif generation.cluster not in (crossing.source, crossing.destination):
+        elif generation.cluster not in (mirrored_range.source, mirrored_range.destination):
             yield due[among(due, there)]
 
 

@@ -26,7 +26,7 @@ from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Compares every crossing of a link, and both ends of several."""
+    """Compares every mirrored range, and both ends of several."""
     findings: list[Finding] = []
     for compared in hops(view, end_to_end=True):
         if isinstance(compared, Hop):
@@ -39,7 +39,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     cluster = compared.destination.replica.cluster
     offsets = compared.destination.replica.records.offset[compared.mirrored]
-    findings: list[Finding] = [] if compared.crossing.far else list(examined(compared.generation, offsets))
+    findings: list[Finding] = [] if compared.mirrored_range.far else list(examined(compared.generation, offsets))
     if not_promoted(view, compared.generation):
         reason = f"clients wrote to {view.topic} on {cluster} but no promotion was recorded: what was mirrored cannot be told"
         return [*findings, Unjudged(reason=reason)]
@@ -81,7 +81,7 @@ def _repeats(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     excused = np.concatenate((repeated_at_source(compared), compared.unsettled))
     again = np.flatnonzero((compared.copy > 0) & ~among(uids, excused))
     found = []
-    # One replay of a stretch is one anomaly, dated by its oldest record.
+    # One replay of a range is one anomaly, dated by its oldest record.
     for start, end in runs(again, compared.first[again]):
         at = again[start:end]
         offset = int(ours.records.offset[compared.mirrored[at[0]]])

@@ -17,7 +17,7 @@ from itertools import combinations
 import numpy as np
 
 from linkflap.harness.model.payload import PROCESS_SHIFT
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Finding, Found
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Finding, Found, PartialFinding
 from linkflap.spark_verify.checks.parts.generations import examined, judged, native, owners_of, sends_of
 from linkflap.spark_verify.checks.parts.logs import Log
 from linkflap.spark_verify.checks.parts.producer_sessions import NEW, beginnings, sessions
@@ -46,7 +46,7 @@ def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
     findings: list[Finding] = [*examined(generation, batches.base_offset[with_id]), *taken]
     if here.any() or any(e.origin == "native" for e in generation.eras):
         findings += _refused(view, generation, replica, with_id & ~here, {int(str(f.evidence["producer_id"])) for f in taken})
-    return [*findings, *_clues(generation.cluster, replica, np.flatnonzero(here & (process >= 0)), process)]
+    return [*findings, *_partials(generation.cluster, replica, np.flatnonzero(here & (process >= 0)), process)]
 
 
 def _twice(generation: LogGeneration, replica: Replica, with_id: Bools, process: Ints) -> list[Found]:
@@ -128,8 +128,8 @@ def _refused(
     return list(found.values())
 
 
-def _clues(cluster: str, replica: Replica, chosen: Ints, process: Ints) -> Iterator[Clue]:
-    """One clue per (producer id, process) of this partition."""
+def _partials(cluster: str, replica: Replica, chosen: Ints, process: Ints) -> Iterator[PartialFinding]:
+    """One partial finding per (producer id, process) of this partition."""
     batches = replica.batches
     pairs = np.stack((batches.producer_id[chosen], process[chosen]), axis=1) if len(chosen) else np.empty((0, 2), np.int64)
     keys, which = np.unique(pairs, axis=0, return_inverse=True)
@@ -143,10 +143,10 @@ def _clues(cluster: str, replica: Replica, chosen: Ints, process: Ints) -> Itera
             "epochs": [int(epochs.min()), int(epochs.max())],
             "batches": len(mine),
         }
-        yield Clue(cluster=cluster, offset=int(batches.base_offset[mine[0]]), data=data)
+        yield PartialFinding(cluster=cluster, offset=int(batches.base_offset[mine[0]]), data=data)
 
 
-def _as_told(view: PartitionView) -> Iterator[Clue]:
+def _as_told(view: PartitionView) -> Iterator[PartialFinding]:
     """What producers knew of their own ids: the only trace of one whose records never reached a log."""
     sends = Sends.of(view.sends)
     sends = sends.take(sends.column("producer_id") >= 0)
@@ -164,14 +164,14 @@ def _as_told(view: PartitionView) -> Iterator[Clue]:
             "epochs": [int(epochs.min()), int(epochs.max())],
             "batches": len(mine),
         }
-        yield Clue(cluster=first.cluster, offset=int(acked[0]) if len(acked) else -1, data=data)
+        yield PartialFinding(cluster=first.cluster, offset=int(acked[0]) if len(acked) else -1, data=data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
     """One incarnation's use of one producer id on one cluster, over all partitions.
 
-    `claimed`: its client said that the id was its own. `clue` is where it has the fewest batches.
+    `claimed`: its client said that the id was its own. `partial finding` is where it has the fewest batches.
     """
 
     process: int
@@ -180,14 +180,14 @@ class Use:
     highest: int
     batches: int
     claimed: bool
-    clue: Clue
+    partial: PartialFinding
 
 
-def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
+def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Two incarnations with one id whose epochs overlap, or with different transactional ids."""
-    owners: dict[tuple[str, int], dict[int, list[Clue]]] = defaultdict(lambda: defaultdict(list))
-    for clue in clues:
-        owners[clue.cluster, _int(clue, "producer_id")][_int(clue, "process")].append(clue)
+    owners: dict[tuple[str, int], dict[int, list[PartialFinding]]] = defaultdict(lambda: defaultdict(list))
+    for partial in partials:
+        owners[partial.cluster, _int(partial, "producer_id")][_int(partial, "process")].append(partial)
     found = []
     for (cluster, pid), by_process in sorted(owners.items()):
         uses = [_use(process, mine) for process, mine in sorted(by_process.items())]
@@ -197,18 +197,18 @@ def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
     return found
 
 
-def _use(process: int, clues: Sequence[Clue]) -> Use:
-    spans = [c.data["epochs"] for c in clues]
+def _use(process: int, partials: Sequence[PartialFinding]) -> Use:
+    spans = [c.data["epochs"] for c in partials]
     epochs = [e for span in spans if isinstance(span, list) for e in span]
-    in_bytes = [c for c in clues if c.data.get("from") == "bytes"]
+    in_bytes = [c for c in partials if c.data.get("from") == "bytes"]
     return Use(
         process=process,
-        transactional_ids=frozenset(str(c.data["transactional_id"]) for c in clues if "transactional_id" in c.data),
+        transactional_ids=frozenset(str(c.data["transactional_id"]) for c in partials if "transactional_id" in c.data),
         lowest=min(epochs),
         highest=max(epochs),
-        batches=sum(_int(c, "batches") for c in in_bytes or clues),
-        claimed=len(in_bytes) < len(clues),
-        clue=min(in_bytes or clues, key=lambda c: (_int(c, "batches"), c.topic, c.partition)),
+        batches=sum(_int(c, "batches") for c in in_bytes or partials),
+        claimed=len(in_bytes) < len(partials),
+        partial=min(in_bytes or partials, key=lambda c: (_int(c, "batches"), c.topic, c.partition)),
     )
 
 
@@ -225,14 +225,14 @@ def _collision(cluster: str, pid: int, one: Use, other: Use) -> Combined:
         "processes": [owner.process, intruder.process],
         "epochs": [[owner.lowest, owner.highest], [intruder.lowest, intruder.highest]],
         "transactional_ids": sorted(owner.transactional_ids | intruder.transactional_ids),
-        "other": {"topic": owner.clue.topic, "partition": owner.clue.partition, "offset": owner.clue.offset},
+        "other": {"topic": owner.partial.topic, "partition": owner.partial.partition, "offset": owner.partial.offset},
     }
-    found = Found(kind=KIND, cluster=cluster, offset=intruder.clue.offset, evidence=evidence)
-    return Combined(found=found, topic=intruder.clue.topic, partition=intruder.clue.partition)
+    found = Found(kind=KIND, cluster=cluster, offset=intruder.partial.offset, evidence=evidence)
+    return Combined(found=found, topic=intruder.partial.topic, partition=intruder.partial.partition)
 
 
-def _int(clue: Clue, name: str) -> int:
-    value = clue.data.get(name)
+def _int(partial: PartialFinding, name: str) -> int:
+    value = partial.data.get(name)
     return value if isinstance(value, int) else -1
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native, sends_to
-from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs, stretches
+from linkflap.spark_verify.checks.parts.logs import Log, among, chunks, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -106,7 +106,7 @@ def planner(uids: Ints, sends: Sequence[Send]) -> Ints:
     first = mine.column("first_uid")
     order = np.argsort(first, kind="stable")
     first, end = first[order], (first + mine.sizes)[order]
-    for some in stretches(uids):
+    for some in chunks(uids):
         place = np.searchsorted(first, uids[some], side="right") - 1
         found[some] = np.where((place >= 0) & (uids[some] < end[place]), order[place], -1)
     return found

@@ -27,7 +27,7 @@ HEADER = ("last_offset", "length", "count", "crc")
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Compares every crossing of a link, and both ends of several."""
+    """Compares every mirrored range, and both ends of several."""
     if not view.mirror.guarantee.offsets_kept or view.mirror.guarantee.producer_ids_mapped:
         return []
     findings: list[Finding] = []
@@ -40,13 +40,13 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 
 def _compare(view: PartitionView, compared: Hop) -> Sequence[Finding]:
-    source, destination, crossing = compared.source.replica, compared.destination.replica, compared.crossing
-    start = max(source.log_start, destination.log_start, crossing.start)
-    end = min(destination.end, crossing.end, appended_since(view, crossing, destination.batches))
-    end = min(end, source.end) if crossing.far else end
+    source, destination, mirrored_range = compared.source.replica, compared.destination.replica, compared.mirrored_range
+    start = max(source.log_start, destination.log_start, mirrored_range.start)
+    end = min(destination.end, mirrored_range.end, appended_since(view, mirrored_range, destination.batches))
+    end = min(end, source.end) if mirrored_range.far else end
     ours, theirs = destination.records.offset, source.records.offset
     findings: list[Finding] = []
-    if not crossing.far:
+    if not mirrored_range.far:
         findings += examined(compared.generation, ours[(ours >= start) & (ours < end)])
     if torn := [r for r in (source, destination) if r.damage]:
         end = min(end, *(replica.torn_from for replica in torn))

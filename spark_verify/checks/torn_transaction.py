@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.lost_write import incomplete
 from linkflap.spark_verify.checks.parts.generations import every, log_of
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, Log, among, distinct, locate
@@ -32,9 +32,11 @@ TORN, BY_FAILOVER = "torn-transaction", "torn-by-failover"
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """Counts, per transaction of this partition, what became of its records: one clue per cluster, with one column per count."""
+    """Counts, per transaction of this partition, what became of its records: one partial finding per cluster, with one column per
+    count.
+    """
     findings: list[Finding] = []
-    crossed = [c for c in hops(view) if isinstance(c, Hop) and c.crossing.promotion is not None]
+    crossed = [c for c in hops(view) if isinstance(c, Hop) and c.mirrored_range.promotion is not None]
     for generation in every(view):
         what = told(view, generation, earlier=False)
         if not len(_transactional(what)):
@@ -45,7 +47,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
         else:
             findings.append(Unjudged(reason=f"no log of {generation.cluster} was captured for {view.topic}-{view.partition}"))
         for compared in crossed:
-            if compared.crossing.destination != generation.cluster:
+            if compared.mirrored_range.destination != generation.cluster:
                 findings += _mirrored(compared, what)
     return findings
 
@@ -77,8 +79,8 @@ def _mirrored(compared: Hop, what: Told) -> Sequence[Finding]:
 
     What waits for its marker at the source counts as committed there if another partition has a COMMIT of it.
     """
-    source, destination, crossing = compared.source, compared.destination, compared.crossing
-    promotion = crossing.promotion
+    source, destination, mirrored_range = compared.source, compared.destination, compared.mirrored_range
+    promotion = mirrored_range.promotion
     theirs, ours = source.replica.records, destination.replica.records
     rows = _transactional(what)
     if promotion is None or not (source.whole and destination.whole and len(theirs) and len(rows)):
@@ -87,7 +89,7 @@ def _mirrored(compared: Hop, what: Told) -> Sequence[Finding]:
     due = (at >= 0) & (source.visible[at] | (source.record_state[at] == OPEN)) & (theirs.offset[at] >= compared.since)
     due &= ~among(what.uid[rows], theirs.uid[compared.sequence[compared.cleaned]])
     rows, at = rows[due], at[due]
-    era = np.flatnonzero(destination.visible & (ours.offset >= crossing.start) & (ours.offset < crossing.end))
+    era = np.flatnonzero(destination.visible & (ours.offset >= mirrored_range.start) & (ours.offset < mirrored_range.end))
     arrived = among(what.uid[rows], ours.uid[era])
     below = locate(ours.uid, what.uid[rows])
     offset = np.where(below >= 0, ours.offset[below] if len(ours) else -1, -1)
@@ -102,7 +104,9 @@ def _transactional(what: Told) -> Ints:
 def _told(
     cluster: str, origin: Origin, hop: str, what: Told, rows: Ints, became: Ints, offset: Ints, shown: Bools
 ) -> Sequence[Finding]:
-    """One clue: a row of `COUNTS` per transaction, and where and which is the first of its records that is not visible."""
+    """One partial finding: a row of `COUNTS` per transaction, and where and which is the first of its records that is not
+    visible.
+    """
     if not len(rows):
         return []
     numbers = what.sends.column("number")[what.send[rows]]
@@ -119,7 +123,7 @@ def _told(
     data = {"hop": hop, "operation": operations.tolist(), "read": read.tolist()} | columns
     data |= {"offset": first[0].tolist(), "uid": first[1].tolist()}
     return [
-        Clue(cluster=cluster, offset=-1, data=data),
+        PartialFinding(cluster=cluster, offset=-1, data=data),
         Examined(cluster=cluster, origin=origin, count=len(operations)),
     ]
 
@@ -141,11 +145,11 @@ class Part:
         return sum(self.counts.values()) - self.counts["visible"]
 
 
-def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
+def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Transactions of which something is visible, and not everything: at the first partition that lacks something."""
-    by_hop: dict[tuple[str, str], list[Clue]] = defaultdict(list)
-    for clue in clues:
-        by_hop[clue.cluster, str(clue.data["hop"])].append(clue)
+    by_hop: dict[tuple[str, str], list[PartialFinding]] = defaultdict(list)
+    for partial in partials:
+        by_hop[partial.cluster, str(partial.data["hop"])].append(partial)
     return [
         _torn(cluster, hop, operation, parts)
         for (cluster, hop), mine in sorted(by_hop.items(), key=lambda item: item[0])
@@ -153,31 +157,32 @@ def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
     ]
 
 
-def _parts(clues: Sequence[Clue]) -> Mapping[int, Sequence[Part]]:
+def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[Part]]:
     """What each partition has of the transactions that are visible in part, by operation."""
-    torn = _in_part(clues)
+    torn = _in_part(partials)
     parts: dict[int, list[Part]] = defaultdict(list)
-    for clue in clues:
-        columns = [np.array(_column(clue, name), np.int64) for name in ("operation", "read", "offset", "uid", *COUNTS)]
+    for partial in partials:
+        columns = [np.array(_column(partial, name), np.int64) for name in ("operation", "read", "offset", "uid", *COUNTS)]
         chosen = among(columns[0], torn)
         for operation, read, offset, uid, *counts in zip(*(column[chosen].tolist() for column in columns), strict=True):
             told_of = dict(zip(COUNTS, counts, strict=True))
-            part = Part(topic=clue.topic, partition=clue.partition, counts=told_of, read=read, offset=offset, uid=uid)
+            part = Part(topic=partial.topic, partition=partial.partition, counts=told_of, read=read, offset=offset, uid=uid)
             parts[operation].append(part)
     return parts
 
 
-def _in_part(clues: Sequence[Clue]) -> Ints:
+def _in_part(partials: Sequence[PartialFinding]) -> Ints:
     """Operations of which anything is, or was, to be seen somewhere, and something is not visible."""
     operation, read, visible, *hidden = (
-        np.array([value for clue in clues for value in _column(clue, name)], np.int64) for name in ("operation", "read", *COUNTS)
+        np.array([value for partial in partials for value in _column(partial, name)], np.int64)
+        for name in ("operation", "read", *COUNTS)
     )
     shown = distinct(operation[visible + read > 0])
     return shown[among(shown, operation[np.sum(hidden, axis=0) > 0])]
 
 
-def _column(clue: Clue, name: str) -> list[int]:
-    values = clue.data[name]
+def _column(partial: PartialFinding, name: str) -> list[int]:
+    values = partial.data[name]
     return values if isinstance(values, list) else []
 
 

@@ -138,7 +138,7 @@ def _truncated_by(view: PartitionView, generation: LogGeneration) -> int:
 
 
 def _changed(generation: LogGeneration, before: Replica, after: Replica, rows: Ints) -> Iterator[Found]:
-    """Batches below the cut that are not there any more as they were; one finding per stretch."""
+    """Batches below the cut that are not there any more as they were; one finding per range."""
     wrong = rows[~_has(after.batches, before.batches, rows)]
     for row in wrong[np.concatenate(([True], np.diff(wrong) != 1))].tolist() if len(wrong) else ():
         base = int(before.batches.base_offset[row])

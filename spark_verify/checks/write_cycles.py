@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Clue, Combined, Examined, Finding, Found
-from linkflap.spark_verify.checks.parts.logs import among, distinct, locate, stretches
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding
+from linkflap.spark_verify.checks.parts.logs import among, chunks, distinct, locate
 from linkflap.spark_verify.checks.parts.outcomes import never
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.story import Promotion
@@ -35,13 +35,13 @@ FEW = 16
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
-    """One clue per cluster: what its transactions that read wrote to this partition, and from what they made it."""
+    """One partial finding per cluster: what its transactions that read wrote to this partition, and from what they made it."""
     every = Sends.of(view.sends)
     every = every.take(every.says("kind", "transaction") & (every.sizes_of("input_uids") > 0) & ~never(every))
     findings: list[Finding] = []
     for cluster in sorted(every.said("cluster")):
         sends = every.take(every.says("cluster", cluster))
-        findings.append(Clue(cluster=cluster, offset=-1, data=_columns(sends)))
+        findings.append(PartialFinding(cluster=cluster, offset=-1, data=_columns(sends)))
         findings.append(Examined(cluster=cluster, origin="native", count=len(distinct(sends.column("number")))))
     return findings
 
@@ -65,18 +65,18 @@ def _columns(sends: Sends) -> Mapping[str, Ints]:
     }  # fmt: skip
 
 
-def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
+def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Every circle once, where its first transaction wrote."""
-    if not clues:
+    if not partials:
         return []
-    told: list[Mapping[str, Any]] = [clue.data for clue in clues]
+    told: list[Mapping[str, Any]] = [partial.data for partial in partials]
     columns = {name: np.concatenate([data[name] for data in told]) for name in told[0]}
-    of = np.repeat(np.arange(len(clues)), [len(data["operation"]) for data in told])
+    of = np.repeat(np.arange(len(partials)), [len(data["operation"]) for data in told])
     edges, found = _edges(columns), []
     for members in components(edges):
         if _closed(members, edges):
             row = int(locate(columns["operation"], np.array([min(members)]))[0])
-            found.append(_circle(members, edges, clues[of[row]], int(columns["offset"][row])))
+            found.append(_circle(members, edges, partials[of[row]], int(columns["offset"][row])))
     return found
 
 
@@ -108,7 +108,7 @@ def _shared(columns: Mapping[str, Ints], node: Ints, reader: Ints, start: Ints, 
     order = np.argsort(columns["first"], kind="stable")
     firsts, ends, writer = columns["first"][order], (columns["first"] + columns["count"])[order], node[order]
     found = [np.zeros((3, 0), np.int64)]
-    for some in stretches(start):
+    for some in chunks(start):
         begin = np.maximum(np.searchsorted(firsts, start[some], side="right") - 1, 0)
         sizes = np.maximum(np.searchsorted(firsts, start[some] + length[some], side="left") - begin, 0)
         run = np.repeat(np.arange(some.start, some.start + len(sizes)), sizes)
@@ -159,13 +159,13 @@ def _closed(members: Sequence[int], edges: Mapping[int, Mapping[int, int]]) -> b
     return len(members) > 1 or members[0] in edges[members[0]]
 
 
-def _circle(members: Sequence[int], edges: Mapping[int, Mapping[int, int]], clue: Clue, offset: int) -> Combined:
+def _circle(members: Sequence[int], edges: Mapping[int, Mapping[int, int]], partial: PartialFinding, offset: int) -> Combined:
     operation = min(members)
     path = _shortest(operation, set(members), edges)
     steps = [{"wrote": one, "uid": edges[one][other], "read_by": other} for one, other in pairwise(path)]
     evidence = {"transactions": len(members), "operation": operation, "circle": steps[:SHOWN]}
-    found = Found(kind=KIND, cluster=clue.cluster, offset=offset, evidence=evidence)
-    return Combined(found=found, topic=clue.topic, partition=clue.partition)
+    found = Found(kind=KIND, cluster=partial.cluster, offset=offset, evidence=evidence)
+    return Combined(found=found, topic=partial.topic, partition=partial.partition)
 
 
 def _shortest(start: int, members: Collection[int], edges: Mapping[int, Mapping[int, int]]) -> Sequence[int]:

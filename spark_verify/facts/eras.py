@@ -9,9 +9,9 @@ where the two histories part, and holds the new owner's from there on. So after 
     B   mirrored [0, p1)   native [p1, p2)            a mirrored one only once it follows A again
 
 A **log generation** of a cluster's log ends with such a cut: what happened in it is judged by a capture of that generation,
-because other records have the same offsets in the next one. A **crossing** is what one mirror brought over one link from when its
-destination began to follow until it was promoted. Mirrors that move offsets (MirrorMaker 2) cannot be reversed: their destination
-has one crossing.
+because other records have the same offsets in the next one. A **mirrored range** is what one mirror copied over one link from
+when its destination began to follow until it was promoted. Mirrors that move offsets (MirrorMaker 2) cannot be reversed: their
+destination has one mirrored range.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class LogGeneration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crossing:
+class MirroredRange:
     """Offsets [start, end) of the destination that came over one link, until `promotion` (None: it went on to the end).
 
     `generation` is the number of the destination's generation in which they came, `source_generation` that of the source's in
@@ -114,10 +114,10 @@ class Crossing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """All generations by cluster, in time order; crossings by when they began."""
+    """All generations by cluster, in time order; mirrored ranges by when they began."""
 
     generations: Mapping[str, Sequence[LogGeneration]]
-    crossings: Sequence[Crossing]
+    mirrored_ranges: Sequence[MirroredRange]
 
     def generation(self, cluster: str, time: int) -> LogGeneration:
         """The generation of a cluster's log at some time; until it is truncated, the one that ends."""
@@ -126,7 +126,7 @@ class History:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stretch:
+class _Ownership:
     """From an offset on, a lineage is its owner's."""
 
     start: int
@@ -139,20 +139,20 @@ class _Told:
     """The state of the telling: lineages, who follows whom, and what was closed so far."""
 
     keeps: bool
-    own: dict[str, tuple[_Stretch, ...]] = field(default_factory=dict)
+    own: dict[str, tuple[_Ownership, ...]] = field(default_factory=dict)
     follows: dict[str, str] = field(default_factory=dict)
     followed: dict[str, str] = field(default_factory=dict)
     generations: dict[str, list[LogGeneration]] = field(default_factory=lambda: defaultdict(list))
-    open: list[Crossing] = field(default_factory=list)
-    crossings: list[Crossing] = field(default_factory=list)
+    open: list[MirroredRange] = field(default_factory=list)
+    mirrored_ranges: list[MirroredRange] = field(default_factory=list)
     lost: dict[str, int] = field(default_factory=dict)
     ended: dict[tuple[str, int], int] = field(default_factory=dict)
 
-    def lineage(self, cluster: str) -> tuple[_Stretch, ...]:
+    def lineage(self, cluster: str) -> tuple[_Ownership, ...]:
         """Who wrote what of that which a cluster has."""
         source = self.follows.get(cluster)
         if source is None:
-            return self.own.get(cluster, (_Stretch(start=0, owner=cluster, began=0),))
+            return self.own.get(cluster, (_Ownership(start=0, owner=cluster, began=0),))
         through = self.lineage(source)
         # Promotion offsets of the source are no offsets of a destination that has others.
         return through if self.keeps else through[:1]
@@ -161,7 +161,7 @@ class _Told:
         self.follows.setdefault(destination, source)
         self.followed[destination] = source
         self.open.append(
-            Crossing(
+            MirroredRange(
                 source=source, destination=destination, start=start, end=FOREVER, began=time, ended=FOREVER, promotion=None,
                 generation=len(self.generations[destination]), source_generation=len(self.generations[source]), settled=settled,
             )
@@ -173,19 +173,19 @@ class _Told:
         if cluster not in self.follows and lineage[-1].owner == cluster:
             offset = min(offset, lineage[-1].start)
         kept = tuple(s for s in lineage if s.start < offset)
-        self.own[cluster] = (*kept, _Stretch(start=offset, owner=cluster, began=promotion.time))
+        self.own[cluster] = (*kept, _Ownership(start=offset, owner=cluster, began=promotion.time))
         self.follows.pop(cluster, None)
         if promotion.kind == "forced":
             self.lost.setdefault(promotion.source, promotion.fault_time)
         last = self.lineage(promotion.source)[-1]
         if last.owner == promotion.source:
             self.ended.setdefault((last.owner, last.began), promotion.fault_time)
-        for crossing in [c for c in self.open if c.destination == cluster]:
-            self.open.remove(crossing)
-            self.crossings.append(
+        for mirrored_range in [c for c in self.open if c.destination == cluster]:
+            self.open.remove(mirrored_range)
+            self.mirrored_ranges.append(
                 replace(
-                    crossing, end=offset, ended=promotion.fault_time, promotion=promotion,
-                    source_generation=len(self.generations[crossing.source]),
+                    mirrored_range, end=offset, ended=promotion.fault_time, promotion=promotion,
+                    source_generation=len(self.generations[mirrored_range.source]),
                 )
             )  # fmt: skip
 
@@ -220,22 +220,22 @@ class _Told:
         found = tuple(
             Era(
                 cluster=cluster,
-                owner=stretch.owner,
+                owner=owned.owner,
                 source=""
-                if stretch.owner == cluster
-                else before.get((stretch.owner, stretch.start), self.followed.get(cluster, stretch.owner)),
-                start=stretch.start,
+                if owned.owner == cluster
+                else before.get((owned.owner, owned.start), self.followed.get(cluster, owned.owner)),
+                start=owned.start,
                 end=end,
-                began=stretch.began,
-                ended=self.ended.get((stretch.owner, stretch.began), FOREVER),
+                began=owned.began,
+                ended=self.ended.get((owned.owner, owned.began), FOREVER),
             )
-            for stretch, end in zip(lineage, ends, strict=True)
-            if stretch.start < end
+            for owned, end in zip(lineage, ends, strict=True)
+            if owned.start < end
         )
         return found
 
 
-def _part(ours: Sequence[_Stretch], theirs: Sequence[_Stretch]) -> int:
+def _part(ours: Sequence[_Ownership], theirs: Sequence[_Ownership]) -> int:
     """The first offset at which two lineages are not one."""
     for one, other in zip(ours, theirs, strict=False):
         if one != other:
@@ -279,8 +279,8 @@ def history(story: Story) -> History:
         for cluster in clusters
     }
     still = [replace(c, source_generation=len(generations[c.source]) - 1) for c in told.open if c.source in generations]
-    crossings = sorted((*told.crossings, *still), key=lambda c: (c.began, c.source, c.destination))
-    return History(generations=generations, crossings=crossings)
+    mirrored_ranges = sorted((*told.mirrored_ranges, *still), key=lambda c: (c.began, c.source, c.destination))
+    return History(generations=generations, mirrored_ranges=mirrored_ranges)
 
 
 def truncated_at(story: Story, cluster: str, window: Window) -> int:

@@ -164,7 +164,7 @@ def _judged(seen: PartitionView, replica: Replica, logs: Logs, report: Report, p
     log = logs[replica.cluster, replica.broker]
     for check in CHECKS:
         for row in examine(check, seen):
-            if row.finding == "clue":
+            if row.finding == "partial":
                 partial.append(row)
             elif row.finding == "crashed":
                 report.unreadable.append(f"{seen.topic}-{seen.partition}: {check.name} failed: {row.data.get('reason')}")

@@ -42,7 +42,7 @@ _FLAGS: Final = ("crc_ok", "transactional")
 _GOT: Final = {"uids": "<i8", "offsets": "<i8"}
 _Place = tuple[str, str, int]
 """Moment, cluster and broker of one captured replica."""
-_Stretch = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
+_Chunk = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
 """Piece of the log, place of the first batch in it, headers and records, a line each."""
 
 
@@ -107,8 +107,8 @@ def _settled(replica: Replica) -> Replica:
 def _same_bytes(story: Story) -> Iterator[Pair]:
     """What crossed which link, where the mirror keeps every byte."""
     if _keeps_ids(story.facts.mirror.guarantee):
-        for crossing in history(story).crossings:
-            yield crossing.source, crossing.destination, crossing.start, crossing.end
+        for mirrored_range in history(story).mirrored_ranges:
+            yield mirrored_range.source, mirrored_range.destination, mirrored_range.start, mirrored_range.end
 
 
 def _keeps_ids(guarantee: Guarantee) -> bool:
@@ -178,7 +178,7 @@ class Gathered:
     def __init__(self) -> None:
         self.told: dict[str, list[pa.StructArray]] = {"watermark": [], "group": []}
         self._heads: dict[_Place, dict[int, Mapping[str, Any]]] = defaultdict(dict)
-        self._stretches: dict[_Place, list[_Stretch]] = defaultdict(list)
+        self._chunks: dict[_Place, list[_Chunk]] = defaultdict(list)
         self._sends = Gathering()
         self._reads: list[Read] = []
         self._words: dict[object, object] = {}
@@ -203,7 +203,7 @@ class Gathered:
                 self._heads[moment, cluster, broker][piece] = head
             else:
                 headers, records = _lines(batch["headers"][row], HEADER_FIELDS), _lines(batch["records"][row], RECORD_FIELDS)
-                self._stretches[moment, cluster, broker].append((piece, ordinal, headers, records))
+                self._chunks[moment, cluster, broker].append((piece, ordinal, headers, records))
 
     def _sent(self, rows: pa.StructArray) -> None:
         columns = dict(zip([field.name for field in rows.type], rows.flatten(), strict=True))
@@ -240,11 +240,11 @@ class Gathered:
         whole = {(c.moment, c.bounds.cluster, c.bounds.broker): c for c in captured}
         for place in [place for place, heads in self._heads.items() if _open([heads[n] for n in sorted(heads)])]:
             del self._heads[place]
-            self._stretches.pop(place, None)
+            self._chunks.pop(place, None)
             for batch in batch_rows([whole[place]]):
                 self.add(batch)
         order = sorted(self._heads, key=lambda place: (place[1], place[2], place[0]))
-        return tuple(_replica(place, self._heads[place], self._stretches.pop(place, [])) for place in order)
+        return tuple(_replica(place, self._heads[place], self._chunks.pop(place, [])) for place in order)
 
     def sends(self) -> Sequence[Send]:
         """Sends by time of invocation, then by number and first uid. What was gathered of them is used up."""
@@ -265,15 +265,15 @@ def _open(pieces: Sequence[Mapping[str, Any]]) -> bool:
     return early or {piece["decoded"] for piece in pieces} >= {True, False}
 
 
-def _replica(place: _Place, heads: Mapping[int, Mapping[str, Any]], stretches: list[_Stretch]) -> tuple[bool, Replica]:
-    """One replica from the rows of its pieces and the stretches of its log, which are used up."""
+def _replica(place: _Place, heads: Mapping[int, Mapping[str, Any]], chunks: list[_Chunk]) -> tuple[bool, Replica]:
+    """One replica from the rows of its pieces and the chunks of its log, which are used up."""
     moment, cluster, broker = place
-    stretches.sort(key=lambda stretch: stretch[:2], reverse=True)
-    headers = np.empty((len(HEADER_FIELDS), sum(len(h) for *_, h, _ in stretches)), np.int64)
-    records = np.empty((len(RECORD_FIELDS), sum(len(r) for *_, r in stretches)), np.int64)
+    chunks.sort(key=lambda chunk: chunk[:2], reverse=True)
+    headers = np.empty((len(HEADER_FIELDS), sum(len(h) for *_, h, _ in chunks)), np.int64)
+    records = np.empty((len(RECORD_FIELDS), sum(len(r) for *_, r in chunks)), np.int64)
     at, begins = [0, 0], dict[int, int]()
-    while stretches:
-        piece, _, *parts = stretches.pop()
+    while chunks:
+        piece, _, *parts = chunks.pop()
         begin, start = begins.setdefault(piece, at[0]), at[1]
         for number, (whole, part) in enumerate(zip((headers, records), parts, strict=True)):
             whole[:, at[number] : at[number] + len(part)] = part.T

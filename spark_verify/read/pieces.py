@@ -176,14 +176,14 @@ def _spread(items: Iterable[tuple[int, Item]], number: int) -> list[list[Item]]:
 
 
 def _apart(replica: Captured) -> Iterator[Captured]:
-    """A replica; or a big one in pieces, each the segments that begin in one stretch of it, which is `_APART` of work."""
+    """A replica; or a big one in pieces, each the segments that begin in one span of it, which is `_APART` of work."""
     if _work(replica) <= _APART or len(replica.paths) == 1:
         yield replica
         return
     sizes = [_size(path) for path in replica.paths]
-    stretch = _APART * replica.size // _work(replica)
+    span = _APART * replica.size // _work(replica)
     files = zip(replica.paths, sizes, accumulate(sizes), strict=True)
-    for piece, (_, run) in enumerate(groupby(files, lambda file: (file[2] - file[1]) // stretch)):
+    for piece, (_, run) in enumerate(groupby(files, lambda file: (file[2] - file[1]) // span)):
         paths, own, _ = zip(*run, strict=True)
         yield replace(replica, paths=paths, size=sum(own), piece=piece, damage=() if piece else replica.damage)
 

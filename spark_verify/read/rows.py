@@ -1,6 +1,6 @@
 """Rows: what the Spark tables hold, made from a run directory's bytes as Arrow batches. No Spark in here.
 
-    batches    one row per piece of a replica (its bounds and damage; `ordinal` -1) and one per stretch of its batches
+    batches    one row per piece of a replica (its bounds and damage; `ordinal` -1) and one per chunk of its batches
                (`ordinal` = place of the first in the piece): their headers, and their data records, whose `batch` counts from
                where the piece begins, where the replica speaks for its cluster
     history    one row per send group, per poll of a partition, per sampled watermark or group offset; and one per part that

@@ -4,9 +4,9 @@
     findings.groupBy(run, check, together)                  ->  combine        ->  findings
 
 The second step runs only where a selected check has a `combine`; of logs without a history there is none to add. The rows of a
-partition come to it some MiB at a time. Columns of numbers in clues cross Spark packed (`spark_verify.spark.json_columns`).
-Nothing is collected but findings. Records are decoded only where a check asks for them: what the rest compares are batch headers,
-whose CRCs are recomputed, so that equal headers are equal bytes.
+partition come to it some MiB at a time. Columns of numbers in partial findings cross Spark packed
+(`spark_verify.spark.json_columns`). Nothing is collected but findings. Records are decoded only where a check asks for them: what
+the rest compares are batch headers, whose CRCs are recomputed, so that equal headers are equal bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from linkflap.harness.guarantees import declared
 from linkflap.harness.model.history import Bounds
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.topology import INTERNAL_TOPICS, ClusterSpec, Topology
-from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.story import RunFacts
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read.assemble import damage_in, damage_of, view
@@ -36,7 +36,7 @@ from linkflap.spark_verify.read.pieces import KEY, pieces, read, rows_of
 from linkflap.spark_verify.read.plan import Captured, RunPlan, plan
 from linkflap.spark_verify.spark.json_columns import packed, unpacked
 
-FindingName = Literal["found", "examined", "clue", "unjudged", "crashed", "damage"]
+FindingName = Literal["found", "examined", "partial", "unjudged", "crashed", "damage"]
 
 FINDINGS: Final = pa.schema(
     [
@@ -74,7 +74,8 @@ class FindingRow:
     unjudged   data = {"reason"}
     crashed    data = {"reason", "traceback"}: the kernel (or combine) raised; topic "" when it was combine
     damage     data = {"path", "reason"}: a part of the run directory; check "", topic "", partition -1
-    clue       cluster, offset, data (columns packed), together; where the check has a combine, only if it measures failovers
+    partial finding       cluster, offset, data (columns packed), together; where the check has a combine, only if it measures
+    failovers
     """
 
     run: str
@@ -208,37 +209,41 @@ def _proven(check: Check, seen: PartitionView) -> list[Finding]:
 def combiner(
     checks: Sequence[Check],
 ) -> Callable[[tuple[pa.Scalar, ...], Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The second group's function: findings of one check in one run that belong together; clues become what `combine` makes."""
+    """The second group's function: findings of one check in one run that belong together; partial findings become what `combine`
+    makes.
+    """
     by_name = {check.name: check for check in checks}
 
     # As `judge`: the rows come one batch after the other.
     def combine(key: tuple[pa.Scalar, ...], rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         check = by_name.get(key[1].as_py())
-        clues: list[FindingRow] = []
+        partials: list[FindingRow] = []
         for batch in rows:
-            is_clue = pc.equal(batch["finding"], "clue")
+            is_partial = pc.equal(batch["finding"], "partial")
             if check is None or check.combine is None or check.measure is not None:
                 yield batch.cast(FINDINGS)
             else:
-                yield batch.filter(pc.invert(is_clue)).cast(FINDINGS)
-            clues += [_parsed(row) for row in batch.filter(is_clue).to_pylist()]
+                yield batch.filter(pc.invert(is_partial)).cast(FINDINGS)
+            partials += [_parsed(row) for row in batch.filter(is_partial).to_pylist()]
         if check is not None and check.combine is not None:
-            yield from _table(combined(check, key[0].as_py(), clues)).to_batches()
+            yield from _table(combined(check, key[0].as_py(), partials)).to_batches()
 
     return combine
 
 
 def combined(check: Check, run: str, rows: Iterable[FindingRow]) -> list[FindingRow]:
-    """What a check's `combine` makes of its clues, whose columns are packed."""
+    """What a check's `combine` makes of its partial findings, whose columns are packed."""
     if check.combine is None:
         return list(rows)
     ordered = sorted(rows, key=lambda r: (r.topic, r.partition, r.cluster, r.offset))
-    clues = [
-        Clue(cluster=r.cluster, offset=r.offset, data=unpacked(r.data), topic=r.topic, partition=r.partition, together=r.together)
+    partials = [
+        PartialFinding(
+            cluster=r.cluster, offset=r.offset, data=unpacked(r.data), topic=r.topic, partition=r.partition, together=r.together
+        )
         for r in ordered
     ]
     try:
-        return [_of_combined(run, check.name, each) for each in check.combine(clues)]
+        return [_of_combined(run, check.name, each) for each in check.combine(partials)]
     except Exception as error:  # noqa: BLE001 - as in `examine`
         return [_crashed(run, "", -1, check.name, error)]
 
@@ -260,9 +265,9 @@ def _row(run: str, topic: str, partition: int, check: str, finding: Finding) -> 
             return row(
                 "examined", told, cluster=finding.cluster, origin=finding.origin, count=int(finding.count), offset=finding.start
             )
-        case Clue():
+        case PartialFinding():
             offset = int(finding.offset)
-            return row("clue", packed(finding.data), cluster=finding.cluster, offset=offset, together=finding.together)
+            return row("partial", packed(finding.data), cluster=finding.cluster, offset=offset, together=finding.together)
         case Unjudged():
             return row("unjudged", {"reason": finding.reason})
 

@@ -1,4 +1,4 @@
-"""The verdict per era: of every stretch of every log what was compared there, and what was found. For the document and the table.
+"""The verdict per era: of every era of every log what was compared there, and what was found. For the document and the table.
 
 One row per topic-partition, cluster and era; of a log that was cut, its tail is a row too: the part of an earlier generation that
 lies behind the cut. The rows are capped, the worst first, and how many are left out is told.
@@ -57,7 +57,7 @@ def _partition(
 ) -> Iterator[EraResult]:
     topic, partition = key
     for cluster, generations in sorted(history(planned.story(topic, partition)).generations.items()):
-        for generation, era in _stretches(generations):
+        for generation, era in _shown_eras(generations):
             looked: dict[str, int] = {}
             for (t, p, c, number, start), units in compared.items():
                 if (t, p, c, number) == (topic, partition, cluster, generation.number) and era.start <= start < era.end:
@@ -82,7 +82,7 @@ def _partition(
             )
 
 
-def _stretches(generations: Iterable[LogGeneration]) -> Iterator[tuple[LogGeneration, Era]]:
+def _shown_eras(generations: Iterable[LogGeneration]) -> Iterator[tuple[LogGeneration, Era]]:
     """What the cluster had in the end, and what was cut off before."""
     for generation in generations:
         for era in generation.eras:

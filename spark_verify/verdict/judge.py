@@ -21,7 +21,7 @@ from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.verdict import Anomaly, CheckResult, ClientDeath, Document, Failover, Verdict, worst
 from linkflap.harness.rundir import Damage, Run, RunReader
-from linkflap.spark_verify.checks.base import Check, Clue, Input, Measured
+from linkflap.spark_verify.checks.base import Check, Input, Measured, PartialFinding
 from linkflap.spark_verify.facts.eras import history
 from linkflap.spark_verify.read.failed_mirror_parts import CARRIES_GROUPS, FailedPart, failed_parts
 from linkflap.spark_verify.read.missing_parts import rests_on_a_capture
@@ -188,7 +188,7 @@ def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
     mine = told.generations.get(anomaly.cluster)
     if mine and anomaly.offset >= 0 and (source := mine[-1].era(anomaly.offset).source):
         return f"{source}->{anomaly.cluster}"
-    into = [c for c in told.crossings if c.destination == anomaly.cluster]
+    into = [c for c in told.mirrored_ranges if c.destination == anomaly.cluster]
     return f"{into[-1].source}->{anomaly.cluster}" if into else ""
 
 
@@ -295,7 +295,7 @@ def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
         bounds = captured.bounds
         if captured.canonical and planned.judges(bounds.topic):
             told = history(planned.story(bounds.topic, bounds.partition))
-            left[bounds.cluster] += [bounds.log_start < c.end for c in told.crossings if c.destination == bounds.cluster]
+            left[bounds.cluster] += [bounds.log_start < c.end for c in told.mirrored_ranges if c.destination == bounds.cluster]
     return {(cluster, "mirrored") for cluster, some in left.items() if some and not any(some)}
 
 
@@ -370,9 +370,11 @@ def _measured(check: Check, rows: Sequence[FindingRow], events: Sequence[Event])
     if check.measure is None:
         return Measured(failovers=())
     partial = [
-        Clue(cluster=r.cluster, offset=r.offset, data=unpacked(r.data), topic=r.topic, partition=r.partition, together=r.together)
+        PartialFinding(
+            cluster=r.cluster, offset=r.offset, data=unpacked(r.data), topic=r.topic, partition=r.partition, together=r.together
+        )
         for r in rows
-        if r.finding == "clue"
+        if r.finding == "partial"
     ]
     return check.measure(partial, events)
 

@@ -1,5 +1,6 @@
-"""What a user can get wrong, and what a machine can lack: one sentence that names the thing and the mend, the right exit code,
-and nothing left behind. Through the real command line."""
+"""What a user can get wrong, and what a machine can lack: one sentence that names the thing and how to fix it, the right exit
+code, and nothing left behind. Through the real command line.
+"""
 
 from __future__ import annotations
 

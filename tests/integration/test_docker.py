@@ -390,7 +390,7 @@ def load_for(engine, name: str, *, architecture: str) -> None:
     engine.images.load(saved.getvalue())
 
 
-def test_a_base_that_cannot_be_pulled_is_named_with_the_mend(engine):
+def test_a_base_that_cannot_be_pulled_is_named_with_how_to_fix_it(engine):
     from linkflap.harness.runtimes.docker.images import kafka_image
 
     with pytest.raises(SetupError, match=r"could not pull the base image 127\.0\.0\.1:1/none:1 .* leave --base"):

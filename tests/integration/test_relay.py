@@ -41,8 +41,8 @@ def judged(folder: Path) -> list[job.FindingRow]:
     check = REGISTRY["exactly-once"]
     assert check.combine is not None
     rows = [row for view in views(folder) for row in job.examine(check, view)]
-    clues = [row for row in rows if row.finding == "clue"]
-    return [*(row for row in rows if row.finding != "clue"), *job.combined(check, "run", clues)]
+    partials = [row for row in rows if row.finding == "partial"]
+    return [*(row for row in rows if row.finding != "partial"), *job.combined(check, "run", partials)]
 
 
 def found(folder: Path) -> set[tuple[str, str]]:

@@ -5,7 +5,7 @@ checks      a slow reference of every check, one module each, named as the check
 plain       a partition's view as lists of plain values, which the references look at
 story       who wrote what of a partition, and when which log was cut, told offset by offset
 promises    what clients were told, and so what must be there
-crossing    what came over a link, record by record
+mirrored range    what came over a link, record by record
 worlds      small random histories
 happenings  what happens in them, faithful
 changes     what clients, observers and mirrors may say wrong of them; changed_logs: what brokers and disks may have done

@@ -24,7 +24,7 @@ def told(check: Check, views: Sequence[PartitionView]) -> list[FindingRow]:
     if not (check.from_bytes or all(view.recorded for view in views)):
         return []
     rows = [row for view in views for row in examine(check, view)]
-    return [*rows, *combined(check, "run", [row for row in rows if row.finding == "clue"])]
+    return [*rows, *combined(check, "run", [row for row in rows if row.finding == "partial"])]
 
 
 def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[PartitionView]) -> str:

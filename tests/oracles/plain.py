@@ -221,5 +221,5 @@ def incarnation(uid: int) -> int:
 
 
 def starts(rows: Sequence[int]) -> list[int]:
-    """The first of each stretch of neighbouring numbers."""
+    """The first of each run of neighbouring numbers."""
     return [n for i, n in enumerate(rows) if i == 0 or rows[i - 1] != n - 1]

@@ -45,14 +45,14 @@ class PlainGeneration:
         return not self.sources[self._at(offset)]
 
     def eras(self) -> list[tuple[int, int, Owner, str]]:
-        """(start, end, owner, source) of each stretch."""
+        """(start, end, owner, source) of each range."""
         edges = [o for o in range(len(self.owners)) if o == 0 or self.owners[o] != self.owners[o - 1]]
         ends = [*edges[1:], NEVER]
         return [(s, e, self.owners[s], self.sources[s]) for s, e in zip(edges, ends, strict=True)]
 
 
 @dataclass(slots=True, eq=False)
-class PlainCrossing:
+class PlainMirroredRange:
     """What one mirror brought over one link: offsets [start, end) of the destination."""
 
     source: str
@@ -78,9 +78,9 @@ class Story:
         self._followed: dict[str, str] = {}
         self._lost: dict[str, int] = {}
         self._began: dict[str, tuple[int, int]] = {}
-        self._open: list[PlainCrossing] = []
+        self._open: list[PlainMirroredRange] = []
         self.generations: dict[str, list[PlainGeneration]] = {}
-        self.crossings: list[PlainCrossing] = []
+        self.mirrored_ranges: list[PlainMirroredRange] = []
         self.ended: dict[Owner, int] = {}
         self._tell()
 
@@ -107,11 +107,11 @@ class Story:
         known = [self._plain.home, *(d for _, d in self._plain.hops), *(p.cluster for p in view.promotions)]
         for cluster in dict.fromkeys(known):
             self._close(cluster, NEVER, NEVER, "")
-        for crossing in self._open:
-            if crossing.source in self.generations:
-                crossing.source_generation = len(self.generations[crossing.source]) - 1
-                self.crossings.append(crossing)
-        self.crossings.sort(key=lambda c: (c.began, c.source, c.destination))
+        for mirrored_range in self._open:
+            if mirrored_range.source in self.generations:
+                mirrored_range.source_generation = len(self.generations[mirrored_range.source]) - 1
+                self.mirrored_ranges.append(mirrored_range)
+        self.mirrored_ranges.sort(key=lambda c: (c.began, c.source, c.destination))
         self._strangers()
 
     def _strangers(self) -> None:
@@ -127,7 +127,9 @@ class Story:
         self._followed[destination] = source
         settled = self._began.get(destination, (0, 0))[1]
         generation = len(self.generations.get(destination, []))
-        self._open.append(PlainCrossing(source, destination, start, NEVER, time, None, 0, generation=generation, settled=settled))
+        self._open.append(
+            PlainMirroredRange(source, destination, start, NEVER, time, None, 0, generation=generation, settled=settled)
+        )
 
     def _promote(self, promotion: Any) -> None:
         cluster, owners, offset = promotion.cluster, self._owners(promotion.cluster), promotion.offset
@@ -140,11 +142,11 @@ class Story:
         last = self._owners(promotion.source)[-1]
         if last[0] == promotion.source:
             self.ended.setdefault(last, promotion.fault_time)
-        for crossing in [c for c in self._open if c.destination == cluster]:
-            self._open.remove(crossing)
-            crossing.end, crossing.promotion = offset, promotion
-            crossing.source_generation = len(self.generations.get(crossing.source, []))
-            self.crossings.append(crossing)
+        for mirrored_range in [c for c in self._open if c.destination == cluster]:
+            self._open.remove(mirrored_range)
+            mirrored_range.end, mirrored_range.promotion = offset, promotion
+            mirrored_range.source_generation = len(self.generations.get(mirrored_range.source, []))
+            self.mirrored_ranges.append(mirrored_range)
 
     def _turn_back(self, source: str, destination: str, window: Any) -> None:
         ours, theirs = self._owners(destination), self._owners(source)
@@ -213,9 +215,9 @@ class Story:
         times = [other.began for other in self.generations[generation.cluster] if other.number == generation.number + 1]
         return [t for t in self._plain.view.truncations if t.cluster == generation.cluster and t.time in times]
 
-    def source_log(self, crossing: PlainCrossing) -> PlainLog | None:
-        mine = self.generations[crossing.source]
-        return self.log(mine[crossing.source_generation]) or self.log(mine[-1])
+    def source_log(self, mirrored_range: PlainMirroredRange) -> PlainLog | None:
+        mine = self.generations[mirrored_range.source]
+        return self.log(mine[mirrored_range.source_generation]) or self.log(mine[-1])
 
     def sends(self, generation: PlainGeneration) -> list[Any]:
         mine = [s for s in self._plain.sends if s.cluster == generation.cluster]
@@ -240,9 +242,9 @@ class Story:
         mine = [s for s in self._plain.view.stops if s.cluster == generation.cluster]
         return [s for s in mine if generation.began <= s.time <= generation.ended]
 
-    def far(self) -> list[PlainCrossing]:
+    def far(self) -> list[PlainMirroredRange]:
         """Eras that came over more than one link, as if in one."""
-        found: list[PlainCrossing] = []
+        found: list[PlainMirroredRange] = []
         for cluster, mine in self.generations.items() if self._plain.keeps else ():
             for start, end, owner, source in mine[-1].eras():
                 theirs = self.generations.get(owner[0], [])
@@ -253,7 +255,9 @@ class Story:
                 ]
                 if source and source != owner[0] and wrote:
                     links = self._links(owner[0], start, source)
-                    found.append(PlainCrossing(owner[0], cluster, start, end, owner[1], None, wrote[0], links, mine[-1].number))
+                    found.append(
+                        PlainMirroredRange(owner[0], cluster, start, end, owner[1], None, wrote[0], links, mine[-1].number)
+                    )
         return found
 
     def _links(self, owner: str, start: int, source: str) -> int:

@@ -1,4 +1,4 @@
-"""What a person may say of logs on the command line, and what is refused with the mend."""
+"""What a person may say of logs on the command line, and what is refused with how to fix it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def deaf() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_every_look_has_its_finding_and_every_lack_its_mend(bare: Path) -> None:
+def test_every_look_has_its_finding_and_every_lack_its_fix(bare: Path) -> None:
     findings = examine()
     assert len({finding.name for finding in findings}) == len(report.LOOKS)
     for finding in findings:

@@ -88,7 +88,7 @@ def test_a_port_that_somebody_listens_on_is_not_leased(lease, monkeypatch):
     assert lease.ports(1) == [port]
 
 
-def test_exhausted_ports_are_one_sentence_that_names_the_mend(lease):
+def test_exhausted_ports_are_one_sentence_that_names_the_fix(lease):
     lease.ports(90)
     with pytest.raises(
         SetupError, match=rf"^20 ports are needed and \d+ of {FIRST}-{FIRST + 99} are free; .*linkflap clean.*LINKFLAP_PORTS"

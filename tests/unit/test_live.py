@@ -78,7 +78,7 @@ def test_what_is_not_to_be_verified_is_not(tmp_path, line, checks_names, mode):
         ("security.protocol=ssl\nssl.ca.pem=nothing", "name PEM files"),
     ],
 )
-def test_what_cannot_be_used_is_named_with_its_mend(tmp_path, text, said):
+def test_what_cannot_be_used_is_named_with_its_fix(tmp_path, text, said):
     with pytest.raises(InputError) as error:
         access(written(tmp_path, text))
     assert said in str(error.value)

@@ -121,7 +121,7 @@ def test_as_many_batches_as_fit_and_one_in_any_case():
     assert bytes(within(whole, 1 << 20, at_least_one=True)) == bytes(whole)
 
 
-def test_a_stamped_stretch_is_read_from_the_middle_and_cut():
+def test_stamped_batches_are_read_from_the_middle_and_truncated():
     made = stamped(b"".join(three()))
     assert [b.base for b in walk(made.from_offset(11))] == [10, 12, 15]
     assert [b.base for b in walk(made.from_offset(13))] == [15]

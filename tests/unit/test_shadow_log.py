@@ -44,7 +44,7 @@ def test_what_is_left_of_many_frames_is_moved_out_of_them_when_the_budget_is_use
     for _ in range(3):
         read(mirrored, {2: 100})
     assert mirrored.memory() == FRAME + 3 * 100
-    assert {bytes(stretch.data) for p in mirrored.partitions.values() for stretch in p.window} == {
+    assert {bytes(chunk.data) for p in mirrored.partitions.values() for chunk in p.window} == {
         b"x" * size for size in (10, FRAME - 10, 100)
     }
     assert mirrored.partitions["t", 0].window[0].frame is used

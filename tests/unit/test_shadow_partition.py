@@ -21,7 +21,7 @@ def read(partition: Partition, offset: int, limit: int) -> tuple[bytes, int]:
 
 @pytest.fixture
 def partition() -> Partition:
-    """Led in epoch 0, offsets 0 to 9 in two stretches of five."""
+    """Led in epoch 0, offsets 0 to 9 in two batches of five."""
     made = Partition(
         topic="t", number=0, note=PartitionNote(), epochs=Lineage([(0, 0)]), source_epochs=Lineage(), leader_epoch=0, position=0
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from linkflap.spark_verify.checks.base import Check, Clue, Combined, Examined, Found, Measured, Unjudged
+from linkflap.spark_verify.checks.base import Check, Combined, Examined, Found, Measured, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.read import pieces
 from linkflap.spark_verify.read.assemble import views
@@ -39,26 +39,29 @@ def every_kind(view: PartitionView) -> list[object]:
         Found(kind="noun", cluster="B", offset=records.offset[-1], evidence={"uid": records.uid[0], "all": records.uid[:2]}),
         Examined(cluster="A", origin="native", count=len(view.canonical()["A"].records)),
         Unjudged(reason="because"),
-        Clue(cluster="B", offset=3, data={"partition": view.partition}),
+        PartialFinding(cluster="B", offset=3, data={"partition": view.partition}),
     ]
 
 
-def joined(clues: list[Clue]) -> list[Combined]:
-    seen = [(c.topic, c.partition, c.data["partition"]) for c in clues]
+def joined(partials: list[PartialFinding]) -> list[Combined]:
+    seen = [(c.topic, c.partition, c.data["partition"]) for c in partials]
     return [Combined(found=Found(kind="joined", cluster="B", offset=1, evidence={"seen": seen}), topic=TOPIC, partition=0)]
 
 
 def columns(view: PartitionView) -> list[object]:
-    """Both partitions say the same word in their first clue, and one each in another."""
+    """Both partitions say the same word in their first partial finding, and one each in another."""
     numbers = np.arange(5, dtype=np.int64) + 10 * view.partition
     words = ("both", f"only {view.partition}")
-    return [Clue(cluster="B", offset=at, data={"numbers": numbers, "at": at}, together=word) for at, word in enumerate(words)]
+    return [
+        PartialFinding(cluster="B", offset=at, data={"numbers": numbers, "at": at}, together=word)
+        for at, word in enumerate(words)
+    ]
 
 
-def summed(clues: list[Clue]) -> list[Combined]:
-    if not clues:
+def summed(partials: list[PartialFinding]) -> list[Combined]:
+    if not partials:
         return []
-    evidence = {"word": [c.together for c in clues], "sum": sum(int(c.data["numbers"].sum()) for c in clues)}  # type: ignore[attr-defined]
+    evidence = {"word": [c.together for c in partials], "sum": sum(int(c.data["numbers"].sum()) for c in partials)}  # type: ignore[attr-defined]
     return [Combined(found=Found(kind="summed", cluster="B", offset=1, evidence=evidence), topic=TOPIC, partition=0)]
 
 
@@ -109,13 +112,13 @@ def test_every_kind_of_finding_arrives(spark: SparkSession, tmp_path: Path):
     assert len([row for row in found if row.check == "plain"]) == 2, "a crash hides nobody else's findings"
 
 
-def test_clues_are_combined_with_those_that_they_belong_to(spark: SparkSession, tmp_path: Path):
+def test_partial_findings_are_combined_with_those_that_they_belong_to(spark: SparkSession, tmp_path: Path):
     kept = replace(check("kept", columns, summed), measure=lambda _partial, _events: Measured(failovers=()))
     found = job.findings(spark, [write_run(tmp_path / "run")], [check("columns", columns, summed), kept])
     for name in ("columns", "kept"):
         told = [(row.data["word"], row.data["sum"]) for row in found if (row.check, row.finding) == (name, "found")]
         assert sorted(told) == [(["both", "both"], 70), (["only 0"], 10), (["only 1"], 60)]
-    assert sorted(row.together for row in found if row.finding == "clue") == ["both", "both", "only 0", "only 1"]
+    assert sorted(row.together for row in found if row.finding == "partial") == ["both", "both", "only 0", "only 1"]
 
 
 def test_damage_of_any_part_arrives(spark: SparkSession, tmp_path: Path):

@@ -210,7 +210,7 @@ def test_a_batch_that_was_unfinished_when_it_was_captured_is_no_damage_and_one_t
     assert "torn-tail" in next(iter(views(root))).canonical()["B"].damage[0]
 
 
-def test_long_logs_come_in_stretches_and_are_whole_again(root: Path, monkeypatch: pytest.MonkeyPatch):
+def test_long_logs_come_in_chunks_and_are_complete_again(root: Path, monkeypatch: pytest.MonkeyPatch):
     whole = list(views(root))
     monkeypatch.setattr(rows, "_BATCHES_AT_ONCE", 3)
     monkeypatch.setattr(rows, "_RECORDS_AT_ONCE", 4)

@@ -105,7 +105,7 @@ def test_every_kind_has_named_clients_for_its_home_only(writer: RunWriter, kind:
         ("writers", {}, "there is no workload 'writers'; there are transactional"),
     ],
 )
-def test_wrong_options_are_named_with_their_mend(writer: RunWriter, kind: str, options: dict[str, Option], words: str) -> None:
+def test_wrong_options_are_named_with_their_fix(writer: RunWriter, kind: str, options: dict[str, Option], words: str) -> None:
     with pytest.raises(InputError) as error:
         made(writer, kind, **options)
     assert words in str(error.value)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from linkflap.harness.log.coordinators import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_ABORT, PREPARE_COMMIT
-from linkflap.spark_verify.checks.base import Clue, Combined, Found
+from linkflap.spark_verify.checks.base import Combined, Found, PartialFinding
 
 Place = tuple[str, int]
 """Topic, partition."""
@@ -46,17 +46,17 @@ class _Decisions:
     every: bool
 
 
-def combine(clues: Sequence[Clue]) -> Sequence[Combined]:
+def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Compares what is known of each cluster."""
     found: list[Combined] = []
-    for cluster in sorted({clue.cluster for clue in clues}):
-        mine = [clue for clue in clues if clue.cluster == cluster]
+    for cluster in sorted({partial.cluster for partial in partials}):
+        mine = [partial for partial in partials if partial.cluster == cluster]
         found += [*_outcomes(mine), *_groups(mine)]
     return found
 
 
-def _of(clues: Sequence[Clue], what: str) -> list[Clue]:
-    return [clue for clue in clues if clue.data["what"] == what]
+def _of(partials: Sequence[PartialFinding], what: str) -> list[PartialFinding]:
+    return [partial for partial in partials if partial.data["what"] == what]
 
 
 def _rows(told: object, width: int) -> list[list[int]]:
@@ -64,27 +64,27 @@ def _rows(told: object, width: int) -> list[list[int]]:
     return rows
 
 
-def _outcomes(clues: Sequence[Clue]) -> Iterator[Combined]:
-    states = _of(clues, "states")
+def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
+    states = _of(partials, "states")
     # A log with a hole says of no transaction how it ended.
-    if not states or not all(clue.data["sound"] for clue in states):
+    if not states or not all(partial.data["sound"] for partial in states):
         return
     decisions = _decisions(states)
-    for clue in _of(clues, "markers"):
-        place = clue.topic, clue.partition
+    for partial in _of(partials, "markers"):
+        place = partial.topic, partial.partition
         actual: dict[Producer, list[tuple[bool, int]]] = defaultdict(list)
-        for pid, epoch, control, offset in _rows(clue.data["markers"], 4):
+        for pid, epoch, control, offset in _rows(partial.data["markers"], 4):
             actual[pid, epoch].append((control == 1, offset))
         expected = decisions.told.get(place, {})
-        exact = bool(clue.data["exact"]) and decisions.every
+        exact = bool(partial.data["exact"]) and decisions.every
         for producer in sorted(expected.keys() | actual.keys()):
             wanted, markers = expected.get(producer, ()), actual.get(producer, [])
-            one = _in_order(wanted, markers) if exact else _at_the_end(wanted, markers) if clue.data["known"] else None
+            one = _in_order(wanted, markers) if exact else _at_the_end(wanted, markers) if partial.data["known"] else None
             if one is not None:
                 kind, offset, decided = one
                 evidence = {"producer_id": producer[0], "producer_epoch": producer[1], **_told(decided)}
-                found = Found(kind=kind, cluster=clue.cluster, offset=offset, evidence=evidence)
-                yield Combined(found=found, topic=clue.topic, partition=clue.partition)
+                found = Found(kind=kind, cluster=partial.cluster, offset=offset, evidence=evidence)
+                yield Combined(found=found, topic=partial.topic, partition=partial.partition)
 
 
 def _told(decided: _Decided | None) -> dict[str, object]:
@@ -94,13 +94,13 @@ def _told(decided: _Decided | None) -> dict[str, object]:
     return {"transactional_id": decided.transactional_id, "decided": outcome, "decided_at": decided.offset}
 
 
-def _decisions(states: Sequence[Clue]) -> _Decisions:
+def _decisions(states: Sequence[PartialFinding]) -> _Decisions:
     told: dict[Place, dict[Producer, list[_Decided]]] = defaultdict(lambda: defaultdict(list))
-    for clue in states:
-        for decided in _transactions(clue.data):
+    for partial in states:
+        for decided in _transactions(partial.data):
             for place in decided.places:
                 told[place][decided.producer].append(decided)
-    return _Decisions(told=told, every=all(clue.data["begins"] == 0 for clue in states))
+    return _Decisions(told=told, every=all(partial.data["begins"] == 0 for partial in states))
 
 
 def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
@@ -158,28 +158,28 @@ def _at_the_end(wanted: Sequence[_Decided], markers: Sequence[tuple[bool, int]])
     return "outcome-disagreement", markers[-1][1], last
 
 
-def _groups(clues: Sequence[Clue]) -> Iterator[Combined]:
+def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     """What was seen of groups, against what their coordinators wrote."""
     written: dict[tuple[str, str, int], list[tuple[int, bool]]] = defaultdict(list)
-    told = _of(clues, "commits")
-    if not told or not all(clue.data["sound"] and clue.data["begins"] == 0 for clue in told):
+    told = _of(partials, "commits")
+    if not told or not all(partial.data["sound"] and partial.data["begins"] == 0 for partial in told):
         return
-    for clue in told:
-        keys = [tuple(key) for key in clue.data["keys"]]  # type: ignore[attr-defined]
-        for key, committed, reloaded in _rows(clue.data["commits"], 3):
+    for partial in told:
+        keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]
+        for key, committed, reloaded in _rows(partial.data["commits"], 3):
             written[keys[key]].append((committed, bool(reloaded)))
-    for clue in _of(clues, "seen"):
-        names: Sequence[str] = clue.data["groups"]  # type: ignore[assignment]
-        sampled, acknowledged = _rows(clue.data["sampled"], 3), _rows(clue.data["acknowledged"], 2)
+    for partial in _of(partials, "seen"):
+        names: Sequence[str] = partial.data["groups"]  # type: ignore[assignment]
+        sampled, acknowledged = _rows(partial.data["sampled"], 3), _rows(partial.data["acknowledged"], 2)
         for number, group in enumerate(names):
-            log = written.get((group, clue.topic, clue.partition), [])
+            log = written.get((group, partial.topic, partial.partition), [])
             seen = [(offset, bool(disturbed)) for which, offset, disturbed in sampled if which == number]
             lost = _not_in(log, [next(same) for _, same in groupby(seen, itemgetter(0))], how="sampled")
             lost = lost or _absent(log, [offset for which, offset in acknowledged if which == number])
             if lost is not None:
                 evidence = {"group": group, "seen": lost[1], "commits_in_the_log": len(log)}
-                found = Found(kind="commit-missing", cluster=clue.cluster, offset=lost[0], evidence=evidence)
-                yield Combined(found=found, topic=clue.topic, partition=clue.partition)
+                found = Found(kind="commit-missing", cluster=partial.cluster, offset=lost[0], evidence=evidence)
+                yield Combined(found=found, topic=partial.topic, partition=partial.partition)
 
 
 def _not_in(log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]], *, how: str) -> tuple[int, str] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found
-from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, locate, runs, stretches
+from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, chunks, locate, runs
 from linkflap.spark_verify.checks.parts.outcomes import reads_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -65,7 +65,7 @@ def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Sends],
         return said
     firsts, told = sends.column("first_uid"), what(sends)
     lasts = firsts + sends.sizes
-    for some in stretches(got.uid):
+    for some in chunks(got.uid):
         uids = got.uid[some]
         place = np.maximum(np.searchsorted(firsts, uids, side="right") - 1, 0)
         said[some] = np.where((uids >= firsts[place]) & (uids < lasts[place]), told[place], otherwise)

@@ -184,13 +184,13 @@ def locate(keys: Ints, wanted: Ints) -> Ints:
     # Offsets rise along a log; payload ids of several producers do not.
     order = None if (keys[1:] >= keys[:-1]).all() else np.argsort(keys, kind="stable")
     ordered = keys if order is None else keys[order]
-    for some in stretches(wanted):
+    for some in chunks(wanted):
         place = np.minimum(np.searchsorted(ordered, wanted[some], side="left"), len(keys) - 1)
         found[some] = np.where(ordered[place] == wanted[some], place if order is None else order[place], -1)
     return found
 
 
-def stretches(values: Ints) -> Iterator[slice]:
+def chunks(values: Ints) -> Iterator[slice]:
     """Spans of an array, so that what is worked out of each is small beside it."""
     yield from (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE))
 
@@ -207,7 +207,7 @@ def among(values: Ints, others: Ints) -> Bools:
     if not len(others):
         return found
     ordered = np.sort(others)
-    for some in stretches(values):
+    for some in chunks(values):
         place = np.minimum(np.searchsorted(ordered, values[some]), len(ordered) - 1)
         found[some] = ordered[place] == values[some]
     return found

@@ -1,8 +1,9 @@
-"""One crossing of a link, compared without offsets: which records of the source arrived at the destination, and in what order.
+"""One mirrored range, compared without offsets: which records of the source arrived at the destination, and in what order.
 
 The source's sequence is its data records that a read_committed reader gets, in offset order, each payload once. The
-destination's is what a read_committed reader gets of what came with the crossing (`spark_verify.facts.eras`). MirrorMaker 2 keeps
-order and moves offsets, so a record's identity is its payload id and its content the digest (`spark_verify.facts.view.Records`).
+destination's is what a read_committed reader gets of what came in the mirrored range (`spark_verify.facts.eras`). MirrorMaker 2
+keeps order and moves offsets, so a record's identity is its payload id and its content the digest
+(`spark_verify.facts.view.Records`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.parts.generations import source_log
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, PLAIN, Log, among, copies, distinct, locate, read
-from linkflap.spark_verify.facts.eras import FOREVER, Crossing, Era, History, LogGeneration, history, touches
+from linkflap.spark_verify.facts.eras import FOREVER, Era, History, LogGeneration, MirroredRange, history, touches
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import DATA, Batches, Bools, Ints, PartitionView
 
@@ -38,7 +39,7 @@ class Hop:
     where the source has them now says nothing of where it had them. `sure` is the last of `present` that is none of those.
     """
 
-    crossing: Crossing
+    mirrored_range: MirroredRange
     generation: LogGeneration
     source: Log
     destination: Log
@@ -89,26 +90,26 @@ class Hop:
 
 
 def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str]:
-    """Every crossing, compared; or the cluster of which no log was captured to compare with.
+    """Every mirrored range, compared; or the cluster of which no log was captured to compare with.
 
     `end_to_end`: also what is further away than one link from where it was written.
     """
     told = history(view.story)
     finals = view.canonical()
-    for crossing in (*told.crossings, *(_far(view) if end_to_end else ())):
-        if crossing.destination not in finals:
-            yield crossing.destination
+    for mirrored_range in (*told.mirrored_ranges, *(_far(view) if end_to_end else ())):
+        if mirrored_range.destination not in finals:
+            yield mirrored_range.destination
             continue
-        source = source_log(view, told, crossing.source, crossing.source_generation)
+        source = source_log(view, told, mirrored_range.source, mirrored_range.source_generation)
         if source is None:
-            yield crossing.source
+            yield mirrored_range.source
             continue
         # What arrived is below every later cut of the destination: what it had in the end speaks.
-        generation = told.generations[crossing.destination][-1]
-        yield hop(view, crossing, generation, source, read(finals[crossing.destination]))
+        generation = told.generations[mirrored_range.destination][-1]
+        yield hop(view, mirrored_range, generation, source, read(finals[mirrored_range.destination]))
 
 
-def _far(view: PartitionView) -> Iterator[Crossing]:
+def _far(view: PartitionView) -> Iterator[MirroredRange]:
     """Mirrored eras whose owner is not where they were mirrored from, as if they had come in one hop."""
     if not view.mirror.guarantee.offsets_kept:
         return
@@ -124,7 +125,7 @@ def _far(view: PartitionView) -> Iterator[Crossing]:
                 -1,
             )
             if era.source and era.owner != era.source and number >= 0:
-                yield Crossing(
+                yield MirroredRange(
                     source=era.owner, destination=cluster, start=era.start, end=era.end, began=era.began, ended=FOREVER,
                     promotion=None, generation=mine[-1].number, source_generation=number, far=_links(told, era),
                 )  # fmt: skip
@@ -143,20 +144,20 @@ def _same(generation: LogGeneration, start: int, began: int) -> bool:
     return any((e.start, e.began, e.source) == (start, began, "") for e in generation.eras)
 
 
-def hop(view: PartitionView, crossing: Crossing, generation: LogGeneration, source: Log, destination: Log) -> Hop:
+def hop(view: PartitionView, mirrored_range: MirroredRange, generation: LogGeneration, source: Log, destination: Log) -> Hop:
     """Compares what the source has with what came over to the destination."""
     theirs, ours = source.replica.records, destination.replica.records
     # Offsets of a mirror that moves them begin at 0 on both sides.
-    sent = (theirs.offset >= crossing.start) & (theirs.offset < (crossing.end if crossing.far else FOREVER))
+    sent = (theirs.offset >= mirrored_range.start) & (theirs.offset < (mirrored_range.end if mirrored_range.far else FOREVER))
     sequence = np.flatnonzero(source.visible & (theirs.uid >= 0) & sent)
     sequence = sequence[copies(theirs.uid[sequence])[1] == 0]
-    came = (ours.offset >= crossing.start) & (ours.offset < crossing.end)
+    came = (ours.offset >= mirrored_range.start) & (ours.offset < mirrored_range.end)
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & came)
-    unsettled = _unsettled(view, crossing, source, ours.uid[mirrored])
-    since = _since(view, crossing, destination, theirs.offset[sequence], locate(theirs.uid[sequence], ours.uid[mirrored]))
+    unsettled = _unsettled(view, mirrored_range, source, ours.uid[mirrored])
+    since = _since(view, mirrored_range, destination, theirs.offset[sequence], locate(theirs.uid[sequence], ours.uid[mirrored]))
     older = int(np.count_nonzero(theirs.offset[sequence] < since))
     sequence = sequence[older:]
-    if since > crossing.start:
+    if since > mirrored_range.start:
         # What is older and there all the same is a repeat of a first copy that is gone.
         repeats = locate(theirs.uid[source.visible & (theirs.offset < since)], ours.uid[mirrored]) >= 0
         mirrored = mirrored[~repeats]
@@ -167,10 +168,10 @@ def hop(view: PartitionView, crossing: Crossing, generation: LogGeneration, sour
     arrived_at[position[kept]] = ours.offset[mirrored[kept]]
     present, missing = np.flatnonzero(arrived_at >= 0), np.flatnonzero(arrived_at < 0)
     front = int(present[-1]) if len(present) else -1
-    cleaned = _cleaned(view, crossing, theirs.offset[sequence], present, missing, arrived_at)
+    cleaned = _cleaned(view, mirrored_range, theirs.offset[sequence], present, missing, arrived_at)
     settled = position[kept & ~among(ours.uid[mirrored], unsettled)]
     return Hop(
-        crossing=crossing,
+        mirrored_range=mirrored_range,
         generation=generation,
         source=source,
         destination=destination,
@@ -182,51 +183,51 @@ def hop(view: PartitionView, crossing: Crossing, generation: LogGeneration, sour
         arrived_at=arrived_at,
         present=present,
         missing=missing,
-        late=missing[_ended_behind(view, crossing, source, sequence[missing])],
+        late=missing[_ended_behind(view, mirrored_range, source, sequence[missing])],
         front=front,
         sure=int(settled.max()) if len(settled) else -1,
-        tail=_tail(view, crossing),
-        cleaned=np.concatenate((cleaned, _deleted(view, crossing, destination, missing[missing > front], older))),
-        gaps=view.compacted.get(crossing.source, 0) > 0,
+        tail=_tail(view, mirrored_range),
+        cleaned=np.concatenate((cleaned, _deleted(view, mirrored_range, destination, missing[missing > front], older))),
+        gaps=view.compacted.get(mirrored_range.source, 0) > 0,
         unsettled=unsettled,
         since=since,
     )
 
 
-def _since(view: PartitionView, crossing: Crossing, destination: Log, sent: Ints, position: Ints) -> int:
+def _since(view: PartitionView, mirrored_range: MirroredRange, destination: Log, sent: Ints, position: Ints) -> int:
     """The first of the source's offsets that the destination may still have, whose log may have lost its beginning.
 
     Where offsets move, that of what its log now begins with, for it came in order; `position` says where in `sent` that is.
     """
     start = destination.replica.log_start
-    if start <= (crossing.start if view.mirror.guarantee.offsets_kept else 0):
-        return crossing.start
+    if start <= (mirrored_range.start if view.mirror.guarantee.offsets_kept else 0):
+        return mirrored_range.start
     if view.mirror.guarantee.offsets_kept:
         return start
     known = position[position >= 0]
     return int(sent[known[0]]) if len(known) else FOREVER
 
 
-def _unsettled(view: PartitionView, crossing: Crossing, source: Log, uids: Ints) -> Ints:
+def _unsettled(view: PartitionView, mirrored_range: MirroredRange, source: Log, uids: Ints) -> Ints:
     """Payload ids that may have come of a copy which the source has deleted with its log's beginning.
 
     Only where the mirror into the source may write records again, and something happened to it. Records come in order, so that
     before a first copy there are no more different payloads than the source has offsets before it: with as many as are
     deleted, it is a copy of what the source still has.
     """
-    if source.replica.log_start == 0 or not _may_have_repeated(view, crossing.source):
+    if source.replica.log_start == 0 or not _may_have_repeated(view, mirrored_range.source):
         return np.empty(0, np.int64)
     once: Ints = uids[copies(uids)[1] == 0]
     return once[: source.replica.log_start]
 
 
-def _deleted(view: PartitionView, crossing: Crossing, destination: Log, behind: Ints, older: int) -> Ints:
+def _deleted(view: PartitionView, mirrored_range: MirroredRange, destination: Log, behind: Ints, older: int) -> Ints:
     """Of positions behind the front, `older` records before the first, those that came before the mirror began again.
 
     What is left of a log that lost its beginning may begin in what was mirrored again; the first copies, and what had come after
     them, are gone. As above: the destination had no more different payloads there than it has deleted offsets.
     """
-    if not _may_have_repeated(view, crossing.destination):
+    if not _may_have_repeated(view, mirrored_range.destination):
         return behind[:0]
     return behind[behind + older < destination.replica.log_start]
 
@@ -242,52 +243,60 @@ def _may_have_repeated(view: PartitionView, cluster: str) -> bool:
     return any(touches(window, link) for window in view.windows for link in into)
 
 
-def _cleaned(view: PartitionView, crossing: Crossing, sent: Ints, present: Ints, missing: Ints, arrived_at: Ints) -> Ints:
+def _cleaned(
+    view: PartitionView, mirrored_range: MirroredRange, sent: Ints, present: Ints, missing: Ints, arrived_at: Ints
+) -> Ints:
     """Missing positions whose place on the destination is, or may be, below where its log is compacted; `sent` is their offset on
     the source.
 
     Behind the last that is there as many can have been as there are offsets up to the end of what crossed: where offsets are kept
     those that have them, else the first.
     """
-    compacted = view.compacted.get(crossing.destination, 0)
+    compacted = view.compacted.get(mirrored_range.destination, 0)
     place = np.searchsorted(present, missing)
     before = np.where(place > 0, arrived_at[present[np.maximum(place - 1, 0)]], -1) if len(present) else place - 1
     cleaned = (place < len(present)) & (before + 1 < compacted)
-    tail, end = np.flatnonzero(place == len(present)), min(compacted, crossing.end)
+    tail, end = np.flatnonzero(place == len(present)), min(compacted, mirrored_range.end)
     kept = view.mirror.guarantee.offsets_kept
     cleaned[tail] = sent[missing[tail]] < end if kept else np.arange(len(tail)) < end - before[tail] - 1
     return missing[cleaned]
 
 
-def _ended_behind(view: PartitionView, crossing: Crossing, source: Log, rows: Ints) -> Bools:
+def _ended_behind(view: PartitionView, mirrored_range: MirroredRange, source: Log, rows: Ints) -> Bools:
     """Per record of the source, whether its transaction crossed without its marker. Where offsets move, nobody can tell."""
     if not view.mirror.guarantee.offsets_kept or not len(rows):
         return np.zeros(len(rows), np.bool_)
     marker = source.marker[source.replica.records.batch[rows]]
-    return np.asarray((source.replica.records.offset[rows] < crossing.end) & (marker >= crossing.end) & (marker < NOWHERE))
+    return np.asarray(
+        (source.replica.records.offset[rows] < mirrored_range.end) & (marker >= mirrored_range.end) & (marker < NOWHERE)
+    )
 
 
-def _tail(view: PartitionView, crossing: Crossing) -> Tail:
-    if crossing.far:
+def _tail(view: PartitionView, mirrored_range: MirroredRange) -> Tail:
+    if mirrored_range.far:
         return "another-hop"
-    if crossing.promotion is not None:
-        return "lost-with-source" if crossing.promotion.kind == "forced" else "drained"
+    if mirrored_range.promotion is not None:
+        return "lost-with-source" if mirrored_range.promotion.kind == "forced" else "drained"
     # Another destination was promoted in place of the one that died.
-    lost = [p for p in view.promotions if p.kind == "forced" and p.source == crossing.source and p.time >= crossing.began]
+    lost = [
+        p for p in view.promotions if p.kind == "forced" and p.source == mirrored_range.source and p.time >= mirrored_range.began
+    ]
     return "lost-with-source" if lost else "unknown"
 
 
-def appended_since(view: PartitionView, crossing: Crossing, batches: Batches) -> int:
+def appended_since(view: PartitionView, mirrored_range: MirroredRange, batches: Batches) -> int:
     """From where on the destination has only control batches that mirrors appended at the end of the run, and said so.
 
     Of its own mirror, or, from further away, of one in between. What is appended at a failover is behind the promotion, where
-    the crossing ends.
+    the mirrored range ends.
     """
-    if crossing.promotion is not None:
+    if mirrored_range.promotion is not None:
         return FOREVER
     over = [s for s in view.stops if not any(p.link == s.link and p.time >= s.time for p in view.promotions)]
-    whose = [s for s in over if (s.cluster != crossing.source if crossing.far else s.cluster == crossing.destination)]
-    begins = [min(at for at, _ in s.appended) for s in whose if s.time >= crossing.began and s.appended]
+    whose = [
+        s for s in over if (s.cluster != mirrored_range.source if mirrored_range.far else s.cluster == mirrored_range.destination)
+    ]
+    begins = [min(at for at, _ in s.appended) for s in whose if s.time >= mirrored_range.began and s.appended]
     last = int(batches.base_offset[batches.control == DATA].max(initial=-1))
     return min((at for at in begins if at > last), default=FOREVER)
 

@@ -22,7 +22,7 @@ from linkflap.spark_verify.checks.base import Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import log_of, source_log
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, locate, read, recompute_last_stable
 from linkflap.spark_verify.checks.parts.producer_ids import as_declared
-from linkflap.spark_verify.facts.eras import Crossing, LogGeneration, history
+from linkflap.spark_verify.facts.eras import LogGeneration, MirroredRange, history
 from linkflap.spark_verify.facts.view import OTHER_CONTROL, PartitionView, Replica
 
 LEFT_OPEN = "transaction-left-open"
@@ -89,19 +89,21 @@ def splits(view: PartitionView) -> Iterator[Finding]:
     if not view.mirror.guarantee.offsets_kept:
         return
     known = history(view.story)
-    for crossing in known.crossings:
-        generation = known.generations[crossing.destination][-1] if crossing.destination in known.generations else None
+    for mirrored_range in known.mirrored_ranges:
+        generation = (
+            known.generations[mirrored_range.destination][-1] if mirrored_range.destination in known.generations else None
+        )
         source, ours = (
-            source_log(view, known, crossing.source, crossing.source_generation),
+            source_log(view, known, mirrored_range.source, mirrored_range.source_generation),
             log_of(view, generation) if generation else None,
         )
         if source is not None and ours is not None:
-            yield from _split(view, crossing, read(source.replica, untracked=True), read(ours.replica, untracked=True))
+            yield from _split(view, mirrored_range, read(source.replica, untracked=True), read(ours.replica, untracked=True))
 
 
-def _split(view: PartitionView, crossing: Crossing, source: Log, destination: Log) -> Iterator[Found]:
+def _split(view: PartitionView, mirrored_range: MirroredRange, source: Log, destination: Log) -> Iterator[Found]:
     theirs, ours = source.transactions, destination.transactions
-    came = np.flatnonzero((ours.first >= crossing.start) & (ours.first < crossing.end))
+    came = np.flatnonzero((ours.first >= mirrored_range.start) & (ours.first < mirrored_range.end))
     at = locate(theirs.first, ours.first[came])
     came, at = came[at >= 0], at[at >= 0]
     how = view.mirror.guarantee.producer_ids
@@ -113,21 +115,21 @@ def _split(view: PartitionView, crossing: Crossing, source: Log, destination: Lo
             "producer_id": int(ours.producer_id[mine]),
             "producer_epoch": int(ours.lowest_epoch[mine]),
             "first_offset": int(ours.first[mine]),
-            "source": crossing.source,
+            "source": mirrored_range.source,
             "source_marker": int(theirs.marker[other]),
             "outcomes": [_outcome(bool(theirs.committed[other])), _outcome(bool(ours.committed[mine]))],
         }
         if theirs.committed[other] and view.recorded:
-            evidence |= _not_arrived(view, crossing, int(theirs.marker[other]), int(ours.marker[mine]))
-        yield Found(kind=SPLIT, cluster=crossing.destination, offset=int(ours.marker[mine]), evidence=evidence)
+            evidence |= _not_arrived(view, mirrored_range, int(theirs.marker[other]), int(ours.marker[mine]))
+        yield Found(kind=SPLIT, cluster=mirrored_range.destination, offset=int(ours.marker[mine]), evidence=evidence)
 
 
-def _not_arrived(view: PartitionView, crossing: Crossing, commit: int, abort: int) -> dict[str, object]:
+def _not_arrived(view: PartitionView, mirrored_range: MirroredRange, commit: int, abort: int) -> dict[str, object]:
     """That a COMMIT had not arrived when the mirror ended, which therefore aborted: in a failover, or behind at a run's end."""
-    awaited = {"not_arrived": f"COMMIT at offset {commit} of {crossing.source}"}
-    if crossing.promotion is not None:
-        return {"failover": crossing.promotion.kind, **awaited} if abort >= crossing.end else {}
-    link = f"{crossing.source}->{crossing.destination}"
+    awaited = {"not_arrived": f"COMMIT at offset {commit} of {mirrored_range.source}"}
+    if mirrored_range.promotion is not None:
+        return {"failover": mirrored_range.promotion.kind, **awaited} if abort >= mirrored_range.end else {}
+    link = f"{mirrored_range.source}->{mirrored_range.destination}"
     stops = [stop for stop in view.stops if stop.link == link and abort in {at for at, _ in stop.appended}]
     return {"failover": RUN_END, **awaited} if any(commit >= stop.mirrored for stop in stops) else {}
 

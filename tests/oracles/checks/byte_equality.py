@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.crossing import Compared, crossings
+from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import NEVER, Place, Plain
 from tests.oracles.story import Story
 
@@ -20,7 +20,7 @@ LARGEST = 2**63 - 1
 def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
-        for compared in crossings(plain, Story(plain), far=True) if plain.keeps else ():
+        for compared in mirrored_ranges(plain, Story(plain), far=True) if plain.keeps else ():
             found += [plain.place(kind, compared.destination.cluster, offset) for kind, offset in _compare(plain, compared)]
     return found
 
@@ -29,7 +29,7 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
     start, end = window(plain, compared)
     ours = [b for b in compared.destination.batches if start <= b.last_offset < end]
     theirs = [b for b in compared.source.batches if start <= b.last_offset < end]
-    how, links = plain.options.get("producer_ids"), compared.crossing.far
+    how, links = plain.options.get("producer_ids"), compared.mirrored_range.far
     if how in ("negate", "complement") and links and links % 2 == 0:
         how = "keep"
     mapped = how in ("negate", "complement", "region")
@@ -58,24 +58,24 @@ def _compare(plain: Plain, compared: Compared) -> list[tuple[str, int]]:
 
 def window(plain: Plain, compared: Compared) -> tuple[int, int]:
     """Offsets that both logs must have, and that can be read of both."""
-    start = max(compared.source.log_start, compared.destination.log_start, compared.crossing.start)
-    end = min(compared.destination.end, compared.crossing.end, _appended(plain, compared))
+    start = max(compared.source.log_start, compared.destination.log_start, compared.mirrored_range.start)
+    end = min(compared.destination.end, compared.mirrored_range.end, _appended(plain, compared))
     end = min(end, compared.source.torn_from, compared.destination.torn_from)
-    return start, min(end, compared.source.end) if compared.crossing.far else end
+    return start, min(end, compared.source.end) if compared.mirrored_range.far else end
 
 
 def _appended(plain: Plain, compared: Compared) -> int:
     """Where what mirrors say they appended begins, if no data follows; but for failovers, and what they appended elsewhere."""
-    crossing, promotions = compared.crossing, plain.view.promotions
-    if crossing.promotion is not None:
+    mirrored_range, promotions = compared.mirrored_range, plain.view.promotions
+    if mirrored_range.promotion is not None:
         return NEVER
     first = NEVER
     for stop in plain.view.stops:
         failed_over = any(p.link == stop.link and p.time >= stop.time for p in promotions)
-        its = stop.cluster != crossing.source if crossing.far else stop.cluster == crossing.destination
+        its = stop.cluster != mirrored_range.source if mirrored_range.far else stop.cluster == mirrored_range.destination
         begins = min((offset for offset, _ in stop.appended), default=NEVER)
         behind = any(b.data for b in compared.destination.batches if b.base_offset >= begins)
-        if its and stop.time >= crossing.began and not failed_over and not behind:
+        if its and stop.time >= mirrored_range.began and not failed_over and not behind:
             first = min(first, begins)
     return first
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tests.oracles.crossing import crossings
+from tests.oracles.mirrored_ranges import mirrored_ranges
 from tests.oracles.plain import Place, Plain
 from tests.oracles.story import Story, kept
 
@@ -37,5 +37,5 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 
 def _faithful(plain: Plain, story: Story, cluster: str, uid: int, copy: int) -> bool:
     """Whether a cluster that this one mirrored from has as many, or may have had them."""
-    into = [c for c in crossings(plain, story) if c.crossing.destination == cluster]
+    into = [c for c in mirrored_ranges(plain, story) if c.mirrored_range.destination == cluster]
     return any(uid in c.doubted or sum(1 for r in c.source.records if r.visible and r.uid == uid) > copy for c in into)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles.checks.lost_write import shown
-from tests.oracles.crossing import Compared, crossings
+from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import NEVER, Place, Plain
 from tests.oracles.promises import promises
 from tests.oracles.story import Story
@@ -20,8 +20,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     every: dict[tuple[int, str, str], list[tuple[Plain, Any, int, list[int]]]] = {}
     for plain in sorted(views, key=lambda p: (p.topic, p.partition)):
         story = Story(plain)
-        for compared in crossings(plain, story):
-            promotion = compared.crossing.promotion
+        for compared in mirrored_ranges(plain, story):
+            promotion = compared.mirrored_range.promotion
             if promotion is not None:
                 torn = compared.source.torn or compared.destination.torn
                 lost = _lost(plain, story, compared) if promotion.kind == "forced" and not torn else 0
@@ -41,13 +41,13 @@ def reference(views: Sequence[Plain]) -> list[Place]:
 
 def _lost(plain: Plain, story: Story, compared: Compared) -> int:
     """Acknowledged records of the source that did not arrive, without those that lost-write tells of."""
-    crossing = compared.crossing
+    mirrored_range = compared.mirrored_range
     known = {r.uid for r in [*compared.holes, *shown(plain, story, compared), *compared.gone]} | {r.uid for r in compared.came}
     count = 0
     for generation in story.every():
-        mine = (generation.cluster, generation.number) == (crossing.source, crossing.source_generation)
-        upstream = generation.cluster not in (crossing.source, crossing.destination)
-        since = compared.since if mine and compared.since > crossing.start else crossing.start
+        mine = (generation.cluster, generation.number) == (mirrored_range.source, mirrored_range.source_generation)
+        upstream = generation.cluster not in (mirrored_range.source, mirrored_range.destination)
+        since = compared.since if mine and compared.since > mirrored_range.start else mirrored_range.start
         for promise in promises(plain, story, generation, earlier=False) if mine or upstream else ():
             there = compared.source.of(promise.uid) is not None
             due = promise.must and promise.acked >= since and (there or (mine and promise.acked >= compared.gaps))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.oracles.crossing import Compared, crossings
+from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import NEVER, Place, Plain
 from tests.oracles.story import Story
 
@@ -17,16 +17,20 @@ BESIDE = "a group's records are known by payload, and those are elsewhere; or an
 def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
-        for compared in crossings(plain, Story(plain)) if plain.options.get("groups", ".*") else ():
-            if compared.crossing.promotion is not None:
+        for compared in mirrored_ranges(plain, Story(plain)) if plain.options.get("groups", ".*") else ():
+            if compared.mirrored_range.promotion is not None:
                 for group in {r.group for r in plain.reads if r.group}:
                     places = _judge(plain, compared, group)
-                    found += [plain.place(kind, compared.crossing.promotion.cluster, offset) for kind, offset in places]
+                    found += [plain.place(kind, compared.mirrored_range.promotion.cluster, offset) for kind, offset in places]
     return found
 
 
 def _judge(plain: Plain, compared: Compared, group: str) -> Iterator[tuple[str, int]]:
-    promotion, there, began = compared.crossing.promotion, compared.crossing.destination, compared.crossing.settled
+    promotion, there, began = (
+        compared.mirrored_range.promotion,
+        compared.mirrored_range.destination,
+        compared.mirrored_range.settled,
+    )
     ended = min((p.fault_time for p in plain.view.promotions if p.source == there and p.time > began), default=NEVER)
     reads = [r for r in plain.reads if r.group == group and (r.cluster != there or r.time >= began) and r.returned <= ended]
     after = [r for r in reads if r.cluster == promotion.cluster and r.kind == "poll" and r.offsets]
@@ -48,7 +52,7 @@ def _within(plain: Plain, mark: Any, there: str, began: int, ended: int) -> bool
 def _skips(
     compared: Compared, reads: Sequence[Any], after: Sequence[Any], got: Sequence[Any], mirrored: Sequence[Any]
 ) -> Iterator[tuple[str, int]]:
-    promotion = compared.crossing.promotion
+    promotion = compared.mirrored_range.promotion
     commits = [r for r in reads if r.cluster == promotion.source and r.kind == "commit" and r.position >= 0]
     if not commits or not after:
         return

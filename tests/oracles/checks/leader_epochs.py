@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.oracles.checks.byte_equality import _appended
 from tests.oracles.checks.replica_agreement import KEPT
-from tests.oracles.crossing import Compared, crossings
+from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import NEVER, Place, Plain, PlainLog, starts
 from tests.oracles.story import PlainGeneration, Story, kept
 
@@ -42,7 +42,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
         found += [
             plain.place("sampled-epoch-regression", cluster, o) for cluster in plain.marks for o in _sampled(plain, cluster)
         ]
-        for compared in crossings(plain, story) if plain.keeps and plain.options.get("leader_epochs") == "keep" else ():
+        for compared in mirrored_ranges(plain, story) if plain.keeps and plain.options.get("leader_epochs") == "keep" else ():
             found += [plain.place("epoch-not-kept", compared.destination.cluster, o) for o in _not_kept(plain, compared)]
     return found
 
@@ -65,8 +65,8 @@ def _reuse(logs: Sequence[PlainLog], cleaned: int) -> list[int]:
 
 def _not_kept(plain: Plain, compared: Compared) -> list[int]:
     """The first batch of each row of batches that came over with another epoch."""
-    end = min(compared.crossing.end, _appended(plain, compared), compared.source.torn_from, compared.destination.torn_from)
-    came = [b for b in compared.destination.batches if b.base_offset >= compared.crossing.start and b.last_offset < end]
+    end = min(compared.mirrored_range.end, _appended(plain, compared), compared.source.torn_from, compared.destination.torn_from)
+    came = [b for b in compared.destination.batches if b.base_offset >= compared.mirrored_range.start and b.last_offset < end]
     pairs = [(b, next((t for t in compared.source.batches if t.base_offset == b.base_offset), None)) for b in came]
     both = [(b, t) for b, t in pairs if t is not None]
     wrong = [n for n, (b, t) in enumerate(both) if b.last_offset == t.last_offset and b.leader_epoch != t.leader_epoch]

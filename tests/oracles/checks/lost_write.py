@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.crossing import Compared, crossings
+from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import NEVER, Place, Plain
 from tests.oracles.promises import marker_at, promises
 from tests.oracles.story import Story, kept
@@ -27,7 +27,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 there = record is not None and (record.visible or (record.state == "open" and generation.lost is not None))
                 if promise.must and not deleted and not there and kept(generation, promise.acked):
                     found.append(plain.place("lost-write", generation.cluster, promise.acked))
-        for compared in crossings(plain, story):
+        for compared in mirrored_ranges(plain, story):
             lost = {r.uid for r in [*compared.holes, *_tail(plain, story, compared)]}
             for generation in story.every():
                 for promise in promises(plain, story, generation, earlier=False):
@@ -44,11 +44,11 @@ def _tail(plain: Plain, story: Story, compared: Compared) -> list[Any]:
 
 def shown(plain: Plain, story: Story, compared: Compared) -> list[Any]:
     """Of the missing tail, what the destination once had: readers got it, or its high watermark covered it."""
-    crossing = compared.crossing
+    mirrored_range = compared.mirrored_range
     polls = [
         r
-        for generation in story.generations[crossing.destination]
-        if generation.number >= crossing.generation
+        for generation in story.generations[mirrored_range.destination]
+        if generation.number >= mirrored_range.generation
         for r in story.reads(generation)
     ]
     polls = [r for r in polls if r.kind == "poll"]
@@ -61,25 +61,25 @@ def shown(plain: Plain, story: Story, compared: Compared) -> list[Any]:
 
 def _arrived(plain: Plain, compared: Compared) -> int:
     """Up to where the destination had the source's log before its mirror, ending, cut it; for ever where none did."""
-    crossing = compared.crossing
-    ended = NEVER if crossing.promotion is None else crossing.promotion.time
-    link = f"{crossing.source}->{crossing.destination}"
-    stops = [s for s in plain.view.stops if s.link == link and crossing.began <= s.time <= ended and s.truncated]
+    mirrored_range = compared.mirrored_range
+    ended = NEVER if mirrored_range.promotion is None else mirrored_range.promotion.time
+    link = f"{mirrored_range.source}->{mirrored_range.destination}"
+    stops = [s for s in plain.view.stops if s.link == link and mirrored_range.began <= s.time <= ended and s.truncated]
     return max((s.mirrored for s in stops), default=NEVER)
 
 
 def _covered(plain: Plain, story: Story, compared: Compared) -> int:
     """Offsets between the mirrored bytes and the promotion that were seen to be there before clients wrote."""
-    crossing, promotion, log = compared.crossing, compared.crossing.promotion, compared.destination
+    mirrored_range, promotion, log = compared.mirrored_range, compared.mirrored_range.promotion, compared.destination
     if promotion is None:
         return 0
-    invoked = [s.invoked for s in plain.sends if s.cluster == log.cluster and s.invoked >= crossing.began]
+    invoked = [s.invoked for s in plain.sends if s.cluster == log.cluster and s.invoked >= mirrored_range.began]
     before = max(min(invoked, default=NEVER), promotion.time)
-    generation = story.generations[log.cluster][crossing.generation]
+    generation = story.generations[log.cluster][mirrored_range.generation]
     marks = story.marks(generation)
-    seen = [m.high_watermark for m in marks if m.returned <= before and m.time >= crossing.began]
+    seen = [m.high_watermark for m in marks if m.returned <= before and m.time >= mirrored_range.began]
     polls = [r for r in story.reads(generation) if r.kind == "poll"]
-    seen += [r.position for r in polls if crossing.began <= r.time and r.returned <= before]
-    end = max((b.last_offset + 1 for b in log.batches if b.base_offset < crossing.end), default=log.log_start)
-    end = max(end, min(crossing.end, plain.compacted.get(log.cluster, 0)))
-    return max(0, min(max(seen, default=0), crossing.end) - end)
+    seen += [r.position for r in polls if mirrored_range.began <= r.time and r.returned <= before]
+    end = max((b.last_offset + 1 for b in log.batches if b.base_offset < mirrored_range.end), default=log.log_start)
+    end = max(end, min(mirrored_range.end, plain.compacted.get(log.cluster, 0)))
+    return max(0, min(max(seen, default=0), mirrored_range.end) - end)

@@ -85,20 +85,20 @@ def _coordinators(plain: Plain, generation: PlainGeneration, log: PlainLog) -> l
 
 def _split(plain: Plain, story: Story) -> list[Place]:
     found = []
-    for crossing in story.crossings:
-        mine = story.generations.get(crossing.destination, [])
-        theirs, ours = story.source_log(crossing), story.log(mine[-1]) if mine else None
+    for mirrored_range in story.mirrored_ranges:
+        mine = story.generations.get(mirrored_range.destination, [])
+        theirs, ours = story.source_log(mirrored_range), story.log(mine[-1]) if mine else None
         if theirs is None or ours is None:
             continue
         for log in (theirs, ours):
             pair(log, untracked=True)
         for one in transactions(ours):
             other = next((t for t in transactions(theirs) if t.first == one.first), None)
-            if other is None or None in (one.marker, other.marker) or not crossing.start <= one.first < crossing.end:
+            if other is None or None in (one.marker, other.marker) or not mirrored_range.start <= one.first < mirrored_range.end:
                 continue
             alike = _mapped(plain.options.get("producer_ids"), other.pid, one.pid) and min(one.epochs) == min(other.epochs)
             if alike and one.marker.control != other.marker.control:
-                found.append(plain.place("outcome-split", crossing.destination, one.marker.base_offset))
+                found.append(plain.place("outcome-split", mirrored_range.destination, one.marker.base_offset))
         for log in (theirs, ours):
             pair(log)
     return found

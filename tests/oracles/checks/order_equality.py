@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tests.oracles.crossing import Compared, crossings
+from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import Place, Plain
 from tests.oracles.story import Story
 
@@ -18,7 +18,7 @@ BESIDE = "the payloads of one end have changed, and those of the other have not"
 def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
-        for compared in crossings(plain, Story(plain), far=True):
+        for compared in mirrored_ranges(plain, Story(plain), far=True):
             cluster = compared.destination.cluster
             if compared.source.torn or compared.destination.torn:
                 continue

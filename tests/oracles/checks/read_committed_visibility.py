@@ -53,7 +53,7 @@ def _hidden(log: PlainLog, reads: Sequence[Any]) -> list[tuple[str, int]]:
 
 
 def passed(reads: Sequence[Any]) -> list[tuple[int, int]]:
-    """Stretches in which one reader went on without being moved."""
+    """Ranges in which one reader went on without being moved."""
     found: list[tuple[int, int]] = []
     at: tuple[int, int] | None = None
     for read in reads:

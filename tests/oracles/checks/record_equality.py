@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles.checks.byte_equality import window
-from tests.oracles.crossing import Compared, crossings
+from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import Place, Plain, PlainLog
 from tests.oracles.story import Story
 
@@ -20,7 +20,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         if plain.keeps and plain.options.get("producer_ids") not in ("negate", "complement", "region"):
-            for compared in crossings(plain, Story(plain), far=True):
+            for compared in mirrored_ranges(plain, Story(plain), far=True):
                 found += [plain.place(kind, compared.destination.cluster, at) for kind, at in _compare(plain, compared)]
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.oracles.crossing import crossings
+from tests.oracles.mirrored_ranges import mirrored_ranges
 from tests.oracles.plain import Place, Plain
 from tests.oracles.promises import Promise, promises, read_uids
 from tests.oracles.story import PlainGeneration, Story
@@ -67,12 +67,12 @@ def _native(plain: Plain, story: Story, generation: PlainGeneration, what: list[
 
 
 def _mirrored(plain: Plain, story: Story, generation: PlainGeneration, what: list[Promise]) -> Iterator[tuple[Key, Seen]]:
-    for compared in crossings(plain, story):
-        crossing, promotion = compared.crossing, compared.crossing.promotion
+    for compared in mirrored_ranges(plain, story):
+        mirrored_range, promotion = compared.mirrored_range, compared.mirrored_range.promotion
         torn = compared.source.torn or compared.destination.torn
-        if promotion is None or crossing.destination == generation.cluster or torn:
+        if promotion is None or mirrored_range.destination == generation.cluster or torn:
             continue
-        era = [r for r in compared.destination.records if r.visible and crossing.start <= r.offset < crossing.end]
+        era = [r for r in compared.destination.records if r.visible and mirrored_range.start <= r.offset < mirrored_range.end]
         for promise in what:
             record = compared.source.of(promise.uid)
             if record is None or not (record.visible or record.state == "open") or record.offset < compared.since:

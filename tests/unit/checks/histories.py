@@ -18,7 +18,7 @@ from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.payload import PROCESS_SHIFT
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.eras import REVERSAL
 from linkflap.spark_verify.facts.story import Promotion, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.facts.view import (
@@ -357,12 +357,12 @@ def findings(name: str, seen: PartitionView) -> list[Found]:
     """What a check finds, its combine included."""
     check = REGISTRY[name]
     raw = list(check.kernel(seen))
-    clues = [
-        Clue(cluster=f.cluster, offset=f.offset, data=f.data, topic=seen.topic, partition=seen.partition)
+    partials = [
+        PartialFinding(cluster=f.cluster, offset=f.offset, data=f.data, topic=seen.topic, partition=seen.partition)
         for f in raw
-        if isinstance(f, Clue)
+        if isinstance(f, PartialFinding)
     ]
-    combined = [c.found for c in check.combine(clues)] if check.combine else []
+    combined = [c.found for c in check.combine(partials)] if check.combine else []
     return [*(f for f in raw if isinstance(f, Found)), *combined]
 
 

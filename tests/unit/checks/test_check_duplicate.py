@@ -33,7 +33,7 @@ def test_an_open_copy_at_the_end_of_a_native_log_is_one_too_many():
     assert places(NAME, seen) == [("duplicate", "A", 3)]
 
 
-def test_a_replayed_stretch_is_one_anomaly_whoever_wrote_it():
+def test_a_replayed_range_is_one_anomaly_whoever_wrote_it():
     seen = view([Log("B").data(5, 1, 9).data(5, 1, 9).data(7)])
     assert [(f.offset, f.evidence["records"]) for f in findings(NAME, seen)] == [(3, 3)]
 

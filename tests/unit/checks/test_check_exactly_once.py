@@ -26,7 +26,7 @@ from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Clue, Found
+from linkflap.spark_verify.checks.base import Found, PartialFinding
 from linkflap.spark_verify.verdict.allowances import why_allowed
 from linkflap.topologies import parse
 
@@ -174,14 +174,14 @@ def test_rejects(kind):
 def apart(inputs: list[Log], outputs: list[Log], sends, reads, **rest):
     """(kind, cluster, topic, offset, allowed) of what is found where inputs are in one topic and outputs in another."""
     seen = [view(inputs, reads=reads, **rest), view(outputs, topic="A.u", sends=sends, **rest)]
-    clues = [
-        Clue(cluster=f.cluster, offset=f.offset, data=f.data, topic=each.topic, partition=0)
+    partials = [
+        PartialFinding(cluster=f.cluster, offset=f.offset, data=f.data, topic=each.topic, partition=0)
         for each in seen
         for f in REGISTRY[NAME].kernel(each)
-        if isinstance(f, Clue)
+        if isinstance(f, PartialFinding)
     ]
     assert REGISTRY[NAME].combine is not None
-    return [(c.found.kind, c.found.cluster, c.topic, c.found.offset, allowed(c.found)) for c in REGISTRY[NAME].combine(clues)]
+    return [(c.found.kind, c.found.cluster, c.topic, c.found.offset, allowed(c.found)) for c in REGISTRY[NAME].combine(partials)]
 
 
 def allowed(found: Found) -> bool:

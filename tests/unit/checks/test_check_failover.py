@@ -22,13 +22,15 @@ from round_trip import trip
 
 from linkflap.harness.model.scenario import Budgets
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Clue
+from linkflap.spark_verify.checks.base import PartialFinding
 
 DIED = 500 * SECOND
 
 
 def costs(seen):
-    return [(f.data["rpo_records"], f.data["first_write"]) for f in REGISTRY["failover"].kernel(seen) if isinstance(f, Clue)]
+    return [
+        (f.data["rpo_records"], f.data["first_write"]) for f in REGISTRY["failover"].kernel(seen) if isinstance(f, PartialFinding)
+    ]
 
 
 A3 = Log("A").data(1, 2, 3)

@@ -18,7 +18,7 @@ from linkflap.harness.log.coordinators import (
 )
 from linkflap.harness.model.history import GroupOffset
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.spark.job import examine
 
@@ -100,10 +100,10 @@ UNDONE = (ONGOING, PREPARE_ABORT, COMPLETE_ABORT)
 def judged(*seen):
     """What is found in partitions of one run: (kind, cluster, topic, offset); and why something could not be judged."""
     raw = [(one, f) for one in seen for f in CHECK.kernel(one)]
-    clues = [replace(f, topic=one.topic, partition=one.partition) for one, f in raw if isinstance(f, Clue)]
+    partials = [replace(f, topic=one.topic, partition=one.partition) for one, f in raw if isinstance(f, PartialFinding)]
     found = [(f.kind, f.cluster, one.topic, f.offset) for one, f in raw if isinstance(f, Found)]
     assert CHECK.combine is not None
-    found += [(c.found.kind, c.found.cluster, c.topic, c.found.offset) for c in CHECK.combine(clues)]
+    found += [(c.found.kind, c.found.cluster, c.topic, c.found.offset) for c in CHECK.combine(partials)]
     return found, [f.reason for _, f in raw if isinstance(f, Unjudged)]
 
 

@@ -122,7 +122,7 @@ def test_what_no_cleaner_changes_is_reuse_below_its_checkpoint_too():
     assert places(NAME, cleaned_twice(last_offset=2)) == reused
 
 
-def test_the_first_of_each_stretch_of_batches_in_another_epoch_is_told_once():
+def test_the_first_of_each_range_of_batches_in_another_epoch_is_reported_once():
     source = [Log("A")]
     mine = Log("B")
     for uid, epoch in enumerate((2, 3, 3, 2, 3), start=1):

@@ -9,7 +9,7 @@ from histories import Log, Rejected, assert_accepted, assert_rejected, commit, e
 from linkflap.harness.guarantees import DECLARATIONS
 from linkflap.harness.model.verdict import Anomaly
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Clue, Found
+from linkflap.spark_verify.checks.base import Found, PartialFinding
 from linkflap.spark_verify.verdict.allowances import why_allowed
 
 NAME = "torn-transaction"
@@ -56,15 +56,15 @@ def test_rejects(kind):
 
 def together(*views, mirror="mm2"):
     """(kind, cluster, partition, offset, allowed) of what the partitions of one topic show when they are put together."""
-    clues = [
-        Clue(cluster=f.cluster, offset=f.offset, data=f.data, topic="A.t", partition=partition)
+    partials = [
+        PartialFinding(cluster=f.cluster, offset=f.offset, data=f.data, topic="A.t", partition=partition)
         for partition, seen in enumerate(views)
         for f in REGISTRY[NAME].kernel(seen)
-        if isinstance(f, Clue)
+        if isinstance(f, PartialFinding)
     ]
     return [
         (c.found.kind, c.found.cluster, c.partition, c.found.offset, allowed(c.found, mirror))
-        for c in REGISTRY[NAME].combine(clues)
+        for c in REGISTRY[NAME].combine(partials)
     ]
 
 

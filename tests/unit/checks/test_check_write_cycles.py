@@ -8,7 +8,7 @@ from histories import Log, Rejected, assert_accepted, assert_rejected, commit, f
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Clue
+from linkflap.spark_verify.checks.base import PartialFinding
 from linkflap.spark_verify.checks.write_cycles import components
 from linkflap.topologies import parse
 
@@ -73,13 +73,13 @@ def test_circles_are_closed_over_partitions_and_clusters():
     check = REGISTRY[NAME]
     one = check.kernel(view([A], sends=[made(1, of=[2], acked=5)]))
     other = check.kernel(view([A], topic="A.u", sends=[made(2, of=[1], cluster="B")]))
-    clues = [
+    partials = [
         replace(f, topic=topic, partition=1)
         for topic, found in (("A.t", one), ("A.u", other))
         for f in found
-        if isinstance(f, Clue)
+        if isinstance(f, PartialFinding)
     ]
-    assert [(c.topic, c.partition, c.found.cluster, c.found.offset) for c in check.combine(clues)] == [("A.t", 1, "A", 5)]
+    assert [(c.topic, c.partition, c.found.cluster, c.found.offset) for c in check.combine(partials)] == [("A.t", 1, "A", 5)]
 
 
 def test_a_long_chain_is_no_circle_and_its_end_may_be_in_one():

@@ -9,7 +9,7 @@ import pytest
 from histories import Log, commit, examined, places, poll, promoted, samples, view
 
 from linkflap.spark_verify.checks import REGISTRY
-from linkflap.spark_verify.checks.base import Clue, Examined, Found, Unjudged
+from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.run_guarantees import NAMES
 
 MODULES = {name: importlib.import_module(f"test_check_{name.replace('-', '_')}") for name in REGISTRY}
@@ -57,7 +57,7 @@ def odd_views():
 @pytest.mark.parametrize(("what", "seen"), list(odd_views()), ids=lambda v: v if isinstance(v, str) else "")
 def test_odd_input_never_raises(name, what, seen):
     findings = REGISTRY[name].kernel(seen)
-    assert all(isinstance(f, Found | Examined | Clue | Unjudged) for f in findings)
+    assert all(isinstance(f, Found | Examined | PartialFinding | Unjudged) for f in findings)
 
 
 @pytest.mark.parametrize("name", REGISTRY)

@@ -62,10 +62,10 @@ def test_generations_end_where_a_log_is_truncated():
     ]
 
 
-def test_crossings_are_what_each_mirror_brought():
+def test_mirrored_ranges_are_what_each_mirror_copied():
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
     crossed = [
-        (c.source, c.destination, c.start, c.end, c.generation, c.source_generation) for c in history(seen.story).crossings
+        (c.source, c.destination, c.start, c.end, c.generation, c.source_generation) for c in history(seen.story).mirrored_ranges
     ]
     assert crossed == [("A", "B", 0, 3, 0, 0), ("B", "A", 3, 7, 1, 0), ("A", "B", 7, 9, 1, 1)]
 
@@ -75,7 +75,7 @@ def test_a_chain_goes_on_behind_a_promoted_cluster():
     assert told(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
     seen = kept(promoted(3), promoted(5, source="B", cluster="C", at=800 * SECOND), topology="A->B->C")
     assert told(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, 5), ("native", "C", "", 5, FOREVER)]
-    assert [(c.source, c.destination, c.end) for c in history(seen.story).crossings] == [("A", "B", 3), ("B", "C", 5)]
+    assert [(c.source, c.destination, c.end) for c in history(seen.story).mirrored_ranges] == [("A", "B", 3), ("B", "C", 5)]
 
 
 def test_offsets_of_a_mirror_that_moves_them_mean_nothing_further_down():

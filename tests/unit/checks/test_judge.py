@@ -536,7 +536,7 @@ def test_examples_are_capped_and_counts_are_not(recorded):
 def failed_over(folder, *, partition_writes, fault_time=100 * SECOND):
     return [
         row(
-            folder, "failover", "clue", cluster="B", offset=3,
+            folder, "failover", "partial", cluster="B", offset=3,
             data={"link": LINK, "kind": "forced", "fault_time": fault_time, "rpo_records": 2, "first_write": write},
         )
         for write in partition_writes

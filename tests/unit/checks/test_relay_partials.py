@@ -54,10 +54,10 @@ def histories() -> tuple[list[PartitionView], list[PartitionView]]:
     return history(FEW), history(MANY)
 
 
-def clues(name: str, seen: list[PartitionView]) -> list[FindingRow]:
+def partials(name: str, seen: list[PartitionView]) -> list[FindingRow]:
     rows = [row for each in seen for row in examine(REGISTRY[name], each)]
-    assert {row.finding for row in rows} == {"clue", "examined"}
-    return [row for row in rows if row.finding == "clue"]
+    assert {row.finding for row in rows} == {"partial", "examined"}
+    return [row for row in rows if row.finding == "partial"]
 
 
 def size(rows: list[FindingRow]) -> int:
@@ -66,18 +66,18 @@ def size(rows: list[FindingRow]) -> int:
 
 @pytest.mark.parametrize("name", ["exactly-once", "write-cycles"])
 def test_what_relays_did_is_passed_on_in_few_bytes(histories, name):
-    few, many = (size(clues(name, seen)) for seen in histories)
+    few, many = (size(partials(name, seen)) for seen in histories)
     assert (many - few) / MORE < PASSED_ON
 
 
 @pytest.mark.parametrize("name", ["exactly-once", "write-cycles"])
 def test_combining_holds_columns(histories, name):
-    few, many = (clues(name, seen) for seen in histories)
+    few, many = (partials(name, seen) for seen in histories)
     assert combined(REGISTRY[name], "run", many) == []
     peaks = [peak(lambda rows=rows: combined(REGISTRY[name], "run", rows)) for rows in (few, many)]
     assert (peaks[1] - peaks[0]) / MORE < WHILE_COMBINED
 
 
 def test_what_is_combined_together_is_of_one_input_partition(histories):
-    assert {row.together for row in clues("exactly-once", histories[0])} == {"A.t-0 g"}
-    assert {row.together for row in clues("write-cycles", histories[0])} == {""}
+    assert {row.together for row in partials("exactly-once", histories[0])} == {"A.t-0 g"}
+    assert {row.together for row in partials("write-cycles", histories[0])} == {""}

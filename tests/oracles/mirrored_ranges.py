@@ -8,12 +8,12 @@ from typing import Any
 
 from tests.oracles.plain import NEVER, Plain, PlainLog
 from tests.oracles.promises import marker_at
-from tests.oracles.story import PlainCrossing, PlainGeneration, Story
+from tests.oracles.story import PlainGeneration, PlainMirroredRange, Story
 
 
 @dataclass(slots=True, eq=False)
 class Compared:
-    """`sent` are the source's records in the order they should arrive, `came` what the destination has of the crossing.
+    """`sent` are the source's records in the order they should arrive, `came` what the destination has of the mirrored range.
 
     `arrived[uid]` is the first copy. `holes` are missing and overtaken; `behind` is missing at the end, or its COMMIT was;
     `gone` is missing, and the destination may have had it in what it has deleted, or compacted; below `gaps` the source was
@@ -21,7 +21,7 @@ class Compared:
     have had copies in what it has deleted.
     """
 
-    crossing: PlainCrossing
+    mirrored_range: PlainMirroredRange
     generation: PlainGeneration
     source: PlainLog
     destination: PlainLog
@@ -38,28 +38,28 @@ class Compared:
     gaps: int
 
 
-def crossings(plain: Plain, story: Story, *, far: bool = False) -> Iterator[Compared]:
-    """Every crossing of which both logs were captured; `far`: also what came over several links, as if over one."""
-    for crossing in [*story.crossings, *(story.far() if far else ())]:
-        destination, source = plain.final(crossing.destination), story.source_log(crossing)
+def mirrored_ranges(plain: Plain, story: Story, *, far: bool = False) -> Iterator[Compared]:
+    """Every mirrored range of which both logs were captured; `far`: also what came over several links, as if over one."""
+    for mirrored_range in [*story.mirrored_ranges, *(story.far() if far else ())]:
+        destination, source = plain.final(mirrored_range.destination), story.source_log(mirrored_range)
         if destination is not None and source is not None:
-            yield compare(plain, story, crossing, source, destination)
+            yield compare(plain, story, mirrored_range, source, destination)
 
 
-def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLog, destination: PlainLog) -> Compared:
+def compare(plain: Plain, story: Story, mirrored_range: PlainMirroredRange, source: PlainLog, destination: PlainLog) -> Compared:
     sent: list[Any] = []
     for record in source.records:
-        inside = record.offset >= crossing.start and (not crossing.far or record.offset < crossing.end)
+        inside = record.offset >= mirrored_range.start and (not mirrored_range.far or record.offset < mirrored_range.end)
         if record.visible and record.uid >= 0 and inside and all(record.uid != s.uid for s in sent):
             sent.append(record)
-    came = [r for r in destination.records if r.visible and r.uid >= 0 and crossing.start <= r.offset < crossing.end]
-    since = _since(plain, crossing, destination, sent, came)
+    came = [r for r in destination.records if r.visible and r.uid >= 0 and mirrored_range.start <= r.offset < mirrored_range.end]
+    since = _since(plain, mirrored_range, destination, sent, came)
     doubted: set[int] = set()
-    for record in came if may_repeat(plain, crossing.source) else ():
+    for record in came if may_repeat(plain, mirrored_range.source) else ():
         if len(doubted) < source.log_start:
             doubted.add(record.uid)
     everything = [r.uid for r in sent]
-    if since > crossing.start:
+    if since > mirrored_range.start:
         gone = {r.uid for r in source.records if r.visible and r.offset < since}
         came = [r for r in came if r.uid not in gone]
     sent = [r for r in sent if r.offset >= since]
@@ -69,17 +69,17 @@ def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLo
     missing = [(n, r) for n, r in enumerate(sent) if r.uid not in arrived]
     front = max((n for n, r in enumerate(sent) if r.uid in arrived), default=-1)
     sure = max((n for n, r in enumerate(sent) if r.uid in arrived and r.uid not in doubted), default=-1)
-    may_be = everything[: destination.log_start] if may_repeat(plain, crossing.destination) else []
+    may_be = everything[: destination.log_start] if may_repeat(plain, mirrored_range.destination) else []
     gone = [r for n, r in missing if n > front and r.uid in may_be]
     cleaned = plain.compacted.get(destination.cluster, 0)
     gone += [r for n, r in missing if n < front and _place(n, sent, arrived) < cleaned]
     gone += _cleaned_tail(
-        plain, [r for n, r in missing if n > front], _place(len(sent), sent, arrived), min(cleaned, crossing.end)
+        plain, [r for n, r in missing if n > front], _place(len(sent), sent, arrived), min(cleaned, mirrored_range.end)
     )
-    late = [r for _, r in missing if plain.keeps and r.offset < crossing.end <= marker_at(r) < NEVER]
+    late = [r for _, r in missing if plain.keeps and r.offset < mirrored_range.end <= marker_at(r) < NEVER]
     return Compared(
-        crossing=crossing,
-        generation=story.generations[crossing.destination][-1],
+        mirrored_range=mirrored_range,
+        generation=story.generations[mirrored_range.destination][-1],
         source=source,
         destination=destination,
         since=since,
@@ -89,7 +89,7 @@ def compare(plain: Plain, story: Story, crossing: PlainCrossing, source: PlainLo
         holes=[r for n, r in missing if n < sure and r not in late and r not in gone],
         behind=[r for n, r in missing if (n > front or r in late) and r not in gone],
         after_front=[r for n, r in missing if n > front],
-        tail=_tail(plain, crossing),
+        tail=_tail(plain, mirrored_range),
         doubted=doubted,
         gone=gone,
         gaps=plain.compacted.get(source.cluster, 0),
@@ -121,22 +121,22 @@ def may_repeat(plain: Plain, cluster: str) -> bool:
     return False
 
 
-def _since(plain: Plain, crossing: PlainCrossing, destination: PlainLog, sent: list[Any], came: list[Any]) -> int:
+def _since(plain: Plain, mirrored_range: PlainMirroredRange, destination: PlainLog, sent: list[Any], came: list[Any]) -> int:
     """Before which of the source's offsets the destination has deleted its own log's beginning."""
     start = destination.log_start
-    if start <= (crossing.start if plain.keeps else 0):
-        return crossing.start
+    if start <= (mirrored_range.start if plain.keeps else 0):
+        return mirrored_range.start
     if plain.keeps:
         return start
     by_uid = {r.uid: r for r in reversed(sent)}
     return next((by_uid[r.uid].offset for r in came if r.uid in by_uid), NEVER)
 
 
-def _tail(plain: Plain, crossing: PlainCrossing) -> str:
-    if crossing.far:
+def _tail(plain: Plain, mirrored_range: PlainMirroredRange) -> str:
+    if mirrored_range.far:
         return "another-hop"
-    if crossing.promotion is not None:
-        return "lost" if crossing.promotion.kind == "forced" else "drained"
+    if mirrored_range.promotion is not None:
+        return "lost" if mirrored_range.promotion.kind == "forced" else "drained"
     promotions = plain.view.promotions
-    lost = any(p.kind == "forced" and p.source == crossing.source and p.time >= crossing.began for p in promotions)
+    lost = any(p.kind == "forced" and p.source == mirrored_range.source and p.time >= mirrored_range.began for p in promotions)
     return "lost" if lost else "unknown"

@@ -25,7 +25,7 @@ def found(seed: int) -> list[object]:
     return [(name, told(check, seen)) for name, check in REGISTRY.items()]
 
 
-def test_stretches_change_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch):
     whole = [found(seed) for seed in SEEDS]
     assert sum(row.kind == inconsistent_offset.KIND for rows in whole for _, mine in rows for row in mine) >= 2
     for size in (1, 3):
