@@ -1,10 +1,11 @@
-"""`linkflap suite`: many generated scenarios, recorded side by side, judged in batches, failures first."""
+"""`linkflap suite`: many generated scenarios, recorded side by side, judged in batches, failures first; or every known case."""
 
 from __future__ import annotations
 
 import secrets
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ import click
 from linkflap.harness.cli.folders import check_junit, check_output, new_folder
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
+from linkflap.harness.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from linkflap.chaos.generator import Bounds
@@ -22,14 +24,15 @@ if TYPE_CHECKING:
 SMOKE: Final = "smoke"
 NIGHTLY: Final = "nightly"
 OWN: Final = "own"
-LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", OWN: "14d"}
+REGRESSION: Final = "regression"
+LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", OWN: "336h", REGRESSION: "336h"}
 RUNS: Final = {OWN: 10}
-SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0}
+SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0, REGRESSION: 0.0}
 """Seconds for each kind of failure."""
 
 
 @click.command()
-@click.argument("name", metavar="smoke|nightly|FILE", required=False)
+@click.argument("name", metavar="smoke|nightly|regression|FILE", required=False)
 @click.option("--for", "lasts", metavar="TIME", help="How long to generate runs: 20m, 8h; smoke has 3m, nightly 8h.")
 @click.option("--shrink", metavar="TIME", help="How long to shrink each kind of failure; smoke has 90s, nightly 20m.")
 @click.option("--runs", type=click.IntRange(min=1), help="End after so many runs; a file has 10.")
@@ -73,6 +76,8 @@ def suite(
 ) -> int:
     """Generates scenarios, or takes one FILE.toml again and again; runs and judges them, and keeps those that fail.
 
+    regression plays every case of docs/track-record.md that was reproduced, and wants it reproduced again.
+
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """
     from linkflap.harness.suite import plan as plans
@@ -91,7 +96,7 @@ def suite(
         seed=secrets.randbits(32) if seed is None else seed,
         seconds=plans.seconds(lasts or LASTS[kind]),
         runs=runs or (0 if lasts else RUNS.get(kind, 0)),
-        jobs=jobs or plans.usual_jobs(),
+        jobs=1 if kind == REGRESSION else jobs or plans.usual_jobs(),
         bounds=_bounds(kind, topologies=topologies, mirrors=mirrors, faults=faults, kafka=kafka, runtime=runtime),
         shard=plans.shard(part) if part else (0, 1),
         guided=not uniform,
@@ -106,7 +111,17 @@ def suite(
         return _dry_run(plan)
     folder = out or new_folder(f"suite-{kind}")
     check_output(folder, out, None)
-    return _work(SuiteFolder.create(folder, plan), junit)
+    return _work(_created(folder, plan), junit)
+
+
+def _created(path: Path, plan: Plan) -> SuiteFolder:
+    from linkflap.harness.suite import regression
+    from linkflap.harness.suite.folder import SuiteFolder
+
+    folder = SuiteFolder.create(path, plan)
+    if plan.name == REGRESSION:
+        regression.write_entries(folder)
+    return folder
 
 
 def _kind(name: str | None) -> tuple[str, str]:
@@ -116,9 +131,11 @@ def _kind(name: str | None) -> tuple[str, str]:
     if name is not None and scenario_file.is_file(name):
         scenario_file.read(Path(name), seed=0)  # what is wrong with it is said before anything else
         return OWN, Path(name).read_text()
-    if name is None or name not in (SMOKE, NIGHTLY):
+    if name is None or name not in (SMOKE, NIGHTLY, REGRESSION):
         what = f"there is no suite {name!r}" if name else "no suite is named"
-        raise InputError(f"{what}; name {SMOKE}, {NIGHTLY} or a scenario file, or go on with one: --resume SUITEDIR")
+        raise InputError(
+            f"{what}; name {SMOKE}, {NIGHTLY}, {REGRESSION} or a scenario file, or go on with one: --resume SUITEDIR"
+        )
     return name, ""
 
 
@@ -138,9 +155,15 @@ def _bounds(
 
 
 def _dry_run(plan: Plan) -> int:
+    from linkflap.chaos.cases.regression import reproduced
     from linkflap.chaos.generator import Coverage, cells_of, generate
     from linkflap.chaos.schedule import describe
 
+    if plan.name == REGRESSION:
+        part, of = plan.shard
+        for known in reproduced()[part::of]:
+            click.echo(f"{known.case.name} on {known.variant.title}: {known.shown} of {known.runs} before")
+        return 0
     coverage = Coverage()
     for number in range(1, (plan.runs or 5) + 1):
         made = generate(plan.seed, number, coverage, plan.bounds, guided=plan.guided)
@@ -153,27 +176,51 @@ def _dry_run(plan: Plan) -> int:
 
 def _work(folder: SuiteFolder, junit: Path | None) -> int:
     """Works on a suite to its end, says what it found, and returns the exit code."""
+    with folder.held():
+        _say_disk(folder)
+        found = _cases(folder) if folder.plan.name == REGRESSION else _generated(folder)
+        (folder.root / "summary.md").write_text(found.text)
+        if junit:
+            junit.write_bytes(found.junit)
+    click.echo(found.text)
+    click.echo(f"suite {folder.root}; go on with it: linkflap suite --resume {folder.root}", err=True)
+    return found.verdict.exit_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What a suite came to."""
+
+    text: str
+    junit: bytes
+    verdict: Verdict
+
+
+def _cases(folder: SuiteFolder) -> _Found:
+    """Plays the cases of a regression suite."""
+    from linkflap.harness.suite import regression
+    from linkflap.harness.suite import summary as summaries
+
+    regression.run(folder, _say)
+    names = {entry.number: entry.title for entry in regression.entries(folder)}
+    return _Found(text=regression.summary(folder), junit=summaries.junit(folder, names), verdict=regression.verdict_of(folder))
+
+
+def _generated(folder: SuiteFolder) -> _Found:
+    """Records and judges the runs of any other suite, and shrinks what failed."""
     from linkflap.harness.suite import summary as summaries
     from linkflap.harness.suite.explore import Suite
     from linkflap.harness.suite.triage import triage
     from linkflap.harness.suite.work import Works
 
     plan = folder.plan
-    with folder.held():
-        _say_disk(folder)
-        works = Works(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
-        try:
-            Suite(folder=folder, works=works, say=_say).run()
-            triage(folder, works, _say)
-        finally:
-            works.close()
-        text = summaries.summary(folder)
-        (folder.root / "summary.md").write_text(text)
-        if junit:
-            junit.write_bytes(summaries.junit(folder))
-    click.echo(text)
-    click.echo(f"suite {folder.root}; go on with it: linkflap suite --resume {folder.root}", err=True)
-    return summaries.verdict_of(folder.results).exit_code
+    works = Works(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
+    try:
+        Suite(folder=folder, works=works, say=_say).run()
+        triage(folder, works, _say)
+    finally:
+        works.close()
+    return _Found(text=summaries.summary(folder), junit=summaries.junit(folder), verdict=summaries.verdict_of(folder.results))
 
 
 def _say(text: str) -> None:

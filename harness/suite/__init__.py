@@ -6,4 +6,5 @@ recording   one `linkflap run` as a process of its own
 observed    what a run exercised, read from its run directory
 failures    what failed how: signatures
 explore     the loop: generate, record, judge, keep or prune
+regression  every case that was reproduced before, played again
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from xml.etree import ElementTree
 
 from linkflap.chaos.faults import FAULTS
@@ -50,14 +50,16 @@ def _rates(folder: SuiteFolder) -> Iterable[str]:
         yield ""
 
 
-def junit(folder: SuiteFolder) -> bytes:
-    """JUnit XML: a test case for each run. What is unknown is an error, not a failure."""
+def junit(folder: SuiteFolder, names: Mapping[int, str] | None = None) -> bytes:
+    """JUnit XML: a test case for each run, by its number or its name. What is unknown is an error, not a failure."""
     results = folder.results
     suite = ElementTree.Element("testsuite", name=f"linkflap suite {folder.plan.name}", tests=str(len(results)))
     suite.set("failures", str(sum(result.verdict == Verdict.INVALID for result in results)))
     suite.set("errors", str(sum(result.verdict == Verdict.UNKNOWN for result in results)))
     for result in sorted(results, key=lambda result: (not result.failed, result.number)):
-        case = ElementTree.SubElement(suite, "testcase", classname="linkflap.suite", name=f"{result.number:04d}")
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="linkflap.suite", name=(names or {}).get(result.number, f"{result.number:04d}")
+        )
         case.set("time", str(result.seconds))
         if result.failed:
             kind = "failure" if result.verdict == Verdict.INVALID else "error"

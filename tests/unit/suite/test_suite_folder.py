@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from linkflap.chaos.generator import Bounds, baseline
+from linkflap.harness.cli.suite import LASTS
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.suite import explore
 from linkflap.harness.suite.explore import Suite
@@ -246,3 +247,7 @@ def test_shards():
 def test_the_disk_bound_grows_with_what_may_lie_there():
     assert replace(PLAN, jobs=4).disk > PLAN.disk
     assert replace(PLAN, keep=100).disk > PLAN.disk
+
+
+def test_every_kind_of_suite_has_a_time():
+    assert all(seconds(lasts) > 0 for lasts in LASTS.values())

@@ -1,0 +1,190 @@
+"""`linkflap suite regression`: every case that was reproduced is played again, until it shows or is known not to.
+
+cases.json         what is to be played, written before the first is
+results.jsonl      Result, one line for each case
+cases/             the same as stored results, as `linkflap case run` keeps them
+
+A case that does not show any more is invalid: the release was changed, or linkflap cannot reproduce what it could. Whichever it
+is, somebody has to look.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from linkflap.chaos.cases import case_named
+from linkflap.chaos.cases.case import Outcome
+from linkflap.chaos.cases.regression import Known, reproduced
+from linkflap.chaos.cases.results import row, store
+from linkflap.chaos.cases.runner import Benches, run_case
+from linkflap.chaos.cases.runner import Result as Played
+from linkflap.chaos.cases.variant import Variant
+from linkflap.harness.model import interrupts
+from linkflap.harness.model.errors import InputError, LinkflapError
+from linkflap.harness.model.verdict import Verdict, worst
+from linkflap.harness.rundir import write_whole
+from linkflap.harness.suite.folder import Result, SuiteFolder
+
+REGRESSION: Final = "regression"
+CASES: Final = "cases.json"
+_VERDICTS: Final = {Outcome.REPRODUCED: Verdict.VALID, Outcome.NOT_REPRODUCED: Verdict.INVALID}
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """A case that is to be played, with what, and how often it showed when it was stored: `shown` of `runs`."""
+
+    number: int
+    case: str
+    variant: Variant
+    shown: int
+    runs: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.case} on {self.variant.title}"
+
+
+Play = Callable[[Entry, Benches], Played]
+
+
+def write_entries(folder: SuiteFolder, known: Sequence[Known] | None = None) -> None:
+    """Decides what is played: this shard's share of all that was reproduced. For good: results that come later change nothing."""
+    part, of = folder.plan.shard
+    entries = [
+        Entry(number=number, case=one.case.name, variant=one.variant, shown=one.shown, runs=one.runs)
+        for number, one in enumerate(reproduced() if known is None else known)
+    ]
+    write_whole(folder.root / CASES, msgspec.json.format(msgspec.json.encode(entries[part::of]), indent=1))
+
+
+def entries(folder: SuiteFolder) -> list[Entry]:
+    """What the suite plays. Raises InputError."""
+    path = folder.root / CASES
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[Entry])
+    except (OSError, msgspec.DecodeError) as error:
+        raise InputError(f"{path} cannot be read ({error}); begin a new suite: linkflap suite regression") from None
+
+
+def run(folder: SuiteFolder, say: Callable[[str], None], play: Play | None = None) -> None:
+    """Plays what has no result yet. Raises KeyboardInterrupt as it is, InputError for a case that there is not any more."""
+    known = {result.number for result in folder.results}
+    left = [entry for entry in entries(folder) if entry.number not in known]
+    # Cases that want the same clusters follow one another, and share them.
+    left.sort(key=lambda one: (one.variant.kafka, repr(case_named(one.case).topology), one.variant.transactions, one.number))
+    began, before = time.monotonic(), max((result.ended for result in folder.results), default=0.0)
+    shutil.rmtree(folder.root / "runs", ignore_errors=True)  # of a case that was being played when its suite was killed
+    with Benches(folder.root / "runs") as benches:
+        for entry in left:
+            if interrupts.asked():
+                raise KeyboardInterrupt
+            if before + time.monotonic() - began >= folder.plan.seconds:
+                return
+            played = (play or until_shown)(entry, benches)
+            ended = round(before + time.monotonic() - began, 1)
+            folder.append(result_of(entry, played, ended=ended))
+            store(folder.root / "cases", row(case_named(entry.case), played))
+            say(f"{folder.results[-1].verdict:8} {entry.title}: {played.words}")
+
+
+def until_shown(entry: Entry, benches: Benches) -> Played:
+    """Plays a case until it shows, as often as its answer takes at most; a failure of the steps counts for nothing."""
+    case = case_named(entry.case)
+    runs: list[Played] = []
+    for _ in range(case.runs):
+        try:
+            runs.append(run_case(case, entry.variant, count=1, benches=benches))
+        except InputError:
+            raise
+        except LinkflapError as error:
+            benches.drop()
+            return _together(runs, why=str(error)) if runs else _unplayed(entry, case.runs, str(error))
+        if runs[-1].shown or runs[-1].outcome in (Outcome.NEEDS, Outcome.UNKNOWN):
+            break
+    return _together(runs)
+
+
+def _together(runs: Sequence[Played], why: str = "") -> Played:
+    """Several results of one run each as one."""
+    last = runs[-1]
+    return replace(
+        last,
+        outcome=Outcome.UNKNOWN if why else last.outcome,
+        why=why or last.why,
+        shown=sum(one.shown for one in runs),
+        runs=sum(one.runs for one in runs),
+        controls=sum(one.controls for one in runs),
+        failures=tuple(failure for one in runs for failure in one.failures),
+        seconds=round(sum(one.seconds for one in runs), 1),
+    )
+
+
+def _unplayed(entry: Entry, needed: int, why: str) -> Played:
+    return Played(
+        case=entry.case,
+        variant=entry.variant,
+        version=entry.variant.kafka,
+        outcome=Outcome.UNKNOWN,
+        shown=0,
+        runs=0,
+        needed=needed,
+        controls=0,
+        why=why,
+    )
+
+
+def result_of(entry: Entry, played: Played, *, ended: float) -> Result:
+    """A case's verdict: valid where it was reproduced, invalid where it was not in as many runs as an answer takes."""
+    verdict = _VERDICTS.get(played.outcome, Verdict.UNKNOWN)
+    if verdict is Verdict.INVALID and played.runs < played.needed:
+        verdict = Verdict.UNKNOWN
+    kind = {Verdict.VALID: (), Verdict.INVALID: (f"regression:{entry.case}",)}.get(verdict, (f"unknown:{entry.case}",))
+    return Result(
+        number=entry.number,
+        verdict=verdict,
+        reason=played.words,
+        cause=f"it was reproduced in {entry.shown} of {entry.runs} runs before" if verdict is Verdict.INVALID else "",
+        kinds=kind,
+        seconds=played.seconds,
+        ended=ended,
+    )
+
+
+def verdict_of(folder: SuiteFolder) -> Verdict:
+    """The worst of all cases; while some were not played nothing is known of them."""
+    found = [Verdict(result.verdict) for result in folder.results]
+    return worst([*found, Verdict.UNKNOWN] if len(found) < len(entries(folder)) else found)
+
+
+def summary(folder: SuiteFolder) -> str:
+    """Markdown: failures first, each case with its command."""
+    known, every = {result.number: result for result in folder.results}, entries(folder)
+    again = sum(result.verdict == Verdict.VALID for result in folder.results)
+    order = {Verdict.INVALID: 0, Verdict.UNKNOWN: 1}
+    every.sort(key=lambda one: (order.get(Verdict(known[one.number].verdict), 3) if one.number in known else 2, one.number))
+    lines = [
+        f"# linkflap suite regression: {verdict_of(folder)}",
+        "",
+        f"{len(folder.results)} of {len(every)} cases were played, {again} reproduced again; "
+        f"{sum(result.seconds for result in folder.results):.0f} s.",
+        "",
+        "| case | verdict | result | before | again |",
+        "|---|---|---|---|---|",
+    ]
+    for one in every:
+        found = known.get(one.number)
+        said = f"{found.verdict} | {found.reason}" if found else "not played | "
+        lines.append(f"| {one.title} | {said} | {one.shown} of {one.runs} | `{command(one)}` |")
+    return "\n".join(lines) + "\n"
+
+
+def command(entry: Entry) -> str:
+    """Plays the case of an entry alone."""
+    given = f" --transactions {entry.variant.transactions}" if entry.variant.transactions else ""
+    return f"linkflap case run {entry.case} --kafka {entry.variant.kafka} --client {entry.variant.client}{given}"

@@ -1,0 +1,123 @@
+"""`linkflap suite regression` with cases that are played by a function: what is decided, kept, and gone on with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from linkflap.chaos.cases.case import Outcome
+from linkflap.chaos.cases.regression import reproduced
+from linkflap.chaos.cases.results import load
+from linkflap.chaos.cases.runner import Result as Played
+from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.suite import regression
+from linkflap.harness.suite.folder import SuiteFolder
+from linkflap.harness.suite.plan import Plan
+from linkflap.harness.suite.summary import junit
+
+PLAN = Plan(name="regression", seed=1, seconds=3600, jobs=1)
+KNOWN = reproduced()[:5]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = SuiteFolder.create(tmp_path / "suite", PLAN)
+    regression.write_entries(made, KNOWN)
+    return made
+
+
+def played(entry, outcome=Outcome.REPRODUCED, *, runs=1, why=""):
+    shown = runs if outcome is Outcome.REPRODUCED else 0
+    version = entry.variant.kafka
+    numbers = {"shown": shown, "runs": runs, "needed": 3, "controls": runs}
+    return Played(case=entry.case, variant=entry.variant, version=version, outcome=outcome, why=why, seconds=2.0, **numbers)
+
+
+def say(text):
+    pass
+
+
+def test_what_is_reproduced_again_is_valid(folder):
+    regression.run(folder, say, lambda entry, benches: played(entry))
+    assert regression.verdict_of(folder) is Verdict.VALID
+    assert sorted(result.number for result in folder.results) == [0, 1, 2, 3, 4]
+    assert len(load(folder.root / "cases")) == 5
+    assert "5 of 5 cases were played, 5 reproduced again" in regression.summary(folder)
+
+
+def test_what_does_not_show_any_more_is_invalid_and_comes_first(folder):
+    gone = KNOWN[3].case.name
+
+    def play(entry, benches):
+        return played(entry, Outcome.NOT_REPRODUCED, runs=3) if entry.case == gone else played(entry)
+
+    regression.run(folder, say, play)
+    assert regression.verdict_of(folder) is Verdict.INVALID
+    (failed,) = [result for result in folder.results if result.failed]
+    assert failed.kinds == (f"regression:{gone}",)
+    assert failed.cause.startswith("it was reproduced in ")
+    first = next(line for line in regression.summary(folder).splitlines() if line.startswith(f"| {KNOWN[3].case.name}"))
+    assert regression.summary(folder).splitlines()[6] == first
+    assert f"linkflap case run {gone} --kafka {KNOWN[3].variant.kafka}" in first
+    names = {entry.number: entry.title for entry in regression.entries(folder)}
+    found = ElementTree.fromstring(junit(folder, names))
+    assert (found.get("tests"), found.get("failures"), found.get("errors")) == ("5", "1", "0")
+    assert found[0].get("name") == names[3]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "runs"), [(Outcome.NOT_REPRODUCED, 2), (Outcome.UNKNOWN, 0), (Outcome.NEEDS, 0)]
+)  # fmt: skip
+def test_too_few_runs_and_what_could_not_be_played_are_unknown(folder, outcome, runs):
+    regression.run(folder, say, lambda entry, benches: played(entry, outcome, runs=runs, why="why"))
+    assert regression.verdict_of(folder) is Verdict.UNKNOWN
+    assert all(result.kinds[0].startswith("unknown:") for result in folder.results)
+
+
+def test_a_suite_that_ended_early_goes_on_with_what_it_began_with(folder, monkeypatch):
+    asked = []
+
+    def play(entry, benches):
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        asked.append(entry.number)
+        return played(entry)
+
+    with pytest.raises(KeyboardInterrupt):
+        regression.run(folder, say, play)
+    assert regression.verdict_of(folder) is Verdict.UNKNOWN  # three were never played
+    again = SuiteFolder.open(folder.root)
+    monkeypatch.setattr(regression, "reproduced", lambda: [])  # what is stored meanwhile changes nothing
+    rest = []
+    regression.run(again, say, lambda entry, benches: rest.append(entry.number) or played(entry))
+    assert sorted(asked + rest) == [0, 1, 2, 3, 4]
+    assert regression.verdict_of(again) is Verdict.VALID
+
+
+def test_no_more_is_played_than_there_is_time_for(tmp_path):
+    made = SuiteFolder.create(tmp_path / "suite", replace(PLAN, seconds=1e-9))
+    regression.write_entries(made, KNOWN)
+    regression.run(made, say, lambda entry, benches: pytest.fail("it has no time"))
+    assert regression.verdict_of(made) is Verdict.UNKNOWN
+
+
+def test_shards_share_out_the_cases(tmp_path):
+    numbers = []
+    for part in range(3):
+        made = SuiteFolder.create(tmp_path / str(part), replace(PLAN, shard=(part, 3)))
+        regression.write_entries(made, KNOWN)
+        numbers += [entry.number for entry in regression.entries(made)]
+    assert sorted(numbers) == [0, 1, 2, 3, 4]
+
+
+def test_a_case_is_played_until_it_shows(folder, monkeypatch):
+    entry = regression.entries(folder)[0]
+    outcomes = iter([Outcome.NOT_REPRODUCED, Outcome.REPRODUCED])
+    monkeypatch.setattr(regression, "run_case", lambda case, variant, *, count, benches: played(entry, next(outcomes)))
+    found = regression.until_shown(entry, None)
+    assert (found.outcome, found.shown, found.runs, found.controls) == (Outcome.REPRODUCED, 1, 2, 2)
+    monkeypatch.setattr(regression, "run_case", lambda case, variant, *, count, benches: played(entry, Outcome.NOT_REPRODUCED))
+    found = regression.until_shown(entry, None)
+    assert (found.outcome, found.shown, found.runs) == (Outcome.NOT_REPRODUCED, 0, KNOWN[0].case.runs)
