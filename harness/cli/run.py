@@ -75,6 +75,12 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
 @click.option(
     "--save", "saved", type=click.Path(path_type=Path), metavar="FILE", help="With --dry-run: write the scenario to a new file."
 )
+@click.option(
+    "--count",
+    type=click.IntRange(2, 100_000),
+    help="Run it so often, each time with another seed, and say how often it came to what.",
+)
+@click.option("--until-fail", is_flag=True, help="With --count: end with the first run that is not valid.")
 @click.option("--no-verify", is_flag=True, help="Only record; judge later with linkflap verify.")
 @click.option("--keep", is_flag=True, help="Leave the brokers' data folders in the run directory's logs/.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
@@ -90,6 +96,8 @@ def run(
     out: Path | None,
     dry_run: bool,
     saved: Path | None,
+    count: int | None,
+    until_fail: bool,
     no_verify: bool,
     keep: bool,
     as_json: bool,
@@ -123,6 +131,10 @@ def run(
         _save(chosen, runtime, saved, dry_run=dry_run)
     if dry_run:
         return _dry_run(chosen, runtime, as_json=as_json)
+    if count or until_fail:
+        return _again_and_again(
+            chosen, runtime, count, out, junit, until_fail=until_fail, keep=keep, json=as_json, no_verify=no_verify
+        )
     folder = out or new_folder(chosen.name)
     check_output(folder, out, junit)
     _record(chosen, runtime, folder, _again(scenario_name, wish, chosen, runtime, topology), warm=not no_verify, keep=keep)
@@ -156,6 +168,21 @@ def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
         for what, words in started.items():
             click.echo(f"  {what:26} {shlex.join(words)}")
     return 0
+
+
+def _again_and_again(
+    chosen: Scenario, runtime: str, count: int | None, out: Path | None, junit: Path | None, *, until_fail: bool, **single: bool
+) -> int:
+    from linkflap.harness.cli.suite import again_and_again
+    from linkflap.harness.recording.run import check
+
+    if count is None:
+        raise InputError("--until-fail ends several runs early; say how many there are at most, for example --count 20")
+    for name, value in single.items():
+        if value:
+            raise InputError(f"--{name.replace('_', '-')} is for one run, and --count makes several; leave one of them away")
+    check(chosen, runtime)
+    return again_and_again(chosen, runtime=runtime, count=count, until_fail=until_fail, out=out, junit=junit)
 
 
 def _check_alone(**given: object) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,10 +15,11 @@ import click
 from linkflap.harness.cli.folders import check_junit, check_output, new_folder
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import DEFAULT_KAFKA
-from linkflap.harness.model.verdict import Verdict
+from linkflap.harness.model.verdict import Verdict, worst
 
 if TYPE_CHECKING:
     from linkflap.chaos.generator import Bounds
+    from linkflap.harness.model.scenario import Scenario
     from linkflap.harness.suite.folder import SuiteFolder
     from linkflap.harness.suite.plan import Plan
 
@@ -25,6 +27,7 @@ SMOKE: Final = "smoke"
 NIGHTLY: Final = "nightly"
 OWN: Final = "own"
 REGRESSION: Final = "regression"
+MERGE: Final = "merge"
 LASTS: Final = {SMOKE: "3m", NIGHTLY: "8h", OWN: "336h", REGRESSION: "336h"}
 RUNS: Final = {OWN: 10}
 SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0, REGRESSION: 0.0}
@@ -32,7 +35,7 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0, REGRESSION: 0.0}
 
 
 @click.command()
-@click.argument("name", metavar="smoke|nightly|regression|FILE", required=False)
+@click.argument("names", metavar="smoke|nightly|regression|FILE|merge DIR DIR...", nargs=-1)
 @click.option("--for", "lasts", metavar="TIME", help="How long to generate runs: 20m, 8h; smoke has 3m, nightly 8h.")
 @click.option("--shrink", metavar="TIME", help="How long to shrink each kind of failure; smoke has 90s, nightly 20m.")
 @click.option("--runs", type=click.IntRange(min=1), help="End after so many runs; a file has 10.")
@@ -54,7 +57,7 @@ SHRINK: Final = {SMOKE: 90.0, NIGHTLY: 1200.0, OWN: 1.0, REGRESSION: 0.0}
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML there.")
 @click.option("--dry-run", is_flag=True, help="Print the first scenarios, start nothing.")
 def suite(
-    name: str | None,
+    names: Sequence[str],
     lasts: str | None,
     shrink: str | None,
     runs: int | None,
@@ -76,21 +79,25 @@ def suite(
 ) -> int:
     """Generates scenarios, or takes one FILE.toml again and again; runs and judges them, and keeps those that fail.
 
-    regression plays every case of docs/track-record.md that was reproduced, and wants it reproduced again.
+    regression plays every case of docs/track-record.md that was reproduced, and wants it reproduced again. merge makes one
+    suite of the directories of its shards.
 
     `linkflap suite smoke`, `linkflap suite nightly --for 8h`, `linkflap suite --resume SUITEDIR`
     """
     from linkflap.harness.suite import plan as plans
-    from linkflap.harness.suite.folder import SuiteFolder
     from linkflap.harness.version import VERSION
 
     if junit is not None:
         check_junit(junit)
     if resume is not None:
-        if name:
+        if names:
             raise InputError("--resume goes on with a suite as it was begun; leave the name and the other options away")
-        return _work(SuiteFolder.open(resume), junit)
-    kind, given = _kind(name)
+        return _work(_resumed(resume), junit)
+    if names[:1] == (MERGE,):
+        return _merge([Path(name) for name in names[1:]], out, junit)
+    if len(names) > 1:
+        raise InputError(f"{names[1]!r} is one name too many; a suite is {SMOKE}, {NIGHTLY}, {REGRESSION} or one scenario file")
+    kind, given = _kind(names[0] if names else None)
     plan = plans.Plan(
         name=kind,
         seed=secrets.randbits(32) if seed is None else seed,
@@ -112,6 +119,34 @@ def suite(
     folder = out or new_folder(f"suite-{kind}")
     check_output(folder, out, None)
     return _work(_created(folder, plan), junit)
+
+
+def _resumed(path: Path) -> SuiteFolder:
+    from linkflap.harness.suite.folder import SuiteFolder
+
+    folder = SuiteFolder.open(path)
+    if folder.plan.merged:
+        raise InputError(f"{path} is merged of shards, which are gone on with one by one; merge them again when they have ended")
+    return folder
+
+
+def _merge(paths: Sequence[Path], out: Path | None, junit: Path | None) -> int:
+    """Makes one suite of its shards, says what they found together, and returns the exit code."""
+    from linkflap.harness.suite import merge
+    from linkflap.harness.suite.folder import SuiteFolder
+
+    root = out or new_folder("suite-merged")
+    check_output(root, out, None)
+    with ExitStack() as held:
+        parts = [SuiteFolder.open(path) for path in paths]
+        for part in parts:
+            held.enter_context(part.held())
+        folder = merge.merge(parts, root)
+    found = _found_cases(folder) if folder.plan.name == REGRESSION else _found(folder)
+    if missing := merge.missing(folder.plan):
+        text = f"{found.text}\nNot merged, so that not all is known: shard {', '.join(missing)}.\n"
+        found = replace(found, text=text, verdict=worst([found.verdict, Verdict.UNKNOWN]))
+    return _said(folder, found, junit, f"merged of {len(parts)} shards")
 
 
 def _created(path: Path, plan: Plan) -> SuiteFolder:
@@ -179,11 +214,19 @@ def _work(folder: SuiteFolder, junit: Path | None) -> int:
     with folder.held():
         _say_disk(folder)
         found = _cases(folder) if folder.plan.name == REGRESSION else _generated(folder)
-        (folder.root / "summary.md").write_text(found.text)
-        if junit:
-            junit.write_bytes(found.junit)
+        return _said(folder, found, junit, f"go on with it: linkflap suite --resume {folder.root}")
+
+
+def _said(folder: SuiteFolder, found: _Found, junit: Path | None, also: str) -> int:
+    """Writes down and says what was found."""
+    from linkflap.harness.suite import page as pages
+
+    (folder.root / "summary.md").write_text(found.text)
+    page = pages.write(folder)
+    if junit:
+        junit.write_bytes(found.junit)
     click.echo(found.text)
-    click.echo(f"suite {folder.root}; go on with it: linkflap suite --resume {folder.root}", err=True)
+    click.echo(f"suite {folder.root}, page {page}; {also}", err=True)
     return found.verdict.exit_code
 
 
@@ -199,16 +242,21 @@ class _Found:
 def _cases(folder: SuiteFolder) -> _Found:
     """Plays the cases of a regression suite."""
     from linkflap.harness.suite import regression
-    from linkflap.harness.suite import summary as summaries
 
     regression.run(folder, _say)
+    return _found_cases(folder)
+
+
+def _found_cases(folder: SuiteFolder) -> _Found:
+    from linkflap.harness.suite import regression
+    from linkflap.harness.suite import summary as summaries
+
     names = {entry.number: entry.title for entry in regression.entries(folder)}
     return _Found(text=regression.summary(folder), junit=summaries.junit(folder, names), verdict=regression.verdict_of(folder))
 
 
 def _generated(folder: SuiteFolder) -> _Found:
     """Records and judges the runs of any other suite, and shrinks what failed."""
-    from linkflap.harness.suite import summary as summaries
     from linkflap.harness.suite.explore import Suite
     from linkflap.harness.suite.triage import triage
     from linkflap.harness.suite.work import Works
@@ -217,10 +265,43 @@ def _generated(folder: SuiteFolder) -> _Found:
     works = Works(jobs=plan.jobs, batch=plan.batch, runtime=plan.bounds.runtime)
     try:
         Suite(folder=folder, works=works, say=_say).run()
-        triage(folder, works, _say)
+        if plan.replays:
+            triage(folder, works, _say)
     finally:
         works.close()
+    return _found(folder)
+
+
+def _found(folder: SuiteFolder) -> _Found:
+    from linkflap.harness.suite import summary as summaries
+
     return _Found(text=summaries.summary(folder), junit=summaries.junit(folder), verdict=summaries.verdict_of(folder.results))
+
+
+def again_and_again(
+    scenario: Scenario, *, runtime: str, count: int, until_fail: bool, out: Path | None, junit: Path | None
+) -> int:
+    """`linkflap run --count`: one scenario so many times, each with a seed of its own, and how often it came to what."""
+    from linkflap.chaos import scenario_file
+    from linkflap.chaos.generator import Bounds
+    from linkflap.harness.suite import plan as plans
+    from linkflap.harness.version import VERSION
+
+    plan = plans.Plan(
+        name=OWN,
+        seed=scenario.seed,
+        seconds=plans.seconds(LASTS[OWN]),
+        runs=count,
+        jobs=min(count, plans.usual_jobs()),
+        bounds=Bounds(runtime=runtime),
+        until_fail=until_fail,
+        replays=0,
+        given=scenario_file.render(scenario),
+        linkflap=VERSION,
+    )
+    folder = out or new_folder(f"{scenario.name}-{count}-times")
+    check_output(folder, out, junit)
+    return _work(_created(folder, plan), junit)
 
 
 def _say(text: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from linkflap.harness.model.topology import Topology
@@ -130,6 +130,16 @@ def _environment() -> Environment:
 @cache
 def _file(name: str) -> str:
     return (Path(__file__).parent / "templates" / name).read_text(encoding="utf-8")
+
+
+def template(name: str) -> Template:
+    """A template of this package: everything that is put into it is escaped."""
+    return _environment().get_template(name)
+
+
+def stylesheet() -> str:
+    """What all pages look like."""
+    return _file("report.css")
 
 
 def _links(topology: Topology) -> str:
@@ -265,4 +275,4 @@ def _moment(nanoseconds: int) -> str:
         return f"{nanoseconds:.4g} ns after 1970, which is in no calendar"
 
 
-__all__ = ["About", "Excerpt", "Group", "page", "script_safe", "write"]
+__all__ = ["About", "Excerpt", "Group", "page", "script_safe", "stylesheet", "template", "write"]

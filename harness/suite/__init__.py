@@ -6,5 +6,6 @@ recording   one `linkflap run` as a process of its own
 observed    what a run exercised, read from its run directory
 failures    what failed how: signatures
 explore     the loop: generate, record, judge, keep or prune
+page        suite.html
 regression  every case that was reproduced before, played again
 """

@@ -7,6 +7,7 @@ scenarios/0007.toml        what run 7 is; written before it is started, and neve
 runs/0007/                 its run directory while there is no verdict; of a failed one, for good
 passed/0007/               of a run that passed: verdict.json alone
 failures/<name>/           of each kind of failure: smallest.toml, tries.jsonl
+summary.md, suite.html     what it found, written at each end
 lock                       held by the suite that works on it
 """
 

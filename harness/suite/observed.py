@@ -25,6 +25,19 @@ from linkflap.harness.model.history import Event, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.rundir import Damage, RunReader
 
+STATES: Final = (
+    "open-transactions",
+    "commit-in-flight",
+    "abort-in-flight",
+    "mirror-behind",
+    "epoch-changed",
+    "rebalancing",
+    "after-failover",
+    "after-failback",
+    "after-failover-2",
+    PLAIN,
+)
+"""All of them."""
 RECENT: Final = 1_000_000_000
 """Nanoseconds within which something had just happened."""
 FOLLOWS: Final = 3_000_000_000

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 NAME: Final = "LINKFLAP_PLANTED"
+LOG: Final = "LINKFLAP_PLANTED_LOG"
+"""A file to which a bug adds a line whenever it does what it should not, so that it is known whether its state was reached."""
 ROOT: Final = Path(__file__).resolve().parents[2]
 MIRROR: Final = {
     "reconnect-drops-batch": "the first batch of a transaction after a reconnect is dropped",
@@ -36,7 +38,16 @@ CLIENTS: Final = {
 BUGS: Final = MIRROR | CLIENTS
 
 
-def environment(bug: str) -> dict[str, str]:
-    """The environment of a command whose mirrors and clients have this bug. Raises KeyError for one that there is not."""
+def struck(what: str) -> None:
+    """Writes down that a bug did something, where somebody wants to know: in which folder, and what."""
+    if path := os.environ.get(LOG):
+        with Path(path).open("a") as file:
+            file.write(f"{Path.cwd()}: {what}\n")
+
+
+def environment(bug: str, log: Path | None = None) -> dict[str, str]:
+    """What the environment of a command needs for its mirrors and clients to have this bug. Raises KeyError for one that there
+    is not. `log`: where the bug says what it did.
+    """
     path = [str(ROOT / "tests" / "planted" / "site"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path)), NAME: bug if BUGS[bug] else ""}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, path)), NAME: bug if BUGS[bug] else "", LOG: str(log or "")}

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from linkflap.harness.workloads import endings, readers
 from linkflap.harness.workloads.acks import Acks
+from tests.planted import struck
 
 SKIPPED = 10
 
@@ -18,7 +19,10 @@ def _unknown_commit_is_ok() -> None:
 
     def commit(*given, **named):
         ended = right(*given, **named)
-        return replace(ended, outcome="ok", error="") if ended.outcome == "info" else ended
+        if ended.outcome != "info":
+            return ended
+        struck(ended.error)
+        return replace(ended, outcome="ok", error="")
 
     endings.commit = commit
 
@@ -31,6 +35,7 @@ def _purged_is_acknowledged() -> None:
         if not purged or not self._runs or self._offset < 0:
             right(self, index, error)
             return
+        struck(f"after {self._offset}")
         self.acked += 1
         self._runs.append([index, 1, self._offset])
         self._index, self._offset = index + 1, self._offset + 1
@@ -45,6 +50,7 @@ def _reader_skips_after_death() -> None:
         right(self, consumer, partitions)
         if self.context.deaths and self.group:
             self.positions = {tp: at + SKIPPED for tp, at in self.positions.items()}
+            struck(", ".join(f"{topic}-{number}" for topic, number in self.positions))
             self._assign(consumer)
 
     readers.ReaderClient._on_assign = on_assign

@@ -1,4 +1,8 @@
-"""The planted bugs of the shadow mirror: what it makes of the source's batches, by the state that it is in."""
+"""The planted bugs of the shadow mirror: what it makes of the source's batches, by the state that it is in.
+
+Each change is a pure function of an answer of the source and of what the process has been through. None depends on how many
+batches an answer has, which is a matter of luck: what was dropped once stays dropped, also when a follower is read for again.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
+from weakref import WeakSet
 
 from crc32c import crc32c
 
@@ -19,7 +24,8 @@ from linkflap.harness.mirrors.shadow.log.batches import Stamped
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
 from linkflap.harness.mirrors.shadow.source.fetch import Source
-from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.connection import Connection
+from tests.planted import struck
 
 LONG_BACKLOG = 12
 _TYPE_AT = layout.HEADER_SIZE + 7
@@ -35,6 +41,7 @@ class State:
     last: dict[str, bytes] = field(default_factory=dict)
     added: set[str] = field(default_factory=set)
     lent: tuple[int, str, bytes] | None = None
+    gone: dict[str, set[int]] = field(default_factory=dict)
 
     def first_after_outage(self, partition: Partition) -> bool:
         """Whether nothing came for it since the source did not answer; asked once per answer."""
@@ -88,13 +95,22 @@ def _is_data(batch: bytearray) -> bool:
     return _attributes(batch) & (layout.TRANSACTIONAL | layout.CONTROL) == layout.TRANSACTIONAL
 
 
+def _drop(partition: Partition, batch: bytearray) -> None:
+    STATE.gone.setdefault(partition.name, set()).add(_base(batch))
+    struck(f"{partition.name} at {_base(batch)}")
+
+
+def _left(partition: Partition, made: Stamped) -> Stamped:
+    """Without what was dropped. An answer of which nothing is left is read again, by then with what comes behind it."""
+    gone = STATE.gone.get(partition.name)
+    return _made_of(made, [b for b in _batches(made) if _base(b) not in gone]) if gone else made
+
+
 def _reconnect_drops(log: MirroredLog, partition: Partition, made: Stamped) -> Stamped:
-    batches = _batches(made)
-    first = next((n for n, batch in enumerate(batches) if _is_data(batch)), None)
-    # What is dropped alone leaves nothing to be served, and the shadow reads it again.
-    if first is not None and len(batches) > 1 and STATE.first_after_outage(partition):
-        return _made_of(made, batches[:first] + batches[first + 1 :])
-    return made
+    first = next((batch for batch in _batches(made) if _is_data(batch)), None)
+    if first is not None and STATE.first_after_outage(partition):
+        _drop(partition, first)
+    return _left(partition, made)
 
 
 def _reconnect_repeats(log: MirroredLog, partition: Partition, made: Stamped) -> Stamped:
@@ -104,6 +120,7 @@ def _reconnect_repeats(log: MirroredLog, partition: Partition, made: Stamped) ->
     last = STATE.last.get(partition.name)
     STATE.last[partition.name] = bytes(batches[-1])
     if STATE.first_after_outage(partition) and last is not None and _count(last) == _count(batches[0]):
+        struck(f"{partition.name} at {_base(batches[0])}")
         return _made_of(made, [_moved(last, _base(batches[0])), *batches[1:]])
     return made
 
@@ -113,6 +130,7 @@ def _reconnect_old_epoch(log: MirroredLog, partition: Partition, made: Stamped) 
     if batches and STATE.first_after_outage(partition):
         (epoch,) = struct.unpack_from(">h", batches[0], layout.PRODUCER_EPOCH_AT)
         if epoch > 0:
+            struck(f"{partition.name} at {_base(batches[0])}")
             struct.pack_into(">h", batches[0], layout.PRODUCER_EPOCH_AT, epoch - 1)
             return _made_of(made, [_signed(batches[0]), *batches[1:]])
     return made
@@ -124,6 +142,7 @@ def _outage_mixes(log: MirroredLog, partition: Partition, made: Stamped) -> Stam
         return made
     lent, STATE.lent = STATE.lent, (STATE.outages, partition.name, bytes(batches[0]))
     if lent and lent[0] == STATE.outages and lent[1] != partition.name and _count(lent[2]) == _count(batches[0]):
+        struck(f"{partition.name} at {_base(batches[0])}")
         return _made_of(made, [_moved(lent[2], _base(batches[0])), *batches[1:]])
     return made
 
@@ -136,6 +155,7 @@ def _backlog_marker_first(log: MirroredLog, partition: Partition, made: Stamped)
         own = data[layout.PRODUCER_ID_AT :][:8] == marker[layout.PRODUCER_ID_AT :][:8]
         if _is_data(data) and _attributes(marker) & layout.CONTROL and own:
             base = _base(data)
+            struck(f"{partition.name} at {base}")
             swapped = [_moved(marker, base), _moved(data, base + _count(marker))]
             return _made_of(made, [*batches[:n], *swapped, *batches[n + 2 :]])
     return made
@@ -144,8 +164,8 @@ def _backlog_marker_first(log: MirroredLog, partition: Partition, made: Stamped)
 def _restart_drops(log: MirroredLog, partition: Partition, made: Stamped) -> Stamped:
     batches = _batches(made)
     if len(batches) > 2 and STATE.starts > 1 and STATE.first_after_start(partition):
-        return _made_of(made, batches[1:])
-    return made
+        _drop(partition, batches[0])
+    return _left(partition, made)
 
 
 def _lowers_epochs(log: MirroredLog, partition: Partition, made: Stamped) -> Stamped:
@@ -153,15 +173,16 @@ def _lowers_epochs(log: MirroredLog, partition: Partition, made: Stamped) -> Sta
     for batch in batches if log.config.takes_over else []:
         (epoch,) = struct.unpack_from(">i", batch, layout.EPOCH_AT)
         struct.pack_into(">i", batch, layout.EPOCH_AT, max(0, epoch - 1))
+        struck(f"{partition.name} at {_base(batch)}")
     return _made_of(made, batches)
 
 
 def _new_partition_late(log: MirroredLog, partition: Partition, made: Stamped) -> Stamped:
     batches = _batches(made)
-    if len(batches) > 1 and partition.name in STATE.added:
+    if batches and partition.name in STATE.added:
         STATE.added.discard(partition.name)
-        return _made_of(made, batches[1:])
-    return made
+        _drop(partition, batches[0])
+    return _left(partition, made)
 
 
 def _second_hop_commits(log: MirroredLog, partition: Partition, made: Stamped) -> Stamped:
@@ -172,6 +193,7 @@ def _second_hop_commits(log: MirroredLog, partition: Partition, made: Stamped) -
         if _attributes(batch) & layout.CONTROL and struct.unpack_from(">h", batch, _TYPE_AT)[0] == layout.ABORT:
             STATE.seen[partition.name] = STATE.outages
             struct.pack_into(">h", batch, _TYPE_AT, layout.COMMIT)
+            struck(f"{partition.name} at {_base(batch)}")
             return _made_of(made, [*batches[:n], _signed(batch), *batches[n + 1 :]])
     return made
 
@@ -201,15 +223,24 @@ def _change(change: Change) -> None:
 
 
 def _look() -> None:
-    """Notes outages, starts and partitions that were added."""
-    poll_once, add, begin = Source._poll_once, MirroredLog.add, shadow.Shadow.__init__
+    """Notes outages, starts and partitions that were added.
 
-    async def noted(self: Source, connection: Any) -> None:
-        try:
-            await poll_once(self, connection)
-        except Unanswered:
+    An outage is when the source is connected to again: a mirror that stood still while its link was cut may have met no refusal.
+    """
+    poll_once, once, add, begin = Source._poll_once, Connection._once, MirroredLog.add, shadow.Shadow.__init__
+    polling, connected = WeakSet[Connection](), WeakSet[Connection]()
+
+    async def noted(self: Source, connection: Connection) -> None:
+        polling.add(connection)
+        await poll_once(self, connection)
+
+    async def asked(self: Connection, framed: Any) -> memoryview:
+        if self._stream is None and self in connected:
             STATE.outages += 1
-            raise
+        answer = await once(self, framed)
+        if self in polling:
+            connected.add(self)
+        return answer
 
     def added(self: MirroredLog, topic: str, number: int) -> Partition:
         new = (topic, number) not in self.partitions
@@ -225,7 +256,7 @@ def _look() -> None:
         count.write_text(str(STATE.starts))
         begin(self, config, folder)
 
-    Source._poll_once, MirroredLog.add, shadow.Shadow.__init__ = noted, added, begun
+    Source._poll_once, Connection._once, MirroredLog.add, shadow.Shadow.__init__ = noted, asked, added, begun
 
 
 def _rewinds_groups() -> None:
@@ -233,7 +264,10 @@ def _rewinds_groups() -> None:
 
     def clamped(committed: int, partition: Partition, end: int) -> int:
         offset = right(committed, partition, end)
-        return max(partition.start, offset // 2) if STATE.starts > 2 else offset
+        if STATE.starts <= 2 or offset // 2 <= partition.start:
+            return offset
+        struck(f"{partition.name} from {offset}")
+        return offset // 2
 
     group_offsets.clamped = clamped
 
@@ -249,7 +283,9 @@ def _leaves_one_open() -> None:
 
 def _all_but_one(found: list[Any]) -> Iterator[Any]:
     """Of several the first stays open; it is not known again when the others are ended."""
-    LEFT.update(found[:1] if len(found) > 1 else [])
+    if len(found) > 1:
+        LEFT.add(found[0])
+        struck(f"producer {found[0][0]}")
     yield from (one for one in found if one not in LEFT)
 
 
@@ -264,6 +300,7 @@ def _truncates_short() -> None:
             ends = [follower.offset for follower in partition.live().values()]
             if partition.note.cut_from < 0 and ends and max(ends) > partition.note.cut:
                 partition.note.cut = min(max(ends), partition.note.cut + 10)
+                struck(f"{partition.name} at {partition.note.cut}")
         return await right(self, here)
 
     Takeover._truncate = truncate

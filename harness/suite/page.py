@@ -1,0 +1,194 @@
+"""suite.html of a suite: failures first, a row for each run, and what was never hit of all that could have been drawn."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from linkflap.chaos.generator import Bounds
+from linkflap.chaos.generator.coverage import shape
+from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.verdict import ORDER, Verdict
+from linkflap.harness.report import suite_page
+from linkflap.harness.report.suite_page import Failure, Page, Row, Table
+from linkflap.harness.rundir import write_whole
+from linkflap.harness.suite import regression
+from linkflap.harness.suite.failures import by_kind, name_of
+from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.observed import STATES
+from linkflap.harness.suite.summary import per_hour, verdict_of
+from linkflap.harness.suite.triage import REPORT, SMALLEST
+from linkflap.topologies import parse
+
+
+def write(folder: SuiteFolder) -> Path:
+    """Writes it into the suite directory."""
+    path = folder.root / suite_page.NAME
+    made = _of_cases(folder) if folder.plan.name == regression.REGRESSION else _of_runs(folder)
+    write_whole(path, suite_page.text(made).encode("utf-8", "backslashreplace"))
+    return path
+
+
+def _of_runs(folder: SuiteFolder) -> Page:
+    results, plan = folder.results, folder.plan
+    counts = Counter(result.verdict for result in results)
+    again = sum(result.again for result in results)
+    return Page(
+        verdict=verdict_of(results),
+        title=f"suite {plan.name}",
+        about=f"seed {plan.seed}, {plan.jobs} at once, linkflap {plan.linkflap}",
+        lines=(
+            f"{len(results)} runs: {', '.join(f'{n} {verdict}' for verdict, n in sorted(counts.items())) or 'none'}; "
+            f"{per_hour(results):.0f} runs an hour.",
+            f"{again} recorded again because the environment had failed.",
+            *_baseline(results, given=bool(plan.given)),
+        ),
+        failures=tuple(_failures(folder)),
+        columns=("verdict", "run", "mirror", "topology", "faults", "failed as", "why", "seconds"),
+        rows=tuple(_row(folder, result) for result in sorted(results, key=_worst_first)),
+        tables=() if plan.given else tuple(_tables(results, plan.bounds)),
+    )
+
+
+def _worst_first(result: Result) -> tuple[int, int]:
+    return -ORDER.index(Verdict(result.verdict)), result.number
+
+
+def _baseline(results: Sequence[Result], *, given: bool) -> Iterator[str]:
+    if given:
+        return
+    found = next((result for result in results if result.number == 0), None)
+    if found is not None:
+        yield f"The baseline, the same clients with nothing broken, is {found.verdict}."
+
+
+def _row(folder: SuiteFolder, result: Result) -> Row:
+    made, path = folder.scenario(result.number), folder.scenario_path(result.number)
+    return Row(
+        verdict=result.verdict,
+        name=path.stem,
+        path=os.path.relpath(path, folder.root),
+        cells=(
+            made.mirror.kind,
+            shape(made.topology),
+            ", ".join(fault.fault for fault in made.schedule) or "none",
+            ", ".join(result.kinds[:3]),
+            result.cause or result.reason,
+            f"{result.seconds:.0f}",
+        ),
+    )
+
+
+def _failures(folder: SuiteFolder) -> Iterator[Failure]:
+    for kind, runs in sorted(by_kind(folder.results).items(), key=lambda pair: (pair[0].startswith("unknown:"), -len(pair[1]))):
+        own = folder.root / "failures" / name_of(kind)
+        report = _report(own / REPORT)
+        smallest = own / SMALLEST if (own / SMALLEST).exists() else folder.scenario_path(runs[0].number)
+        facts = {
+            "fails again in": report.get("replayed", ""),
+            "smallest": ", ".join(report.get("faults", ())),
+            "smallest fails in": report.get("rate", ""),
+            "without its last fault": report.get("without_last", ""),
+        }
+        paths = {"scenario": smallest, "evidence": own / "evidence", "run": folder.run_path(runs[0].number)}
+        yield Failure(
+            kind=kind,
+            runs=[f"{run.number:04d}" for run in runs],
+            cause=runs[0].cause or runs[0].reason,
+            command=f"linkflap run {smallest} --runtime {folder.plan.bounds.runtime}",
+            facts={name: value for name, value in facts.items() if value},
+            files={name: os.path.relpath(path, folder.root) for name, path in paths.items() if path.exists()},
+        )
+
+
+def _report(path: Path) -> Mapping[str, str]:
+    found: Mapping[str, str] = json.loads(path.read_bytes()) if path.exists() else {}
+    return found
+
+
+def _tables(results: Sequence[Result], bounds: Bounds) -> Iterator[Table]:
+    """How many runs hit what, of all that the bounds let be drawn."""
+    hits = Counter(cell for result in results for cell in result.cells)
+    strikes = Counter[tuple[str, str]]()
+    for cell, count in hits.items():
+        if cell.startswith("strike/"):
+            _, fault, state, *_ = cell.split("/")
+            strikes[fault, state] += count
+    yield Table(
+        title="Faults by the log state that they struck in",
+        about="Counted by runs and positions, where the fault was seen to bite; a state is what was true when it was injected.",
+        columns=STATES,
+        rows={fault: [strikes[fault, state] for state in STATES] for fault in bounds.allowed},
+    )
+    orders = {name: [hits[f"after/{name}/{other}"] for other in bounds.allowed] for name in bounds.allowed}
+    yield Table(title="Faults after faults", about="Each row after each column.", columns=bounds.allowed, rows=orders)
+    overlaps = {name: [hits[f"over/{name}/{other}"] for other in bounds.allowed] for name in bounds.allowed}
+    yield Table(title="Faults while others lasted", about="Each row during each column.", columns=bounds.allowed, rows=overlaps)
+    shapes = [shape(_parsed(name)) for name in bounds.topologies]
+    yield Table(
+        title="Mirrors on topologies",
+        columns=shapes,
+        rows={kind: [hits[f"on/{kind}/{drawn}"] for drawn in shapes] for kind in bounds.mirrors},
+    )
+    for kind in bounds.mirrors:
+        sound = MIRRORS[kind].sound
+        widest = max((len(values) for values in sound.values()), default=0)
+        yield Table(
+            title=f"Options of {kind}",
+            about="Values in the order in which linkflap list mirrors names them.",
+            columns=[str(n + 1) for n in range(widest)],
+            rows={
+                f"{name}={'|'.join(map(str, values))}": [
+                    *(hits[f"with/{kind}/{name}={value}"] for value in values),
+                    *[None] * (widest - len(values)),
+                ]
+                for name, values in sound.items()
+            },
+        )
+    missed = Counter(text.partition(": ")[2] for result in results for text in result.missed)
+    if missed:
+        yield Table(
+            title="Conditions that never came true", columns=["runs"], rows={text: [n] for text, n in missed.most_common()}
+        )
+
+
+def _parsed(name: str) -> Topology:
+    from linkflap.chaos.generator.bounds import arrows_of
+
+    return parse(arrows_of(name))
+
+
+def _of_cases(folder: SuiteFolder) -> Page:
+    known, every = {result.number: result for result in folder.results}, regression.entries(folder)
+    again = sum(result.verdict == Verdict.VALID for result in folder.results)
+    return Page(
+        verdict=regression.verdict_of(folder),
+        title="suite regression",
+        about=f"every case that was reproduced before, linkflap {folder.plan.linkflap}",
+        lines=(f"{len(known)} of {len(every)} cases were played, {again} reproduced again.",),
+        failures=[
+            Failure(
+                kind=known[one.number].kinds[0],
+                runs=[one.title],
+                cause=known[one.number].cause or known[one.number].reason,
+                command=regression.command(one),
+            )
+            for one in every
+            if one.number in known and known[one.number].failed
+        ],
+        columns=("verdict", "case", "result", "before", "seconds"),
+        rows=[
+            Row(
+                verdict=known[one.number].verdict,
+                name=one.title,
+                cells=(known[one.number].reason, f"{one.shown} of {one.runs}", f"{known[one.number].seconds:.0f}"),
+            )
+            if one.number in known
+            else Row(verdict="not played", name=one.title, cells=("", f"{one.shown} of {one.runs}", ""))
+            for one in sorted(every, key=lambda one: _worst_first(known[one.number]) if one.number in known else (-2, one.number))
+        ],
+    )

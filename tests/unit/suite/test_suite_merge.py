@@ -1,0 +1,127 @@
+"""Shards of one suite merged: nothing lost, nothing counted twice, and what does not belong together is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from linkflap.chaos.cases.regression import reproduced
+from linkflap.chaos.generator import Bounds, baseline
+from linkflap.harness.cli.commands import linkflap as command
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.suite import regression
+from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.merge import merge, missing
+from linkflap.harness.suite.plan import Plan
+from linkflap.harness.suite.triage import REPORT, Report
+
+PLAN = Plan(name="nightly", seed=7, seconds=60, jobs=2)
+
+
+def shard(root, part, of=2, plan=PLAN, bad=()):
+    """A shard with three runs."""
+    made = SuiteFolder.create(root / f"{part}-{of}", replace(plan, shard=(part, of)))
+    for number in range(part, part + 3 * of, of):
+        made.write_scenario(number, baseline(7, Bounds()))
+        verdict = "invalid" if number in bad else "valid"
+        kinds = ("lost-write:lost-write",) if number in bad else ()
+        made.run_path(number).mkdir()
+        made.append(Result(number=number, verdict=verdict, kinds=kinds, cells=(f"cell/{number % 2}",), ended=10.0 * (number + 1)))
+        if not kinds:
+            made.prune(number)
+    return made
+
+
+def report(folder, faults):
+    own = folder.root / "failures" / "lost-write-lost-write"
+    own.mkdir()
+    made = Report(
+        kind="lost-write:lost-write",
+        found=(1,),
+        original="",
+        replayed="",
+        faults=tuple("f" * faults),
+        rate="",
+        steps=1,
+        command="",
+    )
+    (own / REPORT).write_bytes(msgspec.json.encode(made))
+
+
+def test_everything_of_every_shard_is_there_once(tmp_path):
+    parts = [shard(tmp_path, 0), shard(tmp_path, 1, bad=(3,))]
+    before = [(part.root / "results.jsonl").read_bytes() for part in parts]
+    made = merge(parts, tmp_path / "all")
+    assert [result.number for result in made.results] == made.numbers() == [0, 1, 2, 3, 4, 5]
+    assert made.kept == [3]
+    assert made.coverage.hits == {"cell/0": 3, "cell/1": 3}
+    assert SuiteFolder.open(made.root).results == made.results
+    assert missing(made.plan) == []
+    assert [(part.root / "results.jsonl").read_bytes() for part in parts] == before
+
+
+def test_of_a_failure_that_several_shards_have_the_smallest_is_kept(tmp_path):
+    parts = [shard(tmp_path, 0, bad=(2,)), shard(tmp_path, 1, bad=(3,))]
+    report(parts[0], 3)
+    report(parts[1], 1)
+    for order in (parts, parts[::-1]):
+        made = merge(order, tmp_path / f"all-{order[0].plan.shard[0]}")
+        kept = msgspec.json.decode((made.root / "failures/lost-write-lost-write" / REPORT).read_bytes())
+        assert len(kept["faults"]) == 1
+
+
+def test_a_shard_that_is_missing_is_said(tmp_path):
+    made = merge([shard(tmp_path, 0, 3), shard(tmp_path, 2, 3)], tmp_path / "all")
+    assert missing(made.plan) == ["2/3"]
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (lambda root: shard(root / "x", 0), "shard 1/2 is given twice"),
+        (lambda root: shard(root, 1, 3), "merge shards of one suite"),
+        (lambda root: shard(root, 1, plan=replace(PLAN, seed=8)), "their seed differs"),
+        (lambda root: shard(root, 1, plan=replace(PLAN, bounds=Bounds(mirrors=("mm2",)))), "their bounds differs"),
+        (lambda root: shard(root, 1, plan=replace(PLAN, merged=(0, 1), shards=2)), "is merged already"),
+    ],
+)  # fmt: skip
+def test_what_does_not_belong_together_is_refused(tmp_path, other, sentence):
+    (tmp_path / "x").mkdir()
+    with pytest.raises(InputError, match=sentence):
+        merge([shard(tmp_path, 0), other(tmp_path)], tmp_path / "all")
+    assert not (tmp_path / "all").exists()
+
+
+def test_regression_shards_have_their_cases(tmp_path):
+    parts = []
+    for part in range(2):
+        made = SuiteFolder.create(tmp_path / str(part), replace(PLAN, name="regression", shard=(part, 2)))
+        regression.write_entries(made, reproduced()[:4])
+        for entry in regression.entries(made):
+            made.append(Result(number=entry.number, verdict="valid", reason="REPRODUCED 1 of 1"))
+        parts.append(made)
+    made = merge(parts, tmp_path / "all")
+    assert [entry.number for entry in regression.entries(made)] == [0, 1, 2, 3]
+    assert regression.verdict_of(made) == "valid"
+
+
+def test_the_command_says_what_all_found(tmp_path, capsys):
+    parts = [str(shard(tmp_path, 0).root), str(shard(tmp_path, 1, bad=(3,)).root)]
+    out, junit = tmp_path / "all", tmp_path / "junit.xml"
+    status = command.main(["suite", "merge", *parts, "--out", str(out), "--junit", str(junit)], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert status == 1
+    assert "6 runs: 1 invalid, 5 valid" in said
+    assert (out / "summary.md").read_text() in said
+    assert "lost-write:lost-write" in (out / "suite.html").read_text()
+    assert 'tests="6"' in junit.read_text()
+    with pytest.raises(InputError, match="is merged of shards"):
+        command.main(["suite", "--resume", str(out)], standalone_mode=False)
+
+
+def test_the_command_knows_not_all_without_a_shard(tmp_path, capsys):
+    parts = [str(shard(tmp_path, part, 3).root) for part in (0, 2)]
+    assert command.main(["suite", "merge", *parts, "--out", str(tmp_path / "all")], standalone_mode=False) == 2
+    assert "Not merged, so that not all is known: shard 2/3." in capsys.readouterr().out

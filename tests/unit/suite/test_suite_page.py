@@ -1,0 +1,74 @@
+"""suite.html: self-contained, failures first, and what was never hit is said."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from linkflap.chaos.cases.regression import reproduced
+from linkflap.chaos.generator import Bounds, baseline, generate
+from linkflap.chaos.generator.coverage import Coverage
+from linkflap.harness.suite import page, regression
+from linkflap.harness.suite.folder import Result, SuiteFolder
+from linkflap.harness.suite.plan import Plan
+
+PLAN = Plan(name="smoke", seed=7, seconds=60, jobs=2, bounds=Bounds(faults=("link-cut", "broker-pause")))
+CELLS = ("strike/link-cut/mirror-behind/link-1/shadow", "after/broker-pause/link-cut", "on/shadow/A->B")
+
+
+def suite(root):
+    made = SuiteFolder.create(root / "suite", PLAN)
+    for number in range(3):
+        made.write_scenario(number, generate(7, number, Coverage(), PLAN.bounds) if number else baseline(7, PLAN.bounds))
+    made.append(Result(number=0, verdict="valid", cells=("on/shadow/A->B",), seconds=20.0, ended=30.0))
+    missed = ("1-link-cut: open-partitions:2",)
+    made.append(Result(number=1, verdict="valid", cells=CELLS, missed=missed, seconds=20.0, ended=40.0))
+    cause = "<script>alert(1)</script> is lost"
+    made.append(Result(number=2, verdict="invalid", kinds=("lost-write:lost-write",), cause=cause, seconds=20.0, ended=60.0))
+    return made
+
+
+def test_failures_come_first_with_their_command(tmp_path):
+    text = page.write(suite(tmp_path)).read_text()
+    assert text.index("lost-write:lost-write") < text.index('<h2 id="runs">')
+    assert re.search(r"linkflap run \S*scenarios/0002.toml --runtime process", text)
+    rows = re.findall(r'<span class="word (\w+)">', text)
+    assert rows == ["invalid", "valid", "valid"]
+    assert "The baseline, the same clients with nothing broken, is valid." in text
+
+
+def test_it_is_self_contained_and_escapes_what_comes_from_runs(tmp_path):
+    text = page.write(suite(tmp_path)).read_text()
+    assert "<script" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert "default-src &#39;none&#39;" in text or "default-src 'none'" in text
+    assert not re.search(r'(?:src|href)="(?:https?:)?//', text)
+    links = re.findall(r'href="([^#"][^"]*)"', text)
+    assert all(link == "data:," or (tmp_path / "suite" / link).exists() for link in links)
+
+
+def test_what_was_hit_and_what_never_was(tmp_path):
+    text = page.write(suite(tmp_path)).read_text()
+    row = re.search(r'<td class="code nowrap">link-cut</td>(.*?)</tr>', text)
+    assert row
+    assert row[1].count(">1<") == 1
+    assert row[1].count(">never<") == row[1].count("<td") - 1
+    assert "open-partitions:2" in text
+    assert "Options of shadow" in text
+
+
+def test_of_one_scenario_run_again_there_is_no_coverage(tmp_path):
+    made = suite(tmp_path)
+    made.plan = replace(made.plan, given="x")
+    assert '<h2 id="coverage">' not in page.write(made).read_text()
+
+
+def test_a_regression_suite_has_a_page(tmp_path):
+    made = SuiteFolder.create(tmp_path / "suite", replace(PLAN, name="regression"))
+    regression.write_entries(made, reproduced()[:3])
+    gone = ("regression:x",)
+    made.append(Result(number=1, verdict="invalid", reason="NOT REPRODUCED 0 of 3", kinds=gone, cause="it was before"))
+    made.append(Result(number=0, verdict="valid", reason="REPRODUCED 1 of 1"))
+    text = page.write(made).read_text()
+    assert re.findall(r'<span class="word ([\w-]+)">', text) == ["invalid", "not-played", "valid"]
+    assert f"linkflap case run {reproduced()[1].case.name} " in text
