@@ -44,6 +44,7 @@ PACKAGES = {
     "harness/capture": "Raw logs and watermarks",
     "harness/capture/live": "Logs of clusters that run and that nobody here started",
     "harness/report": "What a person sees",
+    "harness/judging": "From run directories to verdicts and reports",
     "chaos": "What is broken, and when",
     "chaos/faults": "The faults, one file each",
     "chaos/cases": "Edge cases of KIPs and releases",

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
@@ -29,6 +28,7 @@ import pytest
 
 from linkflap.api import arguments
 from linkflap.api.judged import Judged
+from linkflap.harness.judging import verifier
 from linkflap.harness.model.errors import InputError, LinkflapError
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.spelling import nearest
@@ -37,6 +37,7 @@ from linkflap.harness.model.verdict import Verdict
 if TYPE_CHECKING:
     from linkflap.api.world import World
 
+verifier.share()  # all workers of `pytest -n`, and several pytest at once, judge through one Spark
 Policy = Literal["fail", "skip", "run-again"]
 _ARGUMENTS: Final = ("scenario", "topology", "mirror", "seed", "duration", "runtime")
 
@@ -164,7 +165,5 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
 
 
 def close() -> None:
-    """Ends Spark, if a run has started it in this process."""
-    session = sys.modules.get("linkflap.spark_verify.spark.session")
-    if session:
-        session.close()
+    """Lets go of the verifier service, and ends Spark, if a run has started it in this process."""
+    verifier.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -40,6 +40,10 @@ Tell = Callable[[str, int, int], None]
 """Told what of the job is done: what, how many, of how many."""
 
 
+class _SparkFailed(Exception):
+    """Spark ended, or gave up, during the checks: the sentence that every check of the run then has for a reason."""
+
+
 def verify(
     runs: Sequence[Path],
     *,
@@ -55,14 +59,23 @@ def verify(
     `Judgement.kept` is then None: the verdict stands.
 
     Raises InputError when one is no run directory, or names a check that there is not; SetupError when Spark does not start, or
-    has an executor that cannot see the directories. When Spark fails in the job no check was made: all are unknown, and say so.
+    has an executor that cannot see the directories. When Spark fails in the job, each directory is judged alone; where that fails
+    too no check was made: all are unknown, and say so.
     """
     chosen = {run: checks_of(run) for run in runs}
     needed = {check.name: check for run, checks in chosen.items() for check in checks if made_of(run, check)}
     # Executors have working directories of their own.
     plans = {run: plan(run.absolute()) for run in runs}
     found: dict[str, list[job.FindingRow]] = defaultdict(list)
-    for row in _findings(spark or session.session(master, settings), list(plans.values()), list(needed.values()), tell):
+    some, checks = list(plans.values()), list(needed.values())
+    rows: Iterable[job.FindingRow]
+    try:
+        rows = _findings(spark or session.session(master, settings), some, checks, tell)
+    except _SparkFailed as failed:
+        # Of several it may be one that Spark does not survive: none spoils the verdict of another.
+        alone = spark is None and len(some) > 1
+        rows = _each_alone(some, checks, tell, master, settings) if alone else _unjudged(some, checks, failed)
+    for row in rows:
         found[row.run].append(row)
     judgements = [judge(run, found[plans[run].run], chosen[run], planned=plans[run]) for run in runs]
     return [keep(j, found[plans[j.folder].run], (out or {}).get(j.folder, j.folder)) for j in judgements]
@@ -96,7 +109,21 @@ def _findings(spark: SparkSession, plans: Sequence[RunPlan], checks: Sequence[Ch
             raise SetupError(f"Spark could not read everything: {_sentence(str(error))}") from None
         reason = f"Spark failed during the checks ({session.fate(error)}); verify the run again"
         session.close()
-        return [job.unjudged(p.run, check.name, reason) for p in plans for check in checks]
+        raise _SparkFailed(reason) from None
+
+
+def _each_alone(
+    plans: Sequence[RunPlan], checks: Sequence[Check], tell: Tell, master: str, settings: Mapping[str, str] | None
+) -> Iterator[job.FindingRow]:
+    for each in plans:
+        try:
+            yield from _findings(session.session(master, settings), [each], checks, tell)
+        except _SparkFailed as failed:
+            yield from _unjudged([each], checks, failed)
+
+
+def _unjudged(plans: Sequence[RunPlan], checks: Sequence[Check], failed: _SparkFailed) -> list[job.FindingRow]:
+    return [job.unjudged(p.run, check.name, str(failed)) for p in plans for check in checks]
 
 
 def _sentence(trace: str) -> str:

@@ -49,7 +49,7 @@ def judge(
 
     `out`: by run directory, where the judgement is written instead.
     """
-    from linkflap.api import page
+    from linkflap.harness.judging import page
     from linkflap.harness.model.verdict import worst
     from linkflap.harness.report import junit as junit_report
     from linkflap.harness.report import table

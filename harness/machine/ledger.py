@@ -15,7 +15,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,7 +35,8 @@ class Entry:
 
     `engines` are Docker engines (as DOCKER_HOST has them, empty: the default) where things with this owner's label may be, one
     for each deployment. `contained` are processes in containers, whose memory is the owner's and which the engine ends.
-    `mounts` are folders on which something is mounted.
+    `mounts` are folders on which something is mounted. `serves` are sockets where it answers other processes of this user, by
+    what they must agree on with it.
     """
 
     owner: Identity
@@ -46,6 +47,7 @@ class Entry:
     engines: tuple[str, ...] = ()
     contained: tuple[Identity, ...] = ()
     mounts: tuple[str, ...] = ()
+    serves: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -162,6 +164,21 @@ def add_mount(path: Path) -> None:
 def remove_mount(path: Path) -> None:
     """Nothing is mounted there any more."""
     change(lambda entry: replace(entry, mounts=tuple(m for m in entry.mounts if m != str(path))))
+
+
+def add_service(key: str, path: Path) -> None:
+    """Others find it at this path from now on."""
+    change(lambda entry: replace(entry, serves={**entry.serves, key: str(path)}))
+
+
+def remove_service(key: str) -> None:
+    """Nobody finds it any more."""
+    change(lambda entry: replace(entry, serves={name: path for name, path in entry.serves.items() if name != key}))
+
+
+def service(key: str) -> Path | None:
+    """The socket of a process that lives and serves this key."""
+    return next((Path(each.serves[key]) for each in entries() if key in each.serves and alive(each.owner)), None)
 
 
 def add_folder(path: Path) -> None:

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from linkflap.harness.model.errors import LinkflapError
+from linkflap.harness.judging.batch import Outcome, judged
 from linkflap.spark_verify.spark import pandas_free, session
-from linkflap.spark_verify.verify import verify
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What came out for one run directory: its document, or why there is none."""
-
-    folder: Path
-    document: Mapping[str, Any] | None
-    error: str = ""
 
 
 class Judge:
@@ -28,7 +16,7 @@ class Judge:
     def __init__(self) -> None:
         pandas_free.settle()
         self._thread: threading.Thread | None = None
-        self._done: list[Verdict] = []
+        self._done: list[Outcome] = []
         self._crash: BaseException | None = None
 
     @property
@@ -40,7 +28,7 @@ class Judge:
         self._thread = threading.Thread(target=self._work, args=(list(folders),), name="judge", daemon=True)
         self._thread.start()
 
-    def take(self) -> list[Verdict]:
+    def take(self) -> list[Outcome]:
         """The verdicts that are new; raises what went wrong with a batch."""
         if self.busy:
             return []
@@ -54,16 +42,6 @@ class Judge:
             self._done.extend(judged(folders))
         except BaseException as crash:  # noqa: BLE001  (handed to the main thread by take)
             self._crash = crash
-
-
-def judged(folders: Sequence[Path], verify: Callable[[Sequence[Path]], Sequence[Any]] = verify) -> list[Verdict]:
-    """The verdicts on a batch; where it cannot be judged as one, on each alone, so that no directory spoils another's."""
-    try:
-        return [Verdict(folder=j.folder, document=j.document) for j in verify(folders)]
-    except LinkflapError as error:
-        if len(folders) == 1:
-            return [Verdict(folder=folders[0], document=None, error=str(error))]
-    return [verdict for folder in folders for verdict in judged([folder], verify)]
 
 
 def warm() -> None:

@@ -83,10 +83,10 @@ class Works:
     def step(self, *, more: bool, done: Callable[[Finished], None]) -> None:
         """Takes in what has ended, and begins what is due. `more`: other runs are still to come."""
         self._reap(done)
-        for verdict in self.judge.take():
+        for outcome in self.judge.take():
             self._judging -= 1
-            task = self._by_folder(verdict.folder)
-            done(self._finished(task, verdict.document, verdict.error))
+            document = outcome.judgement.document if outcome.judgement else None
+            done(self._finished(self._by_folder(outcome.folder), document, str(outcome.error or "")))
         enough = len(self.waiting) >= min(2 * self.jobs, self.batch) or not (more or self.recordings)
         if self.waiting and enough and not self._judging:
             self._judging = len(self.waiting)

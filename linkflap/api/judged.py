@@ -12,7 +12,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.verdict import Anomaly, CheckResult, Failover, Verdict
 
 if TYPE_CHECKING:
-    from linkflap.spark_verify.verdict.judge import Judgement
+    from linkflap.harness.judging.verifier import Judgement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +63,9 @@ def judged(judgement: Judgement) -> Judged:
     """The verifier's judgement as users of the API have it."""
     return Judged(
         folder=judgement.folder,
-        verdict=judgement.verdict,
-        checks={check.name: check for check in judgement.checks},
-        anomalies=tuple(judgement.anomalies),
-        failovers=tuple(judgement.failovers),
-        document=judgement.document,
+        verdict=judgement.document.verdict,
+        checks={check.name: check for check in judgement.document.checks},
+        anomalies=judgement.anomalies,
+        failovers=tuple(judgement.document.failovers),
+        document=judgement.values,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import time
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from linkflap.api import arguments, page
+from linkflap.api import arguments
 from linkflap.api.judged import Judged, judged
 from linkflap.harness.model.errors import InputError
 
@@ -43,9 +42,9 @@ def run(
     Spark, once started, serves all later calls of this process. Raises InputError before anything starts; EnvironmentFailure or
     FaultError where the machine or a process failed.
     """
+    from linkflap.harness.judging import verifier
     from linkflap.harness.recording.run import check, record
     from linkflap.harness.report.progress import Progress
-    from linkflap.spark_verify.spark import session
 
     arguments.check(
         scenario=scenario, seed=seed, topology=topology, mirror=mirror, mirror_options=mirror_options, duration=duration,
@@ -57,7 +56,7 @@ def run(
     check(chosen, runtime)
     made_by = command or f"linkflap.run({chosen.name!r}, seed={chosen.seed}, runtime={runtime!r})"
     with Progress() as progress:
-        session.warm()
+        verifier.warm()
         record(chosen, runtime=runtime, folder=folder, command=made_by, progress=progress)
     return verify(folder)
 
@@ -103,12 +102,9 @@ def verify(folder: str | Path) -> Judged:
     A run that broke off is judged by what it left: unknown, with the reason. Raises InputError where it is no run directory,
     SetupError where Spark does not start.
     """
-    from linkflap.spark_verify.verify import verify as judge
+    from linkflap.harness.judging import verifier
 
-    (judgement,) = judge([Path(folder)])
-    for said in page.write(judgement):
-        logging.getLogger("linkflap").warning(said)
-    return judged(judgement)
+    return judged(verifier.judge(Path(folder)))
 
 
 def new(folder: str | Path | None, name: str) -> Path:

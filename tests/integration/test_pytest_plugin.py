@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import psutil
 import pytest
 
@@ -27,12 +29,11 @@ def ours(project) -> list[psutil.Process]:
     """Processes that were started with this project's ledger and still run, watchdogs (which go last) included."""
     found = []
     for process in psutil.process_iter():
-        try:
-            if process.environ().get("LINKFLAP_RUNTIME_DIR") == str(project.path / "ledger"):
+        with contextlib.suppress(psutil.Error):  # it may end at any step
+            mine = process.environ().get("LINKFLAP_RUNTIME_DIR") == str(project.path / "ledger")
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-        except psutil.Error:
-            continue
-    return [process for process in found if process.status() != psutil.STATUS_ZOMBIE]
+    return found
 
 
 def assert_nothing_left(project):
@@ -71,21 +72,36 @@ def test_two_tests_have_clusters_of_their_own_at_the_same_time(project):
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-def test_a_run_is_judged_what_is_wrong_fails_the_test_and_spark_ends_with_pytest(project):
+def test_runs_of_two_workers_are_judged_by_one_spark_what_is_wrong_fails_the_test_and_spark_ends(project):
     project.makepyfile(
         """
         import pytest
+        from linkflap.harness.machine import ledger
+        from linkflap.harness.model.wait import until
+
+        def judged_once(run, request):
+            assert run.folder.joinpath("verdict.json").is_file()
+            assert run.folder.joinpath("report.html").is_file()
+            assert (run.document["scenario"], run.document["seed"]) == ("baseline", 7)
+            assert run.document["run"] == str(run.folder)
+            here = request.config.rootpath
+            (here / f"{request.node.name}.judged").write_text("")
+            until(lambda: len(list(here.glob("*.judged"))) == 2, within=400, what="the other run to be judged")
+            serving = [entry for entry in ledger.entries() if entry.serves]
+            assert [len(entry.children) for entry in serving] == [1]  # one service, with Spark's JVM
+            run.require_valid()
 
         @pytest.mark.linkflap("baseline", seed=7, producer_ids="negate")
-        def test_run(linkflap_run):
-            assert linkflap_run.folder.joinpath("verdict.json").is_file()
-            assert linkflap_run.folder.joinpath("report.html").is_file()
-            assert (linkflap_run.document["scenario"], linkflap_run.document["seed"]) == ("baseline", 7)
-            linkflap_run.require_valid()
+        def test_run(linkflap_run, request):
+            judged_once(linkflap_run, request)
+
+        @pytest.mark.linkflap("baseline", seed=7)
+        def test_other(linkflap_run, request):
+            judged_once(linkflap_run, request)
         """
     )
-    done = project.runpytest_subprocess("-n", "1", timeout=900)
-    done.assert_outcomes(failed=1)
+    done = project.runpytest_subprocess("-n", "2", timeout=900)
+    done.assert_outcomes(failed=1, passed=1)
     done.stdout.re_match_lines(
         [
             "linkflap: invalid: .* @ [0-9]+.*",

@@ -9,7 +9,7 @@ from typing import Any
 
 from recorded_run import Recorded, document
 
-from linkflap.api import page
+from linkflap.harness.judging import page
 from linkflap.harness.model.verdict import Anomaly, Document
 from linkflap.harness.report import html
 from linkflap.harness.report.document import read

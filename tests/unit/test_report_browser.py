@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser
 
-from linkflap.api.page import about
+from linkflap.harness.judging.page import about
 from linkflap.harness.model.history import Event
 from linkflap.harness.report import html
 from linkflap.spark_verify.checks import REGISTRY

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 from recorded_run import Recorded, document
 
-from linkflap.api import page
 from linkflap.harness.cli.commands import linkflap
 from linkflap.harness.cli.verify import _outs, _without_out
+from linkflap.harness.judging import page
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.report import table
 from linkflap.harness.report.document import read

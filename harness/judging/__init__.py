@@ -1,0 +1,1 @@
+"""From finished run directories to verdicts and their reports: in this process, or through the one verifier of this machine."""
