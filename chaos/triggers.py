@@ -24,11 +24,14 @@ from linkflap.harness.model.topology import is_data_topic
 from linkflap.harness.wire.offsets import answered_bounds, quiet
 
 UNDER_WAY: Final = 1000
+SEEN: Final = 100
 ANSWERS_WITHIN: Final = 2.0
 _AFTER: Final = "after:"
 _DURING: Final = "during:"
 _AND: Final = " and "
 _ALWAYS: Final = "always"
+SEEN_ON_BOTH_SIDES: Final = "seen-on-both-sides"
+"""What every failover waits for that is the first of its scenario: before, there is nothing that it could lose."""
 
 
 class Trigger(Protocol):
@@ -96,6 +99,16 @@ def _under_way(spec: FaultSpec, world: World, least: int = UNDER_WAY) -> bool:
     return world.clients.acknowledged_since(0, _source(spec)) >= least
 
 
+def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> bool:
+    """Readers on the target's source and on its destination were given 100 records each, or as many as are given.
+
+    So something was committed, mirrored and read when a failover strikes, however slow the machine is. A side without readers
+    is not waited for.
+    """
+    sides = [name for name in spec.target.split("->") if name in world.deployment.clusters]
+    return all(read is None or read >= least for read in map(world.clients.read_on, sides))
+
+
 def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """Every partition on the target's source has lost segments to retention: its log begins above 0, or at least there."""
     cluster, own = _source(spec), _own(_source(spec), world)
@@ -119,6 +132,7 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
         "open-at-destination": _open_at_destination,
         "commit-in-flight": _commit_in_flight,
         "mirror-behind": _mirror_behind,
+        SEEN_ON_BOTH_SIDES: _seen_on_both_sides,
         "segments-deleted": _segments_deleted,
         "transactions-ended": _transactions_ended,
         "under-way": _under_way,

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from linkflap.chaos.triggers import after
+from linkflap.chaos.triggers import SEEN_ON_BOTH_SIDES, after
 from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.topology import LinkSpec, Topology
 from linkflap.topologies import parse
@@ -62,6 +62,9 @@ def everyday(topology: Topology, home: str, **records: Option) -> tuple[Workload
     )
 
 
+WITH_TRANSACTIONS_OPEN = f"{SEEN_ON_BOTH_SIDES} and open-transactions"
+"""What a failover waits for that is to find transactions open, and something to lose."""
+
 Clients = Callable[[Topology, str], tuple[WorkloadSpec, ...]]
 """The workloads of a topology's clients whose topics begin on a cluster."""
 Before = Callable[[LinkSpec, random.Random], tuple[FaultSpec, ...]]
@@ -76,7 +79,7 @@ def one_failover(
     duration: float,
     between: tuple[float, float],
     kind: str = "failover-forced",
-    when: str = "open-transactions",
+    when: str = WITH_TRANSACTIONS_OPEN,
     before: Before = lambda _link, _dice: (),
     clients: Clients = everyday,
     minimums: Minimums | None = None,
@@ -107,9 +110,9 @@ def failover_of_first(topology: Topology, at: float, follows: Sequence[str]) -> 
     if len(topology.homes_over(first)) > 1:
         return
     if any(link.destination == first.source for link in topology.links):
-        kind, when = "failover-planned", after(*follows)
+        kind, when = "failover-planned", after(*follows, once=SEEN_ON_BOTH_SIDES)
     else:
-        kind, when = "failover-forced", after(*follows, once="open-transactions")
+        kind, when = "failover-forced", after(*follows, once=WITH_TRANSACTIONS_OPEN)
     yield FaultSpec(id="failover", fault=kind, target=first.name, at=at, duration=0.0, when=when)
 
 

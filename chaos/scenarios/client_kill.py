@@ -56,7 +56,7 @@ def build(wish: Wish) -> Scenario:
                 target=link.name,
                 at=round(dice.uniform(0.5, 1.5), 2),
                 duration=0.0,
-                when="after:open,relay,send,reader and open-transactions",
+                when="after:open,relay,send,reader and seen-on-both-sides and open-transactions",
             ),
             kill("commit-there", there, "transactional", "commit", "after:failover and commit-in-flight", 1.0),
             kill("relay-there", there, "relay", "commit", "after:commit-there"),

@@ -8,7 +8,7 @@ cut, or like a record before it that is gone.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
 
@@ -35,7 +35,7 @@ def build(wish: Wish) -> Scenario:
                 target=link.name,
                 at=round(cut_at + dice.uniform(1.0, 1.5), 2),
                 duration=0.0,
-                when="open-transactions",
+                when=WITH_TRANSACTIONS_OPEN,
             ),
             FaultSpec(
                 id="reverse",

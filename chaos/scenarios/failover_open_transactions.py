@@ -9,7 +9,7 @@ violation is a hanging transaction, a high watermark that steps back, or a lost 
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, TopicSpec, WorkloadSpec
 from linkflap.topologies import parse
 
@@ -34,7 +34,14 @@ def build(wish: Wish) -> Scenario:
         mirror=wish.mirrored_by(),
         workloads=(held, *readers),
         schedule=(
-            FaultSpec(id="failover", fault="failover-forced", target=link.name, at=at, duration=0.0, when="open-transactions"),
+            FaultSpec(
+                id="failover",
+                fault="failover-forced",
+                target=link.name,
+                at=at,
+                duration=0.0,
+                when=WITH_TRANSACTIONS_OPEN,
+            ),
         ),
         minimums=Minimums(committed=20, aborted=4, reads=300, afterwards=600),
         topics=TopicSpec(partitions=3),

@@ -24,6 +24,7 @@ def build(wish: Wish) -> Scenario:
         name="large-messages",
         about="records of more than a megabyte; A is killed, clients go on at B",
         between=(4.0, 5.0),
+        when="seen-on-both-sides:10 and open-transactions",
         clients=_clients,
         minimums=Minimums(committed=10, aborted=2, reads=40, afterwards=20),
         topics=TopicSpec(config={"max.message.bytes": str(4 << 20)}),

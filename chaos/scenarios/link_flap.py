@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
-from linkflap.chaos.scenarios.base import Wish, everyday, everyday_of, failover_of_first, homes
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday, everyday_of, failover_of_first, homes
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.harness.model.topology import LinkSpec, hyphen_free
 from linkflap.topologies import parse
@@ -60,7 +60,14 @@ def _times(dice: random.Random) -> tuple[float, float]:
 
 
 def _killed(link: LinkSpec, at: float) -> FaultSpec:
-    return FaultSpec(id="failover", fault="failover-forced", target=link.name, at=at, duration=0.0, when="open-transactions")
+    return FaultSpec(
+        id="failover",
+        fault="failover-forced",
+        target=link.name,
+        at=at,
+        duration=0.0,
+        when=WITH_TRANSACTIONS_OPEN,
+    )
 
 
 def _of(link: LinkSpec, dice: random.Random, named: str, flap_at: float, slow_at: float) -> Iterator[FaultSpec]:

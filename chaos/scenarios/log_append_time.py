@@ -19,7 +19,7 @@ def build(wish: Wish) -> Scenario:
         about="a topic whose records are stamped by the brokers that append them; the mirror is drained, clients go on at B",
         between=(3.0, 4.0),
         kind="failover-planned",
-        when="always",
+        when="seen-on-both-sides",
         topics=TopicSpec(config={"message.timestamp.type": "LogAppendTime"}),
         duration=7.0,
     )

@@ -26,7 +26,7 @@ def build(wish: Wish) -> Scenario:
             FaultSpec(
                 id="slow", fault="link-latency", target=link.name, at=0.5, duration=2.0, options={"latency": 100, "jitter": 20}
             ),
-            FaultSpec(id="failover", fault="failover-planned", target=link.name, at=at, duration=0.0),
+            FaultSpec(id="failover", fault="failover-planned", target=link.name, at=at, duration=0.0, when="seen-on-both-sides"),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 9.0,

@@ -10,7 +10,7 @@ producer-id-collision, a ghost ack, a lost write.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario, WorkloadSpec
 from linkflap.topologies import parse
 
@@ -39,7 +39,14 @@ def build(wish: Wish) -> Scenario:
             ),
         ),
         schedule=(
-            FaultSpec(id="failover", fault="failover-forced", target=link.name, at=at, duration=0.0, when="open-transactions"),
+            FaultSpec(
+                id="failover",
+                fault="failover-forced",
+                target=link.name,
+                at=at,
+                duration=0.0,
+                when=WITH_TRANSACTIONS_OPEN,
+            ),
         ),
         minimums=Minimums(committed=15, aborted=2, reads=300, afterwards=1000),
         duration=wish.duration or 9.0,

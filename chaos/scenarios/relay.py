@@ -47,7 +47,7 @@ def build(wish: Wish) -> Scenario:
                 target=link.name,
                 at=kill_at,
                 duration=0.0,
-                when="after:restart and open-transactions",
+                when="after:restart and seen-on-both-sides and open-transactions",
             ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),

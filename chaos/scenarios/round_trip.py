@@ -8,7 +8,7 @@ that each cluster has ids of the other's in its log.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
 
@@ -28,7 +28,14 @@ def build(wish: Wish) -> Scenario:
         mirror=wish.mirrored_by(),
         workloads=everyday(topology, link.source),
         schedule=(
-            FaultSpec(id="away", fault="failover-forced", target=link.name, at=away_at, duration=0.0, when="open-transactions"),
+            FaultSpec(
+                id="away",
+                fault="failover-forced",
+                target=link.name,
+                at=away_at,
+                duration=0.0,
+                when=WITH_TRANSACTIONS_OPEN,
+            ),
             FaultSpec(
                 id="reverse",
                 fault="mirror-reverse",

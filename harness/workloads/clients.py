@@ -65,6 +65,11 @@ class WorkloadClients:
         recorded = [w for w in self.workloads if isinstance(w, Producers) and not isinstance(w, Command)]
         return sum(workload.acknowledged_since(time, cluster) for workload in recorded or self.workloads)
 
+    def read_on(self, cluster: str) -> int | None:
+        """Records that readers on this cluster have been given; None where there are no readers."""
+        counts = [read for workload in self.workloads if (read := workload.read_on(cluster)) is not None]
+        return sum(counts) if counts else None
+
     def grown(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now; its clients take that in before their next operation, or when they look again."""
         for workload in self.workloads:

@@ -183,6 +183,10 @@ class Crew:
             errors=sum(c.errors for c in counts),
         )
 
+    def read_on(self, cluster: str) -> int | None:
+        """Records that its readers on a cluster were given; None where it has none there."""
+        return None
+
 
 class Producers(Crew):
     """Producing clients of one kind."""
@@ -229,6 +233,11 @@ class Readers(Crew):
         read = sum(member.counts.read for member in self.members)
         committed = self._isolation == "read_committed"
         return counts + WorkloadProgress(read_committed=read * committed, read_uncommitted=read * (not committed))
+
+    def read_on(self, cluster: str) -> int | None:
+        self.look()
+        there = [member.counts.read for member in self.members if member.state.cluster == cluster]
+        return sum(there) if there else None
 
     def drain(self, ends: Ends, *, within: float) -> None:
         """Reads on until every partition that `ends` has of the readers' topics and cluster was read to its end: by one

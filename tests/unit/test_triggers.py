@@ -6,6 +6,7 @@ from typing import cast
 import pytest
 
 from linkflap.chaos import triggers
+from linkflap.chaos.scenarios import SCENARIOS, Wish, scenario
 from linkflap.chaos.triggers import TRIGGERS, Condition, after, condition, unknown
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
@@ -66,6 +67,36 @@ def test_what_clients_say_is_counted(name, asked, value):
 def test_a_mirror_is_behind_by_so_much():
     assert TRIGGERS["mirror-behind"](SPEC, world(), 7)
     assert not TRIGGERS["mirror-behind"](SPEC, world(), 8)
+
+
+@pytest.mark.parametrize(
+    ("read", "least", "true"),
+    [
+        ({"A": 100, "B": 100}, None, True),
+        ({"A": 100, "B": 99}, None, False),
+        ({"A": 99, "B": 100}, None, False),
+        ({"A": 9, "B": 8}, 8, True),
+        ({"A": 9, "B": None}, 9, True),
+        ({"A": 9, "B": None}, 10, False),
+    ],
+)
+def test_nothing_is_seen_on_both_sides_before_readers_of_both_have_read_so_much(read, least, true):
+    clients = SimpleNamespace(read_on=read.__getitem__)
+    here = cast(World, SimpleNamespace(clients=clients, deployment=SimpleNamespace(clusters={"A": None, "B": None})))
+    asked = condition("seen-on-both-sides" + (f":{least}" if least else ""))
+    assert asked.holds(SPEC, here) is true
+
+
+def first_failover(name):
+    return next((fault for fault in scenario(name, Wish(seed=1)).schedule if fault.fault.startswith("failover-")), None)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_no_failover_of_a_scenario_strikes_before_something_was_mirrored_and_read(name):
+    failover = first_failover(name)
+    if failover is None or name in ("retention", "partitions-added"):  # these wait for what they are about
+        return
+    assert [trigger for trigger, _ in condition(failover.when).triggers][:1] == ["seen-on-both-sides"], failover
 
 
 def test_all_triggers_of_a_condition_must_be_true():

@@ -85,6 +85,9 @@ class Clients(Protocol):
     def acknowledged_since(self, time: int, cluster: str) -> int:
         """Records acknowledged on this cluster by operations that returned after `time`."""
 
+    def read_on(self, cluster: str) -> int | None:
+        """Records that readers on this cluster have been given; None where there are no readers."""
+
     def grown(self, topic: str, partitions: int) -> None:
         """A topic has so many partitions now: clients of its home write to the new ones too, and read them."""
 
