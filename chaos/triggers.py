@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec
 from linkflap.harness.model.topology import is_data_topic
-from linkflap.harness.wire.offsets import answered_bounds, quiet
+from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 
 UNDER_WAY: Final = 1000
 SEEN: Final = 100
@@ -111,11 +111,23 @@ def _seen_on_both_sides(spec: FaultSpec, world: World, least: int = SEEN) -> boo
 
 def _segments_deleted(spec: FaultSpec, world: World, least: int = 1) -> bool:
     """Every partition on the target's source has lost segments to retention: its log begins above 0, or at least there."""
-    cluster, own = _source(spec), _own(_source(spec), world)
-    starts = answered_bounds(
-        AdminClient(quiet(world.deployment.clusters[cluster].bootstrap)), own, "start", within=ANSWERS_WITHIN
-    )
+    own = _own(_source(spec), world)
+    starts = _answered(_source(spec), world, own, "start")
     return len(starts) == len(own) and all(start >= least for start in starts.values())
+
+
+def _mirrored(spec: FaultSpec, world: World, least: int = 100) -> bool:
+    """Of every partition on the target's source the destination has 100 offsets that the source has not deleted, or as many as
+    are given: what the two have in common can be compared."""
+    destination = spec.target.partition("->")[2]
+    own = _own(_source(spec), world)
+    start, high = _answered(_source(spec), world, own, "start"), _answered(destination or _source(spec), world, own, "high")
+    return start.keys() == high.keys() == set(own) and all(high[tp] - start[tp] >= least for tp in own)
+
+
+def _answered(cluster: str, world: World, partitions: list[tuple[str, int]], which: Bound) -> dict[tuple[str, int], int]:
+    admin = AdminClient(quiet(world.deployment.clusters[cluster].bootstrap))
+    return answered_bounds(admin, partitions, which, within=ANSWERS_WITHIN)
 
 
 def _mirror_behind(spec: FaultSpec, world: World, least: int = 1) -> bool:
@@ -132,6 +144,7 @@ TRIGGERS: Mapping[str, Trigger] = MappingProxyType(
         "open-at-destination": _open_at_destination,
         "commit-in-flight": _commit_in_flight,
         "mirror-behind": _mirror_behind,
+        "mirrored": _mirrored,
         SEEN_ON_BOTH_SIDES: _seen_on_both_sides,
         "segments-deleted": _segments_deleted,
         "transactions-ended": _transactions_ended,

@@ -1,29 +1,48 @@
-"""retention: segments are deleted while they are written, read and mirrored, on both sides of a failover.
+"""retention: segments are deleted while they are written, read and mirrored; then a failover.
 
 Guarantee at stake: retention moves the log start, deletes whole segments below it, and nothing else (Kafka documentation,
 log.retention.bytes). What a reader or a mirror had not got by then is gone for it, and only that. A violation looks like a record
-that is missing at or above the log start, or a log that begins below one that was told.
+that is missing at or above the log start, or a log that begins below one that was reported.
+
+B's log start follows A's while B mirrors. After that B deletes by its own limit, which is several times A's, as on a cluster for
+recovery: what was mirrored is still there at the end, however long clients go on, so that it can be compared.
 """
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, one_failover
+from dataclasses import replace
+
+from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, one_failover
 from linkflap.harness.model.scenario import Minimums, Scenario, TopicSpec
+from linkflap.harness.model.topology import Topology
+from linkflap.topologies import parse
 
 KEPT = 300_000
-"""Bytes of a partition. By size, not by time: how much there is at the end is to depend on what was written alone."""
+"""Bytes of a partition on the source. By size, not by time: how much there is depends on what was written alone."""
+KEPT_ELSEWHERE = 5 * KEPT
+MIRRORED = 500
+"""Offsets of every partition that are on both sides before the failover: of what retention left on the source."""
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: a topic that keeps some hundred KB; once A has deleted segments it is killed, and clients go on at B."""
+    """A->B: brokers of A keep some hundred KB of each partition; once they have deleted segments A is killed."""
+    topology = wish.topology or parse("A->B")
     return one_failover(
-        wish,
+        replace(wish, topology=_deleting(topology, topology.links[0].source)),
         name="retention",
-        about="a topic of which brokers delete segments all the time; A is killed, clients go on at B",
+        about="brokers of A delete segments all the time; A is killed, clients go on at B",
         between=(4.0, 5.0),
-        when="segments-deleted",
-        # Few afterwards: part of what was mirrored is to be there at the end.
+        when=f"segments-deleted and mirrored:{MIRRORED} and {WITH_TRANSACTIONS_OPEN}",
         minimums=Minimums(committed=60, aborted=5, reads=500, afterwards=500),
-        topics=TopicSpec(config={"segment.ms": "1000", "retention.bytes": str(KEPT)}),
+        topics=TopicSpec(config={"segment.ms": "1000"}),
         duration=6.0,
     )
+
+
+def _deleting(topology: Topology, source: str) -> Topology:
+    """The same clusters with limits for their logs, where the user gave none."""
+
+    def limit(cluster: str) -> dict[str, str]:
+        return {"log.retention.bytes": str(KEPT if cluster == source else KEPT_ELSEWHERE)}
+
+    return replace(topology, clusters=tuple(replace(c, config=limit(c.name) | {**c.config}) for c in topology.clusters))

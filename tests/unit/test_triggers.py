@@ -122,6 +122,31 @@ def test_partitions_are_open_where_the_last_stable_offset_is_below_the_high_wate
     assert set(asked) == {cluster}
 
 
+@pytest.mark.parametrize(
+    ("starts", "ends", "true"),
+    [
+        ({0: 0, 1: 40}, {0: 50, 1: 90}, True),
+        ({0: 0, 1: 41}, {0: 50, 1: 90}, False),
+        ({0: 0, 1: 0}, {0: 50}, False),
+        ({0: 0}, {0: 50, 1: 90}, False),
+    ],
+    ids=["enough", "most is deleted at the source", "not at the destination yet", "the source does not answer"],
+)
+def test_so_much_is_mirrored_of_what_the_source_still_has(monkeypatch, starts, ends, true):
+    known = {("A", "start"): starts, ("B", "high"): ends}
+    monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
+    monkeypatch.setattr(
+        triggers,
+        "answered_bounds",
+        lambda admin, partitions, bound, *, within: {
+            (topic, n): known[admin, bound][n] for topic, n in partitions if n in known[admin, bound]
+        },
+    )
+    here = world()
+    here.deployment = SimpleNamespace(clusters={name: SimpleNamespace(bootstrap=name) for name in "AB"})
+    assert TRIGGERS["mirrored"](SPEC, here, 50) == true
+
+
 def test_partitions_of_other_homes_count_too(monkeypatch):
     """After a failover the clients of A write to topics of A on B; topics that B does not have are not answered for."""
     monkeypatch.setattr(triggers, "AdminClient", lambda settings: settings["bootstrap.servers"])
