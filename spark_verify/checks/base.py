@@ -93,9 +93,9 @@ Finding = Found | Examined | PartialFinding | Unjudged
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combined:
-    """An anomaly that took several partitions to see."""
+    """An anomaly that took several partitions to see, or why one could not be judged by what others say."""
 
-    found: Found
+    found: Found | Unjudged
     topic: str
     partition: int
 

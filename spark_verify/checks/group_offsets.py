@@ -7,6 +7,10 @@ it may step back but never ahead: by what was committed since the last checkpoin
 again as the group was behind the end (KAFKA-12468: syncs are kept ever sparser further back). What it commits for the group on
 the destination before a failover (sync.group.offsets) never goes back, never beyond what the group got, nor the log's end.
 
+Once a fault has reached brokers of the destination, a sample that steps back may be of a coordinator that has loaded the group
+anew (`spark_verify.checks.parts.sampled`). Then `__consumer_offsets` says which it is: if it has a commit of the later offset
+behind one of the earlier, nothing went back. Where that log was not captured from its beginning, it is unknown.
+
 Sampled committed offsets are counted as `checkpoints` of the cluster they were sampled on. A following group has some on the
 source: where there is none, nobody sampled, and what the mirror committed is unknown. With none on the destination the mirror
 had synced nothing before the failover, which is promised nowhere and said in the reason. Where the part of the mirror that
@@ -15,17 +19,19 @@ carries them had failed, as its `mirror-state` events say, what it promises of g
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
+from linkflap.harness.log.coordinators import GROUPS
+from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.parts.logs import Log, among, distinct, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.sampled import never_sampled
+from linkflap.spark_verify.checks.parts.sampled import disturbed_from, never_sampled, visible_commits
 from linkflap.spark_verify.facts.eras import FOREVER
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Ints, Origin, PartitionView, Read, Watermarks
@@ -40,6 +46,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Judges every group that read on the source before a failover and on the destination only after it."""
     if view.mirror.guarantee.group_offsets == "none":
         return []
+    if view.internal:
+        return list(_committed(view)) if view.topic == GROUPS else []
     findings: list[Finding] = []
     for compared in hops(view):
         if not isinstance(compared, Hop) or compared.mirrored_range.promotion is None:
@@ -164,7 +172,7 @@ def _checkpoints(
     for row in told:
         evidence = {"group": group, "committed": row.offset, "time": row.time}
         if row.offset < highest:
-            findings.append(_checkpoint("checkpoint-regression", promotion, row.offset, evidence | {"before": highest}))
+            findings.append(_went_back(view, promotion, row, evidence | {"before": highest}))
         after = int(np.searchsorted(marks.time, row.time)) if marks is not None else 0
         end = int(reached[after]) if after < len(reached) else promotion.offset
         if row.offset > end:
@@ -176,6 +184,49 @@ def _checkpoints(
             findings.append(_checkpoint("checkpoint-ahead", promotion, int(ours.offset[ahead[0]]), evidence | more))
         highest = max(highest, row.offset)
     return findings
+
+
+def _went_back(
+    view: PartitionView, promotion: Promotion, row: GroupOffset, evidence: Mapping[str, object]
+) -> Found | PartialFinding:
+    there = promotion.cluster
+    if row.time < disturbed_from(view.windows, there):
+        return _checkpoint("checkpoint-regression", promotion, row.offset, evidence)
+    return PartialFinding(cluster=there, offset=row.offset, data={"what": "back", **evidence}, together=there)
+
+
+def _committed(view: PartitionView) -> Iterator[PartialFinding]:
+    """What groups committed on each cluster whose coordinators may have loaded it anew, in order; and whether that is all."""
+    for cluster, replica in view.canonical().items():
+        if disturbed_from(view.windows, cluster) == FOREVER:
+            continue
+        every = not (replica.damage or replica.log_start or view.compacted.get(cluster))
+        rows = [[c.group, c.topic, c.partition, c.committed] for c, _ in visible_commits(replica)]
+        yield PartialFinding(cluster=cluster, offset=-1, data={"what": "commits", "every": every, "rows": rows}, together=cluster)
+
+
+def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
+    """Holds samples that stepped back against what the coordinators of the cluster wrote."""
+    found: list[Combined] = []
+    for part in parts:
+        if part.data["what"] == "back":
+            logs = [p.data for p in parts if p.cluster == part.cluster and p.data["what"] == "commits"]
+            judged = _held_against(part, part.data, logs)
+            found += [] if judged is None else [Combined(found=judged, topic=part.topic, partition=part.partition)]
+    return found
+
+
+def _held_against(part: PartialFinding, sampled: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> Found | Unjudged | None:
+    place = [sampled["group"], part.topic, part.partition]
+    commits = [committed for log in logs for *key, committed in log["rows"] if key == place]
+    if not logs or not all(log["every"] for log in logs):
+        what = f"the offset of group {sampled['group']} in {part.topic}-{part.partition} on {part.cluster}"
+        return Unjudged(reason=f"{what} stepped back after a fault on its brokers, and not all of {GROUPS} is there to say why")
+    first = commits.index(part.offset) if part.offset in commits else len(commits)
+    if sampled["before"] in commits[first:]:
+        return None
+    evidence = {name: value for name, value in sampled.items() if name != "what"}
+    return Found(kind="checkpoint-regression", cluster=part.cluster, offset=part.offset, evidence=evidence)
 
 
 def _checkpoint(kind: str, promotion: Promotion, offset: int, evidence: Mapping[str, object]) -> Found:
@@ -223,9 +274,11 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="checkpoint-regression",
-            meaning="Before the failover the group's committed offset on the destination went back.",
+            meaning="Before the failover the group's committed offset on the destination went back. Once a fault has reached its "
+            "brokers, a sample may step back to an earlier commit that __consumer_offsets has before the later one.",
             sentence="the synced offset of the group {group} on {cluster} went back from {before} to {committed} in {tp}",
             smallest="the group's offset on B is sampled as 2, then as 1: at offset 1.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name="checkpoint-beyond-end",
@@ -246,6 +299,8 @@ CHECK = Check(
     complete=frozenset({"promotions", "reads"}),
     follows=frozenset({"order-equality", "last-stable-offset", "truncation-accounting", "internal-topics", "poll-continuity"}),
     kernel=kernel,
+    combine=combine,
+    internal=True,
     due_at=_due,
     when="those mirrored to where a group fails over, if the mirror carries its offsets",
     judges_readers=True,

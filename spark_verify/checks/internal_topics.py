@@ -21,15 +21,13 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from linkflap.harness.log.coordinators import GROUPS, TRANSACTIONS, GroupCommit, TransactionState
+from linkflap.harness.log.coordinators import GROUPS, TRANSACTIONS, TransactionState
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.checks.leader_epochs import falls
 from linkflap.spark_verify.checks.parts.coordinated import combine
 from linkflap.spark_verify.checks.parts.generations import compacted, generations, native
-from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, read
+from linkflap.spark_verify.checks.parts.sampled import disturbed_from, visible_commits
 from linkflap.spark_verify.checks.replica_agreement import between, missing, within
-from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
-from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, PartitionView, Replica
 
 METADATA = "__cluster_metadata"
@@ -113,7 +111,7 @@ def _coordinators(view: PartitionView) -> Iterator[PartialFinding]:
             data |= _states([e for e in replica.entries if isinstance(e, TransactionState)], replica.high_watermark)
         elif view.topic == GROUPS:
             yield _marked(replica, np.ones(len(replica.batches), np.bool_), exact=sound and begins == 0, known=sound)
-            data |= _commits(replica, [e for e in replica.entries if isinstance(e, GroupCommit)])
+            data |= _commits(replica)
         else:
             continue
         yield PartialFinding(cluster=cluster, offset=replica.log_start, data=data, together=cluster)
@@ -133,13 +131,11 @@ def _states(states: Sequence[TransactionState], high_watermark: int) -> dict[str
     }  # fmt: skip
 
 
-def _commits(replica: Replica, commits: Sequence[GroupCommit]) -> dict[str, object]:
-    """Commits of groups that are visible: those of a transaction that did not commit never were."""
-    state, bases = read(replica).state, replica.batches.base_offset
-    rows = np.searchsorted(bases, [c.offset for c in commits], side="right") - 1
+def _commits(replica: Replica) -> dict[str, object]:
+    """Commits of groups, and whether a coordinator has loaded the partition anew since."""
     # A leader that wrote in a later epoch had loaded all of the partition anew.
     reloaded = replica.batches.leader_epoch < replica.batches.leader_epoch.max(initial=-1)
-    seen = [(c, int(reloaded[row])) for c, row in zip(commits, rows.tolist(), strict=True) if state[row] not in (ABORTED, OPEN)]
+    seen = [(commit, int(reloaded[row])) for commit, row in visible_commits(replica)]
     keys = {key: n for n, key in enumerate(dict.fromkeys((c.group, c.topic, c.partition) for c, _ in seen))}
     written = [(keys[c.group, c.topic, c.partition], c.committed, after) for c, after in seen]
     return {"what": "commits", "keys": [list(key) for key in keys], "commits": np.array(written, np.int64).reshape(-1)}
@@ -183,7 +179,7 @@ def _seen_of_groups(view: PartitionView) -> Iterator[PartialFinding]:
     """Committed offsets that somebody saw on a cluster, in order of time; and those that clients were acknowledged."""
     commits = [r for r in view.reads if r.kind == "commit" and r.group and r.position >= 0]
     for cluster in sorted({g.cluster for g in view.groups} | {r.cluster for r in commits}):
-        disturbed = _disturbed(view.windows, cluster)
+        disturbed = disturbed_from(view.windows, cluster)
         sampled = [(g.group, g.offset, int(g.time >= disturbed)) for g in view.groups if g.cluster == cluster]
         acknowledged = [(r.group, r.position) for r in commits if r.cluster == cluster]
         names = {name: n for n, name in enumerate(dict.fromkeys(row[0] for row in (*sampled, *acknowledged)))}
@@ -192,12 +188,6 @@ def _seen_of_groups(view: PartitionView) -> Iterator[PartialFinding]:
             for what, rows in (("sampled", sampled), ("acknowledged", acknowledged))
         }
         yield PartialFinding(cluster=cluster, offset=-1, data=data, together=cluster)
-
-
-def _disturbed(windows: Sequence[Window], cluster: str) -> int:
-    """When the first fault reached brokers of a cluster: from then on its coordinators may have loaded their partitions anew."""
-    given_up = [w for w in windows if w.fault == "failover-forced" and w.target.partition("->")[0] == cluster]
-    return min((w.start for w in (*on_cluster(windows, cluster), *given_up)), default=FOREVER)
 
 
 def due(*_: object) -> tuple[()]:

@@ -279,6 +279,18 @@ def second_replica(made: World) -> bool:
     return True
 
 
+def end_early(made: World) -> bool:
+    """A leader or a follower has lost the end of its log, and its broker notes the high watermark that it had."""
+    if made.random.random() < 0.5:
+        second_replica(made)
+    logs = [((*place, n), log) for n, mine in ((1, made.logs), (2, made.others)) for place, log in mine.items() if log]
+    if logs:
+        place, log = made.random.choice(logs)
+        made.noted[place] = log[-1]["base"] + log[-1]["size"]
+        del log[-made.random.randint(1, len(log)) :]
+    return bool(logs)
+
+
 def _long(number: int) -> int:
     """As the field of a batch's header holds it: signed, of 64 bits."""
     return (number + 2**63) % 2**64 - 2**63

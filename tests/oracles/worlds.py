@@ -33,7 +33,8 @@ class World:
     """What happened. `logs[cluster, partition]` are batches, each with its records; all else are rows.
 
     `own` are Kafka's own topics by (cluster, topic): batch rows, each with what its coordinator wrote; `highs` high watermarks
-    of those that are not their ends, `own_others` what another broker has.
+    of those that are not their ends, `own_others` what another broker has. `noted` are high watermarks that brokers note, by
+    replica, where they are above the ends of their logs.
     `torn` are replicas (cluster, partition, broker) that end in half a batch; `compacted` are offsets below which a cleaner was.
     Without `recorded` the logs are all there is. `repeated`: a mirror began again somewhere. `cut_at_end`: one cut what was open
     at its end; `cuts` (end, cut at), by link and partition, are of mirrors that went on when their source was cut.
@@ -62,6 +63,7 @@ class World:
         self.own: dict[tuple[str, str], list[Row]] = {}
         self.own_others: dict[tuple[str, str], list[Row]] = {}
         self.highs: dict[tuple[str, str], int] = {}
+        self.noted: dict[tuple[str, int, int], int] = {}
         self.earlier: list[Row] = []
         self.starts: dict[tuple[str, int], int] = {}
         self.stable: dict[tuple[str, int], tuple[int, int]] = {}
@@ -177,6 +179,7 @@ def replica(
     captured: int = 0,
     torn: bool = False,
     stable: tuple[int, int] = (-1, -1),
+    noted: int = -1,
 ) -> Replica:
     """A log as a view has it."""
     headers = [batch | _lasts(batch) for batch in log]
@@ -195,9 +198,10 @@ def replica(
     parts |= {"key": np.array([digested(key_of(r)) for r in records], np.int64), "headers": np.zeros(len(records), np.int64)}
     end = headers[-1]["last"] + 1 if headers else start
     return Replica(
-        cluster=cluster, broker=broker, leader=broker == 1, canonical=broker == 1, log_start=start, high_watermark=end,
-        high_watermark_from="sampled", damage=("half a batch at the end",) if torn else (), moment=moment, captured=captured,
-        torn_from=_torn_from(headers) if torn else WHOLE, last_stable=stable[0], stable_above=stable[1],
+        cluster=cluster, broker=broker, leader=broker == 1, canonical=broker == 1, log_start=start,
+        high_watermark=max(end, noted), high_watermark_from="sampled", moment=moment, captured=captured,
+        damage=("half a batch at the end",) if torn else (), torn_from=_torn_from(headers) if torn else WHOLE,
+        last_stable=stable[0], stable_above=stable[1],
         batches=Batches(**_arrays(headers, names, ("crc_ok", "transactional"))),
         records=Records(**_arrays(records, {name: name for name in columns})),
         parts=Parts(**parts | {"value": np.array([r["digest"] for r in records], np.int64)}),
@@ -257,11 +261,14 @@ def _view(world: World, partition: int, run: str) -> PartitionView:
 
     logs = [
         replica(
-            c, log, start=world.starts.get((c, p), 0), torn=(c, p, 1) in world.torn, stable=world.stable.get((c, p), (-1, -1))
+            c, log, start=world.starts.get((c, p), 0), torn=(c, p, 1) in world.torn, stable=world.stable.get((c, p), (-1, -1)),
+            noted=world.noted.get((c, p, 1), -1),
         )
         for (c, p), log in world.logs.items() if p == partition
     ] + [
-        replica(c, log, broker=2, torn=(c, p, 2) in world.torn) for (c, p), log in world.others.items() if p == partition
+        replica(c, log, broker=2, torn=(c, p, 2) in world.torn, noted=world.noted.get((c, p, 2), -1))
+        for (c, p), log in world.others.items()
+        if p == partition
     ]  # fmt: skip
     rpo, rto = world.budgets
     facts = RunFacts(

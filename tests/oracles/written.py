@@ -134,6 +134,8 @@ def _captures(made: World, writer: RunWriter) -> Iterator[Event]:
             start = made.starts.get((cluster, partition), 0) if broker == 1 else 0
             torn, compacted = (cluster, partition, broker) in made.torn, made.compacted.get((cluster, partition), 0)
             bounds_of = _capture(writer, END, cluster, broker, partition, log, start=start, torn=torn, compacted=compacted)
+            noted = made.noted.get((cluster, partition, broker), -1)
+            bounds_of = replace(bounds_of, high_watermark=max(bounds_of.high_watermark, noted))
             held.setdefault((END, cluster), []).append(bounds_of)
     for (moment, cluster), bounds in held.items():
         if moment == END:

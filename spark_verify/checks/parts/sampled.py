@@ -3,13 +3,23 @@
 The sampler (`harness.capture.watermarks`) asks for bounds all the time and for the offsets of groups now and then, in one thread.
 So a group that had committed offsets of a partition while bounds were sampled for a while after that, and of which no offset was
 ever sampled, is a group that nobody asked for, or could not.
+
+A coordinator that loads a partition anew answers with what lies below the high watermark that it knows (KAFKA-15910). Until its
+followers have fetched, samples step back to a commit that the group had left.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from linkflap.spark_verify.facts.view import PartitionView
+import numpy as np
+
+from linkflap.harness.log.coordinators import GroupCommit
+from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, read
+from linkflap.spark_verify.facts.eras import FOREVER, on_cluster
+from linkflap.spark_verify.facts.story import Window
+from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 ASKED_WITHIN: Final = 3_000_000_000
 """Nanoseconds of sampling within which groups are asked for: every half a second, and each time it may take 2 s to fail."""
@@ -27,3 +37,18 @@ def never_sampled(view: PartitionView, cluster: str, group: str, *, until: int) 
     if not ((marks.time >= first + ASKED_WITHIN) & (marks.returned < until)).any():
         return ""
     return f"no committed offset of group {group} was ever sampled on {cluster}, so how far it was there is unknown"
+
+
+def disturbed_from(windows: Sequence[Window], cluster: str) -> int:
+    """When the first fault reached brokers of a cluster: from then on its coordinators may have loaded their partitions anew."""
+    given_up = [w for w in windows if w.fault == "failover-forced" and w.target.partition("->")[0] == cluster]
+    return min((w.start for w in (*on_cluster(windows, cluster), *given_up)), default=FOREVER)
+
+
+def visible_commits(replica: Replica) -> Iterator[tuple[GroupCommit, int]]:
+    """Commits of groups in a coordinator's log, each with the row of its batch: those of a transaction that did not commit never
+    were."""
+    commits = [entry for entry in replica.entries if isinstance(entry, GroupCommit)]
+    state = read(replica).state
+    rows = np.searchsorted(replica.batches.base_offset, [c.offset for c in commits], side="right") - 1
+    return ((c, row) for c, row in zip(commits, rows.tolist(), strict=True) if state[row] not in (ABORTED, OPEN))

@@ -5,27 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tests.oracles.checks.internal_topics import _disturbed
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
 from tests.oracles.plain import NEVER, Place, Plain
 from tests.oracles.story import Story
 
 EACH = frozenset({"group-skip", "group-replay", "checkpoint-ahead"})
+DESPITE_TORN = frozenset({"checkpoint-regression"})
 FAITHFUL_TOO = True
 BESIDE = "a group's records are known by payload, and those are elsewhere; or another of its bounds was crossed too"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
+    offsets = [plain for plain in views if plain.topic == "__consumer_offsets"]
     for plain in views:
-        for compared in mirrored_ranges(plain, Story(plain)) if plain.options.get("groups", ".*") else ():
+        for compared in (
+            mirrored_ranges(plain, Story(plain)) if plain.options.get("groups", ".*") and not plain.view.internal else ()
+        ):
             if compared.mirrored_range.promotion is not None:
                 for group in {r.group for r in plain.reads if r.group}:
-                    places = _judge(plain, compared, group)
+                    places = _judge(plain, compared, group, offsets)
                     found += [plain.place(kind, compared.mirrored_range.promotion.cluster, offset) for kind, offset in places]
     return found
 
 
-def _judge(plain: Plain, compared: Compared, group: str) -> Iterator[tuple[str, int]]:
+def _judge(plain: Plain, compared: Compared, group: str, offsets: Sequence[Plain]) -> Iterator[tuple[str, int]]:
     promotion, there, began = (
         compared.mirrored_range.promotion,
         compared.mirrored_range.destination,
@@ -42,7 +47,28 @@ def _judge(plain: Plain, compared: Compared, group: str) -> Iterator[tuple[str, 
     synced = [g for g in plain.groups if g.group == group and g.cluster == promotion.cluster and g.time < promotion.fault_time]
     synced = [g for g in synced if (g.cluster != there or g.time >= began) and g.time <= ended]
     marks = [m for m in plain.marks.get(promotion.cluster, []) if _within(plain, m, there, began, ended)]
-    yield from _checkpoints(synced, marks, got, mirrored, promotion.offset)
+    for kind, offset, time, before in _checkpoints(synced, marks, got, mirrored, promotion.offset):
+        loaded = kind == "checkpoint-regression" and _disturbed(plain, promotion.cluster, time)
+        if not (loaded and _again(plain, promotion.cluster, offsets, group, offset, before)):
+            yield kind, offset
+
+
+def _again(plain: Plain, cluster: str, offsets: Sequence[Plain], group: str, offset: int, before: int) -> bool:
+    """Whether a coordinator that loaded the group anew may have answered so, or nobody knows."""
+    logs = [(each, each.final(cluster)) for each in offsets if each.final(cluster) is not None]
+    if not logs or any(log is None or log.torn or log.log_start or each.compacted.get(cluster) for each, log in logs):
+        return True
+    seen = False
+    for each, log in logs:
+        replica = next(r for r in reversed(each.view.replicas) if r.cluster == cluster and r.canonical)
+        for entry in replica.entries if log else ():
+            batch = [b for b in log.batches if b.base_offset <= entry.offset][-1:]
+            there = batch and (not batch[0].inside or (batch[0].marker is not None and batch[0].marker.control == 1))
+            if there and (entry.group, entry.topic, entry.partition) == (group, plain.topic, plain.partition):
+                seen = seen or entry.committed == offset
+                if seen and entry.committed == before:
+                    return True
+    return False
 
 
 def _within(plain: Plain, mark: Any, there: str, began: int, ended: int) -> bool:
@@ -71,17 +97,18 @@ def _skips(
 
 def _checkpoints(
     synced: Sequence[Any], marks: Sequence[Any], got: Sequence[Any], mirrored: Sequence[Any], promoted: int
-) -> Iterator[tuple[str, int]]:
+) -> Iterator[tuple[str, int, int, int]]:
+    """(kind, offset, time, the highest before that)."""
     highest = -1
     for row in synced:
         if row.offset < highest:
-            yield "checkpoint-regression", row.offset
+            yield "checkpoint-regression", row.offset, row.time, highest
         after = next((n for n, m in enumerate(marks) if m.time >= row.time), None)
         end = promoted if after is None else max(m.high_watermark for m in marks[: after + 1])
         if row.offset > end:
-            yield "checkpoint-beyond-end", row.offset
+            yield "checkpoint-beyond-end", row.offset, row.time, highest
         had = {u for r in got if r.time <= row.time for u in r.uids}
         for record in mirrored:
             if highest <= record.offset < row.offset and record.uid not in had:
-                yield "checkpoint-ahead", record.offset
+                yield "checkpoint-ahead", record.offset, row.time, highest
         highest = max(highest, row.offset)
