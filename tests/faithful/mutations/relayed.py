@@ -78,8 +78,10 @@ def output_of_nothing(made: Made, rng: Random) -> None:
 def offset_lost(made: Made, rng: Random) -> None:
     """The group's offset is sampled below what transactions had committed that were over."""
     steps = _steps(made, least=2)
+    # A transaction is over for certain once the same incarnation of the relay has ended another.
+    over = next(after.time for n, (after, _) in enumerate(steps) if after.process in {row.process for row, _ in steps[:n]})
     mine = [g for g in made.groups if (g.cluster, g.group, g.partition) == ("A", GROUP, 0)]
-    late = [g for g in mine if g.time > steps[1][0].time and g.offset > 0]
+    late = [g for g in mine if g.time > over and g.offset > 0]
     if not late:
         raise NoPlace("nobody sampled the group late enough")
     made.groups[made.groups.index(late[-1])] = replace(late[-1], offset=0)

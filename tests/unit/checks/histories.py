@@ -362,7 +362,7 @@ def findings(name: str, seen: PartitionView) -> list[Found]:
         for f in raw
         if isinstance(f, PartialFinding)
     ]
-    combined = [c.found for c in check.combine(partials)] if check.combine else []
+    combined = [c.found for c in check.combine(partials) if isinstance(c.found, Found)] if check.combine else []
     return [*(f for f in raw if isinstance(f, Found)), *combined]
 
 

@@ -19,9 +19,12 @@ from histories import (
 )
 
 from linkflap.harness.guarantees import declared
+from linkflap.harness.log.coordinators import GROUPS, GroupCommit
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
 from linkflap.spark_verify.checks import REGISTRY
+from linkflap.spark_verify.checks.base import Found, PartialFinding, Unjudged
+from linkflap.spark_verify.facts.story import Window
 from linkflap.topologies import parse
 
 NAME = "group-offsets"
@@ -151,3 +154,64 @@ def test_sampled_offsets_are_counted_where_they_were_sampled():
     another = GroupOffset(time=SECOND, cluster="A", group="h", topic="A.t", partition=0, offset=1)
     seen = view(LOGS, promotions=FAILED_OVER, reads=moved(1, (1, 2)), groups=[on_source, another, *synced(1), after])
     assert examined(NAME, seen) == {"A/checkpoints": 1, "B/checkpoints": 1, "B/mirrored": 3}
+
+
+def killed(seen, second=299):
+    """The same, and a broker of B had been killed by that second."""
+    window = Window(id="f", fault="broker-kill", target="B/1", start=second * SECOND, end=second * SECOND)
+    return replace(seen, story=replace(seen.story, facts=replace(seen.story.facts, windows=[window])))
+
+
+def committed(*offsets: int, start: int = 0, group: str = "g", end: str | None = None):
+    """B's group coordinator, one commit after the other, in a run in which a broker of B was killed; `end`: in a transaction."""
+    log = Log("B", start=start)
+    for _ in offsets if end is None else ():
+        log.data(-1)
+    log = log if end is None else log.txn(*[-1] * len(offsets), pid=9, end=end)
+    entries = [
+        GroupCommit(offset=start + n, group=group, topic="A.t", partition=0, committed=offset) for n, offset in enumerate(offsets)
+    ]
+    seen = killed(view([log], topic=GROUPS))
+    return replace(seen, replicas=[replace(r, entries=tuple(entries)) for r in seen.replicas])
+
+
+def together(*seen):
+    """What is found in partitions of one run, (kind, offset), and why something could not be judged."""
+    raw = [(one, f) for one in seen for f in REGISTRY[NAME].kernel(one)]
+    partials = [replace(f, topic=one.topic, partition=one.partition) for one, f in raw if isinstance(f, PartialFinding)]
+    every = [*(f for _, f in raw), *(c.found for c in REGISTRY[NAME].combine(partials))]
+    return [(f.kind, f.offset) for f in every if isinstance(f, Found)], [f.reason for f in every if isinstance(f, Unjudged)]
+
+
+BACK = checkpointed(2, 1)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [committed(1, 2), committed(1, 2, 3), committed(1, 2, end="commit"), committed(2, 1, 2)],
+    ids=["in order", "and on", "in a transaction", "back and on again, before the samples"],
+)
+def test_a_coordinator_that_loaded_a_group_anew_may_answer_with_an_earlier_commit(log):
+    assert together(killed(BACK), log) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        (killed(BACK), committed(2, 1)),
+        (killed(BACK), committed(2)),
+        (killed(BACK), committed(1, 2, group="h")),
+        (killed(BACK), committed(1, 2, end="abort")),
+        (killed(BACK, second=302), committed(1, 2)),
+        (BACK, committed(1, 2)),
+    ],
+    ids=["the log went back", "never there", "of another group", "aborted", "before the fault", "without a fault"],
+)
+def test_what_a_coordinator_wrote_later_or_never_is_no_earlier_commit(seen):
+    assert together(*seen) == ([("checkpoint-regression", 1)], [])
+
+
+@pytest.mark.parametrize("logs", [(), (committed(1, 2, start=3),)], ids=["not captured", "its beginning is gone"])
+def test_without_what_the_coordinator_wrote_a_step_back_after_a_fault_is_unknown(logs):
+    why = "the offset of group g in A.t-0 on B stepped back after a fault on its brokers, and not all of __consumer_offsets is "
+    assert together(killed(BACK), *logs) == ([], [why + "there to say why"])
