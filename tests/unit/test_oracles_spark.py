@@ -46,7 +46,8 @@ def judged(spark, folder: Path, seeds) -> list[str]:
     wrong: list[str] = []
     for (made, done), root, seed in zip(worlds, roots, seeds, strict=True):
         seen = views(made, str(root))
-        for name in REGISTRY:
+        # Of logs alone not every check is made; the job makes what it is given.
+        for name in (name for name, check in REGISTRY.items() if made.recorded or check.from_bytes):
             mine = [row for row in rows if row.run == str(root) and row.check == name]
             said = disagreement(name, mine, seen)
             wrong += [f"seed {seed}, {name}, after {done}: {said}"] if said else []
