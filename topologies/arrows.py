@@ -3,11 +3,12 @@
     topology := paths | named
     paths    := path ("," | ";") path …             A->B, A->C        several paths: fan-out, fan-in
     path     := cluster (("->" | "<->") cluster)+   A->B->C           A<->B is A->B and B->A
-    cluster  := name ["@" kafka] [":" brokers]      A@3.9.2:3         given once, repeated at will
+    cluster  := name ["@" kafka] [":" brokers] ["{" security "}"]       A@3.9.2:3{tls+scram}; given once, repeated at will
     name     := a letter, then letters and digits, in parts that single hyphens or underscores join: us-east, eu_west
     kafka    := a release (3.9.2), a folder (./dist) or an image (apache/kafka); in double quotes when it holds a space, a colon,
-                a comma, a semicolon, an arrow or a quote (written twice): A@"apache/kafka:4.3.1"
-    named    := one of topologies.named, with the kafka and brokers of all its clusters: pair, chain:3, ring@3.9.2
+                a comma, a semicolon, a brace, an arrow or a quote (written twice): A@"apache/kafka:4.3.1"
+    security := tls, mtls, plain and scram, joined by + (harness.model.security)
+    named    := one of topologies.named, with the kafka, brokers and security of all its clusters: pair, chain:3, ring@3.9.2
 
 Every malformed text raises InputError with its own sentence: where it is, what is wrong, how to fix it.
 """
@@ -16,25 +17,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.security import canonical
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import DEFAULT_KAFKA, ClusterSpec, LinkSpec, Topology
 from linkflap.topologies.legal import check, check_brokers, check_kafka, check_name
 from linkflap.topologies.named import TOPOLOGIES
 
-_NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔⇒\"]+(?:-[^\s@:,;<>\-=→←↔⇒\"]+)*")
+_NAME: Final = re.compile(r"[^\s@:,;<>\-=→←↔⇒\"{}]+(?:-[^\s@:,;<>\-=→←↔⇒\"{}]+)*")
 _WORD: Final = re.compile(r"[a-z][a-z_]*(?:-[a-z_]+)*")
-_BARE: Final = re.compile(r"(?:(?!<?->)[^\s:,;\"])+")
+_BARE: Final = re.compile(r"(?:(?!<?->)[^\s:,;\"{}])+")
 _QUOTED: Final = re.compile(r'"((?:[^"]|"")*)"')
-_BROKERS: Final = re.compile(r"(?:(?!<?->)[^\s,;])*")
+_BROKERS: Final = re.compile(r"(?:(?!<?->)[^\s,;{}])*")
+_SECURITY: Final = re.compile(r"\{([^{}]*)\}")
 _ARROW: Final = re.compile(r"[-=~<>→←↔⇒]+")
 _LINK: Final = re.compile(r"->|<-|[→←↔⇒]")
 _LIKE_LINKS: Final = re.compile(r"[=~<>→←↔⇒,;]|--|-\s|\s-|-$")
 """What stands between clusters, rightly or wrongly, and in no name of a topology."""
-_NEEDS_QUOTES: Final = re.compile(r'[\s:,;"]|->')
+_NEEDS_QUOTES: Final = re.compile(r'[\s:,;"{}]|->')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class _Mention:
     name: str
     brokers: int | None
     kafka: str | None
+    security: str | None
 
 
 class _Text:
@@ -129,7 +133,8 @@ def _write(cluster: ClusterSpec, written: set[str]) -> str:
     if _NEEDS_QUOTES.search(kafka) or kafka.endswith(("-", "<")):
         kafka = '"' + kafka.replace('"', '""') + '"'
     version = f"@{kafka}" if cluster.kafka != DEFAULT_KAFKA else ""
-    return cluster.name + version + (f":{cluster.brokers}" if cluster.brokers != 1 else "")
+    brokers = f":{cluster.brokers}" if cluster.brokers != 1 else ""
+    return cluster.name + version + brokers + (f"{{{cluster.security}}}" if cluster.security else "")
 
 
 def _named(cursor: _Text, word: str) -> Topology:
@@ -138,11 +143,12 @@ def _named(cursor: _Text, word: str) -> Topology:
         known = ", ".join(sorted(TOPOLOGIES))
         cursor.fail(f"there is no topology named {word!r}{nearest(name, TOPOLOGIES)}; write links like A->B, or one of {known}")
     cursor.at += len(word)
-    kafka, brokers = _version(cursor, word), _brokers(cursor, word)
+    kafka, brokers, security = _version(cursor, word), _brokers(cursor, word), _security(cursor, word)
     cursor.skip_blanks()
     if cursor.peek():
         cursor.fail(f"{cursor.text[cursor.at :]!r} after {cursor.text[at : cursor.at].strip()} has no meaning; leave it out")
-    return TOPOLOGIES[name](brokers=brokers or 1, kafka=kafka or DEFAULT_KAFKA)
+    made = TOPOLOGIES[name](brokers=brokers or 1, kafka=kafka or DEFAULT_KAFKA)
+    return replace(made, clusters=tuple(replace(cluster, security=security or "") for cluster in made.clusters))
 
 
 def _path(cursor: _Text, mentions: list[_Mention], links: list[tuple[int, LinkSpec]]) -> None:
@@ -196,7 +202,8 @@ def _cluster(cursor: _Text, mentions: list[_Mention], after: str) -> _Mention:
         check_name(name)
     except InputError as error:
         cursor.fail(str(error), at)
-    mention = _Mention(at=at, name=name, kafka=_version(cursor, name), brokers=_brokers(cursor, name))
+    kafka, brokers, security = _version(cursor, name), _brokers(cursor, name), _security(cursor, name)
+    mention = _Mention(at=at, name=name, kafka=kafka, brokers=brokers, security=security)
     mentions.append(mention)
     return mention
 
@@ -251,6 +258,21 @@ def _brokers(cursor: _Text, name: str) -> int | None:
     return int(written)
 
 
+def _security(cursor: _Text, name: str) -> str | None:
+    if cursor.peek() != "{":
+        return None
+    at = cursor.at
+    found = cursor.take(_SECURITY)
+    if not found:
+        cursor.fail(f"the security of {name} has no closing brace; write for example {name}{{tls}}", at)
+    if not found.group(1).strip():
+        cursor.fail(f"the security of {name} is empty; write for example {name}{{tls}}, or leave the braces out", at)
+    try:
+        return canonical("".join(found.group(1).split()))
+    except InputError as error:
+        cursor.fail(f"cluster {name}: {error}", at)
+
+
 def _clusters(cursor: _Text, mentions: list[_Mention]) -> Iterator[ClusterSpec]:
     """One ClusterSpec per name, in the order of first mention; what is said twice must be the same."""
     for name in dict.fromkeys(m.name for m in mentions):
@@ -258,6 +280,7 @@ def _clusters(cursor: _Text, mentions: list[_Mention]) -> Iterator[ClusterSpec]:
         for what, given in (
             ("brokers", {str(m.brokers) for m in of_it if m.brokers is not None}),
             ("Kafka", {m.kafka for m in of_it if m.kafka is not None}),
+            ("security", {m.security for m in of_it if m.security is not None}),
         ):
             if len(given) > 1:
                 cursor.fail(
@@ -265,7 +288,9 @@ def _clusters(cursor: _Text, mentions: list[_Mention]) -> Iterator[ClusterSpec]:
                     of_it[-1].at,
                 )
         brokers = next((m.brokers for m in of_it if m.brokers is not None), 1)
-        yield ClusterSpec(name=name, brokers=brokers, kafka=next((m.kafka for m in of_it if m.kafka is not None), DEFAULT_KAFKA))
+        kafka = next((m.kafka for m in of_it if m.kafka is not None), DEFAULT_KAFKA)
+        security = next((m.security for m in of_it if m.security is not None), "")
+        yield ClusterSpec(name=name, brokers=brokers, kafka=kafka, security=security)
 
 
 def _no_duplicates(cursor: _Text, links: list[tuple[int, LinkSpec]]) -> None:

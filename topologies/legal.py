@@ -12,6 +12,7 @@ import re
 from typing import Final
 
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.security import secured
 from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology, hyphen_free
 
 MOST_CLUSTERS: Final = 9
@@ -32,6 +33,7 @@ def check(topology: Topology) -> Topology:
         check_name(cluster.name)
         check_brokers(cluster.name, cluster.brokers)
         check_kafka(cluster.name, cluster.kafka)
+        secured(cluster.security)
     _check_spelling([c.name for c in topology.clusters])
     _check_links(topology)
     _check_single_way(topology)

@@ -55,7 +55,7 @@ class BrokerParts:
 
     def answers(self, *, within: float) -> float | None:
         """Seconds of a round trip on the broker's own CLIENT listener."""
-        return probe.round_trip(probe.parse(self.broker.client_address), within=within)
+        return probe.reach(self.broker.client_address, within=within)
 
     def look(self) -> None:
         """Measures the round trip before the fault, and looks what the broker holds."""

@@ -183,7 +183,7 @@ class FailoverForced(_Failover):
         answering = [
             broker.client_address
             for broker in self._source.brokers.values()
-            if probe.round_trip(probe.parse(broker.client_address), within=ANSWERS_WITHIN) is not None
+            if probe.reach(broker.client_address, within=ANSWERS_WITHIN) is not None
         ]
         seen = {"answering": answering, "open_transactions": self._open_transactions}
         return not answering and self._open_transactions >= self._least, seen

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import GroupOffset, Watermark
 from linkflap.harness.model.protocols import Recorder
+from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunWriter
@@ -67,6 +68,7 @@ class ClusterSampler:
             "reconnect.backoff.max.ms": 500,
             "socket.timeout.ms": 2000,
             "log_level": 0,
+            **security_of(entered_by(bootstrap, "sampler")).librdkafka(),
         }
         self._leaders: dict[TopicPartition, int] = {}
         self._epochs: dict[TopicPartition, int] = {}

@@ -50,13 +50,19 @@ def clean() -> Cleaned:
 @contextlib.contextmanager
 def temporary_folder(prefix: str = "linkflap-") -> Iterator[Path]:
     """A folder that is removed at the end of the block, or after this process' death."""
-    watch_over_me()
-    path = Path(tempfile.mkdtemp(prefix=prefix))
-    ledger.add_folder(path)
+    path = private_folder(prefix)
     try:
         yield path
     finally:
         ledger.remove_folder(path)
+
+
+def private_folder(prefix: str = "linkflap-") -> Path:
+    """A folder that only this user can read; removed by `ledger.remove_folder`, or after this process' death."""
+    watch_over_me()
+    path = Path(tempfile.mkdtemp(prefix=prefix))
+    ledger.add_folder(path)
+    return path
 
 
 def watch_over_me() -> None:

@@ -20,13 +20,15 @@ TopicPartition = tuple[str, int]
 class ClusterSpec:
     """A cluster as asked for. `kafka` is a released version, a directory of jars or an unpacked distribution, or an image.
 
-    `config` are settings of its brokers, by Kafka's names, beside those that linkflap makes.
+    `config` are settings of its brokers, by Kafka's names, beside those that linkflap makes. `security` is how its listeners are
+    secured, in the words of `harness.model.security` (`tls+scram`); empty: plain text, and no ACLs.
     """
 
     name: str
     brokers: int = 1
     kafka: str = DEFAULT_KAFKA
     config: Mapping[str, str] = field(default_factory=dict)
+    security: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

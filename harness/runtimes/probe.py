@@ -3,13 +3,16 @@
 Promises: every call ends within its deadline, opens a connection of its own and closes it, and says None (or raises
 `Unanswered` where the answer's content is wanted) when the path did not answer. Nothing is retried or cached, unlike in any
 Kafka client: a retry would hide exactly what is to be seen. ApiVersions (KIP-35) is what every listener answers without
-state; a client quota (KIP-546) of a name that no client has is the smallest thing that a request can change for good.
+state; a client quota (KIP-546) of a name that no client has is the smallest thing that a request can change for good. What a
+listener wants first (TLS, SASL) belongs to the connecting, and is within the same deadline.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import socket
+import ssl
 import struct
 import time
 from typing import Final, TypeVar
@@ -26,10 +29,15 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.primitive import f64, i8, i32
 
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.access import Access, Refused, access_to, logging_in
+from linkflap.harness.wire.sasl import Login
+
 Address = tuple[str, int]
 Request = ApiVersionsRequest | MetadataRequest | AlterClientQuotasRequest | DescribeClientQuotasRequest
 Response = TypeVar("Response", MetadataResponse, DescribeClientQuotasResponse)
 CLIENT: Final = "linkflap-probe"
+PLAIN: Final = Access(client=CLIENT)
 _SIZE: Final = struct.Struct(">i")
 _MOST: Final = 16 << 20
 
@@ -68,19 +76,65 @@ API_VERSIONS: Final = encode(ApiVersionsRequest(), 1)
 class Path:
     """One connection with one deadline for all that happens on it."""
 
-    def __init__(self, address: Address, *, within: float) -> None:
-        self._address, self._deadline = address, time.monotonic() + within
+    def __init__(self, address: Address, *, within: float, access: Access = PLAIN) -> None:
+        self._address, self._access, self._deadline = address, access, time.monotonic() + within
         self._buffer = bytearray()
 
     def __enter__(self) -> Path:
+        """Connects. Raises Unanswered."""
         try:
             self._socket = socket.create_connection(self._address, timeout=self._left())
         except OSError as error:
             raise Unanswered(f"{self._named} cannot be connected to: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._access.tls is not None:
+                self._begin_tls(self._access.tls)
+            if self._access.login is not None:
+                self._log_in(self._access.login)
+        except BaseException:
+            self._socket.close()
+            raise
         return self
 
+    def _begin_tls(self, tls: ssl.SSLContext) -> None:
+        try:
+            self._socket.settimeout(self._left())
+            self._socket = tls.wrap_socket(self._socket, server_hostname=self._address[0])
+        except OSError as error:
+            raise Unanswered(f"{self._named} does not agree on TLS: {error}") from error
+
+    def _log_in(self, login: Login) -> None:
+        dialogue = logging_in(login, self._named)
+        try:
+            with contextlib.suppress(StopIteration):
+                api, version, body = next(dialogue)
+                while True:
+                    self.send(messages.encode_request(api, version, 1, CLIENT, body))
+                    api, version, body = dialogue.send(messages.decode_response(api, version, self.receive()))
+        except (Refused, messages.Malformed) as error:
+            raise Unanswered(f"{self._named} lets nobody in: {error}") from error
+
+    def extend(self, within: float) -> None:
+        """Gives what happens from now on so many seconds."""
+        self._deadline = time.monotonic() + within
+
+    @property
+    def ended(self) -> bool:
+        """Whether the other side has closed the connection or reset it, as far as that is known here."""
+        try:
+            self._socket.setblocking(False)
+            # Not the TLS socket's own recv, which takes no flags: whatever TLS sent is still there for it afterwards.
+            return not socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
 
     @property
@@ -130,10 +184,15 @@ class Path:
         return self.receive()
 
 
-def round_trip(address: Address, *, within: float) -> float | None:
+def reach(address: str, *, within: float) -> float | None:
+    """`round_trip` to a `host:port`, entered as that says."""
+    return round_trip(parse(address), within=within, access=access_to(address))
+
+
+def round_trip(address: Address, *, within: float, access: Access = PLAIN) -> float | None:
     """Seconds from one ApiVersions request to its complete response, on a new connection (connecting not included)."""
     try:
-        with Path(address, within=within) as path:
+        with Path(address, within=within, access=access) as path:
             start = time.perf_counter()
             path.send(API_VERSIONS)
             path.receive()
@@ -142,13 +201,13 @@ def round_trip(address: Address, *, within: float) -> float | None:
         return None
 
 
-def transfer(address: Address, *, size: int, within: float) -> float | None:
+def transfer(address: Address, *, size: int, within: float, access: Access = PLAIN) -> float | None:
     """Bytes per second of pipelined ApiVersions responses, over at least `size` bytes; None if they stalled.
 
     A broker answers one request of a connection at a time: without a fault this is some MB/s, not the link's capacity.
     """
     try:
-        with Path(address, within=within) as path:
+        with Path(address, within=within, access=access) as path:
             start = time.perf_counter()
             path.send(API_VERSIONS)
             received = one = _SIZE.size + len(path.receive())
@@ -160,9 +219,9 @@ def transfer(address: Address, *, size: int, within: float) -> float | None:
         return None
 
 
-def advertised(address: Address, *, within: float) -> dict[int, Address]:
+def advertised(address: Address, *, within: float, access: Access = PLAIN) -> dict[int, Address]:
     """The brokers that Metadata names to a client which came in at `address`. Raises Unanswered."""
-    with Path(address, within=within) as path:
+    with Path(address, within=within, access=access) as path:
         frame = path.ask(MetadataRequest(topics=(), allow_auto_topic_creation=False))
     response = _decode(MetadataResponse, frame)
     return {int(broker.node_id): (broker.host, int(broker.port)) for broker in response.brokers}
@@ -173,9 +232,9 @@ def set_mark(name: str) -> bytes:
     return encode(_mark(name, remove=False), 1)
 
 
-def remove_mark(address: Address, name: str, *, within: float) -> None:
+def remove_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> None:
     """Removes a client quota. Raises Unanswered."""
-    with Path(address, within=within) as path:
+    with Path(address, within=within, access=access) as path:
         path.ask(_mark(name, remove=True))
 
 
@@ -185,10 +244,10 @@ def _mark(name: str, *, remove: bool) -> AlterClientQuotasRequest:
     return AlterClientQuotasRequest(entries=(alter_quotas.EntryData(entity=(entity,), ops=(operation,)),), validate_only=False)
 
 
-def has_mark(address: Address, name: str, *, within: float) -> bool:
+def has_mark(address: Address, name: str, *, within: float, access: Access = PLAIN) -> bool:
     """Whether a client quota called `name` is known at `address`. Raises Unanswered."""
     component = describe_quotas.ComponentData(entity_type="client-id", match_type=i8(0), match=name)
-    with Path(address, within=within) as path:
+    with Path(address, within=within, access=access) as path:
         frame = path.ask(DescribeClientQuotasRequest(components=(component,), strict=True))
     return bool(_decode(DescribeClientQuotasResponse, frame).entries)
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Iterable
 from typing import Final
 
 from linkflap.harness.wire import messages
+from linkflap.harness.wire.access import CLIENT, Access, Refused, access_to, logging_in
 from linkflap.harness.wire.bulk import Buffer, Pieces
 from linkflap.harness.wire.messages import Malformed, Message
+from linkflap.harness.wire.sasl import Login
 from linkflap.harness.wire.stream import Stream
 
-CLIENT: Final = "linkflap"
 _CONNECT_SECONDS: Final = 3.0
 
 
@@ -25,10 +27,11 @@ class Unanswered(Exception):
 
 
 class Connection:
-    """To one node at `address` (host:port). Calls of several tasks take turns."""
+    """To one node at `address` (host:port), entered as the address says, or by `access`. Calls of several tasks take turns."""
 
-    def __init__(self, address: str, *, client: str = CLIENT) -> None:
+    def __init__(self, address: str, *, client: str = CLIENT, access: Access | None = None) -> None:
         self.address = address
+        self._access = access_to(address) if access is None else access
         self._client = client
         self._stream: Stream | None = None
         self._correlation = 0
@@ -57,7 +60,7 @@ class Connection:
                 used = self._stream is not None
                 try:
                     return await self._once(framed)
-                except (ConnectionError, EOFError):
+                except (ConnectionError, EOFError, ssl.SSLError):
                     if not used:
                         raise
                     self.close()
@@ -73,10 +76,25 @@ class Connection:
         if self._stream is None:
             host, _, port = self.address.rpartition(":")
             async with asyncio.timeout(_CONNECT_SECONDS):
-                self._stream = await Stream.to(host, int(port))
+                self._stream = await Stream.to(host, int(port), tls=self._access.tls)
+                if self._access.login is not None:
+                    await self._log_in(self._stream, self._access.login)
         stream = self._stream
         await stream.write(framed)
         return await stream.read()
+
+    async def _log_in(self, stream: Stream, login: Login) -> None:
+        dialogue = logging_in(login, self.address)
+        try:
+            asked = next(dialogue)
+            while True:
+                api, version, body = asked
+                await stream.write(messages.encode_request(api, version, 0, self._client, body))
+                asked = dialogue.send(messages.decode_response(api, version, await stream.read()))
+        except StopIteration:
+            return
+        except Refused as error:
+            raise ConnectionRefusedError(str(error)) from error
 
     def close(self) -> None:
         if self._stream is not None:

@@ -13,13 +13,16 @@ from typing import Literal
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
+from linkflap.harness.model.security import security_of
+
 Bound = Literal["start", "stable", "high"]
 Partition = tuple[str, int]
 
 
 def quiet(bootstrap: str) -> dict[str, str | int | float | bool]:
-    """Settings of a client that reconnects at once and does not print: brokers die here on purpose."""
+    """Settings of a client that reconnects at once and prints nothing, and enters as the address says: brokers die on purpose."""
     return {
+        **security_of(bootstrap).librdkafka(),
         "bootstrap.servers": bootstrap,
         "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 200,

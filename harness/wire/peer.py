@@ -1,41 +1,29 @@
-"""A connection to one node of a cluster that nobody here started: TLS and SASL where it wants them, for threads that may wait.
+"""A connection to one node of a cluster: TLS and SASL where it wants them, for threads that may wait.
 
-TCP, then TLS, then ApiVersions, then SaslHandshake v1 and SaslAuthenticate (KIP-43, KIP-152), then requests, one at a time and
-each with a deadline. After any failure the connection is closed, and the next call opens a new one and logs in again.
+TCP, then TLS, then ApiVersions, then what SASL wants (`harness.wire.access`), then requests, one at a time and each with a
+deadline. After any failure the connection is closed, and the next call opens a new one and logs in again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from linkflap.harness.wire import messages
-from linkflap.harness.wire.connection import CLIENT, Unanswered
-from linkflap.harness.wire.messages import Error, Malformed, Message
-from linkflap.harness.wire.sasl import Login, LoginFailed
+from linkflap.harness.wire.access import Access, Refused, logging_in
+from linkflap.harness.wire.connection import Unanswered
+from linkflap.harness.wire.messages import Malformed, Message
+from linkflap.harness.wire.sasl import Login
 
 _LARGEST_FRAME: Final = 128 << 20
 """Above what is asked for: a node that says more speaks something else."""
 _CONNECT_SECONDS: Final = 10.0
 _PIECE: Final = 1 << 20
 T = TypeVar("T")
-
-
-class Refused(Exception):
-    """The node answers and will not have us, or is not who it should be: trying again does not help."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How a cluster is entered. `tls` None: as plain text; `login` None: without saying who."""
-
-    tls: ssl.SSLContext | None = None
-    login: Login | None = None
-    client: str = CLIENT
 
 
 class Peer:
@@ -94,24 +82,11 @@ class Peer:
             self._log_in(self._access.login)
 
     def _log_in(self, login: Login) -> None:
-        shake = messages.request("sasl_handshake", 1).SaslHandshakeRequest(mechanism=login.mechanism)
-        answer = self._exchange("sasl_handshake", 1, shake)
-        if answer.error_code != Error.none:
-            known = ", ".join(answer.mechanisms) or "no SASL at all"
-            raise Refused(f"{self.address} takes {known} and not {login.mechanism}")
-        dialogue = login.dialogue()
-        try:
-            said = next(dialogue)
+        dialogue = logging_in(login, self.address)
+        with contextlib.suppress(StopIteration):
+            asked = next(dialogue)
             while True:
-                body = messages.request("sasl_authenticate", 0).SaslAuthenticateRequest(auth_bytes=said)
-                answer = self._exchange("sasl_authenticate", 0, body)
-                if answer.error_code != Error.none:
-                    raise Refused(f"{self.address} refuses {login.username}: {answer.error_message or answer.error_code.name}")
-                said = dialogue.send(answer.auth_bytes)
-        except StopIteration:
-            return
-        except LoginFailed as error:
-            raise Refused(f"{self.address} does not prove that it knows {login.username}: {error}") from error
+                asked = dialogue.send(self._exchange(*asked))
 
     def _exchange(self, api: str, version: int, body: Message) -> Message:
         if self._socket is None:

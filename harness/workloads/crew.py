@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Appender, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster
@@ -304,8 +305,8 @@ def make(
     `addresses` is the Deployment (only bootstrap servers are taken from it); `topics` is topic -> partitions of all homes,
     of which those named `<home>.*` are used; `names` is one object for the whole run. Raises InputError.
     """
-    clusters = {name: cluster.bootstrap for name, cluster in addresses.clusters.items()}
-    links = {name: link.bootstrap for name, link in addresses.links.items()}
+    clusters = {name: str(cluster.bootstrap) for name, cluster in addresses.clusters.items()}
+    links = {name: str(link.bootstrap) for name, link in addresses.links.items()}
     root = writer.root.resolve()  # processes of clients work in a folder of their own
     nowhere, numbers = _Nowhere(), root / "logs" / "clients" / "numbers"
     try:
@@ -314,6 +315,8 @@ def make(
         pattern = KINDS[spec.kind].client(shared, "", cluster)
     finally:
         nowhere.close()
+    principal: Principal = "reader" if KINDS[spec.kind].reads else "client"
+    entries = {name: security_of(entered_by(cluster.bootstrap, principal)) for name, cluster in addresses.clusters.items()}
     hosted = [Hosted(name=names.next(spec.kind), cluster=cluster) for _ in range(spec.clients)]
     workers = [
         Worker(
@@ -327,6 +330,7 @@ def make(
                 root=str(root),
                 numbers=str(numbers),
                 clients=tuple(hosted[first : first + PER_PROCESS]),
+                entries={name: entry for name, entry in entries.items() if entry != OPEN},
             ),
             writer,
         )

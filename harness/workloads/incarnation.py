@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Fetched, Operation, OperationKind, OutcomeName, SendGroup
 from linkflap.harness.model.payload import HEADER, LAYOUT, PROCESS_SHIFT
+from linkflap.harness.model.security import security_of
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.acks import Acks
 from linkflap.harness.workloads.client import SLICE, Client
@@ -58,12 +59,13 @@ ROOM: Final = 4096
 
 def producer_config(
     bootstrap: str, transactional_id: str, *, timeout: float, compression: str, largest: int = 0
-) -> dict[str, str | int | bool]:
+) -> dict[str, str | int | float | bool]:
     """librdkafka's configuration of a workload producer. `timeout` is seconds: of the transaction, or of a record's delivery.
 
     `largest` is bytes of a value: a producer's own limit is raised to that where need be, the topic's is the scenario's affair.
     """
-    config: dict[str, str | int | bool] = {
+    config: dict[str, str | int | float | bool] = {
+        **security_of(bootstrap).librdkafka(),
         "bootstrap.servers": bootstrap,
         "enable.idempotence": True,
         "acks": "all",

@@ -56,8 +56,8 @@ class Process:
         self._writer = ClientWriter(Path(host.root), self._happened)
         shared = context(
             host.spec,
-            clusters=host.clusters,
-            links=host.links,
+            clusters={name: host.entered(name, servers) for name, servers in host.clusters.items()},
+            links={name: host.entered(name.removeprefix("*->").partition("->")[0], it) for name, it in host.links.items()},
             topics=host.topics,
             writer=self._writer,
             seed=host.seed,

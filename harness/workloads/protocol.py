@@ -19,6 +19,7 @@ import msgspec
 
 from linkflap.harness.model.protocols import Moment
 from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.security import Address, Security
 
 _LENGTH: Final = struct.Struct("!I")
 _CHUNK: Final = 1 << 16
@@ -33,8 +34,8 @@ class Hosted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first message: which clients, of what, towards where. `clusters` and `links` are name -> bootstrap servers; `deaths`,
-    how many processes of these clients died before."""
+    """The first message: which clients, of what, towards where. `clusters`, `links` are name -> bootstrap servers; `entries` is
+    how these clients enter secured clusters, by name; `deaths`, how many processes of these clients died before."""
 
     spec: WorkloadSpec
     topics: Mapping[str, int]
@@ -45,6 +46,11 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     numbers: str
     clients: tuple[Hosted, ...]
     deaths: int = 0
+    entries: Mapping[str, Security] = {}
+
+    def entered(self, cluster: str, servers: str) -> str:
+        """Bootstrap servers of a cluster, and how these clients enter there."""
+        return Address(servers, self.entries[cluster]) if cluster in self.entries else servers
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):

@@ -16,6 +16,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
 from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.security import security_of
 from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.context import Context
 from linkflap.harness.workloads.fetches import Place, fetched, place_of
@@ -68,9 +69,11 @@ class ReaderClient(Client):
     def _config(self) -> dict[str, object]:
         # A static member (KIP-345): whoever comes after one that was killed has its place at once, not at its session's end.
         member = {"group.instance.id": self.name} if self.group else {}
+        bootstrap = self.context.bootstrap(self.cluster)
         return {
             **member,
-            "bootstrap.servers": self.context.bootstrap(self.cluster),
+            **security_of(bootstrap).librdkafka(),
+            "bootstrap.servers": bootstrap,
             "group.id": self.group or f"linkflap.assigned.{self.name}",
             "isolation.level": self.isolation,
             "auto.offset.reset": "error",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -16,9 +16,10 @@ from linkflap.harness.model.errors import EnvironmentFailure
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
+from linkflap.harness.wire.access import access_to
 from linkflap.harness.wire.connection import Unanswered
 from linkflap.harness.wire.messages import Error, Message
-from linkflap.harness.wire.peer import Access, Peer
+from linkflap.harness.wire.peer import Peer
 
 TRANSACTION: Final = 1
 GROUP: Final = 0
@@ -49,7 +50,7 @@ class Wire:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._peer = Peer(address, Access(client="linkflap-case"))
+        self._peer = Peer(address, replace(access_to(address), client="linkflap-case"))
 
     def call(self, api: str, version: int, body: Message, *, within: float = 15.0) -> Message:
         """The response. Raises Unanswered."""

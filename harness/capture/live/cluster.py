@@ -16,9 +16,10 @@ from linkflap.harness.model.errors import DeadlineExceeded, EnvironmentFailure, 
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire import messages
+from linkflap.harness.wire.access import Access, Refused
 from linkflap.harness.wire.connection import Unanswered
 from linkflap.harness.wire.messages import Error, Message
-from linkflap.harness.wire.peer import Access, Peer, Refused
+from linkflap.harness.wire.peer import Peer
 
 """Topic, partition."""
 Bound = Literal["start", "high", "stable"]

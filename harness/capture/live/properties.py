@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.wire.connection import CLIENT
-from linkflap.harness.wire.peer import Access
+from linkflap.harness.wire.access import CLIENT, Access
 from linkflap.harness.wire.sasl import MECHANISMS, Login
 
 PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")

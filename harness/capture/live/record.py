@@ -36,7 +36,7 @@ from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.rundir import FORMAT, Run, RunWriter
 from linkflap.harness.version import VERSION
-from linkflap.harness.wire.peer import Access, Refused
+from linkflap.harness.wire.access import Access, Refused
 
 MOMENT: Final = "1-fetched"
 RUNTIME: Final = "live clusters"

@@ -19,6 +19,7 @@ from typing import Final
 
 from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.mirrors.shadow.log.partition import Partition
+from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
@@ -37,6 +38,7 @@ class Coordinators:
 
     def __init__(self, addresses: Iterable[str]) -> None:
         self._nodes = AnyOf(addresses)
+        self._entered_as = self._nodes.addresses[0]
         self._known: dict[str, Connection] = {}
 
     def _node(self, address: str) -> Connection:
@@ -58,7 +60,7 @@ class Coordinators:
         result = (await self._nodes.call("find_coordinator", 4, body, within=3)).coordinators[0]
         if result.error_code != Error.none:
             raise Unanswered(f"group {group} has no coordinator: {result.error_code.name}")
-        return self._node(f"{result.host}:{result.port}")
+        return self._node(beside(self._entered_as, f"{result.host}:{result.port}"))
 
     async def committed(self, group: str) -> Committed:
         """All offsets of a group."""

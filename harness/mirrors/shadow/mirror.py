@@ -26,6 +26,7 @@ from linkflap.harness.mirrors.topics import create, data_topics
 from linkflap.harness.model.errors import DeadlineExceeded, InputError, SetupError
 from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder, Running, Sidecar
 from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.security import entered_by, security_of
 from linkflap.harness.model.topology import CANARY, LinkSpec, hyphen_free, topic_name
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.connection import Unanswered
@@ -160,9 +161,15 @@ class ShadowMirror:
             log=self.log,
             ports=(self._port, *ports.values()),
         )
+        link = self._deployment.links[self.link.name]
+        entries = settings.Entries(
+            source=security_of(link.bootstrap),
+            inner=security_of(self._destination.inner_bootstrap),
+            clients=security_of(entered_by(self._destination.bootstrap, "mirror")),
+        )
         return settings.Config(
             link=self.link.name,
-            source=tuple(self._deployment.links[self.link.name].bootstrap.split(",")),
+            source=tuple(str(link.bootstrap).split(",")),
             source_cluster_id=self._source.id,
             homes=self._homes,
             cluster_id=self._destination.id,
@@ -177,6 +184,7 @@ class ShadowMirror:
             advertised_hosts={name: sidecar.advertised_host(next(iter(real[name].values()))) for name in joined},
             takes_over={} if self._reverses is None else self._reverses._left(),
             source_notes=str(settings.folder_at(self._source)),
+            entries=entries,
         )
 
     def _settings_of(self, cluster: Cluster) -> dict[int, dict[str, str]]:

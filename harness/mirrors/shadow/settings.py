@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -14,6 +15,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Cluster
 from linkflap.harness.model.scenario import Option
+from linkflap.harness.model.security import OPEN, Address, Security
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import CANARY, is_data_topic, topic_name
 
@@ -125,6 +127,21 @@ class TakenTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Entries:
+    """How a shadow enters: `source`, the source by the link; `inner`, brokers and controllers of the destination, as one of them,
+    whose certificate it also shows to whoever comes in; `clients`, the destination as a client."""
+
+    source: Security = OPEN
+    inner: Security = OPEN
+    clients: Security = OPEN
+
+    @property
+    def relay(self) -> Security:
+        """How real brokers are asked on behalf of a client, who logs in to them by itself."""
+        return replace(self.clients, protocol="SSL" if self.clients.authority else "PLAINTEXT", mechanism="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The configuration of the process of one shadow. Addresses are host:port.
 
@@ -134,6 +151,7 @@ class Config:
     has where a proxy stands before it. `host` is where the shadow listens and is registered: an address that brokers reach.
     `advertised_hosts` is, by listener, the host that it advertises to clients.
     `source_notes` is the folder in which shadows that lead topics at the source keep their own folders (a chain), or empty.
+    `entries` is written to a file of its own outside the run directory, `entries_file`, where anything is secured.
     """
 
     link: str
@@ -153,6 +171,8 @@ class Config:
     host: str = "127.0.0.1"
     advertised_hosts: Mapping[str, str] = field(default_factory=dict)
     source_notes: str = ""
+    entries: Entries = Entries()
+    entries_file: str = ""
 
     @property
     def brokers(self) -> Mapping[int, str]:
@@ -175,12 +195,44 @@ def folder_at(cluster: Cluster) -> Path:
 
 
 def write(config: Config, folder: Path) -> None:
-    (folder / CONFIG).write_bytes(msgspec.json.encode(config))
+    public = replace(config, entries=Entries(), entries_file=_write_entries(config.entries))
+    (folder / CONFIG).write_bytes(msgspec.json.encode(public))
+
+
+def _write_entries(entries: Entries) -> str:
+    """The file that a shadow reads them from, beside what they name; empty where there is nothing to keep."""
+    if entries == Entries():
+        return ""
+    beside = next(each.file for each in (entries.inner, entries.source) if each.file)
+    handle, path = tempfile.mkstemp(prefix="shadow-", suffix=".json", dir=Path(beside).parent)
+    with open(handle, "wb") as file:
+        file.write(msgspec.json.encode(entries))
+    return path
 
 
 def read(folder: Path) -> Config:
     """Raises InputError when the folder has no readable configuration."""
+    at = folder / CONFIG
     try:
-        return msgspec.json.decode((folder / CONFIG).read_bytes(), type=Config)
+        config = msgspec.json.decode(at.read_bytes(), type=Config)
+        if not config.entries_file:
+            return config
+        at = Path(config.entries_file)
+        return _entered(replace(config, entries=msgspec.json.decode(at.read_bytes(), type=Entries)))
     except (OSError, msgspec.MsgspecError) as error:
-        raise InputError(f"{folder / CONFIG} is no configuration of a shadow ({error}); let linkflap write it") from error
+        raise InputError(f"{at} is no configuration of a shadow ({error}); let linkflap write it") from error
+
+
+def _entered(config: Config) -> Config:
+    """With addresses that know how they are entered."""
+    entries = config.entries
+
+    def real(listener: str, address: str) -> str:
+        return Address(address, entries.inner if listener == config.followers else entries.relay)
+
+    return replace(
+        config,
+        source=tuple(Address(address, entries.source) for address in config.source),
+        controllers=tuple(Address(address, entries.inner) for address in config.controllers),
+        real={name: {broker: real(name, at) for broker, at in them.items()} for name, them in config.real.items()},
+    )

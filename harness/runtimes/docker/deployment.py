@@ -40,6 +40,9 @@ def check(topology: Topology) -> None:
     for asked in dict.fromkeys(cluster.kafka for cluster in topology.clusters):
         if not custom_image.is_reference(asked):
             kafka.look_for(asked)
+    if secured := [cluster for cluster in topology.clusters if cluster.security]:
+        name, security = secured[0].name, secured[0].security
+        raise InputError(f"runtime docker has no secured clusters, and {name} is {name}{{{security}}}; use --runtime process")
 
 
 def deploy(topology: Topology, *, folder: Path, recorder: Recorder) -> DockerDeployment:

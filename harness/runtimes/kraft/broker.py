@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +22,12 @@ class KraftBroker(Program):
     confines: Confines | None = None
     """Set by a runtime that has them, when it has made the broker."""
 
-    def __init__(self, cluster: str, node: int, *, folder: Path, spawn: Spawn, ports: BrokerPorts) -> None:
+    def __init__(
+        self, cluster: str, node: int, *, folder: Path, spawn: Spawn, ports: BrokerPorts, entry: Callable[[str], str] = str
+    ) -> None:
+        """`entry`: an address, with how the harness enters there."""
         super().__init__(f"broker {cluster}/{node}", folder=folder, log="server.log", spawn=spawn)
-        self._cluster, self._id, self._ports = cluster, node, ports
+        self._cluster, self._id, self._ports, self._entry = cluster, node, ports, entry
 
     @property
     def name(self) -> str:
@@ -60,7 +64,7 @@ class KraftBroker(Program):
 
     @property
     def client_address(self) -> str:
-        return self._ports.advertised_address(CLIENT)
+        return self._entry(self._ports.advertised_address(CLIENT))
 
     @property
     def inner_addresses(self) -> tuple[str, ...]:

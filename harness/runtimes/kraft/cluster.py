@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from linkflap.harness.machine import class_archives
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.protocols import Spawn
 from linkflap.harness.model.wait import until
-from linkflap.harness.runtimes.kraft import jvm, readiness, storage, topics
+from linkflap.harness.runtimes.kraft import first_records, jvm, readiness, storage, topics
 from linkflap.harness.runtimes.kraft.broker import KraftBroker
 from linkflap.harness.runtimes.kraft.configuration import INTERNAL, BrokerPorts, server_properties
 from linkflap.harness.runtimes.kraft.installation import Installation
+
+if TYPE_CHECKING:
+    from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 
 READY_WITHIN: Final = 120.0
 BROKER_MAIN: Final = "kafka.Kafka"
@@ -37,11 +40,13 @@ class KraftCluster:
         *,
         settings: Mapping[str, str] | None = None,
         jvm_options: tuple[str, ...] = (),
+        secrets: ClusterSecrets | None = None,
     ) -> None:
-        self._name = name
+        self._name, self._secrets = name, secrets
         self._id = storage.fresh_id()
         self._installation = installation
         self._ports, self._settings = ports, settings or {}
+        self._first_records = secrets.records if secrets is not None else []
         self._archive = jvm_options or tuple(class_archives.use(installation.java, installation.archive_of(BROKER_MAIN)))
         self._brokers = {node: self._make(node, (folder / str(node)).absolute(), spawner) for node in ports}
         self._launched = 0.0
@@ -50,8 +55,10 @@ class KraftCluster:
         """Formats and configures one broker."""
         folder.mkdir(parents=True)
         storage.format_log_dir(self._installation.template, folder / "data", cluster_id=self._id, node=node)
+        if self._first_records:
+            first_records.add(folder / "data", self._first_records)
         properties = folder / "server.properties"
-        properties.write_text(server_properties(node, self._ports, folder / "data", self._settings))
+        properties.write_text(server_properties(node, self._ports, folder / "data", self._settings, self._secrets))
         command = jvm.command(
             self._installation.kafka,
             self._installation.java,
@@ -62,7 +69,11 @@ class KraftCluster:
             archive=self._archive,
         )
         spawn = spawner(node, folder, command)
-        return KraftBroker(self._name, node, folder=folder, spawn=spawn, ports=self._ports[node])
+        return KraftBroker(self._name, node, folder=folder, spawn=spawn, ports=self._ports[node], entry=self._entry)
+
+    def _entry(self, address: str) -> str:
+        """An address of clients' listeners, and how the harness enters there."""
+        return address if self._secrets is None else self._secrets.entry(address)
 
     @property
     def name(self) -> str:
@@ -86,11 +97,12 @@ class KraftCluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(broker.client_address for broker in self._brokers.values())
+        return self._entry(",".join(broker.client_address for broker in self._brokers.values()))
 
     @property
     def inner_bootstrap(self) -> str:
-        return ",".join(ports.advertised_address(INTERNAL) for ports in self._ports.values())
+        addresses = ",".join(ports.advertised_address(INTERNAL) for ports in self._ports.values())
+        return addresses if self._secrets is None else self._secrets.inner(addresses)
 
     def launch(self) -> None:
         """Starts every broker's process; does not wait."""

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.topology import Topology
+
+if TYPE_CHECKING:
+    from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 
 CONTROLLER: Final = "CONTROLLER"
 CLIENT: Final = "CLIENT"
@@ -97,7 +100,9 @@ def paths_into(topology: Topology, cluster: str) -> dict[str, str]:
     return {**links, f"*->{cluster}": ACCESS}
 
 
-def server_properties(node: int, nodes: Mapping[int, BrokerPorts], data: Path, own: Mapping[str, str]) -> str:
+def server_properties(
+    node: int, nodes: Mapping[int, BrokerPorts], data: Path, own: Mapping[str, str], secrets: ClusterSecrets | None = None
+) -> str:
     """The file of broker `node` among `nodes`. `own` is added at the end and wins."""
     ports = nodes[node]
     listens = {name: f"{name}://{ports.at(name)}" for name in ports.listens}
@@ -113,6 +118,7 @@ def server_properties(node: int, nodes: Mapping[int, BrokerPorts], data: Path, o
         "controller.listener.names": CONTROLLER,
         "log.dirs": str(data),
         **_replication(len(nodes)),
+        **(secrets.settings(node, list(listens), (INTERNAL, CONTROLLER)) if secrets is not None else {}),
     }
     lines = [f"{key}={value}" for key, value in settings.items()]
     return "\n".join(lines) + "\n" + _TUNED + "".join(f"{key}={value}\n" for key, value in own.items())

@@ -12,9 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Final, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
+from linkflap.harness.machine import tls_package
+from linkflap.harness.machine.cleanup import private_folder
 from linkflap.harness.machine.leases import Lease
+from linkflap.harness.machine.ledger import remove_folder
 from linkflap.harness.model.errors import SetupError
 from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Recorder, Sidecar
@@ -25,6 +28,9 @@ from linkflap.harness.runtimes.kraft.configuration import paths_into
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.runtimes.kraft.service import KafkaService
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
+
+if TYPE_CHECKING:
+    from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 
 _MEGABYTE: Final = 1 << 20
 BROKER_MEMORY: Final = 350 * _MEGABYTE
@@ -61,6 +67,7 @@ class KraftDeployment(ABC):
         self._links: dict[str, ToxiproxyLink] = {}
         self._services: list[KafkaService] = []
         self._ends: list[Callable[[], None]] = []
+        self._private: Path | None = None
         self._closed = False
         self._lock = threading.Lock()
 
@@ -90,6 +97,17 @@ class KraftDeployment(ABC):
         side_by_side(link.start for link in self._links.values())
         side_by_side(self._readiness(cluster) for cluster in self._clusters.values())
         side_by_side(link.prove for link in self._links.values())
+
+    def _secrets_of(self, spec: ClusterSpec, hosts: Mapping[int, Sequence[str]]) -> ClusterSecrets | None:
+        """What a secured cluster is made of, `hosts` being node -> how it may be called; None of one that is not secured."""
+        if not spec.security:
+            return None
+        tls_package.check()
+        from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets  # it needs a package that not everybody has
+
+        if self._private is None:
+            self._private = private_folder()
+        return ClusterSecrets(spec.name, self._topology, self._private, hosts)
 
     def _launch(self) -> None:
         """Starts every broker's process; does not wait."""
@@ -170,6 +188,8 @@ class KraftDeployment(ABC):
 
     def _give_back(self) -> None:
         """Ports and memory stay leased where what has them could not be ended."""
+        if self._private is not None:
+            remove_folder(self._private)
         self._end_network()
         self._lease.release()
 

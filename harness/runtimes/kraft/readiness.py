@@ -19,6 +19,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32
 
 from linkflap.harness.runtimes import probe
+from linkflap.harness.wire.access import access_to
 
 _ANSWER_WITHIN: Final = 2.0
 Response = TypeVar("Response", ApiVersionsResponse, DescribeQuorumResponse)
@@ -35,7 +36,7 @@ class Quorum:
 def seen_brokers(address: str) -> frozenset[int]:
     """The unfenced brokers that the broker at `address` knows; none while it does not answer."""
     try:
-        return frozenset(probe.advertised(probe.parse(address), within=_ANSWER_WITHIN))
+        return frozenset(probe.advertised(probe.parse(address), within=_ANSWER_WITHIN, access=access_to(address)))
     except probe.Unanswered:
         return frozenset()
 
@@ -79,7 +80,7 @@ def _exchange(address: str, request: ApiVersionsRequest | DescribeQuorumRequest)
     )
     entity_writer(type(request))(out, request)
     content = out.getvalue()
-    with probe.Path(probe.parse(address), within=_ANSWER_WITHIN) as path:
+    with probe.Path(probe.parse(address), within=_ANSWER_WITHIN, access=access_to(address)) as path:
         path.send(struct.pack(">i", len(content)) + content)
         return path.receive()
 

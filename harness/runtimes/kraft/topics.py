@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from linkflap.harness.model.errors import InputError, SetupError
+from linkflap.harness.model.security import security_of
 from linkflap.harness.model.wait import until
 
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
@@ -44,7 +45,7 @@ def create(
     check(name, partitions, replicas)
     replicas = min(replicas, brokers)
     settings = {"min.insync.replicas": str(max(1, replicas - 1)), **config}
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, **security_of(bootstrap).librdkafka()})
     try:
         made = admin.create_topics([NewTopic(name, partitions, replicas, config=settings)], operation_timeout=30)
         made[name].result(_MADE_WITHIN)

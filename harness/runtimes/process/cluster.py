@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from linkflap.harness.machine import children
 from linkflap.harness.model.protocols import Spawn
@@ -13,6 +14,9 @@ from linkflap.harness.runtimes.kraft.cluster import KraftCluster
 from linkflap.harness.runtimes.kraft.configuration import BrokerPorts
 from linkflap.harness.runtimes.kraft.installation import Installation
 from linkflap.harness.runtimes.kraft.service import KafkaService
+
+if TYPE_CHECKING:
+    from linkflap.harness.runtimes.kraft.secrets import ClusterSecrets
 
 
 class ProcessCluster(KraftCluster):
@@ -27,11 +31,12 @@ class ProcessCluster(KraftCluster):
         *,
         settings: Mapping[str, str] | None = None,
         jvm_options: tuple[str, ...] = (),
+        secrets: ClusterSecrets | None = None,
     ) -> None:
         def spawner(node: int, data: Path, command: Sequence[str]) -> Spawn:
             return partial(children.spawn, command, name=f"broker {name}/{node}", folder=data, output=data / "output.log")
 
-        super().__init__(name, installation, ports, folder, spawner, settings=settings, jvm_options=jvm_options)
+        super().__init__(name, installation, ports, folder, spawner, settings=settings, jvm_options=jvm_options, secrets=secrets)
 
 
 def process_service(

@@ -65,8 +65,14 @@ class ProcessDeployment(KraftDeployment):
                 proxies[path][node] = (next(ports), f"127.0.0.1:{listens[listener]}")
             advertised = {listener: f"127.0.0.1:{proxies[path][node][0]}" for path, listener in paths.items()}
             nodes[node] = BrokerPorts(listens=listens, advertised=advertised)
+        secrets = self._secrets_of(spec, dict.fromkeys(nodes, ("127.0.0.1", "localhost")))
         cluster = ProcessCluster(
-            spec.name, self._installations[spec.kafka], nodes, self._folder / spec.name, settings=spec.config
+            spec.name,
+            self._installations[spec.kafka],
+            nodes,
+            self._folder / spec.name,
+            settings=spec.config,
+            secrets=secrets,
         )
         self._clusters[spec.name] = cluster
         for path, listener in paths.items():

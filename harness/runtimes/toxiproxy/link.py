@@ -22,12 +22,14 @@ from typing import TypeVar
 
 from linkflap.harness.model.errors import FaultError, SetupError
 from linkflap.harness.model.protocols import Direction, Recorder
+from linkflap.harness.model.security import beside, entered_by
 from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.distribution.toxiproxy_server import toxiproxy_server
 from linkflap.harness.runtimes.toxiproxy.api import Toxic, ToxiproxyApi, Unreachable
 from linkflap.harness.runtimes.toxiproxy.meter import LinkMeter
 from linkflap.harness.runtimes.toxiproxy.proof import prove
 from linkflap.harness.runtimes.toxiproxy.server import ToxiproxyProcess, ToxiproxyServer
+from linkflap.harness.wire.access import access_to
 
 _Answer = TypeVar("_Answer")
 
@@ -59,7 +61,8 @@ class ToxiproxyLink:
         self._recorder = recorder
         addresses = {broker: ("127.0.0.1", port) for broker, (port, _) in self._proxies.items()}
         behind = [probe.parse(address) for address in harness_bootstrap.split(",")]
-        self._meter = LinkMeter(name, addresses, behind, advertised=advertised)
+        self._entry = harness_bootstrap
+        self._meter = LinkMeter(name, addresses, behind, advertised=advertised, access=access_to(harness_bootstrap))
         self._cuts: set[str] = set()
         self._toxics: dict[str, Toxic] = {}
         self._numbers = itertools.count(1)
@@ -77,7 +80,8 @@ class ToxiproxyLink:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{host}:{port}" for host, port in self._meter.advertised.values())
+        proxies = ",".join(f"{host}:{port}" for host, port in self._meter.advertised.values())
+        return entered_by(beside(self._entry, proxies), "client" if self._name.startswith("*") else "mirror")
 
     # Start and end
 
@@ -120,6 +124,7 @@ class ToxiproxyLink:
         """Ends the server for good; safe to call twice, and before start."""
         with self._lock:
             self._started, self._closed = False, True
+            self._meter.close()
             self._forget()
 
     def _apply(self, change: Callable[[ToxiproxyApi], None]) -> None:

@@ -16,6 +16,7 @@ from typing import TypeVar
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
+from linkflap.harness.wire.access import Access
 
 Answer = TypeVar("Answer")
 
@@ -23,7 +24,8 @@ Answer = TypeVar("Answer")
 class LinkMeter:
     """The measuring half of a link. `proxies`: broker id -> address; `behind`: the source's own listeners.
 
-    `advertised`: broker id -> the proxy's address as the broker advertises it; by default the same.
+    `advertised`: broker id -> the proxy's address as the broker advertises it; by default the same. `access` is how the harness
+    enters both.
     """
 
     def __init__(
@@ -33,13 +35,16 @@ class LinkMeter:
         behind: Sequence[probe.Address],
         *,
         advertised: Mapping[int, probe.Address] | None = None,
+        access: Access = probe.PLAIN,
     ) -> None:
+        self.access = access
+        self._held: dict[probe.Address, probe.Path] = {}
         self._name, self.proxies, self._behind = name, dict(proxies), list(behind)
         self.advertised = dict(proxies if advertised is None else advertised)
 
     def round_trips(self, *, within: float) -> dict[int, float | None]:
         """Per broker, seconds of one ApiVersions round trip, None where there was no answer."""
-        return self._each(lambda address: probe.round_trip(address, within=within))
+        return self._each(lambda address: probe.round_trip(address, within=within, access=self.access))
 
     def round_trip(self, *, within: float) -> float | None:
         """The fastest of `round_trips`, None if none answered."""
@@ -47,7 +52,7 @@ class LinkMeter:
 
     def transfer(self, *, size: int, within: float) -> float | None:
         """Bytes per second of responses over about `size` bytes: the fastest of the proxies, None if all stalled."""
-        rates = self._each(lambda address: probe.transfer(address, size=size, within=within)).values()
+        rates = self._each(lambda address: probe.transfer(address, size=size, within=within, access=self.access)).values()
         return max((rate for rate in rates if rate is not None), default=None)
 
     def _each(self, measure: Callable[[probe.Address], Answer]) -> dict[int, Answer]:
@@ -66,7 +71,7 @@ class LinkMeter:
             for address in self.proxies.values():
                 # The connection stays open until the effect is seen: closing it could take the request along.
                 with contextlib.suppress(probe.Unanswered):
-                    open_paths.enter_context(probe.Path(address, within=within)).send(probe.set_mark(mark))
+                    self._path(address, within, open_paths).send(probe.set_mark(mark))
             try:
                 until(lambda: self._seen(mark), within=within, what=f"a request through link {self._name} to take effect")
             except DeadlineExceeded:
@@ -74,14 +79,34 @@ class LinkMeter:
         self._forget(mark)
         return True
 
+    def _path(self, address: probe.Address, within: float, open_paths: contextlib.ExitStack) -> probe.Path:
+        """A connection to send a request on. One that begins with a dialogue (TLS, SASL) cannot be opened while responses are
+        silenced: therefore it is kept, and used again until it ends. Raises Unanswered."""
+        if self.access.tls is None and self.access.login is None:
+            return open_paths.enter_context(probe.Path(address, within=within))
+        held = self._held.pop(address, None)
+        if held is not None and held.ended:
+            held.close()
+            held = None
+        path = held or probe.Path(address, within=within, access=self.access).__enter__()
+        path.extend(within)
+        self._held[address] = path
+        return path
+
+    def close(self) -> None:
+        """Ends the connections that are kept."""
+        for path in self._held.values():
+            path.close()
+        self._held.clear()
+
     def _seen(self, mark: str) -> bool:
         for address in self._behind:
             with contextlib.suppress(probe.Unanswered):
-                return probe.has_mark(address, mark, within=1.0)
+                return probe.has_mark(address, mark, within=1.0, access=self.access)
         return False
 
     def _forget(self, mark: str) -> None:
         for address in self._behind:
             with contextlib.suppress(probe.Unanswered):
-                probe.remove_mark(address, mark, within=1.0)
+                probe.remove_mark(address, mark, within=1.0, access=self.access)
                 return

@@ -15,6 +15,7 @@ from linkflap.harness.model.protocols import Link, Recorder
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.runtimes.toxiproxy.meter import LinkMeter
+from linkflap.harness.wire.access import Access
 
 PROBE_MS: Final = 100
 ANSWERS_WITHIN: Final = 60.0
@@ -48,7 +49,7 @@ def prove(link: Link, meter: LinkMeter, recorder: Recorder) -> None:
 
 
 def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address) -> None:
-    named = _asked(name, broker, address)
+    named = _asked(name, broker, address, meter.access)
     for other, found in named.items():
         wanted = meter.advertised.get(other)
         if found != wanted:
@@ -59,13 +60,13 @@ def _advertised(name: str, meter: LinkMeter, broker: int, address: probe.Address
             )
 
 
-def _asked(name: str, broker: int, address: probe.Address) -> dict[int, probe.Address]:
+def _asked(name: str, broker: int, address: probe.Address, access: Access) -> dict[int, probe.Address]:
     """What a broker answers at its proxy. On a machine that is short of everything the first connections may be ended."""
     refusals: list[probe.Unanswered] = []
 
     def answer() -> dict[int, probe.Address] | None:
         try:
-            return probe.advertised(address, within=ANSWERS_WITHIN)
+            return probe.advertised(address, within=ANSWERS_WITHIN, access=access)
         except probe.Unanswered as error:
             refusals.append(error)
             return None

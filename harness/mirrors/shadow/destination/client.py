@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from linkflap.harness.model.errors import EnvironmentFailure
+from linkflap.harness.model.security import beside
 from linkflap.harness.model.topology import TopicPartition
 from linkflap.harness.wire import messages
 from linkflap.harness.wire.connection import AnyOf, Connection, Unanswered
@@ -61,8 +62,9 @@ async def picture(nodes: AnyOf, topics: Iterable[str] | None = None) -> Picture:
     wanted = None if topics is None else tuple(m.MetadataRequestTopic(topic_id=None, name=name) for name in topics)
     body = m.MetadataRequest(topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False)
     answer = await nodes.call("metadata", 12, body)
+    entered_as = nodes.addresses[0]
     return Picture(
-        brokers={int(b.node_id): f"{b.host}:{b.port}" for b in answer.brokers},
+        brokers={int(b.node_id): beside(entered_as, f"{b.host}:{b.port}") for b in answer.brokers},
         topics={
             str(t.name): Topic(
                 id=t.topic_id,

@@ -1,5 +1,8 @@
 """The shadow's listeners: one that the destination's brokers follow it by, and in visible mode one for each of clients.
 
+On a secured cluster they speak TLS, and a client logs in to a real broker through here: what it says for that goes to a real
+broker as everything does, and so does all that it may only do there. Ends of logs the shadow asks as itself.
+
 Clients see a read-only mirror topic: their fetches are sent on to a follower (KIP-392, preferred read replica), which answers
 with its own high watermark, LSO and aborted transactions; ends of logs are asked from that follower; producers are refused
 with POLICY_VIOLATION. Whatever else a client asks of this broker is asked of a real one on the same listener.
@@ -12,6 +15,7 @@ import dataclasses
 import logging
 import os
 import socket
+import ssl
 from datetime import timedelta
 from typing import Final
 
@@ -32,6 +36,7 @@ _NOTHING: Final = timedelta()
 _EMPTY_WAIT: Final = 0.1
 _VERSIONS_V0: Final = 0
 _BACKLOG: Final = 100
+_HANDSHAKE_SECONDS: Final = 10.0
 _NO_OFFSET: Final = {"error_code": Error.leader_not_available, "timestamp": -1, "offset": -1}
 
 
@@ -62,6 +67,7 @@ class Listeners:
 
     async def _listen(self, listening: socket.socket, listener: str) -> None:
         loop = asyncio.get_running_loop()
+        tls = self._tls(listener)
         listening.setblocking(False)
         with listening:
             while True:
@@ -71,13 +77,26 @@ class Listeners:
                     log.warning("a connection to %s was not taken: %s", listener, error)
                     await asyncio.sleep(_EMPTY_WAIT)
                     continue
-                serving = asyncio.create_task(self._serve(Stream(accepted), listener))
+                serving = asyncio.create_task(self._serve(Stream(accepted, tls=tls), listener))
                 self._serving.add(serving)
                 serving.add_done_callback(self._serving.discard)
+
+    def _tls(self, listener: str) -> ssl.SSLContext | None:
+        """What whoever comes in is shown, and asked for."""
+        entries = self._log.config.entries
+        entered = entries.inner if listener == self._log.config.followers else entries.clients
+        if not entered.authority:
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=entered.authority)
+        context.load_cert_chain(entries.inner.identity)
+        context.verify_mode = ssl.CERT_REQUIRED if entered.identity else ssl.CERT_NONE
+        return context
 
     async def _serve(self, stream: Stream, listener: str) -> None:
         relay: dict[str, Connection] = {}
         try:
+            async with asyncio.timeout(_HANDSHAKE_SECONDS):
+                await stream.shake_hands()
             while True:
                 answer = await self._answer(await stream.read(), listener, relay)
                 if answer is None:
@@ -165,7 +184,7 @@ class Listeners:
             for asked in topic.partitions:
                 partition = self._log.partitions.get((topic.name, asked.partition_index))
                 follower = self._follower(partition)
-                address = self._real[listener].get(follower)
+                address = self._log.config.brokers.get(follower)
                 if address is None or partition is None:
                     rows.append(r.ListOffsetsPartitionResponse(**_NO_OFFSET, partition_index=asked.partition_index))
                     continue

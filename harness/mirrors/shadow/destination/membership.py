@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS: Final = 0.5
 _CALL_SECONDS: Final = 2.0
 _HEARTBEAT: Final = 63
+_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+"""SecurityProtocol.id of Kafka's."""
 JOIN_SECONDS: Final = 12.0
 """Longer than the session of a shadow that died (broker.session.timeout.ms is 9 s unless it is set)."""
 _COMES_TRUE: Final = (Error.duplicate_broker_registration, Error.not_controller)
@@ -108,13 +110,17 @@ class Membership:
 
     def _registration(self, features: Sequence[Message]) -> Message:
         m = messages.request("broker_registration", 4)
+        inner, clients = self._config.entries.inner, self._config.entries.clients
         return m.BrokerRegistrationRequest(
             broker_id=self._config.broker_id,
             cluster_id=self._config.cluster_id,
             incarnation_id=uuid.UUID(self._journal.notes.incarnation_id),
             listeners=tuple(
                 m.Listener(
-                    name=name, host=self._config.advertised_hosts.get(name, self._config.host), port=port, security_protocol=0
+                    name=name,
+                    host=self._config.advertised_hosts.get(name, self._config.host),
+                    port=port,
+                    security_protocol=_PROTOCOLS[(inner if name == self._config.followers else clients).protocol],
                 )
                 for name, port in self._config.listeners.items()
             ),

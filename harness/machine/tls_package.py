@@ -1,0 +1,17 @@
+"""The package that makes certificates, which only `pip install 'linkflap[tls]'` installs: whether it is there."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Final
+
+from linkflap.harness.model.errors import InputError
+
+FIX: Final = "pip install 'linkflap[tls]'"
+_PACKAGE: Final = "cryptography"
+
+
+def check() -> None:
+    """Raises InputError when it is not installed."""
+    if find_spec(_PACKAGE) is None:
+        raise InputError(f"secured clusters need the package {_PACKAGE} for their certificates: {FIX}, or leave the braces out")

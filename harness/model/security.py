@@ -1,0 +1,170 @@
+"""How clusters are secured, and how clients enter them. Pure values, of the standard library.
+
+The words of a topology (`A{tls+scram}`), joined by plus signs:
+
+    tls     clients and brokers speak TLS; clients check the broker's certificate
+    mtls    as tls, and brokers ask for the client's certificate, which says who it is
+    plain   clients log in by SASL/PLAIN
+    scram   clients log in by SASL/SCRAM-SHA-512
+
+A client that says who it is has the rights that its ACLs give it (`mtls`, `plain`, `scram`); `tls` alone asks nobody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.spelling import nearest
+
+WORDS: Final = ("tls", "mtls", "plain", "scram")
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+Principal = Literal["harness", "broker", "client", "reader", "mirror", "sampler"]
+PRINCIPALS: Final[tuple[Principal, ...]] = ("harness", "broker", "client", "reader", "mirror", "sampler")
+"""Who enters a cluster: linkflap itself and the brokers may do everything, the others what their ACLs allow."""
+MECHANISMS: Final = {"plain": "PLAIN", "scram": "SCRAM-SHA-512"}
+LOGIN_MODULES: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secured:
+    """What the listeners of a cluster ask of clients: the words of its annotation, understood."""
+
+    tls: bool
+    certificates: bool
+    """Whether clients have to show a certificate."""
+    mechanism: str
+    """The SASL mechanism, or empty."""
+
+    @property
+    def protocol(self) -> Protocol:
+        if self.mechanism:
+            return "SASL_SSL" if self.tls else "SASL_PLAINTEXT"
+        return "SSL" if self.tls else "PLAINTEXT"
+
+    @property
+    def names_clients(self) -> bool:
+        """Whether brokers know who a client is, so that ACLs can be about it."""
+        return self.certificates or bool(self.mechanism)
+
+
+def secured(text: str) -> Secured:
+    """What an annotation says (`tls+scram`), empty for none. Raises InputError with how to fix it."""
+    words = tuple(text.split("+")) if text else ()
+    for word in words:
+        if word not in WORDS:
+            raise InputError(f"{word!r} is no way to secure a cluster{nearest(word, WORDS)}; write {_ALL}")
+    if len(set(words)) < len(words):
+        raise InputError(f"{text!r} says something twice; write {'+'.join(dict.fromkeys(words))}")
+    for one, other, sentence in (
+        ("plain", "scram", "clients log in by one mechanism: leave plain or scram out"),
+        ("tls", "mtls", "mtls is tls with certificates of clients: leave tls out"),
+    ):
+        if one in words and other in words:
+            raise InputError(f"{text!r} is two ways to do one thing; {sentence}")
+    mechanism = next((MECHANISMS[word] for word in words if word in MECHANISMS), "")
+    return Secured(tls="tls" in words or "mtls" in words, certificates="mtls" in words, mechanism=mechanism)
+
+
+_ALL: Final = "tls, mtls, plain or scram, joined by +"
+
+
+def canonical(text: str) -> str:
+    """An annotation with its words in one order: `scram+tls` is `tls+scram`. Raises InputError."""
+    secured(text)
+    return "+".join(word for word in WORDS if word in text.split("+"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """How one principal enters one cluster: the one value that every client's configuration is made from.
+
+    `authority` is the file of the certificates (PEM) that brokers are trusted by; `identity`, one with the client's own key and
+    certificates; `file` has `java()`, for programs that must not get secrets in any other way. All are in a folder that only this
+    user can read, and that is removed with the deployment.
+    """
+
+    protocol: Protocol = "PLAINTEXT"
+    authority: str = ""
+    identity: str = ""
+    mechanism: str = ""
+    username: str = ""
+    password: str = ""
+    file: str = ""
+
+    def __repr__(self) -> str:
+        return f"Security({self.protocol}, {self.username or 'nobody'})"  # never the password, wherever this is printed
+
+    def librdkafka(self) -> dict[str, str | int | float | bool]:
+        """Settings of a client of librdkafka's; none for plain text."""
+        if self.protocol == "PLAINTEXT":
+            return {}
+        found: dict[str, str | int | float | bool] = {"security.protocol": self.protocol.lower()}
+        if self.authority:
+            found["ssl.ca.location"] = self.authority
+        if self.identity:
+            found |= {"ssl.certificate.location": self.identity, "ssl.key.location": self.identity}
+        if self.mechanism:
+            found |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": self.password}
+        return found
+
+    def java(self) -> dict[str, str]:
+        """Properties of a client of Kafka's own; none for plain text."""
+        if self.protocol == "PLAINTEXT":
+            return {}
+        found = {"security.protocol": str(self.protocol)}
+        if self.authority:
+            found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.authority}
+        if self.identity:
+            found |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": self.identity}
+        if self.mechanism:
+            login = f'{LOGIN_MODULES[self.mechanism]} required username="{self.username}" password="{self.password}";'
+            found |= {"sasl.mechanism": self.mechanism, "sasl.jaas.config": login}
+        return found
+
+
+OPEN: Final = Security()
+"""As plain text, without saying who."""
+
+
+class Address(str):
+    """One or more `host:port`, joined by commas, and how they are entered. As a text, it is that list and nothing else.
+
+    Any other text is an address that is entered as plain text.
+    """
+
+    __slots__ = ("_others", "security")
+    security: Security
+    _others: dict[Principal, Security]
+
+    def __new__(cls, text: str, security: Security, others: dict[Principal, Security] | None = None) -> Address:
+        made = super().__new__(cls, text)
+        made.security, made._others = security, others or {}
+        return made
+
+    def entered_by(self, principal: Principal) -> Address:
+        """The same brokers, entered by somebody else."""
+        return Address(self, self._others.get(principal, self.security), self._others)
+
+    def split_up(self) -> list[Address]:
+        """Its `host:port`, one by one."""
+        return [Address(one, self.security, self._others) for one in self.split(",")]
+
+
+def security_of(address: str) -> Security:
+    """How an address is entered."""
+    return address.security if isinstance(address, Address) else OPEN
+
+
+def entered_by(address: str, principal: Principal) -> str:
+    """The same brokers, entered by somebody else."""
+    return address.entered_by(principal) if isinstance(address, Address) else address
+
+
+def beside(address: str, other: str) -> str:
+    """Another `host:port` that is entered as `address` is, for instance one that a broker there named."""
+    return Address(other, address.security, address._others) if isinstance(address, Address) else other

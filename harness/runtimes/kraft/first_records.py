@@ -1,0 +1,105 @@
+"""What a secured cluster knows from its first moment on: SCRAM users and ACLs, in the checkpoint that it is started with.
+
+A cluster that lets in only whom it knows cannot be entered to make somebody known. StorageTool writes SCRAM users for that reason into the
+bootstrap checkpoint (KIP-900), and the first active controller takes all records from there; so users and ACLs are in force
+before the first client connects, on every broker. Records of the metadata log are frame version 1, API key, version, message
+(metadata/src/main/resources/common/metadata: UserScramCredentialRecord 11, AccessControlEntryRecord 18).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import struct
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from crc32c import crc32c
+
+from linkflap.harness.log import layout, walk
+
+_ITERATIONS: Final = 4096
+_SCRAM_SHA_512: Final = 2
+_USER, _ACL = 11, 18
+_FRAME: Final = 1
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 2, 3, 4, 5
+LITERAL, PREFIXED = 3, 4
+READ, WRITE, CREATE, ALTER, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 4, 5, 7, 8, 10, 11
+_ALLOW: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acl:
+    """One operation on resources of a name, allowed to one user from everywhere. `*` with LITERAL is every name."""
+
+    user: str
+    resource: int
+    name: str
+    operation: int
+    pattern: int = LITERAL
+
+    @property
+    def record(self) -> bytes:
+        """An AccessControlEntryRecord."""
+        strings = (_text(self.name), struct.pack(">b", self.pattern), _text(f"User:{self.user}"), _text("*"))
+        entry = b"".join((uuid.uuid4().bytes, struct.pack(">b", self.resource), *strings))
+        return _framed(_ACL, entry + struct.pack(">bb", self.operation, _ALLOW))
+
+
+def scram_user(name: str, password: str) -> bytes:
+    """A UserScramCredentialRecord for SCRAM-SHA-512 (RFC 5802): brokers keep no password."""
+    salt = os.urandom(32)
+    salted = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
+    stored = hashlib.sha512(hmac.digest(salted, b"Client Key", "sha512")).digest()
+    server = hmac.digest(salted, b"Server Key", "sha512")
+    fields = (_text(name), struct.pack(">b", _SCRAM_SHA_512), _bytes(salt), _bytes(stored), _bytes(server))
+    return _framed(_USER, b"".join((*fields, struct.pack(">i", _ITERATIONS))))
+
+
+def add(folder: Path, records: Sequence[bytes]) -> None:
+    """Puts records into the checkpoint of a formatted log directory, behind those that it has."""
+    (path,) = folder.rglob("*.checkpoint")
+    old = path.read_bytes()
+    *_, footer = walk.walk(old)
+    moved = struct.pack(">q", footer.base + len(records)) + old[footer.start + layout.LENGTH_AT :]
+    path.write_bytes(old[: footer.start] + _batch(footer.base, records) + moved)
+
+
+def _batch(offset: int, records: Sequence[bytes]) -> bytes:
+    body = b"".join(_record(delta, record) for delta, record in enumerate(records))
+    covered = struct.pack(">hiqqqhii", 0, len(records) - 1, 0, 0, -1, -1, -1, len(records)) + body
+    return struct.pack(">qiibI", offset, len(covered) + 9, 0, layout.MAGIC, crc32c(covered)) + covered
+
+
+def _record(delta: int, value: bytes) -> bytes:
+    content = b"\0" + _signed(0) + _signed(delta) + _signed(-1) + _signed(len(value)) + value + _signed(0)
+    return _signed(len(content)) + content
+
+
+def _framed(key: int, message: bytes) -> bytes:
+    return _varint(_FRAME) + _varint(key) + _varint(0) + message + b"\0"  # no tagged fields
+
+
+def _text(value: str) -> bytes:
+    return _bytes(value.encode())
+
+
+def _bytes(value: bytes) -> bytes:
+    """A compact string, or compact bytes: the length is one more than it is."""
+    return _varint(len(value) + 1) + value
+
+
+def _signed(value: int) -> bytes:
+    return _varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*out, value))

@@ -1,0 +1,141 @@
+"""What a secured cluster is made of: certificates, passwords, ACLs, and the settings of its brokers.
+
+Everything is made for one deployment, in a folder that only this user can read and that is removed with it: nothing of it is in
+a run directory, on a command line or in a log. Brokers read their secrets from there (KIP-421, FileConfigProvider).
+
+Whatever the annotation says of clients, brokers and controllers reach each other by mutual TLS. Who enters is known by the
+certificate's common name or by the SASL user name; both are the same names (`harness.model.security.PRINCIPALS`).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from linkflap.harness.model.security import LOGIN_MODULES, PRINCIPALS, Address, Principal, Secured, Security, secured
+from linkflap.harness.model.topology import Topology
+from linkflap.harness.runtimes.kraft import first_records as first
+from linkflap.harness.runtimes.kraft.certificates import Authority, write_secret
+from linkflap.harness.runtimes.kraft.first_records import Acl
+
+_SUPER: Final[tuple[Principal, ...]] = ("harness", "broker")
+_SECRETS: Final = "broker.secrets"
+_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_PROVIDER: Final = "org.apache.kafka.common.config.provider.FileConfigProvider"
+
+
+class ClusterSecrets:
+    """Of one cluster. Made before its brokers, which are started with `settings`."""
+
+    def __init__(self, name: str, topology: Topology, folder: Path, hosts: Mapping[int, Sequence[str]]) -> None:
+        """`hosts`: node -> the names and addresses that its certificate has to hold for."""
+        self.asked: Secured = secured(topology.cluster(name).security)
+        self._folder = folder / name
+        self._folder.mkdir(mode=0o700)
+        self._authority = Authority(self._folder, f"{name} authority")
+        self._passwords = {principal: secrets.token_urlsafe(24) for principal in PRINCIPALS}
+        self._nodes = {node: self._authority.issue(f"node-{node}.pem", "broker", names) for node, names in hosts.items()}
+        self._identities = {
+            # A shadow is a broker too, and serves wherever one of them may.
+            principal: str(
+                self._authority.issue(f"{principal}.pem", principal, {host for names in hosts.values() for host in names})
+            )
+            for principal in PRINCIPALS
+        }
+        self._entries = {principal: self._written(principal, self._entry(principal)) for principal in PRINCIPALS}
+        self._inner = {principal: self._mutual(principal) for principal in PRINCIPALS}
+        users = " ".join(f'user_{principal}="{self._passwords[principal]}"' for principal in PRINCIPALS)
+        write_secret(self._folder / _SECRETS, f"plain={LOGIN_MODULES['PLAIN']} required {users};\n".encode())
+        self._acls = tuple(_acls(name, topology)) if self.asked.names_clients else ()
+
+    def _entry(self, principal: Principal) -> Security:
+        asked = self.asked
+        return Security(
+            protocol=asked.protocol,
+            authority=str(self._authority.file) if asked.tls else "",
+            identity=self._identities[principal] if asked.certificates else "",
+            mechanism=asked.mechanism,
+            username=principal if asked.mechanism else "",
+            password=self._passwords[principal] if asked.mechanism else "",
+        )
+
+    def _written(self, principal: Principal, entry: Security) -> Security:
+        """With its file of properties of Java clients."""
+        path = self._folder / f"{principal}.properties"
+        write_secret(path, "".join(f"{name}={value}\n" for name, value in entry.java().items()).encode())
+        return replace(entry, file=str(path))
+
+    def _mutual(self, principal: Principal) -> Security:
+        """How brokers and controllers are entered, whatever the annotation says of clients."""
+        file = self._entries[principal].file
+        return Security(protocol="SSL", authority=str(self._authority.file), identity=self._identities[principal], file=file)
+
+    def entry(self, address: str, principal: Principal = "harness") -> Address:
+        """An address of clients' listeners."""
+        return Address(address, self._entries[principal], self._entries)
+
+    def inner(self, address: str) -> Address:
+        """An address of a listener of brokers and controllers."""
+        return Address(address, self._inner["broker"], self._inner)
+
+    @property
+    def records(self) -> list[bytes]:
+        """What the cluster's metadata log begins with."""
+        scram = self.asked.mechanism.startswith("SCRAM")
+        users = [first.scram_user(name, password) for name, password in self._passwords.items()] if scram else []
+        return users + [acl.record for acl in self._acls]
+
+    def settings(self, node: int, listeners: Sequence[str], inner: Sequence[str]) -> dict[str, str]:
+        """Of the broker's server.properties. `inner` are the listeners of brokers and controllers among all."""
+        asked = self.asked
+        found = {
+            "listener.security.protocol.map": ",".join(f"{n}:{'SSL' if n in inner else asked.protocol}" for n in listeners),
+            "config.providers": "file",
+            "config.providers.file.class": _PROVIDER,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self._nodes[node]),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._authority.file),
+            "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+        }
+        for name in listeners:
+            listener = f"listener.name.{name.lower()}"
+            if name in inner or asked.certificates:
+                found[f"{listener}.ssl.client.auth"] = "required"
+            if name not in inner and asked.mechanism:
+                found[f"{listener}.{asked.mechanism.lower()}.sasl.jaas.config"] = self._login_module
+        if asked.mechanism:
+            found["sasl.enabled.mechanisms"] = asked.mechanism
+        if asked.names_clients:
+            found["authorizer.class.name"] = _AUTHORIZER
+            found["super.users"] = ";".join(f"User:{name}" for name in _SUPER)
+            found["allow.everyone.if.no.acl.found"] = "false"
+        return found
+
+    @property
+    def _login_module(self) -> str:
+        if self.asked.mechanism == "PLAIN":
+            return f"${{file:{self._folder / _SECRETS}:plain}}"
+        return f"{LOGIN_MODULES[self.asked.mechanism]} required;"
+
+
+def _acls(cluster: str, topology: Topology) -> Iterator[Acl]:
+    """What each principal needs on a cluster, and no more. Topics of workloads begin with the name of their home."""
+    homes = [f"{home.name}." for home in topology.clusters]
+    rights: dict[Principal, tuple[int, ...]] = {
+        "client": (first.READ, first.WRITE, first.DESCRIBE),
+        "reader": (first.READ, first.DESCRIBE),
+        "sampler": (first.DESCRIBE,),
+        "mirror": (first.READ, first.DESCRIBE, first.DESCRIBE_CONFIGS),
+    }
+    for principal, operations in rights.items():
+        for home in homes:
+            for operation in operations:
+                yield Acl(user=principal, resource=first.TOPIC, name=home, operation=operation, pattern=first.PREFIXED)
+        group = first.READ if first.READ in operations else first.DESCRIBE
+        yield Acl(user=principal, resource=first.GROUP, name="*", operation=group)
+    for operation in (first.WRITE, first.DESCRIBE):
+        yield Acl(user="client", resource=first.TRANSACTIONAL_ID, name="*", operation=operation)

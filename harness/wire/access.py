@@ -1,0 +1,76 @@
+"""How a node is entered: TLS, then SASL, for whoever speaks Kafka's protocol itself, over whatever kind of socket.
+
+TCP, then TLS, then SaslHandshake v1 and SaslAuthenticate (KIP-43, KIP-152). Logging in is a dialogue of requests and responses;
+who has the connection exchanges them.
+"""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Final
+
+from linkflap.harness.model.security import Security, security_of
+from linkflap.harness.wire import messages
+from linkflap.harness.wire.messages import Error, Message
+from linkflap.harness.wire.sasl import Login, LoginFailed
+
+CLIENT: Final = "linkflap"
+Exchange = tuple[str, int, Message]
+"""API, version, body of a request."""
+
+
+class Refused(Exception):
+    """The node answers and will not have us, or is not who it should be: trying again does not help."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How a cluster is entered. `tls` None: as plain text; `login` None: without saying who."""
+
+    tls: ssl.SSLContext | None = None
+    login: Login | None = None
+    client: str = CLIENT
+
+
+@functools.cache
+def access(security: Security) -> Access:
+    """How somebody enters a cluster. Reads certificates once."""
+    tls = None
+    if security.protocol in ("SSL", "SASL_SSL"):
+        tls = ssl.create_default_context(cafile=security.authority)
+        if security.identity:
+            tls.load_cert_chain(security.identity)
+    login = None
+    if security.mechanism:
+        login = Login(mechanism=security.mechanism, username=security.username, password=security.password)
+    return Access(tls=tls, login=login)
+
+
+def access_to(address: str) -> Access:
+    """How an address is entered (`harness.model.security.Address`)."""
+    return access(security_of(address))
+
+
+def logging_in(login: Login, address: str) -> Generator[Exchange, Message, None]:
+    """The dialogue: yields requests, is sent their responses. Raises Refused."""
+    shake = messages.request("sasl_handshake", 1).SaslHandshakeRequest(mechanism=login.mechanism)
+    answer = yield "sasl_handshake", 1, shake
+    if answer.error_code != Error.none:
+        known = ", ".join(answer.mechanisms) or "no SASL at all"
+        raise Refused(f"{address} takes {known} and not {login.mechanism}")
+    dialogue = login.dialogue()
+    try:
+        said = next(dialogue)
+        while True:
+            body = messages.request("sasl_authenticate", 0).SaslAuthenticateRequest(auth_bytes=said)
+            answer = yield "sasl_authenticate", 0, body
+            if answer.error_code != Error.none:
+                raise Refused(f"{address} refuses {login.username}: {answer.error_message or answer.error_code.name}")
+            said = dialogue.send(answer.auth_bytes)
+    except StopIteration:
+        return
+    except LoginFailed as error:
+        raise Refused(f"{address} does not prove that it knows {login.username}: {error}") from error
