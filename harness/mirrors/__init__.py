@@ -84,9 +84,7 @@ def check_security(spec: MirrorSpec, topology: Topology) -> None:
     secured = [cluster.name for cluster in topology.clusters if cluster.security]
     if secured and not MIRRORS[spec.kind].secured:
         able = ", ".join(name for name, kind in MIRRORS.items() if kind.secured)
-        raise InputError(
-            f"mirror {spec.kind} cannot enter secured clusters, and {secured[0]} is one; a mirror that can is {able}"
-        )
+        raise InputError(f"mirror {spec.kind} cannot enter secured clusters, as {secured[0]} is; a mirror that can is {able}")
 
 
 def commands(spec: MirrorSpec) -> Mapping[str, Sequence[str]]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from linkflap.harness.model.errors import SetupError
+from linkflap.harness.model.errors import InputError, SetupError
 from linkflap.harness.model.protocols import Recorder
 from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.topology import ClusterSpec, Topology, hyphen_free
