@@ -33,6 +33,7 @@ PACKAGES = {
     "harness/runtimes/docker/images": "The images of containers",
     "harness/runtimes/distribution": "Kafka and toxiproxy-server, fetched once per user",
     "harness/mirrors": "What replicates over a link",
+    "harness/mirrors/cluster_mirroring": "KIP-1279 itself, on a build of its branch",
     "harness/mirrors/command": "A mirror of the user's own",
     "harness/mirrors/shadow": "The offset-exact mirror",
     "harness/mirrors/shadow/log": "The mirrored log",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from linkflap.chaos.faults import FAULTS, IN_CONTAINERS, OF_PROGRAMS
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import MirrorSpec, Scenario
 from linkflap.harness.model.topology import DEFAULT_KAFKA
 from linkflap.topologies import TOPOLOGIES, parse
 from linkflap.topologies.arrows import arrows
@@ -47,11 +48,20 @@ class Bounds:
         for kind in self.mirrors:
             if kind not in mirrors.MIRRORS:
                 raise InputError(f"there is no mirror {kind!r}; there is {', '.join(mirrors.MIRRORS)}")
+            for release in self.kafka:
+                mirrors.check_played(_smallest(kind, release))
         for fault in self.faults:
             if fault not in FAULTS:
                 raise InputError(f"there is no fault {fault!r}; there is {', '.join(FAULTS)}")
         if not self.topologies or not self.mirrors or not self.kafka:
             raise InputError("a suite draws from at least one topology, one mirror and one Kafka; name one of each")
+
+
+def _smallest(kind: str, release: str) -> Scenario:
+    """Nothing but a mirror on clusters of one release: what says whether the mirror is there at all."""
+    pair = parse(PAIR)
+    topology = replace(pair, clusters=tuple(replace(cluster, kafka=release) for cluster in pair.clusters))
+    return Scenario(name="smallest", about="", seed=0, topology=topology, mirror=MirrorSpec(kind=kind), workloads=(), schedule=())
 
 
 def arrows_of(name: str) -> str:

@@ -60,6 +60,7 @@ def playable(scenario: Scenario) -> bool:
         schedule.check(scenario.schedule, scenario.topology)
         reversed_ = any(fault.fault == packages.REVERSE for fault in scenario.schedule)
         mirrors.check(scenario.mirror, reversible=reversed_)
+        mirrors.check_played(scenario)
     except InputError:
         return False
     return True
@@ -69,6 +70,9 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
     topology = setting.topology(bounds, dice)
     mirror, topics = setting.mirror(bounds, dice), setting.topics(dice)
     guarantee = mirrors.resolve(mirror).guarantee
+    if without := mirrors.MIRRORS[mirror.kind].without:
+        # Where nothing is left, what was named stays: it is not playable, and that is said.
+        bounds = replace(bounds, faults=tuple(name for name in bounds.allowed if name not in without) or bounds.faults)
     if not guarantee.offsets_kept:
         # A copy at another offset can be held against its original only while that is there.
         topics = replace(topics, config={name: value for name, value in topics.config.items() if name != RETENTION})

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from linkflap.harness.guarantees import copied, mm2, shadow
+from linkflap.harness.guarantees import cluster_mirroring, copied, mm2, shadow
 from linkflap.harness.model.guarantee import Allowance, Guarantee
 from linkflap.harness.model.scenario import MirrorSpec, Option
 
 DECLARATIONS: Final[Mapping[str, Callable[[Mapping[str, Option]], Guarantee]]] = {
+    "cluster-mirroring": cluster_mirroring.guarantee,
     "mm2": mm2.guarantee,
     "shadow": shadow.guarantee,
     "exact": copied.guarantee,
@@ -25,6 +26,7 @@ ALLOWED: Final[Mapping[str, tuple[Allowance, ...]]] = {
     "mm2 delivery=at-least-once": (mm2.REPEATS,),
     "mm2": mm2.ALLOWED,
     "shadow": shadow.ALLOWED,
+    "cluster-mirroring": cluster_mirroring.ALLOWED,
 }
 """What the declarations above allow, by the mirror and the options with which they do: for the docs."""
 

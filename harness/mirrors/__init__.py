@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from linkflap.harness.guarantees import DECLARATIONS, declared
 from linkflap.harness.mirrors import mm2, mm2_config
+from linkflap.harness.mirrors.cluster_mirroring import mirror as cluster_mirroring
+from linkflap.harness.mirrors.cluster_mirroring import settings as cluster_mirroring_settings
 from linkflap.harness.mirrors.command import manifest
 from linkflap.harness.mirrors.command import mirror as command
 from linkflap.harness.mirrors.shadow import mirror as shadow
@@ -19,7 +21,7 @@ from linkflap.harness.mirrors.shadow import settings as shadow_settings
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.protocols import Deployment, Mirror, Recorder
-from linkflap.harness.model.scenario import MirrorSpec, Option
+from linkflap.harness.model.scenario import MirrorSpec, Option, Scenario
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import LinkSpec, Topology
 
@@ -31,22 +33,36 @@ class MirrorFactory(Protocol):
     def __call__(self, spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> Mirror: ...
 
 
+def _plays_all(_scenario: Scenario) -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """What a kind of mirror is made of. `options` reads its options, and raises InputError for one that it does not have;
     `about` lists them for people. `sound` are options and those of their values with which runs are meant to be valid: what
-    generated scenarios are drawn from.
+    generated scenarios are drawn from. `refusal` says in one sentence why it cannot play a scenario, None where it can; `without`
+    are faults that have no object with it, and why.
     """
 
     make: MirrorFactory
     options: Callable[[Mapping[str, Option]], DataclassInstance]
     about: Mapping[str, OptionAbout]
     sound: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
+    refusal: Callable[[Scenario], str | None] = _plays_all
+    without: Mapping[str, str] = field(default_factory=dict)
     secured: bool = False
     """Whether it can enter secured clusters."""
 
 
 MIRRORS: Final[Mapping[str, Kind]] = {
+    cluster_mirroring_settings.KIND: Kind(
+        make=cluster_mirroring.make,
+        options=cluster_mirroring_settings.options,
+        about=cluster_mirroring_settings.ABOUT,
+        refusal=cluster_mirroring_settings.refusal,
+        without=cluster_mirroring_settings.WITHOUT,
+    ),
     "command": Kind(make=command.make, options=manifest.options, about=manifest.ABOUT),
     "mm2": Kind(make=mm2.make, options=mm2_config.options, about=mm2_config.ABOUT, sound=mm2_config.SOUND),
     "shadow": Kind(
@@ -85,6 +101,12 @@ def check_security(spec: MirrorSpec, topology: Topology) -> None:
     if secured and not MIRRORS[spec.kind].secured:
         able = ", ".join(name for name, kind in MIRRORS.items() if kind.secured)
         raise InputError(f"mirror {spec.kind} cannot enter secured clusters, as {secured[0]} is; a mirror that can is {able}")
+
+
+def check_played(scenario: Scenario) -> None:
+    """Raises InputError where the mirror of a scenario cannot play it: on these clusters, or with these faults."""
+    if reason := MIRRORS[scenario.mirror.kind].refusal(scenario):
+        raise InputError(reason)
 
 
 def commands(spec: MirrorSpec) -> Mapping[str, Sequence[str]]:

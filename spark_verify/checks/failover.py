@@ -3,18 +3,21 @@
 RPO counts records that were acknowledged on the source and are not among what the destination mirrored, without those that
 lost-write reports. The source's log is the capture next to the failover, for it may have been cut since. RTO runs from the fault
 that made the failover necessary to the first write that the destination acknowledged as its own. A failover after which nothing
-was written is unknown. Without budgets costs are measured, not judged.
+was written is unknown. Without budgets costs are measured, not judged. A failover that the mirror refused for as long as it was
+asked never took place: nobody serves the clients, and no budget is needed to say that this is too long.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
 from linkflap.harness.model.history import Event
 from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.topology import LinkSpec
 from linkflap.harness.model.verdict import Failover, PromotedPartition
 from linkflap.spark_verify.checks.base import (
     AnomalyKind,
@@ -33,6 +36,8 @@ from linkflap.spark_verify.facts.eras import FOREVER, history
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView
 
+REFUSED: Final = "failover-refused"
+
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """One partial finding per promotion of this partition."""
@@ -46,7 +51,18 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for promotion in view.promotions:
         if (promotion.link, promotion.time) not in measured:
             findings.append(Unjudged(reason=f"no logs of both ends of {promotion.link} were captured"))
-    return findings
+    return [*findings, *_refused(view)]
+
+
+def _refused(view: PartitionView) -> Iterator[PartialFinding]:
+    """Of each failover that was refused, and that would have promoted this partition."""
+    for nth, refusal in enumerate(view.refusals):
+        source, _, destination = refusal.link.partition("->")
+        ways = (LinkSpec(source=source, destination=destination), LinkSpec(source=destination, destination=source))
+        way = next((way for way in ways if way in view.topology.links), None)  # the second: a mirror that was reversed
+        if way is not None and view.home in view.topology.homes_over(way) and not view.internal:
+            about = {"link": refusal.link, "failover": refusal.kind, "error": refusal.error, "code": refusal.code}
+            yield PartialFinding(cluster=destination, offset=-1, data={"refused": nth, **about, "seconds": refusal.seconds})
 
 
 def _cost(view: PartitionView, promotion: Promotion, compared: Hop) -> Sequence[Finding]:
@@ -95,8 +111,9 @@ def _first_write(view: PartitionView, promotion: Promotion) -> int | None:
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
-    """Failovers that cost more than their budgets, all partitions together: at the promotion of the first partition."""
-    found = []
+    """Failovers that cost more than their budgets, all partitions together: at the promotion of the first partition. And those
+    that were refused: nowhere, of the first partition that they would have promoted."""
+    found = [_over(REFUSED, mine, {k: v for k, v in mine.data.items() if k != "refused"}) for mine in _first_of_each(partials)]
     for (fault_time, link, kind), mine in _by_failover(partials):
         budgets = mine[0].data["budgets"]
         records, seconds = budgets if isinstance(budgets, list | tuple) else (None, None)
@@ -110,10 +127,18 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     return found
 
 
+def _first_of_each(partials: Sequence[PartialFinding]) -> Sequence[PartialFinding]:
+    """One partition for each failover that was refused."""
+    found: dict[int, PartialFinding] = {}
+    for partial in sorted((c for c in partials if "refused" in c.data), key=lambda c: (c.topic, c.partition)):
+        found.setdefault(_int(partial.data["refused"]), partial)
+    return [partial for _, partial in sorted(found.items())]
+
+
 def _by_failover(partials: Sequence[PartialFinding]) -> Sequence[tuple[tuple[int, str, str], list[PartialFinding]]]:
     """The promotions of each failover (fault time, link, kind), by time."""
     found: dict[tuple[int, str, str], list[PartialFinding]] = defaultdict(list)
-    for partial in partials:
+    for partial in (c for c in partials if "refused" not in c.data):
         found[_int(partial.data["fault_time"]), str(partial.data["link"]), str(partial.data["kind"])].append(partial)
     return sorted(found.items(), key=lambda item: item[0])
 
@@ -179,7 +204,7 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> set[tuple[str, 
 CHECK = Check(
     name="failover",
     guarantee="Of every failover it is known how many acknowledged records it lost (RPO) and how long writes stood still (RTO), "
-    "and neither is more than the scenario's budget.",
+    "and neither is more than the scenario's budget. One that is asked for takes place.",
     source="Kafka documentation, Geo-Replication; OpenChaos (RTO)",
     inputs=frozenset({"batches", "records", "sends", "reads", "watermarks", "promotions"}),
     anomalies=(
@@ -194,6 +219,15 @@ CHECK = Check(
             meaning="After a failover the first write was acknowledged later than the scenario allows.",
             sentence="the {failover} failover over {link} took {seconds} s, longer than the budget of {budget} s",
             smallest="A died at second 500, B's first commit returned at 504, the budget is 3 s: at the promotion offset on B.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name=REFUSED,
+            meaning="A failover was refused by the mirror for as long as it was asked: it never took place, and its recovery time"
+            " has no bound.",
+            sentence="the {failover} failover over {link} was refused for {seconds} s with {error} ({code}) and never took place",
+            counted="failover never took place|failovers never took place",
+            smallest="A died, B answered the stop with error 145 for 60 s: nowhere on B.",
             despite_torn=True,
         ),
     ),

@@ -70,12 +70,24 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A failover that a mirror refused for as long as it was asked: with Kafka's `error` and its `code`, for so many seconds."""
+
+    link: str
+    kind: str
+    error: str
+    code: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What holds of a whole run.
 
     `ended` is when the run ended; of a run whose harness was killed, when its last event was. `homes`: of topics that do not say
     themselves whose they are. `recorded` says that clients' history was written down. `deaths`: clusters of which in the end
     every broker was dead, some by themselves, and when. `programs`: topics that programs of the user's write, without a history.
+    `refusals` are failovers that never took place.
     """
 
     run: str
@@ -88,6 +100,7 @@ class RunFacts:
     recorded: bool = True
     deaths: Mapping[str, int] = field(default_factory=dict)
     programs: frozenset[str] = frozenset()
+    refusals: Sequence[Refusal] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,7 +18,7 @@ from linkflap.harness.log.coordinators import GroupCommit, TransactionState
 from linkflap.harness.model.history import GroupOffset
 from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.harness.model.topology import Topology
-from linkflap.spark_verify.facts.story import Promotion, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import Promotion, Refusal, Stop, Story, Truncation, Window
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -266,6 +266,10 @@ class PartitionView:
     @property
     def deaths(self) -> Mapping[str, int]:
         return self.story.facts.deaths
+
+    @property
+    def refusals(self) -> Sequence[Refusal]:
+        return self.story.facts.refusals
 
     @property
     def promotions(self) -> Sequence[Promotion]:

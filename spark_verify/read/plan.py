@@ -20,7 +20,7 @@ from linkflap.harness.model.history import Bounds, Event
 from linkflap.harness.model.topology import INTERNAL_TOPICS, Topology, topic_name
 from linkflap.harness.rundir import Damage, RunReader
 from linkflap.spark_verify.facts.eras import REVERSAL
-from linkflap.spark_verify.facts.story import Promotion, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.read.missing_parts import (
     absent_captures,
     absent_ends,
@@ -122,10 +122,25 @@ def plan(root: Path) -> RunPlan:
         homes=homes,
         recorded=reader.run.recorded,
         deaths=_deaths(events, [c.bounds for c in replicas]),
+        refusals=tuple(_refusals(events)),
         programs=frozenset(topic_name(w.home, topic) for w in reader.run.scenario.workloads for topic in w.writes),
     )
     stories = _stories(facts, events, [c.bounds for c in (*replicas, *earlier)], damage)
     return RunPlan(facts=facts, stories=stories, replicas=replicas, earlier=earlier, damage=damage)
+
+
+def _refusals(events: Sequence[Event]) -> Iterator[Refusal]:
+    """Failovers that never took place, by what their mirrors wrote down."""
+    for event in events:
+        if event.kind == "failover-refused":
+            code, seconds = event.data.get("code"), event.data.get("seconds")
+            yield Refusal(
+                link=event.subject,
+                kind=str(event.data.get("kind")),
+                error=str(event.data.get("error")),
+                code=code if isinstance(code, int) else -1,
+                seconds=float(seconds) if isinstance(seconds, int | float) else 0.0,
+            )
 
 
 def _stories(facts: RunFacts, events: Sequence[Event], bounds: Sequence[Bounds], damage: list[Damage]) -> Mapping[Key, Story]:

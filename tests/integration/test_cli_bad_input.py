@@ -68,7 +68,10 @@ def fails(work, env, code, says, *arguments):
         ("no list of jars is kept for Kafka '9.9.9', only for", ["run", "baseline", "--topology", "A@9.9.9->B"]),
         ("there is no directory ./nowhere", ["run", "baseline", "--topology", "A@./nowhere->B"]),
         ("broker-loss .*A needs 3 or more and has 1", ["run", "broker-loss", "--topology", "A->B"]),
-        ("no mirror 'mm3' .did you mean 'mm2'.*; there is command, mm2", ["run", "baseline", "--mirror", "mm3"]),
+        (
+            "no mirror 'mm3' .did you mean 'mm2'.*; there is cluster-mirroring, command, mm2",
+            ["run", "baseline", "--mirror", "mm3"],
+        ),
         ("has no option 'speed'; it has delivery", ["run", "baseline", "--mirror", "mm2", "--set", "speed=9"]),
         ("option delivery of mirror mm2 is 'twice'", ["run", "baseline", "--mirror", "mm2", "--set", "delivery=twice"]),
         ("not of the form name=value", ["run", "baseline", "--set", "delivery"]),

@@ -105,7 +105,7 @@ def test_a_manifest_is_looked_for_beside_the_scenario_file():
 
 
 def test_a_failback_needs_a_mirror_that_can_be_reversed():
-    with pytest.raises(InputError, match="a mirror that can is shadow"):
+    with pytest.raises(InputError, match="a mirror that can is cluster-mirroring, shadow"):
         mirrors.check(MirrorSpec(kind="command", options={"manifest": str(EXAMPLE / "mirror.toml")}), reversible=True)
 
 

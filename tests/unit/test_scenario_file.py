@@ -112,7 +112,11 @@ MISTAKES = [
     ("duration = 5.0", "duration = 0.5", "duration is wrong: expected `float` >= 1.0"),
     ("duration = 5.0", "durations = 5.0", "there is no 'durations' here (did you mean 'duration'?)"),
     ('topology = "A:3->B"', 'topology = "A:3->"', "topology 'A:3->', character 6"),
-    ('kind = "shadow"', 'kind = "shadows"', "no mirror 'shadows' (did you mean 'shadow'?); there is command, mm2"),
+    (
+        'kind = "shadow"',
+        'kind = "shadows"',
+        "no mirror 'shadows' (did you mean 'shadow'?); there is cluster-mirroring, command, mm2",
+    ),
     (
         'options = { producer_ids = "keep" }',
         'options = { producer_ids = "kept" }',

@@ -112,5 +112,8 @@ def test_a_log_that_begins_late_is_known_from_there_on():
 def test_a_mirror_that_cannot_be_reversed_is_refused_before_anything_starts():
     check(MirrorSpec(kind="shadow"), reversible=True)
     check(MirrorSpec(kind="mm2"))
-    with pytest.raises(InputError, match="mirror mm2 cannot be reversed, as the schedule wants it; a mirror that can is shadow"):
+    with pytest.raises(
+        InputError,
+        match="mirror mm2 cannot be reversed, as the schedule wants it; a mirror that can is cluster-mirroring, shadow",
+    ):
         check(MirrorSpec(kind="mm2"), reversible=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from linkflap.harness.machine import cache, class_archives
 from linkflap.harness.machine.java import Java, java_for
 from linkflap.harness.machine.leases import Lease
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka
 from linkflap.harness.runtimes.docker.cluster import ContainerCluster, container_service
 from linkflap.harness.runtimes.docker.images import custom_image, kafka_image
@@ -38,6 +39,7 @@ def install(asked: str, base_image: str | None = None) -> Installation:
         template=storage.template(found, java_for(found.version)),
         archives=None,
         image=identity,
+        mirroring=generation(found),
     )
     doing = f"making class archives of Kafka {found.version} in containers, so that its brokers start in 2 s instead of 5"
     archives = cache.once(f"archives/docker-{identity[:24]}", lambda target: _train(plain, target), doing=doing)

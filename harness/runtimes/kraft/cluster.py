@@ -11,6 +11,7 @@ from linkflap.harness.machine import class_archives
 from linkflap.harness.model.errors import DeadlineExceeded, SetupError
 from linkflap.harness.model.protocols import Spawn
 from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.kraft import first_records, jvm, readiness, storage, topics
 from linkflap.harness.runtimes.kraft.broker import KraftBroker
 from linkflap.harness.runtimes.kraft.configuration import INTERNAL, BrokerPorts, server_properties
@@ -58,7 +59,8 @@ class KraftCluster:
         if self._first_records:
             first_records.add(folder / "data", self._first_records)
         properties = folder / "server.properties"
-        properties.write_text(server_properties(node, self._ports, folder / "data", self._settings, self._secrets))
+        own = {**cluster_mirroring.broker_settings(self._installation.mirroring, len(self._ports)), **self._settings}
+        properties.write_text(server_properties(node, self._ports, folder / "data", own, self._secrets))
         command = jvm.command(
             self._installation.kafka,
             self._installation.java,

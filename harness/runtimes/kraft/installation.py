@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from linkflap.harness.machine.java import Java
+from linkflap.harness.runtimes.distribution.cluster_mirroring import Generation
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 
@@ -13,7 +14,8 @@ from linkflap.harness.runtimes.distribution.kafka import Kafka
 class Installation:
     """What a cluster is made from: a Kafka, a Java that runs it, a formatted directory, and the folder of class archives.
 
-    `image` is what containers of it are made from; the paths of Kafka and Java are then those inside.
+    `image` is what containers of it are made from; the paths of Kafka and Java are then those inside. `mirroring` is the
+    generation of Cluster Mirroring (KIP-1279) that this Kafka has, if any.
     """
 
     kafka: Kafka
@@ -21,6 +23,7 @@ class Installation:
     template: Path
     archives: Path | None
     image: str = ""
+    mirroring: Generation | None = None
 
     def archive_of(self, main: str) -> Path | None:
         """The class archive for this main class, if there is one."""

@@ -17,6 +17,7 @@ from typing import Final
 from linkflap.harness.machine import cache, children
 from linkflap.harness.machine.java import Java
 from linkflap.harness.model.errors import SetupError
+from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import Kafka
 
 _ANY_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -50,7 +51,10 @@ def template(kafka: Kafka, java: Java) -> Path:
 
 def _run_storage_tool(kafka: Kafka, java: Java, target: Path) -> None:
     properties = target / "server.properties"
-    properties.write_text(f"{_FORMAT}log.dirs={target}\n")
+    # A log directory that was formatted without them is refused by brokers that have them, and the other way round.
+    unstable = cluster_mirroring.UNSTABLE if cluster_mirroring.generation(kafka) else {}
+    flags = "".join(f"{name}={value}\n" for name, value in unstable.items())
+    properties.write_text(f"{_FORMAT}log.dirs={target}\n{flags}")
     command = [str(java.path), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", kafka.classpath, "kafka.tools.StorageTool"]
     command += ["format", "-t", _ANY_ID, "-c", str(properties)]
     output = target / "output.log"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from linkflap.harness.machine import cache, class_archives
 from linkflap.harness.machine.java import java_for
 from linkflap.harness.machine.leases import Lease
+from linkflap.harness.runtimes.distribution.cluster_mirroring import generation
 from linkflap.harness.runtimes.distribution.kafka import kafka
 from linkflap.harness.runtimes.kraft import jvm, storage, training
 from linkflap.harness.runtimes.kraft.cluster import BROKER_MAIN
@@ -21,10 +23,12 @@ def install(asked: str) -> Installation:
     """What a `ClusterSpec.kafka` needs on this machine; quick when it was made before. Raises InputError or SetupError."""
     found = kafka(asked)
     java = java_for(found.version)
-    plain = Installation(kafka=found, java=java, template=storage.template(found, java), archives=None)
+    plain = Installation(
+        kafka=found, java=java, template=storage.template(found, java), archives=None, mirroring=generation(found)
+    )
     doing = f"making class archives of Kafka {found.version} for Java {java.major}, so that its brokers start in 2 s instead of 5"
     archives = cache.once(jvm.archive_name(found, java), lambda target: _train(plain, target), doing=doing)
-    return Installation(kafka=found, java=java, template=plain.template, archives=archives)
+    return replace(plain, archives=archives)
 
 
 def _train(plain: Installation, target: Path) -> None:

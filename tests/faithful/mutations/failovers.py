@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from linkflap.harness.model.history import SendGroup
+from linkflap.harness.model.history import Event, SendGroup
 from linkflap.harness.model.scenario import Budgets
 from tests.faithful.clients import MS, SECOND
 from tests.faithful.entries import Entry
@@ -229,3 +229,11 @@ def more_lost_than_allowed(made: Made, rng: Random) -> None:
 def slower_than_allowed(made: Made, rng: Random) -> None:
     """The first write after the failover took longer than the scenario allows."""
     made.scenario = replace(made.scenario, budgets=Budgets(rto_seconds=0.001))
+
+
+@mutation(PAIR, must="failover/failover-refused")
+def failover_that_was_refused(made: Made, rng: Random) -> None:
+    """The mirror refused a failover for as long as it was asked, and clients stayed where they were."""
+    data = {"kind": "forced", "error": "INVALID_CLUSTER_MIRROR_STATES", "code": 145, "seconds": 60.0}
+    at = max(e.time for e in made.events if e.kind != "phase")
+    made.events.append(Event(time=at, kind="failover-refused", subject="A->B", data=data))

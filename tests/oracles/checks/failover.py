@@ -36,7 +36,20 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             found.append(plain.place("rpo-over-budget", promotion.cluster, promotion.offset))
         if budgets.rto_seconds is not None and writes and round((min(writes) - fault_time) / 1e9, 3) > budgets.rto_seconds:
             found.append(plain.place("rto-over-budget", promotion.cluster, promotion.offset))
-    return found
+    return [*found, *_refused(views)]
+
+
+def _refused(views: Sequence[Plain]) -> list[Place]:
+    """Failovers that were asked for and never took place: of the first partition that crosses their links."""
+    found: dict[int, Place] = {}
+    for plain in sorted(views, key=lambda p: (p.topic, p.partition)):
+        links = {link.name: link for link in plain.view.topology.links}
+        for nth, refusal in enumerate(plain.view.refusals):
+            a, b = refusal.link.split("->")
+            link = links.get(f"{a}->{b}") or links.get(f"{b}->{a}")
+            if nth not in found and link is not None and plain.view.home in plain.view.topology.homes_over(link):
+                found[nth] = plain.place("failover-refused", b, -1)
+    return list(found.values())
 
 
 def _lost(plain: Plain, story: Story, compared: Compared) -> int:

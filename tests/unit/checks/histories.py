@@ -20,7 +20,7 @@ from linkflap.harness.model.scenario import Budgets, MirrorSpec
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
 from linkflap.spark_verify.facts.eras import REVERSAL
-from linkflap.spark_verify.facts.story import Promotion, RunFacts, Stop, Story, Truncation, Window
+from linkflap.spark_verify.facts.story import Promotion, Refusal, RunFacts, Stop, Story, Truncation, Window
 from linkflap.spark_verify.facts.view import (
     ABORT,
     COMMIT,
@@ -202,6 +202,7 @@ def view(
     budgets: Budgets | None = None,
     compacted: Mapping[str, int] | None = None,
     deaths: Mapping[str, int] | None = None,
+    refusals: Sequence[Refusal] = (),
 ) -> PartitionView:
     options = {"delivery": "at-least-once", "isolation": "read_committed"} if mirror_kind == "mm2" else {}
     facts = RunFacts(
@@ -212,6 +213,7 @@ def view(
         ended=ended,
         budgets=budgets or Budgets(),
         deaths=deaths or {},
+        refusals=refusals,
     )
     story = Story(
         facts=facts,

@@ -23,6 +23,7 @@ from round_trip import trip
 from linkflap.harness.model.scenario import Budgets
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import PartialFinding
+from linkflap.spark_verify.facts.story import Refusal
 
 DIED = 500 * SECOND
 
@@ -44,6 +45,8 @@ def failed_over(budgets):
     return view([A3, Log("B").data(1).data(9)], sends=LATE, promotions=[promoted(1)], budgets=budgets)
 
 
+REFUSED = Refusal(link="A->B", kind="forced", error="INVALID_CLUSTER_MIRROR_STATES", code=145, seconds=60.0)
+REFUSED_ELSEWHERE = replace(REFUSED, link="C->B")
 ACCEPTED = {
     "measured only": (failed_over(Budgets()), {"B/native": 1}),
     "within its budgets": (failed_over(Budgets(rpo_records=2, rto_seconds=4.0)), {"B/native": 1}),
@@ -56,11 +59,20 @@ ACCEPTED = {
         ),
         {"B/native": 1},
     ),
+    "refused on a link that this topic does not cross": (
+        view([A3, Log("B").data(1)], topology="A->B, C->B", sends=TOLD, refusals=[REFUSED_ELSEWHERE]),
+        {},
+    ),
     "there and back": (trip(budgets=Budgets(rpo_records=1)), {"A/native": 1, "B/native": 1}),
 }
 REJECTS = {
     "rpo-over-budget": Rejected(view=failed_over(Budgets(rpo_records=1)), cluster="B", offset=1),
     "rto-over-budget": Rejected(view=failed_over(Budgets(rto_seconds=3.0)), cluster="B", offset=1),
+    "failover-refused": Rejected(
+        view=view([A3, Log("B").data(1)], sends=TOLD, refusals=[REFUSED]),
+        cluster="B",
+        offset=-1,
+    ),
 }
 
 
@@ -73,6 +85,12 @@ def test_accepts(case):
 @pytest.mark.parametrize("kind", REJECTS)
 def test_rejects(kind):
     assert_rejected("failover", kind, REJECTS[kind])
+
+
+def test_a_refused_failover_is_one_however_often_and_of_a_reversed_mirror_too():
+    twice = [REFUSED, replace(REFUSED, link="B->A", kind="planned")]
+    seen = view([A3, Log("B").data(1)], sends=TOLD, refusals=twice)
+    assert places("failover", seen) == [("failover-refused", "B", -1), ("failover-refused", "A", -1)]
 
 
 def test_a_round_trip_loses_the_tail_of_the_forced_failover_and_nothing_on_the_way_back():

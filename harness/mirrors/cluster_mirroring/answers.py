@@ -1,0 +1,109 @@
+"""What a cluster answers to verbs and to describe, as values; and asking until a verb is accepted."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from linkflap.harness.model.errors import DeadlineExceeded
+from linkflap.harness.model.topology import TopicPartition
+from linkflap.harness.model.wait import until
+
+ALREADY_EXISTS: Final = "CLUSTER_MIRROR_ALREADY_EXISTS"
+_EVERY: Final = 0.25
+_SHOWN: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What describe says of a partition. Offsets and lag are -1 outside of MIRRORING, and the lag is a cached one."""
+
+    topic: str
+    partition: int
+    state: str
+    source_offset: int
+    destination_offset: int
+    lag: int
+    retries: int
+    error: str
+
+
+class Refused(Exception):
+    """A verb that was refused or not answered: Kafka's name of the error, its code, and what came with it."""
+
+    def __init__(self, verb: str, name: str, code: int, message: str) -> None:
+        super().__init__(f"{verb} was refused with {name} ({code}): {message}")
+        self.verb, self.name, self.code, self.message = verb, name, code, message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """How a verb was answered: how often each error, `seconds` until it was accepted or given up."""
+
+    verb: str
+    accepted: bool
+    tries: int
+    refused: Mapping[str, int]
+    seconds: float
+
+    @property
+    def data(self) -> Mapping[str, object]:
+        """As it is written down."""
+        return {
+            "verb": self.verb,
+            "accepted": self.accepted,
+            "tries": self.tries,
+            "refused": dict(self.refused),
+            "seconds": self.seconds,
+        }
+
+
+def until_accepted(
+    verb: str, ask: Callable[[], None], *, within: float, note: Callable[[Answer], None], never: str = ""
+) -> Answer:
+    """Asks until it is accepted, and notes the answer. Raises the last Refused: at once for error `never`, else in the end."""
+    began, tries = time.monotonic(), 0
+    errors: Counter[str] = Counter()
+    last = Refused(verb, "NO_ANSWER", -1, "it was never answered")
+
+    def accepted() -> bool:
+        nonlocal last, tries
+        tries += 1
+        try:
+            ask()
+        except Refused as error:
+            last = error
+            errors[f"{error.name} ({error.code})"] += 1
+            if error.name == never:
+                raise
+            return False
+        return True
+
+    def answered(*, yes: bool) -> Answer:
+        seconds = round(time.monotonic() - began, 3)
+        answer = Answer(verb=verb, accepted=yes, tries=tries, refused=dict(errors), seconds=seconds)
+        note(answer)
+        return answer
+
+    try:
+        until(accepted, within=within, every=_EVERY, what=f"{verb} to be accepted")
+    except DeadlineExceeded as error:
+        answered(yes=False)
+        raise last from error
+    return answered(yes=True)
+
+
+def mirroring(rows: Sequence[Row], partitions: Collection[TopicPartition]) -> bool:
+    """Whether every partition is MIRRORING; one without a row is not."""
+    states = {(row.topic, row.partition): row.state for row in rows}
+    return bool(partitions) and all(states.get(tp) == "MIRRORING" for tp in partitions)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """For people: how many partitions are in which state, and the first errors that came with it."""
+    counted = ", ".join(f"{count} {state}" for state, count in Counter(row.state for row in rows).most_common())
+    errors = sorted({row.error for row in rows if row.error})[:_SHOWN]
+    return "; ".join([counted or "no rows", *errors])

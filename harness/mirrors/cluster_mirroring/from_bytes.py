@@ -1,0 +1,96 @@
+"""What the logs of mirrored partitions say, read from the brokers' own files: where a promotion is, and where two logs part.
+
+Describe may be late, stale or silent; the bytes are not. What is read here is written to the run's events, and judged later
+against bytes that were captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from linkflap.harness.log import batches, layout
+from linkflap.harness.log.segments import offset_in
+from linkflap.harness.model.protocols import Cluster
+from linkflap.harness.model.topology import TopicPartition
+
+_SAME: Final = ("base_offset", "length", "crc", "leader_epoch")
+"""What batches of two logs have to have in common to be one batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parted:
+    """Where a log leaves another: the first offset that it alone has, and where it ends."""
+
+    offset: int
+    end: int
+
+
+def longest(cluster: Cluster, tp: TopicPartition) -> batches.Headers | None:
+    """The headers of the replica that has most of a partition; None where no broker has it."""
+    found = [
+        batches.scan(segments, sums=False).headers
+        for broker in cluster.brokers.values()
+        if (segments := sorted(_segments(broker.log_dir / f"{tp[0]}-{tp[1]}")))
+    ]
+    return max(found, key=end_of, default=None)
+
+
+def _segments(folder: Path) -> Iterable[Path]:
+    return (path for path in folder.glob("*.log") if offset_in(path.name) >= 0)
+
+
+def end_of(headers: batches.Headers) -> int:
+    """The offset behind the last batch; 0 for an empty log."""
+    return int(headers.last_offset[-1]) + 1 if len(headers) else 0
+
+
+def promoted(headers: batches.Headers) -> int | None:
+    """Where the destination's own part begins: the ABORT markers right before the last reset, in its leader epoch, or that reset.
+
+    None where there is no reset. Type 7 (MIRROR_PID_RESET) is the one control record besides markers that data partitions have.
+    """
+    resets = np.flatnonzero(headers.control == layout.OTHER_CONTROL)
+    if not len(resets):
+        return None
+    reset = first = int(resets[-1])
+    while first > 0 and _ends_a_transaction(headers, first - 1, reset):
+        first -= 1
+    return int(headers.base_offset[first])
+
+
+def _ends_a_transaction(headers: batches.Headers, row: int, reset: int) -> bool:
+    marker, epoch = headers.control[row] == layout.ABORT, headers.leader_epoch[row] == headers.leader_epoch[reset]
+    return bool(marker and epoch and headers.last_offset[row] + 1 == headers.base_offset[row + 1])
+
+
+def resets(headers: batches.Headers) -> int:
+    """How many resets a log has."""
+    return int(np.count_nonzero(headers.control == layout.OTHER_CONTROL))
+
+
+def parted(before: batches.Headers, other: batches.Headers) -> Parted | None:
+    """Where `before` has what `other` has not, batch by batch from the later of their beginnings; None where it has no more."""
+    if not len(before):
+        return None
+    start = max(int(before.base_offset[0]), int(other.base_offset[0]) if len(other) else 0)
+    mine, theirs = _from(before, start), _from(other, start)
+    shorter = min(len(mine), len(theirs))
+    differs = np.flatnonzero((mine[:shorter] != theirs[:shorter]).any(axis=1))
+    at = int(differs[0]) if len(differs) else shorter
+    return Parted(offset=int(mine[at][0]), end=end_of(before)) if at < len(mine) else None
+
+
+def _from(headers: batches.Headers, start: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    columns = np.stack([np.asarray(getattr(headers, name), np.int64) for name in _SAME], axis=1)
+    return columns[headers.base_offset >= start]
+
+
+def every(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, batches.Headers]:
+    """The longest replica of each partition that there is."""
+    found = {tp: longest(cluster, tp) for tp in partitions}
+    return {tp: headers for tp, headers in found.items() if headers is not None}

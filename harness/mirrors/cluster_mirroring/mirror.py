@@ -1,0 +1,270 @@
+"""cluster-mirroring: KIP-1279 itself, on clusters that run a build of its branch (docs/cluster-mirroring.md).
+
+The mirror is the destination's own brokers: no process of it can be killed. Started means that every partition is MIRRORING and
+that a record went through. A failover is the verb stop, and what the build refuses stays refused: it is asked again until it is
+accepted or the deadline passes, and each answer is written down. Where a promotion is, the bytes say, and never describe.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from linkflap.harness.log import batches
+from linkflap.harness.machine.java import java_for
+from linkflap.harness.mirrors.canary import Canary
+from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings
+from linkflap.harness.mirrors.cluster_mirroring.admin import MirrorAdmin
+from linkflap.harness.mirrors.cluster_mirroring.answers import (
+    ALREADY_EXISTS,
+    Answer,
+    Refused,
+    Row,
+    mirroring,
+    summary,
+    until_accepted,
+)
+from linkflap.harness.mirrors.topics import create, data_topics
+from linkflap.harness.model.errors import FaultError, InputError, SetupError
+from linkflap.harness.model.protocols import Cluster, Deployment, FailoverKind, Recorder
+from linkflap.harness.model.scenario import MirrorSpec
+from linkflap.harness.model.topology import CANARY, LinkSpec, TopicPartition, hyphen_free, topic_name
+from linkflap.harness.model.wait import until
+from linkflap.harness.runtimes.distribution import cluster_mirroring
+from linkflap.harness.runtimes.distribution.kafka import kafka
+from linkflap.harness.wire.offsets import bounds, quiet
+
+START_SECONDS: Final = 120.0
+STOP_SECONDS: Final = 60.0
+_ASK_SECONDS: Final = 5.0
+
+
+def make(spec: MirrorSpec, link: LinkSpec, deployment: Deployment, recorder: Recorder) -> ClusterMirror:
+    """The factory; InputError for an unknown option, or a Kafka without the feature. Nothing is started."""
+    return ClusterMirror(spec, link, deployment, recorder)
+
+
+class ClusterMirror:
+    """A Mirror (`harness.model.protocols`). Its methods may be called from several threads."""
+
+    def __init__(
+        self,
+        spec: MirrorSpec,
+        link: LinkSpec,
+        deployment: Deployment,
+        recorder: Recorder,
+        *,
+        reverses: ClusterMirror | None = None,
+    ) -> None:
+        self.spec, self.link = spec, link
+        self._options = settings.options(spec.options)
+        self._deployment, self._recorder = deployment, recorder
+        self._source, self._destination = deployment.clusters[link.source], deployment.clusters[link.destination]
+        self._homes: tuple[str, ...] = deployment.topology.homes_over(link) if reverses is None else reverses._homes
+        self._reverses = reverses
+        self._name = f"{hyphen_free(link.source)}-{hyphen_free(link.destination)}"
+        self._here, self._there = AdminClient(quiet(self._destination.bootstrap)), AdminClient(quiet(self._source.bootstrap))
+        build = kafka(deployment.topology.cluster(link.destination).kafka)
+        found = cluster_mirroring.generation(build)
+        if found is None:
+            raise InputError(settings.without_feature(link.destination, build.version))
+        self._generation = found
+        nth = 0 if reverses is None else reverses._nth + 1
+        self._nth: int = nth
+        folder = next(iter(self._destination.brokers.values())).log.parent / f"cluster-mirroring-{self._name}-{nth}"
+        self._admin = MirrorAdmin(build, java_for(build.version), Path(folder), self._destination.bootstrap)
+        self._running = self._promoted = False
+        self._resets: dict[TopicPartition, int] = {}
+        self._stopping = threading.Lock()
+        deployment.at_close(self._admin.close)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was started and not stopped: there is no process of its own that could end."""
+        return self._running
+
+    def start(self) -> None:
+        """Makes the mirror, starts its topics and waits until a record went through. Raises DeadlineExceeded with what describe
+        says, SetupError where a verb is refused for good."""
+        began = time.monotonic()
+        canary = topic_name(self.link.source, CANARY)
+        create(self._there, [NewTopic(canary, 1, min(3, len(self._source.brokers)))])
+        before = from_bytes.every(self._destination, self._partitions()) if self._reverses is not None else {}
+        self._create()
+        topics = [*self._topics(), canary]
+        self._ask_until("start", lambda: self._admin.start(self._name, topics, settings.patterns(self._homes)), START_SECONDS)
+        self._record_truncations(before)
+        self._running = True
+        self._await_mirroring(began)
+        options = {"groups": self._options.groups, "generation": self._generation.name}
+        seconds = round(time.monotonic() - began, 3)
+        self._recorder.event("mirror-started", self.link.name, mirror=self.spec.kind, options=options, seconds=seconds)
+
+    def _create(self) -> None:
+        """The mirror as an object of the destination; one that an earlier turn over this link has left is used again."""
+        names = self._generation.mirror
+        configs = {
+            names["bootstrap"]: self._deployment.links[self.link.name].bootstrap,
+            names["groups"]: self._options.groups or "(?!)",
+        }
+        try:
+            self._ask_until("create", lambda: self._admin.create(self._name, configs), START_SECONDS, never=ALREADY_EXISTS)
+        except Refused as error:
+            if error.name != ALREADY_EXISTS or self._nth == 0:
+                raise SetupError(f"mirror {self._name} of {self.link.name} could not be made: {error}") from error
+
+    def _await_mirroring(self, began: float) -> None:
+        canary = Canary(self._source.bootstrap, self._destination.bootstrap, topic_name(self.link.source, CANARY))
+        left = max(1.0, START_SECONDS - (time.monotonic() - began))
+        what = f"every partition of {self.link.name} to be MIRRORING and a record to cross it"
+        try:
+            until(lambda: self._mirroring() and canary.arrived(), within=left, every=0.2, what=what, state=self._states)
+        finally:
+            canary.close()
+
+    def _mirroring(self) -> bool:
+        return mirroring(self._rows(), self._partitions())
+
+    def _rows(self) -> list[Row]:
+        try:
+            return self._admin.describe(self._name)
+        except Refused:
+            return []
+
+    def _states(self) -> str:
+        return summary(self._rows())
+
+    def _topics(self) -> dict[str, int]:
+        """Topic -> partitions of what crosses, as its home has it: the source of a hop may still have to get it."""
+        found: dict[str, int] = {}
+        for home in self._homes:
+            cluster = self._deployment.clusters[home]
+            asked = self._there if home == self.link.source or not _runs(cluster) else AdminClient(quiet(cluster.bootstrap))
+            found |= data_topics(asked, (home,))
+        return found
+
+    def _partitions(self) -> list[TopicPartition]:
+        return [(topic, number) for topic, count in self._topics().items() for number in range(count)]
+
+    def _ask_until(self, verb: str, ask: Callable[[], None], within: float, *, never: str = "") -> Mapping[str, object]:
+        """See `answers.until_accepted`. What was refused before it was accepted is written down, with the time that it took."""
+
+        def note(answer: Answer) -> None:
+            self._recorder.event("mirror-verb", self.link.name, **answer.data)
+
+        return until_accepted(verb, ask, within=within, never=never, note=note).data
+
+    def _record_truncations(self, before: Mapping[TopicPartition, batches.Headers]) -> None:
+        """Events `truncation`, of a mirror that takes topics over: where the log that clients come back to leaves its source."""
+        there = from_bytes.every(self._source, before)
+        for (topic, number), headers in sorted(before.items()):
+            other = there.get((topic, number))
+            parts = from_bytes.parted(headers, other) if other is not None else None
+            if parts is not None:
+                where = {"cluster": self._destination.name, "topic": topic, "partition": number}
+                self._recorder.event("truncation", self.link.name, **where, offset=parts.offset, end=parts.end)
+
+    def crash(self) -> None:
+        """There is nothing to kill: the destination's brokers go on. From now on it counts as one that is left alone."""
+        self._running = False
+        self._recorder.event("mirror-crashed", self.link.name, by="left alone: it has no process of its own")
+
+    def restart(self) -> None:
+        raise InputError(settings.NO_PROCESS)
+
+    def stop(self) -> None:
+        """Pauses it, so that nothing is appended any more and nothing is promoted. Safe to call twice."""
+        with self._stopping:
+            if not self._running:
+                return
+            drained = self.lag() == 0
+            answer: Mapping[str, object] = {}
+            if _runs(self._destination):
+                try:
+                    answer = self._ask_until("pause", lambda: self._admin.pause(self._name, list(self._topics())), STOP_SECONDS)
+                except Refused as error:
+                    answer = {"error": str(error)}
+            self._running = False
+            self._recorder.event("mirror-stopped", self.link.name, drained=drained, paused=answer)
+
+    def fail_over(self, kind: FailoverKind) -> None:
+        """Promotes the destination: stop, until it is accepted, and until every partition's log has its reset.
+
+        Raises FaultError where it is refused for as long as it is asked: the source may have to be there, and it is not.
+        """
+        with self._stopping:
+            if self._promoted:
+                return
+            drained = self.lag() == 0
+            wanted = self._destination_partitions()
+            self._resets = {tp: from_bytes.resets(h) for tp, h in from_bytes.every(self._destination, wanted).items()}
+            answer = self._stop_topics(kind, sorted({topic for topic, _ in wanted}))
+            self._await_stopped(wanted)
+            self._running, self._promoted = False, True
+            self._recorder.event("mirror-stopped", self.link.name, drained=drained, stopped=answer)
+
+    def _stop_topics(self, kind: FailoverKind, topics: list[str]) -> Mapping[str, object]:
+        try:
+            return self._ask_until(
+                "stop", lambda: self._admin.stop(self._name, topics, settings.patterns(self._homes)), STOP_SECONDS
+            )
+        except Refused as error:
+            data = {"kind": kind, "error": error.name, "code": error.code, "message": error.message, "states": self._states()}
+            self._recorder.event("failover-refused", self.link.name, **data, seconds=STOP_SECONDS)
+            raise FaultError(
+                f"the failover of {self.link.name} was refused for {STOP_SECONDS:.0f} s with {error.name} ({error.code}): "
+                f"{error.message} ({self._states()})"
+            ) from error
+
+    def _await_stopped(self, wanted: list[TopicPartition]) -> None:
+        """By the bytes: a reset more than before, in every partition."""
+        left = list(wanted)
+
+        def reset() -> bool:
+            nonlocal left
+            found = from_bytes.every(self._destination, left)
+            left = [tp for tp in left if tp not in found or from_bytes.resets(found[tp]) <= self._resets.get(tp, 0)]
+            return not left
+
+        def state() -> str:
+            return f"{', '.join(f'{topic}-{number}' for topic, number in left[:4])} without; {self._states()}"
+
+        until(reset, within=STOP_SECONDS, every=0.1, what=f"the resets of {self.link.name}", state=state)
+
+    def _destination_partitions(self) -> list[TopicPartition]:
+        """What the destination has of the mirrored topics."""
+        topics = data_topics(self._here, self._homes)
+        return [(topic, number) for topic, count in topics.items() for number in range(count)]
+
+    def promotion(self) -> Mapping[TopicPartition, int]:
+        found = from_bytes.every(self._destination, self._destination_partitions())
+        offsets = {tp: from_bytes.promoted(headers) for tp, headers in found.items()}
+        return {tp: offset for tp, offset in offsets.items() if offset is not None}
+
+    def reversed(self) -> ClusterMirror:
+        if not self._promoted:
+            raise InputError(f"the mirror of {self.link.name} cannot be reversed before it has failed over; stop it first")
+        back = LinkSpec(source=self.link.destination, destination=self.link.source)
+        return ClusterMirror(self.spec, back, self._deployment, self._recorder, reverses=self)
+
+    def lag(self) -> int | None:
+        """Offsets that the source has and the destination has not, by both of their high watermarks; never by describe."""
+        if not (_runs(self._source) and _runs(self._destination)):
+            return None
+        try:
+            wanted = self._partitions()
+            theirs = bounds(self._there, wanted, "high", within=_ASK_SECONDS)
+            ours = bounds(self._here, wanted, "high", within=_ASK_SECONDS)
+        except KafkaException:
+            return None
+        return sum(max(0, end - ours[tp]) for tp, end in theirs.items())
+
+
+def _runs(cluster: Cluster) -> bool:
+    return any(broker.state == "running" for broker in cluster.brokers.values())

@@ -1,0 +1,76 @@
+"""Its options, what it mirrors, and what it cannot be part of. Pure: no sockets, no processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from linkflap.harness.mirrors.java_patterns import reason_against
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.option import OptionAbout
+from linkflap.harness.model.scenario import Option, Scenario
+from linkflap.harness.model.spelling import nearest
+from linkflap.harness.model.topology import topic_pattern
+from linkflap.harness.runtimes.distribution import cluster_mirroring
+from linkflap.harness.runtimes.distribution.kafka import look_for
+
+KIND: Final = "cluster-mirroring"
+ABOUT: Final[Mapping[str, OptionAbout]] = {
+    "groups": OptionAbout(
+        takes="a regular expression of Java's; empty: none", default=".*", about="consumer groups whose offsets are synced"
+    ),
+}
+"""Its options, as they are listed."""
+NO_PROCESS: Final = "the brokers of the destination are the mirror, so it has no process of its own; kill or pause one of them"
+WITHOUT: Final[Mapping[str, str]] = {"mirror-kill": NO_PROCESS}
+"""Faults that have no object with this mirror, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a scenario may say of it. `groups` is a Java regular expression; empty: no group offsets are synced."""
+
+    groups: str = ".*"
+
+
+def options(given: Mapping[str, Option]) -> Options:
+    """The options of a MirrorSpec. Raises InputError."""
+    for name in given:
+        if name not in ABOUT:
+            raise InputError(f"mirror {KIND} has no option {name!r}{nearest(name, ABOUT)}; it has {', '.join(ABOUT)}")
+    groups = given.get("groups", ".*")
+    if not isinstance(groups, str) or "\n" in groups or (groups and reason_against(groups)):
+        raise InputError(f"option groups of mirror {KIND} is {groups!r}; it must be a regular expression of Java's on one line")
+    return Options(groups=groups)
+
+
+def patterns(homes: tuple[str, ...]) -> list[str]:
+    """What start and stop are given beside the topics that there are: all topics of these homes, also those made later."""
+    return [topic_pattern(homes)]
+
+
+def without_feature(cluster: str, version: str) -> str:
+    return (
+        f"cluster {cluster} runs Kafka {version}, which has no Cluster Mirroring; name the jars of a build that has it: "
+        f"--topology 'A@DIRECTORY->B@DIRECTORY' (docs/cluster-mirroring.md)"
+    )
+
+
+def refusal(scenario: Scenario) -> str | None:
+    """None, or one sentence why this mirror cannot play a scenario."""
+    for fault in scenario.schedule:
+        if fault.fault in WITHOUT:
+            return f"NOT APPLICABLE: fault {fault.id!r} ({fault.fault}) has no object with mirror {KIND}: {WITHOUT[fault.fault]}"
+    for name in _destinations(scenario):
+        asked = scenario.topology.cluster(name).kafka
+        build = look_for(asked)
+        if build is None or cluster_mirroring.generation(build) is None:
+            return without_feature(name, build.version if build is not None else asked)
+    return None
+
+
+def _destinations(scenario: Scenario) -> list[str]:
+    """The clusters that something is mirrored to: those of links, and those that a mirror goes back to."""
+    back = [fault.target.partition("->")[0] for fault in scenario.schedule if fault.fault == "mirror-reverse"]
+    return list(dict.fromkeys([*(link.destination for link in scenario.topology.links), *back]))

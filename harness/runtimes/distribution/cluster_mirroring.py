@@ -1,0 +1,96 @@
+"""Cluster Mirroring (KIP-1279) in a build of Kafka: whether its jars have it, and which names that generation of it uses.
+
+No release has it. Builds of its branch differ in names, so each generation is one entry of a table, and nothing but the classes
+in the build's own kafka-clients jar decides which one applies.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from linkflap.harness.runtimes.distribution.kafka import Kafka
+
+_ADMIN: Final = "org/apache/kafka/clients/admin/"
+UNSTABLE: Final[Mapping[str, str]] = {"unstable.api.versions.enable": "true", "unstable.feature.versions.enable": "true"}
+"""What every node needs before it formats or starts, as long as the feature is in no release (KIP-1279, mirror.version)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One generation of the feature. `mark` is a class that it has and the generations before it lack.
+
+    `broker` are names of broker settings and `mirror` those of a mirror's own, by what linkflap calls them; `aligning` is the
+    state in which a destination truncates, and `retries` how often a failed partition is tried again by default.
+    """
+
+    name: str
+    mark: str
+    broker: Mapping[str, str]
+    mirror: Mapping[str, str]
+    aligning: str
+    verbs: frozenset[str]
+    retries: int
+
+
+_BROKER: Final = {
+    "state-partitions": "mirror.state.topic.num.partitions",
+    "state-replicas": "mirror.state.topic.replication.factor",
+    "refresh": "mirror.metadata.refresh.interval.ms",
+    "most-backoff": "mirror.failed.retry.max.backoff.ms",
+}
+_VERBS: Final = frozenset({"create", "start", "stop", "pause", "resume", "delete", "describe"})
+GENERATIONS: Final[Sequence[Generation]] = (
+    Generation(
+        name="prefixed keys",
+        mark="StartMirrorTopicsOptions",
+        broker=_BROKER,
+        mirror={"bootstrap": "bootstrap.servers", "groups": "mirror.groups.include"},
+        aligning="LOG_TRUNCATION",
+        verbs=_VERBS,
+        retries=100,
+    ),
+    Generation(
+        name="recovery",
+        mark="RecoverMirrorTopicsOptions",
+        broker=_BROKER,
+        mirror={"bootstrap": "bootstrap.servers", "groups": "groups.include"},
+        aligning="LOG_ALIGNMENT",
+        verbs=_VERBS | {"recover"},
+        retries=20,
+    ),
+)
+"""Oldest first."""
+
+
+def generation(kafka: Kafka) -> Generation | None:
+    """The generation of Cluster Mirroring that a Kafka has; None for one without."""
+    clients = [jar for jar in kafka.jars if jar.name.startswith("kafka-clients-")]
+    return _in(clients[0]) if clients else None
+
+
+@lru_cache
+def _in(clients: Path) -> Generation | None:
+    try:
+        with zipfile.ZipFile(clients) as jar:
+            return recognised(jar.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return None  # inside an image, or torn: whoever starts it says so
+
+
+def recognised(names: Sequence[str]) -> Generation | None:
+    """The newest generation whose mark is among the files of a kafka-clients jar."""
+    found = set(names)
+    return next((each for each in reversed(GENERATIONS) if f"{_ADMIN}{each.mark}.class" in found), None)
+
+
+def broker_settings(found: Generation | None, nodes: int) -> dict[str, str]:
+    """What brokers and controllers of such a build are configured with, for small clusters whose faults show within seconds."""
+    if found is None:
+        return {}
+    values = {"state-partitions": "5", "state-replicas": str(min(3, nodes)), "refresh": "2000", "most-backoff": "5000"}
+    return {**UNSTABLE, **{found.broker[name]: value for name, value in values.items()}}

@@ -1,0 +1,176 @@
+"""Cluster Mirroring without a build of it: generations by their jars, recorded answers, and promotions in recorded logs."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from linkflap.chaos.generator.bounds import Bounds
+from linkflap.chaos.generator.coverage import Coverage
+from linkflap.chaos.generator.generate import generate, playable
+from linkflap.chaos.scenarios import SCENARIOS
+from linkflap.chaos.scenarios.base import Wish
+from linkflap.harness import mirrors
+from linkflap.harness.log import batches
+from linkflap.harness.mirrors.cluster_mirroring import from_bytes, settings
+from linkflap.harness.mirrors.cluster_mirroring.answers import Refused, Row, mirroring, summary, until_accepted
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.runtimes.distribution import cluster_mirroring
+from linkflap.harness.runtimes.distribution.kafka import look_for
+from linkflap.harness.runtimes.kraft.configuration import BrokerPorts, server_properties
+from linkflap.topologies import parse
+
+LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
+ADMIN = "org/apache/kafka/clients/admin/"
+FIRST, NEWER = ["StartMirrorTopicsOptions"], ["StartMirrorTopicsOptions", "RecoverMirrorTopicsOptions"]
+
+
+def build(folder, classes):
+    """A directory as a build of Kafka leaves it, of which nothing but the names of its classes matters here."""
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "kafka-clients-4.2.0-SNAPSHOT.jar", "w") as jar:
+        jar.writestr("kafka/kafka-version.properties", "version=4.2.0-SNAPSHOT\ncommitId=1\n")
+        for name in classes:
+            jar.writestr(f"{ADMIN}{name}.class", b"")
+    return folder
+
+
+def headers(moment, cluster, partition=0):
+    return batches.scan(sorted((LOGS / moment / cluster / f"tx-{partition}").glob("*.log"))).headers
+
+
+def row(partition=0, state="MIRRORING", **fields):
+    given = {"source_offset": 10, "destination_offset": 10, "lag": 0, "retries": 0, "error": "", **fields}
+    return Row(topic="A.orders", partition=partition, state=state, **given)
+
+
+@pytest.mark.parametrize(
+    ("classes", "name", "aligning"),
+    [(FIRST, "prefixed keys", "LOG_TRUNCATION"), (NEWER, "recovery", "LOG_ALIGNMENT")],
+)
+def test_a_generation_is_known_by_the_classes_of_its_clients(tmp_path, classes, name, aligning):
+    found = cluster_mirroring.generation(look_for(str(build(tmp_path / "libs", classes))))
+    assert (found.name, found.aligning) == (name, aligning)
+
+
+def test_other_builds_have_none_of_it_and_need_none_of_its_settings(tmp_path):
+    found = cluster_mirroring.generation(look_for(str(build(tmp_path / "libs", ["CreateTopicsOptions"]))))
+    assert found is None
+    assert cluster_mirroring.broker_settings(found, 3) == {}
+
+
+@pytest.mark.parametrize(("nodes", "replicas"), [(1, "1"), (3, "3"), (5, "3")])
+def test_brokers_of_such_a_build_have_both_flags_and_as_many_replicas_of_the_state_as_fit(nodes, replicas):
+    ports = {n: BrokerPorts(listens={"INTERNAL": n, "CLIENT": 10 + n, "CONTROLLER": 20 + n}, advertised={}) for n in (1, 2)}
+    kind = cluster_mirroring.broker_settings(cluster_mirroring.GENERATIONS[0], nodes)
+    lines = server_properties(1, ports, Path("/data"), kind).splitlines()
+    assert {"unstable.api.versions.enable=true", "unstable.feature.versions.enable=true"} <= set(lines)
+    assert f"mirror.state.topic.replication.factor={replicas}" in lines
+
+
+def test_a_scenario_that_kills_the_mirror_is_not_applicable_and_says_why(tmp_path):
+    libs = build(tmp_path / "libs", FIRST)
+    made = SCENARIOS["mirror-crash"](Wish(seed=1, mirror="cluster-mirroring", topology=parse(f"A@{libs}->B@{libs}")))
+    with pytest.raises(InputError, match=r"NOT APPLICABLE: .*mirror-kill.*no object.*brokers of the destination are the mirror"):
+        mirrors.check_played(made)
+
+
+def test_a_destination_without_the_feature_is_refused_and_so_is_a_source_that_is_to_take_topics_back(tmp_path):
+    libs = build(tmp_path / "libs", FIRST)
+
+    def refusal(name, topology):
+        return settings.refusal(SCENARIOS[name](Wish(seed=1, mirror="cluster-mirroring", topology=parse(topology))))
+
+    assert "cluster B runs Kafka 4.3.1, which has no Cluster Mirroring" in refusal("link-flap", f"A@{libs}->B")
+    assert refusal("link-flap", f"A->B@{libs}") is None, "any Kafka can be mirrored from"
+    assert "cluster A runs Kafka 4.3.1" in refusal("failback-divergence", f"A->B@{libs}")
+    assert refusal("failback-divergence", f"A@{libs}->B@{libs}") is None
+
+
+def test_a_suite_draws_it_where_a_build_is_named_and_never_kills_what_it_has_not(tmp_path):
+    with pytest.raises(InputError, match="no Cluster Mirroring"):
+        Bounds(mirrors=("cluster-mirroring",)).check()
+    bounds = Bounds(mirrors=("cluster-mirroring",), kafka=(str(build(tmp_path / "libs", FIRST)),))
+    bounds.check()
+    made = [generate(7, number, Coverage(), bounds) for number in range(1, 9)]
+    assert all(playable(one) for one in made)
+    assert "mirror-kill" not in {fault.fault for one in made for fault in one.schedule}
+    named = replace(bounds, faults=("mirror-kill",))
+    with pytest.raises(InputError, match="no fault of mirror-kill can be played"):
+        generate(7, 1, Coverage(), named)
+
+
+@pytest.mark.parametrize("given", [{"group": ".*"}, {"groups": "("}, {"groups": 3}])
+def test_wrong_options_are_refused(given):
+    with pytest.raises(InputError, match="mirror cluster-mirroring"):
+        settings.options(given)
+
+
+def test_mirroring_means_a_row_of_every_partition_in_that_state():
+    both = [("A.orders", 0), ("A.orders", 1)]
+    assert mirroring([row(0), row(1)], both)
+    assert not mirroring([row(0)], both), "rows may be missing"
+    assert not mirroring([row(0), row(1, "FAILED", error="Failed to get source metadata", lag=-1)], both)
+    assert not mirroring([], [])
+
+
+def test_states_are_summed_up_with_their_errors():
+    rows = [
+        row(0),
+        row(1, "FAILED", error="Failed to get source metadata"),
+        row(2, "FAILED", error="Failed to get source metadata"),
+    ]
+    assert summary(rows) == "2 FAILED, 1 MIRRORING; Failed to get source metadata"
+    assert summary([]) == "no rows"
+
+
+def refused(times, name="INVALID_CLUSTER_MIRROR_STATES", code=145):
+    left = [Refused("stop", name, code, "not in the expected states")] * times
+
+    def ask():
+        if left:
+            raise left.pop()
+
+    return ask
+
+
+def test_a_verb_is_asked_again_until_it_is_accepted_and_what_was_refused_is_written_down():
+    notes = []
+    answer = until_accepted("stop", refused(2), within=60, note=notes.append)
+    assert [n.data for n in notes] == [answer.data]
+    assert (answer.accepted, answer.tries, answer.refused) == (True, 3, {"INVALID_CLUSTER_MIRROR_STATES (145)": 2})
+
+
+def test_a_verb_that_is_refused_to_the_end_says_with_what():
+    notes = []
+    with pytest.raises(Refused, match=r"stop was refused with INVALID_CLUSTER_MIRROR_STATES \(145\)"):
+        until_accepted("stop", refused(1000), within=0.1, note=notes.append)
+    assert [n.accepted for n in notes] == [False]
+
+
+def test_an_error_that_asking_again_cannot_change_is_raised_at_once():
+    with pytest.raises(Refused, match="ALREADY_EXISTS"):
+        until_accepted(
+            "create",
+            refused(1, "CLUSTER_MIRROR_ALREADY_EXISTS", 136),
+            within=60,
+            note=print,
+            never="CLUSTER_MIRROR_ALREADY_EXISTS",
+        )
+
+
+def test_a_promotion_begins_with_the_markers_right_before_the_reset():
+    assert from_bytes.promoted(headers("1-before-stop", "B")) is None
+    assert from_bytes.promoted(headers("2-after-stop", "B")) == 21, "an ABORT of the open transaction, then the reset at 22"
+    assert from_bytes.resets(headers("2-after-stop", "B")) == 1
+    assert from_bytes.promoted(headers("5-a-stopped", "A")) == 29, "the second reset, of the failback"
+
+
+def test_logs_part_where_the_source_has_what_was_never_mirrored():
+    ours, theirs = headers("3-diverged", "A"), headers("3-diverged", "B")
+    assert from_bytes.parted(ours, theirs) == from_bytes.Parted(offset=21, end=from_bytes.end_of(ours))
+    assert from_bytes.parted(headers("1-before-stop", "A"), headers("1-before-stop", "B")) is None
+    assert from_bytes.parted(headers("1-before-stop", "A"), theirs) is None, "a log that has nothing of its own loses nothing"
