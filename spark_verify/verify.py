@@ -37,7 +37,7 @@ from linkflap.spark_verify.verdict.judge import Judgement, judge
 VERDICT_FILE = "verdict.json"
 _NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 Tell = Callable[[str, int, int], None]
-"""Told what of the job is done: what, how many, of how many."""
+"""Called with what of the job is done: what, how many, of how many."""
 
 
 class _SparkFailed(Exception):

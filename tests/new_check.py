@@ -29,7 +29,7 @@ import numpy as np
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import examined, judged
 from linkflap.spark_verify.checks.parts.logs import Log
-from linkflap.spark_verify.facts.eras import Life
+from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 KIND = "check-name"
@@ -38,7 +38,7 @@ KIND = "check-name"
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks at every visible record of every log."""
 
-    def judge(generation: Life, log: Log) -> Sequence[Finding]:
+    def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
         records = log.replica.records
         rows = np.flatnonzero(log.visible)
         wrong = records.offset[_wrong(log, rows)]

@@ -25,7 +25,7 @@ class AnomalyKind:
     """A kind of anomaly: its kebab-case noun, what it means, and the smallest example in words.
 
     `despite_torn`: what is there of a log proves it, whatever is missing. Any other kind found in a partition of which a log is
-    torn is told as a reason why it could not be judged: a lost marker turns committed into aborted, a lost batch makes a gap.
+    torn is reported as a reason why it could not be judged: a lost marker turns committed into aborted, a lost batch makes a gap.
     `sentence` says of one anomaly who did what where, with fields of `spark_verify.verdict.sentences` and of the evidence.
     `counted` is what some of them come to for the user, for one and for many (`write is lost|writes are lost`); empty where they
     come to nothing by themselves. `latent`: what it led to is said in the same sentence, because alone it would harm nobody.
@@ -118,7 +118,7 @@ class Check:
     for people.
 
     `complete` are the inputs of which a row that is missing could make an anomaly out of nothing: where one of them is damaged,
-    what was found is told, but proves nothing. So it is with all checks where a whole capture is missing, but for kinds
+    what was found is reported, but proves nothing. So it is with all checks where a whole capture is missing, but for kinds
     that are proven `despite_torn`.
     `internal`: its kernel also gets the partitions of Kafka's own topics.
     `from_bytes`: it is made of logs alone too, without a client history. `of_one_cluster`: and of one cluster's logs

@@ -29,7 +29,7 @@ from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Batches, Bools, Ints, Origin, PartitionView, Replica
 
 _CHANGED: Final = 5
-"""Records per batch of which it is told what differs."""
+"""Records per batch whose differences are shown."""
 _BYTES: Final = ("last_offset", "length", "crc")
 _TRANSFORMED: Final = (
     "last_offset", "length", "count", "producer_epoch", "base_sequence", "transactional", "control", "coordinator_epoch",

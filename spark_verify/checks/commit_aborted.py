@@ -15,7 +15,7 @@ import numpy as np
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import judged
 from linkflap.spark_verify.checks.parts.logs import ABORTED, COMMITTED, OPEN, Log, distinct, followed, locate
-from linkflap.spark_verify.checks.parts.outcomes import Told, never, told
+from linkflap.spark_verify.checks.parts.outcomes import Outcomes, never, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
@@ -27,26 +27,26 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Follows every acknowledged ending to its marker in this partition."""
 
     def judge(generation: LogGeneration, log: Log) -> Sequence[Finding]:
-        what = told(view, generation)
+        what = outcomes(view, generation)
         return [*_commits(view, generation, log, what), *_aborts(log, what)] if len(what) else []
 
     return list(judged(view, judge))
 
 
-def _found(log: Log, what: Told, chosen: Bools) -> tuple[Ints, Ints]:
+def _found(log: Log, what: Outcomes, chosen: Bools) -> tuple[Ints, Ints]:
     """Records of some operations: rows of `what`, and where each is in the log."""
     rows = np.flatnonzero(chosen[what.send] & ~what.refused)
     at = locate(log.replica.records.uid, what.uid[rows])
     return rows[at >= 0], at[at >= 0]
 
 
-def _aborts(log: Log, what: Told) -> Sequence[Finding]:
+def _aborts(log: Log, what: Outcomes) -> Sequence[Finding]:
     rows, at = _found(log, what, never(what.sends) & ~what.sends.says("outcome", "info"))
     committed = log.record_state[at] == COMMITTED
     return _ended_otherwise(log, what, rows[committed], at[committed], "abort-committed")
 
 
-def _commits(view: PartitionView, generation: LogGeneration, log: Log, what: Told) -> Sequence[Finding]:
+def _commits(view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes) -> Sequence[Finding]:
     cluster = generation.cluster
     rows, at = _found(log, what, what.sends.says("ending", "commit") & what.sends.says("outcome", "ok"))
     findings: list[Finding] = []
@@ -69,7 +69,7 @@ def _commits(view: PartitionView, generation: LogGeneration, log: Log, what: Tol
     return [*findings, *_ended_otherwise(log, what, rows[late], at[late], "commit-unmarked")]
 
 
-def _excused(view: PartitionView, generation: LogGeneration, what: Told) -> Bools:
+def _excused(view: PartitionView, generation: LogGeneration, what: Outcomes) -> Bools:
     """Per operation, whether its cluster was given up before its markers had to be there."""
     end = generation.lost
     if end is None:
@@ -81,7 +81,7 @@ def _excused(view: PartitionView, generation: LogGeneration, what: Told) -> Bool
     )
 
 
-def _ended_otherwise(log: Log, what: Told, rows: Ints, at: Ints, kind: str) -> Sequence[Finding]:
+def _ended_otherwise(log: Log, what: Outcomes, rows: Ints, at: Ints, kind: str) -> Sequence[Finding]:
     records = log.replica.records
     found = []
     for send in distinct(what.send[rows]).tolist():

@@ -57,7 +57,7 @@ def _repeats(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
 def _faithful(view: PartitionView, generation: LogGeneration, uids: Ints, copy: Ints) -> tuple[Bools, Sequence[str]]:
     """Per copy, whether a cluster that this one mirrored from has as many: repeating those is faithful; or may have had them.
 
-    And why of some it cannot be told.
+    And why of some it is unknown.
     """
     right, doubts = np.zeros(len(uids), np.bool_), []
     for compared in hops(view):

@@ -143,9 +143,9 @@ def _outputs(view: PartitionView, generation: LogGeneration, log: Log, place: Pl
 def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
     """Where each output was acknowledged, or -1. A client may say so of fewer outputs than it says inputs, or of more."""
     acked, sizes = made.each("offsets"), made.sizes
-    told = np.flatnonzero(nth < sizes[send])
+    known = np.flatnonzero(nth < sizes[send])
     found = np.full(len(send), -1, np.int64)
-    found[told] = acked[(np.cumsum(sizes) - sizes)[send[told]] + nth[told]]
+    found[known] = acked[(np.cumsum(sizes) - sizes)[send[known]] + nth[known]]
     return found
 
 
@@ -160,14 +160,14 @@ def _deleted(view: PartitionView, log: Log, acked: Ints, *, own: Bools) -> Bools
 class _Made:
     """Outputs of one input partition on one cluster, and what its transactions there committed, as columns."""
 
-    told: Sequence[Mapping[str, Any]] = ()
+    parts: Sequence[Mapping[str, Any]] = ()
     torn: bool = False
 
     def of(self, name: str) -> Ints:
         """One column: input, uid, output; came, payload ids that came over a link; position, process, number, returned."""
-        if len(self.told) == 1:
-            return np.asarray(self.told[0][name], np.int64)
-        return np.concatenate([np.zeros(0, np.int64), *(each[name] for each in self.told)])
+        if len(self.parts) == 1:
+            return np.asarray(self.parts[0][name], np.int64)
+        return np.concatenate([np.zeros(0, np.int64), *(each[name] for each in self.parts)])
 
 
 def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
@@ -181,30 +181,30 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
             outputs[group, topic, partition, partial.cluster].append(data)
         else:
             inputs[group, topic, partition, partial.cluster] = data
-    made = {key: _Made(told=told, torn=any("torn" in each for each in told)) for key, told in outputs.items()}
+    made = {key: _Made(parts=parts, torn=any("torn" in each for each in parts)) for key, parts in outputs.items()}
     return [
         Combined(found=found, topic=key[1], partition=key[2])
-        for key, told in sorted(inputs.items(), key=lambda entry: entry[0])
+        for key, input_log in sorted(inputs.items(), key=lambda entry: entry[0])
         if not made.get(key, _Made()).torn
-        for found in (*_here(key, told, made.get(key, _Made())), *_over(key, told, inputs, made))
+        for found in (*_here(key, input_log, made.get(key, _Made())), *_over(key, input_log, inputs, made))
     ]
 
 
-def _here(key: Key, told: Mapping[str, Any], made: _Made) -> Iterator[Found]:
+def _here(key: Key, input_log: Mapping[str, Any], made: _Made) -> Iterator[Found]:
     """What the relay's own cluster owes: one output for each input that was passed, of records that are there."""
-    offsets, uids, used = told["offsets"], told["uids"], made.of("input")
+    offsets, uids, used = input_log["offsets"], input_log["uids"], made.of("input")
     yield from _again(key, made)
     at = locate(offsets, used)
     strange = (at < 0) | (uids[at] != made.of("uid")) if len(offsets) else np.ones(len(used), np.bool_)
     # What retention has deleted was there, and so was what the cleaner took.
-    strange &= (used >= told["floor"]) & ((used >= told["compacted"]) | (at >= 0))
+    strange &= (used >= input_log["floor"]) & ((used >= input_log["compacted"]) | (at >= 0))
     for row in np.flatnonzero(strange).tolist():
         output, uid = int(made.of("output")[row]), int(made.of("uid")[row])
         yield _found(key, "output-without-input", int(used[row]), output=output, uid=uid)
-    passed, by = _passed(told, made)
-    due = (offsets >= told["start"]) & (offsets < passed) & (locate(used, offsets) < 0)
-    yield from _lost(key, offsets[due], uids[due], began_at=told["start"], group_at=passed, by=by)
-    yield from _behind(key, told, made)
+    passed, by = _passed(input_log, made)
+    due = (offsets >= input_log["start"]) & (offsets < passed) & (locate(used, offsets) < 0)
+    yield from _lost(key, offsets[due], uids[due], began_at=input_log["start"], group_at=passed, by=by)
+    yield from _behind(key, input_log, made)
 
 
 def _again(key: Key, made: _Made) -> Iterator[Found]:
@@ -218,9 +218,9 @@ def _again(key: Key, made: _Made) -> Iterator[Found]:
         yield _found(key, "output-duplicated", int(ordered[place]), outputs=both, uid=int(used_uids[order[place]]))
 
 
-def _passed(told: Mapping[str, Any], made: _Made) -> tuple[int, str]:
+def _passed(input_log: Mapping[str, Any], made: _Made) -> tuple[int, str]:
     """How far the group got, and what says so."""
-    claimed, sampled = (int(values.max(initial=-1)) for values in (made.of("position"), told["sampled"]))
+    claimed, sampled = (int(values.max(initial=-1)) for values in (made.of("position"), input_log["sampled"]))
     return (claimed, "a committed transaction") if claimed >= sampled else (sampled, "the group's sampled offset")
 
 
@@ -229,7 +229,7 @@ def _lost(key: Key, offsets: Ints, uids: Ints, **evidence: object) -> Iterator[F
         yield _found(key, "input-lost", int(offsets[first]), records=after - first, uid=int(uids[first]), **evidence)
 
 
-def _behind(key: Key, told: Mapping[str, Any], made: _Made) -> Iterator[Found]:
+def _behind(key: Key, input_log: Mapping[str, Any], made: _Made) -> Iterator[Found]:
     """Sampled offsets below what a transaction had committed that its producer had followed by another before."""
     position, process, number, returned = (made.of(name) for name in ("position", "process", "number", "returned"))
     order = np.lexsort((number, process))
@@ -237,29 +237,31 @@ def _behind(key: Key, told: Mapping[str, Any], made: _Made) -> Iterator[Found]:
     followed = np.flatnonzero(process[order][1:] == process[order][:-1])
     over, settled = returned[order][followed + 1], position[order][followed]
     over, settled = np.sort(over), np.maximum.accumulate(settled[np.argsort(over)])
-    before = np.searchsorted(over, told["times"])
+    before = np.searchsorted(over, input_log["times"])
     least = np.concatenate(([-1], settled))[before]
-    for row in np.flatnonzero((before > 0) & (told["sampled"] < least)).tolist():
-        yield _found(key, "offset-behind", int(told["sampled"][row]), committed=int(least[row]), time=int(told["times"][row]))
+    for row in np.flatnonzero((before > 0) & (input_log["sampled"] < least)).tolist():
+        yield _found(
+            key, "offset-behind", int(input_log["sampled"][row]), committed=int(least[row]), time=int(input_log["times"][row])
+        )
 
 
 def _over(
-    key: Key, told: Mapping[str, Any], inputs: Mapping[Key, Mapping[str, Any]], outputs: Mapping[Key, _Made]
+    key: Key, input_log: Mapping[str, Any], inputs: Mapping[Key, Mapping[str, Any]], outputs: Mapping[Key, _Made]
 ) -> Iterator[Found]:
     """What the failover to this cluster cost: outputs that were made again, and outputs that did not arrive."""
-    there = (*key[:3], str(told["source"]))
+    there = (*key[:3], str(input_log["source"]))
     before, made, theirs = inputs.get(there), outputs.get(key, _Made()), outputs.get(there, _Made())
     if before is None or theirs.torn:
         return
-    offsets, uids = told["offsets"], told["uids"]
-    mirrored, arrived = offsets < told["promoted"], among(uids, made.of("came"))
+    offsets, uids = input_log["offsets"], input_log["uids"]
+    mirrored, arrived = offsets < input_log["promoted"], among(uids, made.of("came"))
     # By offset: a mirror may have written an input twice, of which the group here had only the second before it.
     again = mirrored & arrived & among(offsets, made.of("input"))
-    shared = {"failover": told["kind"], "source": there[3], "began_at": told["start"]}
+    shared = {"failover": input_log["kind"], "source": there[3], "began_at": input_log["start"]}
     if again.any():
-        bound = int(np.count_nonzero(mirrored & (offsets >= told["start"])))
+        bound = int(np.count_nonzero(mirrored & (offsets >= input_log["start"])))
         yield _counted(key, "output-repeated-by-failover", offsets[again], uids[again], bound=bound, **shared)
-    gone = mirrored & (offsets < told["start"]) & ~arrived & ~among(uids, made.of("uid"))
+    gone = mirrored & (offsets < input_log["start"]) & ~arrived & ~among(uids, made.of("uid"))
     at = locate(before["uids"], uids)
     asked = before["offsets"][at] >= before["start"] if len(before["offsets"]) else gone
     done = among(uids, theirs.of("uid"))

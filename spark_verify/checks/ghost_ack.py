@@ -14,7 +14,7 @@ import numpy as np
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import apart, every, examined, log_of, native, own
 from linkflap.spark_verify.checks.parts.logs import Log, copies, locate, runs
-from linkflap.spark_verify.checks.parts.outcomes import Told, told
+from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Ints, PartitionView
 
@@ -32,7 +32,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks up every acknowledged offset in the log that the acknowledging cluster had then."""
     findings: list[Finding] = []
     for generation in every(view):
-        what = told(view, generation)
+        what = outcomes(view, generation)
         acked = np.flatnonzero(what.acked >= 0)
         if not len(acked):
             continue
@@ -50,7 +50,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _judge(generation: LogGeneration, log: Log, what: Told, acked: Ints, compacted: int) -> Sequence[Finding]:
+def _judge(generation: LogGeneration, log: Log, what: Outcomes, acked: Ints, compacted: int) -> Sequence[Finding]:
     cluster, records = log.replica.cluster, log.replica.records
     acked = acked[what.acked[acked] >= log.replica.log_start]
     offsets = what.acked[acked]
@@ -85,7 +85,7 @@ def _judge(generation: LogGeneration, log: Log, what: Told, acked: Ints, compact
     return findings
 
 
-def _ghost(what: Told, row: int, cluster: str, holder: int, reason: int, records: int) -> Found:
+def _ghost(what: Outcomes, row: int, cluster: str, holder: int, reason: int, records: int) -> Found:
     send = what.sends[int(what.send[row])]
     return Found(
         kind="ghost-ack",

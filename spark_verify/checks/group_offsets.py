@@ -98,11 +98,11 @@ def _settled(view: PartitionView, promotion: Promotion) -> set[str]:
 def _sampled(view: PartitionView, promotion: Promotion, group: str) -> Sequence[Finding]:
     """How many committed offsets of the group were sampled: on the source at all, on the destination before the failover."""
     own = [g for g in view.groups if g.group == group]
-    told = {
+    counts = {
         promotion.source: sum(g.cluster == promotion.source for g in own),
         promotion.cluster: sum(g.cluster == promotion.cluster and g.time < promotion.fault_time for g in own),
     }
-    return [Examined(cluster=cluster, origin="checkpoints", count=count) for cluster, count in told.items() if count]
+    return [Examined(cluster=cluster, origin="checkpoints", count=count) for cluster, count in counts.items() if count]
 
 
 def _judge(
@@ -131,8 +131,8 @@ def _judge(
     evidence = {"group": group, "committed_on_source": committed.position, "began_at": start}
     for kind, rows, more in (("group-skip", skipped, {}), ("group-replay", again, {"bound": bound})):
         if len(rows):
-            told = evidence | {"records": len(rows), "uid": int(ours.uid[rows[0]])} | more
-            findings.append(Found(kind=kind, cluster=promotion.cluster, offset=int(ours.offset[rows[0]]), evidence=told))
+            shown = evidence | {"records": len(rows), "uid": int(ours.uid[rows[0]])} | more
+            findings.append(Found(kind=kind, cluster=promotion.cluster, offset=int(ours.offset[rows[0]]), evidence=shown))
     return findings
 
 
@@ -160,16 +160,16 @@ def _checkpoints(
     """What the mirror committed for the group on the destination, as sampled before the failover.
 
     The same thread samples bounds and groups, one after the other: the first high watermark asked for after a group's
-    offset was is of a time when the offset had been told.
+    offset was is of a time when the offset had been reported.
     """
-    told = [g for g in view.groups if g.group == group and g.cluster == promotion.cluster and g.time < promotion.fault_time]
+    committed = [g for g in view.groups if g.group == group and g.cluster == promotion.cluster and g.time < promotion.fault_time]
     marks = view.watermarks.get(promotion.cluster)
     reached = np.maximum.accumulate(marks.high_watermark) if marks is not None else np.empty(0, np.int64)
     ours = destination.replica.records
     mirrored = np.flatnonzero(destination.visible & (ours.uid >= 0) & (ours.offset < promotion.offset))
     findings: list[Finding] = []
     highest = -1
-    for row in told:
+    for row in committed:
         evidence = {"group": group, "committed": row.offset, "time": row.time}
         if row.offset < highest:
             findings.append(_went_back(view, promotion, row, evidence | {"before": highest}))

@@ -144,9 +144,9 @@ def _commits(replica: Replica) -> dict[str, object]:
 def _markers(view: PartitionView) -> Iterator[PartialFinding]:
     """The markers of each cluster's own coordinators in this partition."""
     every = view.mirror.guarantee.offsets_kept
-    told = generations(view)
+    known = generations(view)
     for cluster, replica in view.canonical().items():
-        mine = told[cluster]
+        mine = known[cluster]
         cut = len(mine) > 1 or any(t.cluster == cluster for t in view.truncations)
         cut |= any(stop.cluster == cluster and stop.truncated for stop in view.stops)
         whole = not (cut or replica.damage or replica.log_start or view.compacted.get(cluster)) and view.recorded
@@ -248,7 +248,7 @@ CHECK = Check(
             name="ends-early",
             meaning="A log ends below its own high watermark.",
             sentence="the log of broker {broker} of {cluster} ends at {at}, below its high watermark {high_watermark}",
-            smallest="a leader told high watermark 2, and its file ends at 1: at offset 1.",
+            smallest="a leader reported high watermark 2, and its file ends at 1: at offset 1.",
         ),
         AnomalyKind(
             name="outcome-disagreement",

@@ -46,11 +46,11 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for generation in every(view):
         log, marks = log_of(view, generation), marks_in(view, generation)
         if marks is not None:
-            told = np.flatnonzero((marks.last_stable >= 0) & (marks.high_watermark >= 0))
+            sampled = np.flatnonzero((marks.last_stable >= 0) & (marks.high_watermark >= 0))
             # Up to the first offset that is its own the log is mirrored, so a sample counts for the record below its LSO.
-            findings += examined(generation, np.maximum(marks.last_stable[told] - 1, 0))
-            findings += _order(view, generation.cluster, marks, told)
-            findings += _against_bytes(view, generation, marks, told)
+            findings += examined(generation, np.maximum(marks.last_stable[sampled] - 1, 0))
+            findings += _order(view, generation.cluster, marks, sampled)
+            findings += _against_bytes(view, generation, marks, sampled)
             findings += _above_the_log(view, generation, marks)
         if generation.last and generation.lost is None and log is not None and log.whole:
             findings += _hanging(view, generation, log)
@@ -68,9 +68,9 @@ def _found(kind: str, cluster: str, marks: Watermarks, row: int, **evidence: obj
     return Found(kind=kind, cluster=cluster, offset=lso, evidence=sample | evidence)
 
 
-def _same_tenure(view: PartitionView, cluster: str, marks: Watermarks, told: Ints) -> Bools:
+def _same_tenure(view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints) -> Bools:
     """Per sample but the first: whether the one before is surely of the same leader's same epoch."""
-    before, after = told[:-1], told[1:]
+    before, after = sampled[:-1], sampled[1:]
     same = (marks.leader[before] == marks.leader[after]) & (marks.leader_epoch[before] == marks.leader_epoch[after])
     unknown = marks.leader_epoch[after] < 0
     for start, end in _leaders_moved(view, cluster):
@@ -86,24 +86,24 @@ def _leaders_moved(view: PartitionView, cluster: str) -> Iterator[tuple[int, int
     yield from ((t.time, t.time) for t in view.truncations if t.cluster == cluster)
 
 
-def _order(view: PartitionView, cluster: str, marks: Watermarks, told: Ints) -> Sequence[Finding]:
-    if not len(told):
+def _order(view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints) -> Sequence[Finding]:
+    if not len(sampled):
         return []
-    lso, high = marks.last_stable[told], marks.high_watermark[told]
-    same = _same_tenure(view, cluster, marks, told)
+    lso, high = marks.last_stable[sampled], marks.high_watermark[sampled]
+    same = _same_tenure(view, cluster, marks, sampled)
     findings: list[Finding] = []
     for name, values, kind in (("last_stable", lso, "lso-regression"), ("high_watermark", high, "high-watermark-regression")):
         for i in np.flatnonzero(same & (values[1:] < values[:-1])).tolist():
-            findings.append(_found(kind, cluster, marks, int(told[i + 1]), before={name: int(values[i])}))
+            findings.append(_found(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])}))
     # The LSO may have been asked for after the high watermark: the next sample bounds what that had become by then.
     bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
     findings += [
-        _found("lso-above-high-watermark", cluster, marks, int(told[i])) for i in np.flatnonzero(lso[:-1] > bound).tolist()
+        _found("lso-above-high-watermark", cluster, marks, int(sampled[i])) for i in np.flatnonzero(lso[:-1] > bound).tolist()
     ]
     return findings
 
 
-def _against_bytes(view: PartitionView, generation: LogGeneration, marks: Watermarks, told: Ints) -> Iterator[Finding]:
+def _against_bytes(view: PartitionView, generation: LogGeneration, marks: Watermarks, sampled: Ints) -> Iterator[Finding]:
     """Samples against the log of their time: until a reversal began as it was captured first, then as it was before that
     truncated it.
 
@@ -111,17 +111,17 @@ def _against_bytes(view: PartitionView, generation: LogGeneration, marks: Waterm
     sample saw that was asked for in the moment of a truncation cannot be known.
     """
     since, last = cuts(view, generation), None if generation.last else before_cut(view, generation)
-    over = marks.time[told] >= generation.ended
-    clear = np.ones(len(told), np.bool_)
+    over = marks.time[sampled] >= generation.ended
+    clear = np.ones(len(sampled), np.bool_)
     for time in [generation.began, *(t.time for t in view.truncations if t.cluster == generation.cluster)]:
-        clear &= (marks.time[told] > time) | (time > marks.returned[told])
+        clear &= (marks.time[sampled] > time) | (time > marks.returned[sampled])
     # The LSO may have been asked for when the next sample's high watermark was reached.
-    next_high = np.append(marks.high_watermark[told[1:]], NOWHERE)[: len(told)]
+    next_high = np.append(marks.high_watermark[sampled[1:]], NOWHERE)[: len(sampled)]
     shown = over & (next_high <= (last.end if last is not None else -1))
     for replica, here in ((replica_of(view, generation), ~over), (last, shown)):
         if replica is not None and not replica.damage:
             floor = max(replica.log_start, compacted(view, replica))
-            found = _recomputed(read(replica, untracked=True), marks, told, since, floor)
+            found = _recomputed(read(replica, untracked=True), marks, sampled, since, floor)
             yield from (each for row, each in found if (here & clear)[row])
 
 
@@ -143,18 +143,18 @@ def _above_the_log(view: PartitionView, generation: LogGeneration, marks: Waterm
         above &= (marks.time > time) | (offset >= marks.high_watermark)
     rows = np.flatnonzero(above)
     if len(rows):
-        told = {"log_end": end, "high_watermark": int(marks.high_watermark[rows[0]]), "time": int(marks.time[rows[0]])}
+        evidence = {"log_end": end, "high_watermark": int(marks.high_watermark[rows[0]]), "time": int(marks.time[rows[0]])}
         yield Found(
-            kind="high-watermark-above-log", cluster=generation.cluster, offset=end, evidence=told | {"samples": len(rows)}
+            kind="high-watermark-above-log", cluster=generation.cluster, offset=end, evidence=evidence | {"samples": len(rows)}
         )
 
 
 def _recomputed(
-    log: Log, marks: Watermarks, told: Ints, since: Sequence[tuple[int, int]], floor: int
+    log: Log, marks: Watermarks, sampled: Ints, since: Sequence[tuple[int, int]], floor: int
 ) -> Iterator[tuple[int, Found]]:
-    lso, high = marks.last_stable[told], marks.high_watermark[told]
-    tenure = marks.leader_epoch[told] * 1_000_003 + marks.leader[told]
-    known = np.concatenate(([False], tenure[1:] == tenure[:-1])) if len(told) else np.empty(0, np.bool_)
+    lso, high = marks.last_stable[sampled], marks.high_watermark[sampled]
+    tenure = marks.leader_epoch[sampled] * 1_000_003 + marks.leader[sampled]
+    known = np.concatenate(([False], tenure[1:] == tenure[:-1])) if len(sampled) else np.empty(0, np.bool_)
     lowest = np.where(known, np.minimum(np.concatenate(([0], high[:-1]))[: len(high)], high), 0)
     following = np.concatenate((high[1:], [log.replica.end]))[: len(high)]
     highest = np.maximum(high, np.where(np.concatenate((known[1:], [False]))[: len(high)], following, log.replica.end))
@@ -162,11 +162,11 @@ def _recomputed(
     wrong = ((first > highest) | (last < lowest) | (first > last)) & (lso >= floor)
     for time, offset in since:
         # A marker above the cut may have ended what now is open.
-        wrong &= (marks.time[told] > time) | (highest <= offset)
+        wrong &= (marks.time[sampled] > time) | (highest <= offset)
     for i in np.flatnonzero(wrong).tolist():
         between = [int(lowest[i]), int(highest[i])]
         evidence = {"recomputed": recompute_last_stable(log, int(high[i])), "high_watermark_between": between}
-        yield i, _found("lso-mismatch", log.replica.cluster, marks, int(told[i]), **evidence)
+        yield i, _found("lso-mismatch", log.replica.cluster, marks, int(sampled[i]), **evidence)
 
 
 def attained(log: Log, values: Ints) -> tuple[Ints, Ints]:
@@ -210,8 +210,8 @@ def _hanging(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
 def _begun(view: PartitionView, log: Log, row: int) -> int:
     """When a record was sent: as its sender wrote down, by the harness' clock; its timestamp is of its client's clock."""
     uid = int(log.replica.records.uid[row])
-    told = [s.invoked for s in view.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)]
-    return told[0] if told else int(log.replica.records.timestamp[row]) * 1_000_000
+    invoked = [s.invoked for s in view.sends if s.first_uid <= uid < s.first_uid + len(s.offsets)]
+    return invoked[0] if invoked else int(log.replica.records.timestamp[row]) * 1_000_000
 
 
 CHECK = Check(

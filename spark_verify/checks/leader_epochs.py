@@ -239,7 +239,7 @@ CHECK = Check(
         ),
         AnomalyKind(
             name="epoch-behind",
-            meaning="A leader told a leader epoch below that of a batch under its high watermark.",
+            meaning="A leader reported a leader epoch below that of a batch under its high watermark.",
             sentence="the leader of {tp} on {cluster} reported epoch {leader_epoch}, and its log has batches of epoch "
             "{batch_epoch}",
             smallest="B has 1 in epoch 5, a sample says high watermark 1, leader epoch 3: at the offset of 1.",

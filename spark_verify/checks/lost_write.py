@@ -26,7 +26,7 @@ from linkflap.spark_verify.checks.parts.generations import (
 )
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, OPEN, Log, among, locate, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops, may_be_faithful
-from linkflap.spark_verify.checks.parts.outcomes import Told, told
+from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 
@@ -34,14 +34,14 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Looks for every record that must be there, first where it was acknowledged, then over each hop."""
     findings: list[Finding] = []
-    heard: list[Told] = []
+    heard: list[Outcomes] = []
     for generation in every(view):
-        what = told(view, generation)
+        what = outcomes(view, generation)
         if not len(what):
             continue
         log = log_of(view, generation)
         findings += own(generation, None if log is None else log.replica, _native(view, log, generation, what))
-        heard.append(told(view, generation, earlier=False) if generation.number else what)
+        heard.append(outcomes(view, generation, earlier=False) if generation.number else what)
     for compared in hops(view):
         if isinstance(compared, Hop):
             findings += _mirrored(view, compared, heard)
@@ -50,7 +50,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _native(view: PartitionView, log: Log | None, generation: LogGeneration, what: Told) -> Sequence[Finding]:
+def _native(view: PartitionView, log: Log | None, generation: LogGeneration, what: Outcomes) -> Sequence[Finding]:
     must, cluster = np.flatnonzero(what.must), generation.cluster
     if log is None:
         return [Unjudged(reason=f"no log of {cluster} was captured for {view.topic}-{view.partition}")] if len(must) else []
@@ -99,18 +99,18 @@ def incomplete(view: PartitionView, log: Log) -> str:
     return ""
 
 
-def _lost(what: Told, rows: Ints, cluster: str, how: str, cut: int, **evidence: object) -> Sequence[Finding]:
+def _lost(what: Outcomes, rows: Ints, cluster: str, how: str, cut: int, **evidence: object) -> Sequence[Finding]:
     """One anomaly per run of neighbouring records, on one side of a cut, at the offset that was acknowledged."""
     found: list[Finding] = []
     for start, end in runs(rows, what.uid[rows], np.arange(len(rows)) + (what.acked[rows] >= cut)):
         first = rows[start]
         send = what.sends[int(what.send[first])]
-        told = {"records": end - start, "uid": int(what.uid[first]), "how": how, "operation": send.number, "client": send.client}
-        found.append(Found(kind="lost-write", cluster=cluster, offset=int(what.acked[first]), evidence=told | evidence))
+        shown = {"records": end - start, "uid": int(what.uid[first]), "how": how, "operation": send.number, "client": send.client}
+        found.append(Found(kind="lost-write", cluster=cluster, offset=int(what.acked[first]), evidence=shown | evidence))
     return found
 
 
-def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Told]) -> Sequence[Finding]:
+def _mirrored(view: PartitionView, compared: Hop, heard: Sequence[Outcomes]) -> Sequence[Finding]:
     if not (compared.source.whole and compared.destination.whole):
         return [Unjudged(reason="a log is torn, so what is missing may have been there")] if len(compared.missing) else []
     holes = compared.holes
@@ -182,7 +182,7 @@ def covered(view: PartitionView, compared: Hop) -> int:
     return max(0, min(max(seen, default=0), cut) - end)
 
 
-def _missing(compared: Hop, heard: Sequence[Told], positions: Ints, how: str) -> Sequence[Finding]:
+def _missing(compared: Hop, heard: Sequence[Outcomes], positions: Ints, how: str) -> Sequence[Finding]:
     uids = compared.source.replica.records.uid[compared.sequence[positions]]
     findings: list[Finding] = []
     for what in heard:
@@ -214,7 +214,7 @@ def _acknowledged(view: PartitionView, compared: Hop) -> Iterator[Ints]:
     """
     mirrored_range, there = compared.mirrored_range, compared.source.replica.records.uid
     for generation in every(view):
-        what = told(view, generation, earlier=False)
+        what = outcomes(view, generation, earlier=False)
         due = what.uid[what.must & (what.acked >= mirrored_range.start)] if len(what) else what.uid
         if (generation.cluster, generation.number) == (mirrored_range.source, mirrored_range.source_generation):
             mine = what.must & (what.acked >= max(compared.since, mirrored_range.start))

@@ -76,7 +76,7 @@ def _overrun(view: PartitionView, generation: LogGeneration, log: Log) -> Sequen
     for era in generation.eras:
         if era.origin == "native" or view.mirror.guarantee.offsets_kept:
             own |= (records.offset[rows] >= era.start) & (records.offset[following[rows]] < era.end)
-    # A new epoch is told by `_epochs` already.
+    # `_epochs` reports a new epoch.
     epochs = batches.producer_epoch[records.batch]
     rows = rows[own & (epochs[rows] == epochs[following[rows]])]
     nexts, firsts, counts = np.unique(following[rows], return_index=True, return_counts=True)

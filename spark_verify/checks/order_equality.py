@@ -41,7 +41,7 @@ def _judge(view: PartitionView, compared: Hop) -> Sequence[Finding]:
     offsets = compared.destination.replica.records.offset[compared.mirrored]
     findings: list[Finding] = [] if compared.mirrored_range.far else list(examined(compared.generation, offsets))
     if not_promoted(view, compared.generation):
-        reason = f"clients wrote to {view.topic} on {cluster} but no promotion was recorded: what was mirrored cannot be told"
+        reason = f"clients wrote to {view.topic} on {cluster} but no promotion was recorded: what was mirrored is unknown"
         return [*findings, Unjudged(reason=reason)]
     torn = [log.replica.cluster for log in (compared.source, compared.destination) if not log.whole]
     if torn:

@@ -5,7 +5,7 @@ its isolation level can see, and the next is not behind the first. What it can s
 markers and, when it reads committed, aborted records are no skips. Assignments, revocations, resets, a new consumer, and a log
 that is cut begin anew; a poll during which a rebalance came says nothing, neither of itself nor of its neighbours.
 
-Who stood beyond a cut and is not told of it (KIP-320) goes on where it stood, in a log that has other records from the cut on:
+Who stood beyond a cut and does not learn of it (KIP-320) goes on where it stood, in a log that has other records from the cut on:
 what of those lies before the next that it gets, it has skipped. What came of a poll while the log was being cut may be of either
 log, so what it got by payload is taken out.
 

@@ -31,7 +31,7 @@ KIND = "producer-id-collision"
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Who used which id in this partition's bytes, and who said so; ids that two clusters handed out, at once."""
     found = judged(view, lambda generation, log: _in_bytes(view, generation, log))
-    return [*found, *_as_told(view)]
+    return [*found, *_reported(view)]
 
 
 def _in_bytes(view: PartitionView, generation: LogGeneration, log: Log) -> Sequence[Finding]:
@@ -146,7 +146,7 @@ def _partials(cluster: str, replica: Replica, chosen: Ints, process: Ints) -> It
         yield PartialFinding(cluster=cluster, offset=int(batches.base_offset[mine[0]]), data=data)
 
 
-def _as_told(view: PartitionView) -> Iterator[PartialFinding]:
+def _reported(view: PartitionView) -> Iterator[PartialFinding]:
     """What producers knew of their own ids: the only trace of one whose records never reached a log."""
     sends = Sends.of(view.sends)
     sends = sends.take(sends.column("producer_id") >= 0)

@@ -36,11 +36,11 @@ from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, Batches, Parti
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Recomputes every replica's CRCs and compares replicas of one cluster."""
     findings: list[Finding] = []
-    told = generations(view)
+    known = generations(view)
     for cluster in sorted({r.cluster for r in view.replicas}):
         replicas = [r for r in view.replicas if r.cluster == cluster]
         for replica in replicas:
-            findings += examined(told[cluster][-1], replica.batches.base_offset)
+            findings += examined(known[cluster][-1], replica.batches.base_offset)
             findings += [*within(replica), *_ends_early(replica)]
             if replica.damage:
                 place = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
@@ -265,7 +265,7 @@ def _is_marker(model: Replica, base: int) -> bool:
 
 
 def _odd_one_out(replicas: Sequence[Replica], base: int) -> int | None:
-    """The broker whose batch at this offset differs from what all others have, or None where that cannot be told."""
+    """The broker whose batch at this offset differs from what all others have, or None where it cannot be known."""
     seen: dict[tuple[int, ...], list[int]] = {}
     for replica in replicas:
         rows = np.flatnonzero(replica.batches.base_offset == base)

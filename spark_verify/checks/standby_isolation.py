@@ -1,8 +1,8 @@
 """standby-isolation: where a partition is mirrored only the mirror writes, and none where it is not (KIP-1279: read-only topics).
 
-Two witnesses: a client that was told so, by the time at which it asked, and the bytes, where a mirrored era holds a record that a
-client handed to that very cluster. The time between the end of an era and the next promotion is the mirror's; from a failover
-until its log is cut the cluster that was given up is nobody's, and what it takes then is counted as lost by
+Two witnesses: a client that got an acknowledgement, by the time at which it asked, and the bytes, where a mirrored era holds a
+record that a client handed to that very cluster. The time between the end of an era and the next promotion is the mirror's; from
+a failover until its log is cut the cluster that was given up is nobody's, and what it takes then is counted as lost by
 truncation-accounting. A write to where nothing was promoted, though a failover led there: a promotion was not written down.
 
 The other way round a circle of mirrors feeds a log that is somebody's own: a cluster was made to follow one that follows it
@@ -39,11 +39,11 @@ KIND, CIRCLE = "standby-write", "circular-mirror"
 def kernel(view: PartitionView) -> Sequence[Finding]:
     """Asks every acknowledgement when it was asked for, and every mirrored record who sent it."""
     findings: list[Finding] = list(judged(view, lambda generation, log: _in_bytes(view, generation, log)))
-    told = {(f.cluster, f.evidence["operation"]) for f in findings if isinstance(f, Found) and f.kind == KIND}
+    in_bytes = {(f.cluster, f.evidence["operation"]) for f in findings if isinstance(f, Found) and f.kind == KIND}
     every, sends = generations(view), Sends.of(view.sends)
     for send in sends.take(_elsewhere(every, sends)):
         acked = send.offsets[send.offsets >= 0]
-        if len(acked) and (send.cluster, send.number) not in told and _mirrored_then(every[send.cluster], send):
+        if len(acked) and (send.cluster, send.number) not in in_bytes and _mirrored_then(every[send.cluster], send):
             findings.append(_standby(view, send, int(acked[0]), len(acked), "acknowledged while it was mirrored"))
     return [*findings, *_circles(view)]
 

@@ -23,7 +23,7 @@ from linkflap.spark_verify.checks.lost_write import incomplete
 from linkflap.spark_verify.checks.parts.generations import every, log_of
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, Log, among, distinct, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
-from linkflap.spark_verify.checks.parts.outcomes import Told, read_uids, told
+from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes, read_uids
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
@@ -38,7 +38,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     findings: list[Finding] = []
     crossed = [c for c in hops(view) if isinstance(c, Hop) and c.mirrored_range.promotion is not None]
     for generation in every(view):
-        what = told(view, generation, earlier=False)
+        what = outcomes(view, generation, earlier=False)
         if not len(_transactional(what)):
             continue
         log = log_of(view, generation)
@@ -52,7 +52,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _native(view: PartitionView, generation: LogGeneration, log: Log, what: Told) -> Sequence[Finding]:
+def _native(view: PartitionView, generation: LogGeneration, log: Log, what: Outcomes) -> Sequence[Finding]:
     """What became of transactions on the cluster that took them. Of a torn log nothing is said: the caller knows that it is."""
     cluster, records = log.replica.cluster, log.replica.records
     rows = _transactional(what)
@@ -71,10 +71,10 @@ def _native(view: PartitionView, generation: LogGeneration, log: Log, what: Told
     offset = np.where(there, records.offset[at] if len(records) else -1, what.acked[rows])
     became = np.select([state == ABORTED, waiting, ~there], [1, 2, 3], 0)
     kept = ~unproven
-    return _told(cluster, "native", "", what, rows[kept], became[kept], offset[kept], shown[kept])
+    return _counted(cluster, "native", "", what, rows[kept], became[kept], offset[kept], shown[kept])
 
 
-def _mirrored(compared: Hop, what: Told) -> Sequence[Finding]:
+def _mirrored(compared: Hop, what: Outcomes) -> Sequence[Finding]:
     """What of transactions that the source has committed is in the mirrored era of a cluster that was promoted.
 
     What waits for its marker at the source counts as committed there if another partition has a COMMIT of it.
@@ -94,15 +94,15 @@ def _mirrored(compared: Hop, what: Told) -> Sequence[Finding]:
     below = locate(ours.uid, what.uid[rows])
     offset = np.where(below >= 0, ours.offset[below] if len(ours) else -1, -1)
     hop, nobody = f"{promotion.link} {promotion.kind} {promotion.fault_time}", np.zeros(len(rows), np.bool_)
-    return _told(promotion.cluster, "mirrored", hop, what, rows, np.where(arrived, 0, 3), offset, nobody)
+    return _counted(promotion.cluster, "mirrored", hop, what, rows, np.where(arrived, 0, 3), offset, nobody)
 
 
-def _transactional(what: Told) -> Ints:
+def _transactional(what: Outcomes) -> Ints:
     return np.flatnonzero(what.sends.says("kind", "transaction")[what.send])
 
 
-def _told(
-    cluster: str, origin: Origin, hop: str, what: Told, rows: Ints, became: Ints, offset: Ints, shown: Bools
+def _counted(
+    cluster: str, origin: Origin, hop: str, what: Outcomes, rows: Ints, became: Ints, offset: Ints, shown: Bools
 ) -> Sequence[Finding]:
     """One partial finding: a row of `COUNTS` per transaction, and where and which is the first of its records that is not
     visible.
@@ -165,8 +165,8 @@ def _parts(partials: Sequence[PartialFinding]) -> Mapping[int, Sequence[Part]]:
         columns = [np.array(_column(partial, name), np.int64) for name in ("operation", "read", "offset", "uid", *COUNTS)]
         chosen = among(columns[0], torn)
         for operation, read, offset, uid, *counts in zip(*(column[chosen].tolist() for column in columns), strict=True):
-            told_of = dict(zip(COUNTS, counts, strict=True))
-            part = Part(topic=partial.topic, partition=partial.partition, counts=told_of, read=read, offset=offset, uid=uid)
+            named = dict(zip(COUNTS, counts, strict=True))
+            part = Part(topic=partial.topic, partition=partial.partition, counts=named, read=read, offset=offset, uid=uid)
             parts[operation].append(part)
     return parts
 

@@ -24,7 +24,7 @@ import numpy as np
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import before_cut, generations, number_at, replica_of
-from linkflap.spark_verify.checks.parts.outcomes import told
+from linkflap.spark_verify.checks.parts.outcomes import outcomes
 from linkflap.spark_verify.facts.eras import REVERSAL, LogGeneration
 from linkflap.spark_verify.facts.story import Promotion, Stop, Truncation
 from linkflap.spark_verify.facts.view import ABORT, OTHER_CONTROL, Batches, Bools, Ints, Origin, PartitionView, Replica
@@ -174,7 +174,7 @@ def _left(
 
 def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]:
     """Acknowledged records behind the cut that no forced failover had given up: asked for later, or there was none."""
-    what = told(view, generation, earlier=False)
+    what = outcomes(view, generation, earlier=False)
     if not len(what):
         return
     late = (what.sends.column("invoked") > (-1 if generation.lost is None else generation.lost))[what.send]
@@ -317,14 +317,14 @@ CHECK = Check(
             name="truncation-unrecorded",
             meaning="A log had a tail that the new owner never had, and no cut of it was written down.",
             sentence="{cluster} lost its log of {tp} from {parted_at} on, and the mirror reported no truncation",
-            smallest="A has 1 2, B was promoted at 1, A follows B and no truncation is told: at offset 1.",
+            smallest="A has 1 2, B was promoted at 1, A follows B and no truncation is reported: at offset 1.",
         ),
         AnomalyKind(
             name="truncation-impossible",
             meaning="A truncation is written down that cannot have been: above its end or the log's, below what the log had "
             "as its end, or of a cluster that did not follow then.",
             sentence="the mirror reports a truncation of {tp} on {cluster} from {end} on, which cannot be: {because}",
-            smallest="A has 1 2 and followed B, a truncation from 2 to 5 is told: at offset 5.",
+            smallest="A has 1 2 and followed B, a truncation from 2 to 5 is reported: at offset 5.",
         ),
         AnomalyKind(
             name="history-changed",

@@ -58,9 +58,9 @@ def _beyond_lso(view: PartitionView, generation: LogGeneration, got: Delivered) 
     late = np.zeros(len(got), np.bool_)
     if marks is None or not len(marks.time):
         return late
-    told = (marks.last_stable >= 0) & (marks.leader_epoch >= 0)
-    time, lso, cut = marks.time[told], marks.last_stable[told], maybe_cut(view, generation, marks)[told]
-    leader, epoch = marks.leader[told], marks.leader_epoch[told]
+    known = (marks.last_stable >= 0) & (marks.leader_epoch >= 0)
+    time, lso, cut = marks.time[known], marks.last_stable[known], maybe_cut(view, generation, marks)[known]
+    leader, epoch = marks.leader[known], marks.leader_epoch[known]
     if len(time) < 2:
         return late
     after = np.searchsorted(time, got.returned, side="left")

@@ -4,7 +4,7 @@ At the end of a run producers stop, and readers read on to the ends that were re
 Every record that must be committed, and that lies where such a reader, or its group, began or behind that, some read_committed
 reader of the cluster must have got by then. Where that is: of the cluster's own records where the acknowledgement says, for
 which no byte of a log is asked; of mirrored ones where the log has them. Without a reader that got to the end nothing is said:
-unseen cannot be told from late.
+unseen cannot be distinguished from late.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from linkflap.harness.model.topology import Topology
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import every, examined, generations, log_of, native, reads_in
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
-from linkflap.spark_verify.checks.parts.outcomes import Told, read_uids, told
+from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes, read_uids
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView, Read
@@ -78,16 +78,16 @@ def _deleted(view: PartitionView, generation: LogGeneration) -> int:
     return int(marks.log_start.max()) if marks is not None and len(marks.log_start) else 0
 
 
-def _heard(view: PartitionView, generation: LogGeneration) -> Iterator[tuple[Told, bool]]:
-    """What clients of this cluster were told, and (False) what those of others were, of which it may have some."""
+def _heard(view: PartitionView, generation: LogGeneration) -> Iterator[tuple[Outcomes, bool]]:
+    """What brokers answered clients of this cluster, and (False) of others, whose records it may have too."""
     for other in every(view):
         if (other.cluster, other.number) == (generation.cluster, generation.number):
-            yield told(view, other), True
+            yield outcomes(view, other), True
         elif other.cluster != generation.cluster:
-            yield told(view, other, earlier=False), False
+            yield outcomes(view, other, earlier=False), False
 
 
-def _due(generation: LogGeneration, log: Log | None, what: Told, *, own: bool, compacted: int) -> tuple[Ints, Ints]:
+def _due(generation: LogGeneration, log: Log | None, what: Outcomes, *, own: bool, compacted: int) -> tuple[Ints, Ints]:
     """Rows of what must be committed, and where on this cluster each is."""
     rows = np.flatnonzero(what.must)
     offsets = what.acked[rows] if own else np.full(len(rows), -1, np.int64)
@@ -103,7 +103,7 @@ def _due(generation: LogGeneration, log: Log | None, what: Told, *, own: bool, c
     return rows, offsets
 
 
-def _unseen(cluster: str, what: Told, rows: Ints, offsets: Ints, seen: Ints) -> Sequence[Finding]:
+def _unseen(cluster: str, what: Outcomes, rows: Ints, offsets: Ints, seen: Ints) -> Sequence[Finding]:
     gone = np.flatnonzero(~among(what.uid[rows], seen))
     found: list[Finding] = []
     for start, end in runs(what.uid[rows[gone]], offsets[gone]):

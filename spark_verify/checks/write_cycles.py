@@ -69,9 +69,9 @@ def combine(partials: Sequence[PartialFinding]) -> Sequence[Combined]:
     """Every circle once, where its first transaction wrote."""
     if not partials:
         return []
-    told: list[Mapping[str, Any]] = [partial.data for partial in partials]
-    columns = {name: np.concatenate([data[name] for data in told]) for name in told[0]}
-    of = np.repeat(np.arange(len(partials)), [len(data["operation"]) for data in told])
+    parts: list[Mapping[str, Any]] = [partial.data for partial in partials]
+    columns = {name: np.concatenate([data[name] for data in parts]) for name in parts[0]}
+    of = np.repeat(np.arange(len(partials)), [len(data["operation"]) for data in parts])
     edges, found = _edges(columns), []
     for members in components(edges):
         if _closed(members, edges):

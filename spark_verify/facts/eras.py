@@ -135,7 +135,7 @@ class _Ownership:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Lineages:
     """The state of the telling: lineages, who follows whom, and what was closed so far."""
 
     keeps: bool
@@ -247,10 +247,10 @@ def _part(ours: Sequence[_Ownership], theirs: Sequence[_Ownership]) -> int:
 @lru_cache(maxsize=_STORIES)
 def history(story: Story) -> History:
     """What became of a partition on every cluster that it reaches; of one story it is computed once."""
-    told = _Told(keeps=story.facts.mirror.guarantee.offsets_kept)
+    lineages = _Lineages(keeps=story.facts.mirror.guarantee.offsets_kept)
     hops = list(story.hops())
     for source, destination in hops:
-        told.follow(source, destination, 0, 0)
+        lineages.follow(source, destination, 0, 0)
     reversals = [w for w in story.facts.windows if w.fault == REVERSAL and w.took_place]
     began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
     steps: list[tuple[int, int, Promotion | Window]] = [
@@ -259,27 +259,27 @@ def history(story: Story) -> History:
     ]
     for _, _, step in sorted(steps, key=lambda s: s[:2]):
         if isinstance(step, Promotion):
-            told.promote(step)
+            lineages.promote(step)
             continue
         old, _, new = step.target.partition("->")
         if any(p.cluster == new and p.source == old and p.time <= step.start for p in story.promotions):
             time = truncated_at(story, old, step)
-            told.turn_back(new, old, step, time)
+            lineages.turn_back(new, old, step, time)
             began[old].append((time, step.end))
     clusters = dict.fromkeys((story.home, *(d for _, d in hops), *(p.cluster for p in story.promotions)))
     for cluster in clusters:
         if cluster in story.facts.deaths:
-            told.lost.setdefault(cluster, story.facts.deaths[cluster])
-        told.close(cluster)
+            lineages.lost.setdefault(cluster, story.facts.deaths[cluster])
+        lineages.close(cluster)
     generations = {
         cluster: tuple(
             replace(generation, began=time, settled=settled)
-            for generation, (time, settled) in zip(told.generations[cluster], began[cluster], strict=True)
+            for generation, (time, settled) in zip(lineages.generations[cluster], began[cluster], strict=True)
         )
         for cluster in clusters
     }
-    still = [replace(c, source_generation=len(generations[c.source]) - 1) for c in told.open if c.source in generations]
-    mirrored_ranges = sorted((*told.mirrored_ranges, *still), key=lambda c: (c.began, c.source, c.destination))
+    still = [replace(c, source_generation=len(generations[c.source]) - 1) for c in lineages.open if c.source in generations]
+    mirrored_ranges = sorted((*lineages.mirrored_ranges, *still), key=lambda c: (c.began, c.source, c.destination))
     return History(generations=generations, mirrored_ranges=mirrored_ranges)
 
 

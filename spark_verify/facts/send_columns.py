@@ -67,10 +67,10 @@ class Sends(Sequence[Send]):
     def __getitem__(self, place: int | slice) -> Send | Sends:
         if isinstance(place, slice):
             return self.take(np.arange(len(self))[place])
-        told: dict[str, Any] = {name: int(column[place]) for name, column in self._numbers.items()}
-        told |= {name: self._words[name][codes[place]] for name, codes in self._codes.items()}
-        told |= {name: self._values[name][slice(*spans[place].tolist())] for name, spans in self._spans.items()}
-        return Send(**told)
+        values: dict[str, Any] = {name: int(column[place]) for name, column in self._numbers.items()}
+        values |= {name: self._words[name][codes[place]] for name, codes in self._codes.items()}
+        values |= {name: self._values[name][slice(*spans[place].tolist())] for name, spans in self._spans.items()}
+        return Send(**values)
 
     def __iter__(self) -> Iterator[Send]:
         for start in range(0, len(self), _AT_ONCE):

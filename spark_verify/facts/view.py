@@ -142,7 +142,7 @@ class Send:
 
     `returned` is -1 when it never did; `ended_at` is then 0 even if the ending had been asked for. `offsets[i]` is the
     acknowledged offset of uid `first_uid + i`, -1 where there was no acknowledgement; `refused[i]` where
-    the client was told for certain that it was not written. Where it was made from other records, `inputs[i]` is the offset of
+    the client knows for certain that it was not written. Where it was made from other records, `inputs[i]` is the offset of
     the one that record i was made from, in the partition (`input_topic`, `input_partition`) of the same cluster, `input_uids[i]`
     its payload id, and `position` what was to be committed for `group` in the same transaction.
     """

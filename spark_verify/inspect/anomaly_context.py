@@ -140,10 +140,12 @@ def takeovers(reader: Rows, place: Place) -> list[Event]:
 
 def _only(row: Event, place: Place) -> Event | None:
     data = row.data
-    told = data.get("partitions")
-    if isinstance(told, list | tuple):
+    partitions = data.get("partitions")
+    if isinstance(partitions, list | tuple):
         mine = [
-            one for one in told if isinstance(one, Mapping) and place.of(str(one.get("topic")), _number(one.get("partition")))
+            one
+            for one in partitions
+            if isinstance(one, Mapping) and place.of(str(one.get("topic")), _number(one.get("partition")))
         ]
         return Event(time=row.time, kind=row.kind, subject=row.subject, data={**data, "partitions": mine}) if mine else None
     if "topic" in data and not place.of(str(data["topic"]), _number(data.get("partition"))):

@@ -45,7 +45,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything about one anomaly; `sentence` is all in one. Of `total` operations and polls the first are told."""
+    """Everything about one anomaly; `sentence` is all in one. Of `total` operations and polls the first are shown."""
 
     number: int
     of: int
@@ -94,20 +94,20 @@ def _explained(
     rows: anomaly_context.Rows,
     log_of: Callable[[Captured], batches.Log] = evidence.log_of,
 ) -> Explanation:
-    told = anomalies[number]
-    check = REGISTRY.get(told.check)
-    sides = [_side(c, log_of(c), offset) for c, offset in _places(planned, told)]
+    anomaly = anomalies[number]
+    check = REGISTRY.get(anomaly.check)
+    sides = [_side(c, log_of(c), offset) for c, offset in _places(planned, anomaly)]
     at = {record["uid"] for side in sides for record in side.records if record["offset"] == side.offset}
     place = anomaly_context.Place(
-        cluster=told.cluster, topic=told.topic, partition=told.partition, offset=told.offset,
-        uids=anomaly_context.uids_of(told.evidence, at), evidence=told.evidence,
+        cluster=anomaly.cluster, topic=anomaly.topic, partition=anomaly.partition, offset=anomaly.offset,
+        uids=anomaly_context.uids_of(anomaly.evidence, at), evidence=anomaly.evidence,
     )  # fmt: skip
     operations, polls = anomaly_context.operations(rows, place), anomaly_context.polls(rows, place)
-    meaning = next((k.meaning for k in check.anomalies if k.name == told.kind), "") if check else ""
+    meaning = next((k.meaning for k in check.anomalies if k.name == anomaly.kind), "") if check else ""
     promised, there = check.guarantee if check else "", "; ".join(side.there for side in sides)
     return Explanation(
-        number=number + 1, of=len(anomalies), anomaly=told, promised=promised, source=check.source if check else "",
-        meaning=meaning, there=there, sentence=_sentence(told, promised, meaning, there), sides=sides,
+        number=number + 1, of=len(anomalies), anomaly=anomaly, promised=promised, source=check.source if check else "",
+        meaning=meaning, there=there, sentence=_sentence(anomaly, promised, meaning, there), sides=sides,
         operations=operations[:MOST], polls=polls[:MOST], total=len(operations) + len(polls),
         watermarks=anomaly_context.watermarks(rows, place),
         groups=anomaly_context.near(anomaly_context.groups(rows, place), place.time, most=MOST),
@@ -115,9 +115,11 @@ def _explained(
     )  # fmt: skip
 
 
-def _sentence(told: Anomaly, promised: str, meaning: str, there: str) -> str:
+def _sentence(anomaly: Anomaly, promised: str, meaning: str, there: str) -> str:
     """What was promised and what is there, in one sentence."""
-    where = f"{told.topic}-{told.partition} on {told.cluster}" + (f" at offset {told.offset}" if told.offset >= 0 else "")
+    where = f"{anomaly.topic}-{anomaly.partition} on {anomaly.cluster}" + (
+        f" at offset {anomaly.offset}" if anomaly.offset >= 0 else ""
+    )
     return f"Promised was: {promised.rstrip('.')}; but of {where}: {meaning.rstrip('.')}: {there or 'no log of it was captured'}."
 
 
@@ -152,20 +154,24 @@ def _number(anomalies: Sequence[Anomaly], name: str, root: Path) -> int:
     raise InputError(f"the verdict on {root} has no anomaly {name}; it has, for example, {anomalies[0].address}")
 
 
-def _places(planned: RunPlan, told: Anomaly) -> Iterator[tuple[Captured, int]]:
+def _places(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[Captured, int]]:
     """The logs that speak, its cluster's first, and where to look in each."""
     mine = [
-        c for c in (*planned.replicas, *planned.earlier) if (c.bounds.topic, c.bounds.partition) == (told.topic, told.partition)
+        c
+        for c in (*planned.replicas, *planned.earlier)
+        if (c.bounds.topic, c.bounds.partition) == (anomaly.topic, anomaly.partition)
     ]
-    brokers = told.evidence.get("brokers")
-    wanted = brokers if isinstance(brokers, list) else [told.evidence.get("broker")]
-    capture = told.evidence.get("capture")
-    elsewhere = told.evidence.get("source_offset")
-    for captured in sorted(mine, key=lambda c: (c.bounds.cluster != told.cluster, c.bounds.cluster, c.moment, c.bounds.broker)):
-        here = captured.bounds.cluster == told.cluster
+    brokers = anomaly.evidence.get("brokers")
+    wanted = brokers if isinstance(brokers, list) else [anomaly.evidence.get("broker")]
+    capture = anomaly.evidence.get("capture")
+    elsewhere = anomaly.evidence.get("source_offset")
+    for captured in sorted(
+        mine, key=lambda c: (c.bounds.cluster != anomaly.cluster, c.bounds.cluster, c.moment, c.bounds.broker)
+    ):
+        here = captured.bounds.cluster == anomaly.cluster
         speaks = captured.canonical and (captured.last or (here and captured.moment == capture))
         if speaks or (here and captured.last and captured.bounds.broker in wanted):
-            there = elsewhere if isinstance(elsewhere, int) and not here else told.offset
+            there = elsewhere if isinstance(elsewhere, int) and not here else anomaly.offset
             yield captured, there
 
 

@@ -1,4 +1,4 @@
-"""What is wrong in the logs of one cluster, told by their bytes alone: no history, no Spark, one partition at a time.
+"""What is wrong in the logs of one cluster, found in their bytes alone: no history, no Spark, one partition at a time.
 
 The kernels of the checks that need no history look at every partition (`Check.from_bytes`); what they leave to the history is
 added here: transactions that are open at the end, and producer ids that two producers must have had. A producer id belongs to one
@@ -138,7 +138,7 @@ def _partition(
     for replica in seen.replicas:
         report.looked["replicas"] += 1
         report.looked["batches"] += len(replica.batches)
-        # What is read and wrong is a case; what cannot be read is told apart.
+        # What is read and wrong is a case; what cannot be read is listed separately.
         report.unreadable += [f"{cluster}/{replica.broker} {d}" for d in replica.damage if ": corrupt-batch: " not in d]
     report.files += [f"{cluster}/{c.bounds.broker} {place[0]}-{place[1]}: {len(c.paths)} files, {c.size:,} bytes" for c in same]
     report.looked["bytes"] += sum(c.size for c in same)
@@ -204,10 +204,10 @@ def _shared(log: batches.Log, row: FindingRow) -> Case | None:
     first, at = zeros[0], zeros[h.base_offset[zeros] == row.offset][-1]
     if h.crc[first] == h.crc[at] and h.length[first] == h.length[at]:
         return None
-    told = {**row.data, "also_at": int(h.base_offset[first])}
+    shown = {**row.data, "also_at": int(h.base_offset[first])}
     return Case(
         kind="producer-id-shared", cluster=row.cluster, topic=row.topic, partition=row.partition, offset=row.offset,
-        meaning=MEANINGS["producer-id-shared"], evidence=told, batches=_shown(log, row.offset, [int(first)]),
+        meaning=MEANINGS["producer-id-shared"], evidence=shown, batches=_shown(log, row.offset, [int(first)]),
     )  # fmt: skip
 
 
@@ -218,11 +218,11 @@ def _open(seen: PartitionView, replica: Replica, log: batches.Log) -> Iterator[t
         offset = int(every.first[i])
         at = evidence.holding(log, offset)
         began = int(log.headers.base_timestamp[at]) if at is not None else 0
-        told = {"producer_id": int(every.producer_id[i]), "last_offset": int(every.last[i]), "log_end": replica.end}
+        shown = {"producer_id": int(every.producer_id[i]), "last_offset": int(every.last[i]), "log_end": replica.end}
         yield (
             Case(
                 kind="open-transaction", cluster=seen.home, topic=seen.topic, partition=seen.partition, offset=offset,
-                meaning=MEANINGS["open-transaction"], evidence=told, batches=_shown(log, offset),
+                meaning=MEANINGS["open-transaction"], evidence=shown, batches=_shown(log, offset),
             ),
             began,
         )  # fmt: skip

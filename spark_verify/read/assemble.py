@@ -65,8 +65,8 @@ def view(run: RunPlan, topic: str, partition: int, rows: Iterable[pa.RecordBatch
         earlier=tuple(sorted((r for last, r in replicas if not last), key=lambda r: r.captured)),
         sends=gathered.sends(),
         reads=gathered.reads(),
-        watermarks=_watermarks(gathered.told["watermark"]),
-        groups=_groups(gathered.told["group"], topic, partition),
+        watermarks=_watermarks(gathered.watermarks_and_groups["watermark"]),
+        groups=_groups(gathered.watermarks_and_groups["group"], topic, partition),
     )
     if topic in run.facts.programs:
         seen = _nameless(seen)
@@ -176,7 +176,7 @@ class Gathered:
     """What the rows of one partition tell, of which nothing is held that is not in the view."""
 
     def __init__(self) -> None:
-        self.told: dict[str, list[pa.StructArray]] = {"watermark": [], "group": []}
+        self.watermarks_and_groups: dict[str, list[pa.StructArray]] = {"watermark": [], "group": []}
         self._heads: dict[_Place, dict[int, Mapping[str, Any]]] = defaultdict(dict)
         self._chunks: dict[_Place, list[_Chunk]] = defaultdict(list)
         self._sends = Gathering()
@@ -187,9 +187,9 @@ class Gathered:
         """Takes a batch of rows apart."""
         if "replica" in batch.schema.names:
             self._replicas(batch)
-        for kind, told in self.told.items():
+        for kind, parts in self.watermarks_and_groups.items():
             if len(mine := _of(batch, kind)):
-                told.append(mine.take(pa.array(np.arange(len(mine)))))  # a copy of these alone
+                parts.append(mine.take(pa.array(np.arange(len(mine)))))  # a copy of these alone
         self._sent(_of(batch, "send"))
         for row, packed in self._split(_of(batch, "read"), _GOT):
             self._reads.append(Read(**row, **packed))
@@ -259,9 +259,9 @@ def _open(pieces: Sequence[Mapping[str, Any]]) -> bool:
     """Whether pieces do not add up to a log: one begins before the end of those before it, which is damage that none of them can
     tell; or records of ours are in some of them only, where all of a log is decoded or nothing.
     """
-    told = [piece for piece in pieces if piece["lowest"] is not None]
-    reached = accumulate((piece["highest"] for piece in told), max)
-    early = any(after["lowest"] <= highest for highest, after in zip(reached, told[1:], strict=False))
+    filled = [piece for piece in pieces if piece["lowest"] is not None]
+    reached = accumulate((piece["highest"] for piece in filled), max)
+    early = any(after["lowest"] <= highest for highest, after in zip(reached, filled[1:], strict=False))
     return early or {piece["decoded"] for piece in pieces} >= {True, False}
 
 
@@ -279,36 +279,36 @@ def _replica(place: _Place, heads: Mapping[int, Mapping[str, Any]], chunks: list
             whole[:, at[number] : at[number] + len(part)] = part.T
             at[number] += len(part)
         records[_BATCH, start : at[1]] += begin
-    told = heads[min(heads)]
+    head = heads[min(heads)]
     fields: dict[str, Any] = dict(zip(HEADER_FIELDS, headers, strict=True))
     fields |= {name: fields[name] != 0 for name in _FLAGS}
-    return told["last"], Replica(
+    return head["last"], Replica(
         cluster=cluster,
         broker=broker,
-        leader=told["leader"],
-        canonical=told["canonical"],
-        log_start=told["log_start"],
-        high_watermark=told["high_watermark"],
-        high_watermark_from=told["high_watermark_from"],
-        last_stable=told["last_stable"],
-        stable_above=told["stable_above"],
+        leader=head["leader"],
+        canonical=head["canonical"],
+        log_start=head["log_start"],
+        high_watermark=head["high_watermark"],
+        high_watermark_from=head["high_watermark_from"],
+        last_stable=head["last_stable"],
+        stable_above=head["stable_above"],
         batches=Batches(**fields),
         records=Records(**dict(zip(RECORD_FIELDS, records, strict=True))),
         damage=tuple(d for what in ("damage", "unreadable") for piece in sorted(heads) for d in heads[piece][what]),
         moment=moment,
-        captured=told["captured"],
+        captured=head["captured"],
         torn_from=_torn_from([heads[piece] for piece in sorted(heads)]),
         entries=tuple(entry for piece in sorted(heads) for entry in _entries(heads[piece]["entries"])),
     )
 
 
-def _entries(told: bytes | None) -> list[TransactionState | GroupCommit]:
+def _entries(encoded: bytes | None) -> list[TransactionState | GroupCommit]:
     """What coordinators wrote into one piece of a log: all of one type, or none."""
-    if not told:
+    if not encoded:
         return []
     for kind in (TransactionState, GroupCommit):
         with suppress(msgspec.ValidationError):
-            return list(msgspec.json.decode(told, type=list[kind]))  # type: ignore[valid-type]
+            return list(msgspec.json.decode(encoded, type=list[kind]))  # type: ignore[valid-type]
     raise ValueError("entries of no coordinator")
 
 
@@ -349,13 +349,13 @@ def _apart(column: pa.BinaryArray, kind: str) -> list[NDArray[Any]]:
     return [numbers[start:stop] for start, stop in pairwise(edges.tolist())]
 
 
-def _groups(told: Sequence[pa.StructArray], topic: str, partition: int) -> Sequence[GroupOffset]:
-    rows = sorted((row for part in told for row in part.to_pylist()), key=itemgetter("time", "cluster", "group"))
+def _groups(parts: Sequence[pa.StructArray], topic: str, partition: int) -> Sequence[GroupOffset]:
+    rows = sorted((row for part in parts for row in part.to_pylist()), key=itemgetter("time", "cluster", "group"))
     return tuple(GroupOffset(topic=topic, partition=partition, **row) for row in rows)
 
 
-def _watermarks(told: Sequence[pa.StructArray]) -> Mapping[str, Watermarks]:
-    table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(part) for part in told], _WATERMARKS)
+def _watermarks(parts: Sequence[pa.StructArray]) -> Mapping[str, Watermarks]:
+    table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(part) for part in parts], _WATERMARKS)
     found: dict[str, Watermarks] = {}
     for cluster in sorted(set(table["cluster"].to_pylist())):
         own = table.filter(pc.field("cluster") == cluster).sort_by([("time", "ascending"), ("returned", "ascending")])

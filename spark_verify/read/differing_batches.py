@@ -1,7 +1,7 @@
 """Batches in which replicas of one cluster, or both ends of a mirror, differ: only those are decoded again, part by part.
 
 Headers (length, count, CRC) tell which batches differ; a healthy run has none, and then nothing is read here. What a batch
-with a wrong CRC holds is told as far as it can be read.
+with a wrong CRC holds is shown as far as it can be read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def with_parts(
     for cluster, below in (cleaned or {}).items():
         for replica, rows in _compacted([r for r in replicas if r.cluster == cluster], below):
             looked.setdefault((cluster, replica.broker), set()).update(rows.tolist())
-    return [_told(r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))) for r in replicas]
+    return [_decoded(r, files.get((r.cluster, r.broker), ()), sorted(looked.get((r.cluster, r.broker), ()))) for r in replicas]
 
 
 def _compacted(replicas: Sequence[Replica], below: int) -> Iterator[tuple[Replica, Ints]]:
@@ -104,7 +104,7 @@ def _between(model: Replica, other: Replica, start: int, end: int) -> tuple[Ints
     return at[rows], rows
 
 
-def _told(replica: Replica, paths: Sequence[str], rows: Sequence[int]) -> Replica:
+def _decoded(replica: Replica, paths: Sequence[str], rows: Sequence[int]) -> Replica:
     if not rows or not paths:
         return replica
     bases = replica.batches.base_offset[np.array(rows)]

@@ -1,6 +1,6 @@
 """Which parts of a mirror had failed: MirrorMaker 2's connectors and their tasks, as Kafka Connect keeps their states.
 
-A failed part is not started again, so its last state is told from when it failed on; that of a worker that was killed ends with
+A failed part is not started again, so its last state counts from when it failed on; that of a worker that was killed ends with
 it. Of a link that failed over only what was so before the fault counts: what a dead source does to the rest is no failure.
 """
 

@@ -64,8 +64,8 @@ def absent_steps(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
         if fault.fault.startswith("failover-") or fault.fault == REVERSAL:
             yield from _unplayed(run, fault, [e for e in events if e.data.get("id") == fault.id], events)
     for link, moves in _moves(events).items():
-        told = [e.time for e in events if e.kind == "failover" and e.subject == link]
-        if any(sum(time <= move for time in told) < number for number, move in enumerate(moves, start=1)):
+        failovers = [e.time for e in events if e.kind == "failover" and e.subject == link]
+        if any(sum(time <= move for time in failovers) < number for number, move in enumerate(moves, start=1)):
             yield Damage(path=EVENTS, reason=f"clients were moved along {link}, and no failover over it is there")
     reverse = {link.destination + "->" + link.source: link.name for link in run.scenario.topology.links}
     begun = {e.subject for e in events if e.kind == "fault-start" and e.data.get("fault") == REVERSAL}
@@ -100,16 +100,16 @@ def out_of_time(run: Run, events: Sequence[Event]) -> Iterator[Damage]:
         yield Damage(path=EVENTS, reason=f"{event.kind} of {event.subject} is {when}")
 
 
-def _unplayed(run: Run, fault: FaultSpec, told: Sequence[Event], events: Sequence[Event]) -> Iterator[Damage]:
-    """What is missing of one fault that made a cluster stand by itself, or follow again; `told` is what has its id."""
+def _unplayed(run: Run, fault: FaultSpec, steps: Sequence[Event], events: Sequence[Event]) -> Iterator[Damage]:
+    """What is missing of one fault that made a cluster stand by itself, or follow again; `steps` is what has its id."""
     name = f"fault {fault.id} ({fault.fault} on {fault.target})"
-    bites = [e for e in told if e.kind == "fault-bite"]
-    over = [e for e in told if (e.kind, e.data.get("bit", e.data.get("healed"))) in (("fault-bite", True), ("fault-heal", True))]
+    bites = [e for e in steps if e.kind == "fault-bite"]
+    over = [e for e in steps if (e.kind, e.data.get("bit", e.data.get("healed"))) in (("fault-bite", True), ("fault-heal", True))]
     if not bites and run.status == "finished":
         yield Damage(path=EVENTS, reason=f"the run finished, and nothing says whether {name} took effect")
     if not over:
         return  # it may have been given up before it came to anything
-    began = next((e.time for e in told if e.kind == "fault-start"), None)
+    began = next((e.time for e in steps if e.kind == "fault-start"), None)
     if began is None:
         yield Damage(path=EVENTS, reason=f"{name} took effect, and nothing says when it began")
     link, kinds = fault.target, ["failover"]
@@ -133,13 +133,13 @@ def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *,
     """Failovers that promoted nothing, or not all that the mirror's journal names; and without one, if this mirror
     keeps it. Events in time order."""
     for link in dict.fromkeys(e.subject for e in events if e.kind == "failover"):
-        told = [e for e in events if e.subject == link]
-        failovers = [e.time for e in told if e.kind == "failover"]
+        of_link = [e for e in events if e.subject == link]
+        failovers = [e.time for e in of_link if e.kind == "failover"]
         for before, time in zip([-1, *failovers], failovers, strict=False):
             # As where promotions are read (`spark_verify.read.plan`): each is of the failover of its link that is nearest in
             # time.
-            near = [e for e in told if e.kind == "promotion" and min(failovers, key=lambda t: abs(t - e.time)) == time]
-            journals = [e for e in told if e.kind == "mirror-stopped" and before < e.time <= time]
+            near = [e for e in of_link if e.kind == "promotion" and min(failovers, key=lambda t: abs(t - e.time)) == time]
+            journals = [e for e in of_link if e.kind == "mirror-stopped" and before < e.time <= time]
             yield from _unpromoted(link, {_place(e.data) for e in near}, set(_named(journals[-1], judges)) if journals else set())
             if journal and not journals:
                 yield Damage(path=EVENTS, reason=f"the failover over {link} has no journal of its mirror (mirror-stopped)")

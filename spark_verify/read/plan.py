@@ -84,11 +84,11 @@ class RunPlan:
         return {key: story.promotions for key, story in self.stories.items() if story.promotions}
 
     def judges(self, topic: str) -> bool:
-        """Whether a topic is data: one of those whose home was told, or else one that says itself whose it is."""
+        """Whether a topic is data: one of those whose home was recorded, or else one that says itself whose it is."""
         return _judged(self.facts.topology, self.facts.homes, topic)
 
     def story(self, topic: str, partition: int) -> Story:
-        """The story of a partition; an empty one of which nothing is told."""
+        """The story of a partition; an empty one where nothing was recorded."""
         return self.stories.get((topic, partition)) or Story(facts=self.facts, topic=topic, partition=partition)
 
 
@@ -200,17 +200,17 @@ def _judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
     return topic in homes if homes else is_data(topology, topic)
 
 
-def _deaths(events: Sequence[Event], told: Sequence[Bounds]) -> Mapping[str, int]:
+def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str, int]:
     """When clusters of which a broker died by itself were dead; not of those of which the last capture found one alive."""
-    living = {bounds.cluster for bounds in told if bounds.alive}
+    living = {bounds.cluster for bounds in captured if bounds.alive}
     died = {e.subject.partition("/")[0]: e.time for e in events if e.kind == "broker-died"}
     return {cluster: time for cluster, time in died.items() if cluster not in living}
 
 
-def _compacted(told: Sequence[Bounds]) -> Mapping[Key, Mapping[str, int]]:
+def _compacted(captured: Sequence[Bounds]) -> Mapping[Key, Mapping[str, int]]:
     """Per partition and cluster, how far one of its brokers has compacted the log."""
     found: dict[Key, dict[str, int]] = defaultdict(dict)
-    for bounds in told:
+    for bounds in captured:
         if bounds.compacted > 0:
             mine = found[bounds.topic, bounds.partition]
             mine[bounds.cluster] = max(bounds.compacted, mine.get(bounds.cluster, 0))
@@ -260,8 +260,8 @@ def _replicas(
         for bounds in found:
             if _judged(topology, homes, bounds.topic) or (last and bounds.topic in INTERNAL_TOPICS):
                 by_partition[bounds.topic, bounds.partition].append(bounds)
-        told = [c for _, same in sorted(by_partition.items()) for c in _captured(reader, run, moment, same, gone)]
-        return [replace(c, time=times.get((c.bounds.cluster, moment), 0), last=last) for c in told if last or c.canonical]
+        chosen = [c for _, same in sorted(by_partition.items()) for c in _captured(reader, run, moment, same, gone)]
+        return [replace(c, time=times.get((c.bounds.cluster, moment), 0), last=last) for c in chosen if last or c.canonical]
 
     return (
         [c for _, (moment, found) in sorted(latest.items()) for c in read(moment, found, last=True)],

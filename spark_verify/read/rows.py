@@ -157,7 +157,7 @@ def batch_rows(replicas: Iterable[Captured]) -> Iterator[pa.RecordBatch]:
 def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
     """The rows of one replica, or of a piece of one; its own comes last, when it is known what is wrong with its records.
 
-    What pieces cannot know of each other is told with it, for `spark_verify.read.assemble`: `lowest` and `highest` offset of a
+    What pieces cannot know of each other goes with it, for `spark_verify.read.assemble`: `lowest` and `highest` offset of a
     batch, null where there is none; whether records were `decoded`, null where there were none to decode; and `torn_from`, null
     of what is whole, -1 where nothing that can be read is before the damage.
     """
@@ -184,7 +184,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         damage.append(f"{bounds.cluster}/{bounds.broker}/{bounds.topic}-{bounds.partition}: no segment file was captured")
     entries, undecodable = coordinators.entries(log, bounds.topic) if captured.canonical else ([], "")
     damage += [undecodable] if undecodable else []
-    told = {
+    head = {
         "leader": bounds.leader,
         "canonical": captured.canonical,
         "log_start": bounds.log_start,
@@ -201,7 +201,7 @@ def _replica_rows(captured: Captured) -> Iterator[pa.RecordBatch]:
         "captured": captured.time,
         "last": captured.last,
     }
-    yield _record_batch([*key, -1, told, b"", b"", msgspec.json.encode(entries) if entries else None])
+    yield _record_batch([*key, -1, head, b"", b"", msgspec.json.encode(entries) if entries else None])
 
 
 def _torn(captured: Captured, log: batches.Log) -> Sequence[Torn]:
@@ -250,7 +250,7 @@ def _record_batch(values: Sequence[object]) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=BATCHES)
 
 
-Told = tuple[object, ...]
+Row = tuple[object, ...]
 """A row of the history: topic, partition, and the fields of its kind."""
 
 
@@ -262,8 +262,8 @@ def history_rows(root: Path, part: str) -> Iterator[pa.RecordBatch]:
     yield from _record_batches(run, "damage", (("", -1, each.path, each.reason) for each in damage))
 
 
-def _record_batches(run: str, kind: str, rows: Iterable[Told]) -> Iterator[pa.RecordBatch]:
-    waiting: list[Told] = []
+def _record_batches(run: str, kind: str, rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    waiting: list[Row] = []
     size = 0
     for row in rows:
         waiting.append(row)
@@ -275,7 +275,7 @@ def _record_batches(run: str, kind: str, rows: Iterable[Told]) -> Iterator[pa.Re
         yield _of_kind(run, kind, waiting)
 
 
-def _of_kind(run: str, kind: str, rows: Sequence[Told]) -> pa.RecordBatch:
+def _of_kind(run: str, kind: str, rows: Sequence[Row]) -> pa.RecordBatch:
     topics, partitions, *columns = zip(*rows, strict=True)
     fields = list(HISTORY.field(kind).type)
     values = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
@@ -285,7 +285,7 @@ def _of_kind(run: str, kind: str, rows: Sequence[Told]) -> pa.RecordBatch:
     return pa.record_batch([*key, *rest], schema=HISTORY)
 
 
-def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
+def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
     """Every operation once both of its rows were met, what is left of them in the end. Held are operations under way."""
     invoked: dict[int, Operation] = {}
     returned: dict[int, Operation] = {}
@@ -307,7 +307,7 @@ def _sends(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
         yield from _operation(invoked.get(number), returned.get(number))
 
 
-def _operation(invoked: Operation | None, returned: Operation | None) -> Iterator[Told]:
+def _operation(invoked: Operation | None, returned: Operation | None) -> Iterator[Row]:
     """Puts the two rows of an operation together. What the return does not speak of is as it was when it was invoked."""
     last = returned or invoked
     if last is None:
@@ -343,7 +343,7 @@ def _apart(fetched: Fetched) -> tuple[bytes, bytes]:
     return np.where(first[run] >= 0, first[run] + place, first[run]).tobytes(), (offset[run] + place).tobytes()
 
 
-def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
+def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
     for poll in reader.each(Poll, damage):
         for fetched in poll.fetched:
             uids, offsets = _apart(fetched)
@@ -353,7 +353,7 @@ def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
             )  # fmt: skip
 
 
-def _watermarks(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
+def _watermarks(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
     for w in reader.each(Watermark, damage):
         yield (
             w.topic, w.partition, w.cluster, w.time, w.returned, w.leader, w.log_start, w.last_stable, w.high_watermark,
@@ -361,7 +361,7 @@ def _watermarks(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
         )  # fmt: skip
 
 
-def _groups(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
+def _groups(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:
     """Committed offsets of groups; that there are none at all is no damage, for not every run has a group."""
     wrong: list[Damage] = []
     for g in reader.each(GroupOffset, wrong):
@@ -369,7 +369,7 @@ def _groups(reader: RunReader, damage: list[Damage]) -> Iterator[Told]:
     damage += [d for d in wrong if d.path != GroupOffset.__name__.lower()]
 
 
-_READERS: Final[Mapping[str, tuple[str, Callable[[RunReader, list[Damage]], Iterator[Told]]]]] = {
+_READERS: Final[Mapping[str, tuple[str, Callable[[RunReader, list[Damage]], Iterator[Row]]]]] = {
     "operations": ("send", _sends),
     "polls": ("read", _reads),
     "watermarks": ("watermark", _watermarks),

@@ -108,12 +108,12 @@ def judged(
     watched: AbstractContextManager[object] | None = None,
 ) -> list[FindingRow]:
     """`findings` for runs that were planned already; `watched` is entered while Spark works."""
-    told = [_damage(p.run, d.path, d.reason) for p in plans for d in p.damage]
+    damage = [_damage(p.run, d.path, d.reason) for p in plans for d in p.damage]
     keys = {(p.run, c.bounds.topic, c.bounds.partition) for p in plans for c in p.replicas}
     spark.conf.set("spark.sql.shuffle.partitions", str(max(2, min(len(keys), 2 * spark.sparkContext.defaultParallelism))))
     job = _job(spark, [frugal(p, checks) for p in plans], checks)
     with watched or nullcontext():
-        return told + [_parsed(row) for row in job.toArrow().to_pylist()]
+        return damage + [_parsed(row) for row in job.toArrow().to_pylist()]
 
 
 def frugal(planned: RunPlan, checks: Sequence[Check]) -> RunPlan:
@@ -253,17 +253,17 @@ def _of_combined(run: str, check: str, each: Combined) -> FindingRow:
 
 
 def _row(run: str, topic: str, partition: int, check: str, finding: Finding) -> FindingRow:
-    def row(name: FindingName, told: Mapping[str, object], **rest: object) -> FindingRow:
-        data = msgspec.to_builtins(told, enc_hook=_numpy, str_keys=True)
+    def row(name: FindingName, values: Mapping[str, object], **rest: object) -> FindingRow:
+        data = msgspec.to_builtins(values, enc_hook=_numpy, str_keys=True)
         return FindingRow(run=run, topic=topic, partition=partition, check=check, finding=name, data=data, **rest)  # type: ignore[arg-type]
 
     match finding:
         case Found():
             return row("found", finding.evidence, cluster=finding.cluster, kind=finding.kind, offset=int(finding.offset))
         case Examined():
-            told = {"generation": finding.generation}
+            era = {"generation": finding.generation}
             return row(
-                "examined", told, cluster=finding.cluster, origin=finding.origin, count=int(finding.count), offset=finding.start
+                "examined", era, cluster=finding.cluster, origin=finding.origin, count=int(finding.count), offset=finding.start
             )
         case PartialFinding():
             offset = int(finding.offset)

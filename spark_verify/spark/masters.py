@@ -94,8 +94,10 @@ def check(master: str) -> None:
         except OSError as error:
             refused.append(f"{host}:{port}: {error.strerror or error}")
     if places:
-        told = "; ".join(refused)
-        raise SetupError(f"no Spark master answers at {master} ({told}); start one there, or leave --master away to use {LOCAL}")
+        reasons = "; ".join(refused)
+        raise SetupError(
+            f"no Spark master answers at {master} ({reasons}); start one there, or leave --master away to use {LOCAL}"
+        )
 
 
 def _places(master: str) -> Iterator[tuple[str, int]]:

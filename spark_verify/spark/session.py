@@ -97,8 +97,8 @@ def _begun(master: str, settings: Mapping[str, str], *, query: bool) -> Future[S
     with _lock:
         if _started is None:
             _started = Future()
-            told = (_started, master, settings, query)
-            threading.Thread(target=_fill, args=told, name="spark-warm-up", daemon=True).start()
+            args = (_started, master, settings, query)
+            threading.Thread(target=_fill, args=args, name="spark-warm-up", daemon=True).start()
         return _started
 
 
@@ -136,7 +136,7 @@ def close(*, within: float = 10.0) -> None:
     if started is not None and started.done() and started.exception() is None:
         # A JVM that died cannot be asked to stop; what is left of it here must go all the same.
         with contextlib.suppress(Py4JError, OSError), warnings.catch_warnings():
-            # pyspark warns of a JVM that crashed; whoever waits for the job is told so in words of ours (`fate`).
+            # pyspark warns of a JVM that crashed; whoever waits for the job gets an error in words of ours (`fate`).
             warnings.simplefilter("ignore", RuntimeWarning)
             started.result().stop()
     if jvm is not None:
@@ -224,38 +224,38 @@ def _open_gateway(heap: str = masters.HEAP, java: Java | None = None, archive: S
     java = java or java_for("4")  # Spark asks for what Kafka 4 asks for: 17 or later
     options = [f"-Xmx{heap}", *(class_archive.options(java) if archive is None else archive)]
     folder = _room.enter_context(cleanup.temporary_folder("linkflap-spark-"))
-    told = folder / "gateway"
+    gateway = folder / "gateway"
     printed = folder / "printed"
     # Together: a process that ends between the two would leave a JVM that nobody knows of.
     with printed.open("wb") as out, _lock:
         if _leaving:
             raise SetupError("Spark is not started any more: this process ends")
-        jvm = _jvm = _launch(java.path, options, told, out)
+        jvm = _jvm = _launch(java.path, options, gateway, out)
     try:
-        until(lambda: told.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
+        until(lambda: gateway.exists() or jvm.poll() is not None, within=_WITHIN, what="Spark's JVM to open its gateway")
     except DeadlineExceeded as error:
         close()
         raise SetupError(f"Spark did not start: {error}; the machine may be too busy, run it again") from None
-    if not told.exists():
+    if not gateway.exists():
         text = printed.read_text(errors="replace")
         said = cause(text)
         close()
-        if "heap" in text:  # the JVM's own words, where it cannot have as much as it was told to take
+        if "heap" in text:  # the JVM's own words, where it cannot have as much as its options say
             why = next(line for line in text.splitlines() if "heap" in line)
             raise SetupError(f"Spark did not start: {why}; give it less: --spark {masters.DRIVER_MEMORY}=1g")
         raise SetupError(f"Spark did not start with {java.path}: {said}; set JAVA_HOME to Java 17 or later")
     # Java's DataOutputStream: port i32, length i32, secret.
-    content = told.read_bytes()
+    content = gateway.read_bytes()
     (port,) = struct.unpack_from(">i", content)
     os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = content[8:].decode()
 
 
-def _launch(java: Path, options: Sequence[str], told: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
+def _launch(java: Path, options: Sequence[str], gateway: Path, out: IO[bytes]) -> subprocess.Popen[bytes]:
     spark = Path(pyspark.__file__).parent
     command = [str(java), *_QUICK, *options]
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
-    command += [*_ALLOWED, f"-Djava.io.tmpdir={told.parent}"]
+    command += [*_ALLOWED, f"-Djava.io.tmpdir={gateway.parent}"]
     command += ["-cp", class_archive.class_path(), "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
     nice = shutil.which("nice")
     # Python workers get the environment of the JVM: they must find every module that a check here may come from.
@@ -263,8 +263,8 @@ def _launch(java: Path, options: Sequence[str], told: Path, out: IO[bytes]) -> s
     environment = (
         os.environ
         | {"PYTHONPATH": path}
-        | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(told), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(spark)}
-        | ({} if "SPARK_LOCAL_DIRS" in os.environ else {"SPARK_LOCAL_DIRS": str(told.parent)})
+        | {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway), "SPARK_CONNECT_MODE": "0", "SPARK_HOME": str(spark)}
+        | ({} if "SPARK_LOCAL_DIRS" in os.environ else {"SPARK_LOCAL_DIRS": str(gateway.parent)})
     )
     jvm = subprocess.Popen(
         [*([nice, "-n", _NICE] if nice else []), *command],
@@ -286,7 +286,7 @@ def fate(error: BaseException) -> str:
     """What an error during a job says: that the JVM died, and of what, where it did; else Spark's own reason."""
     with _lock:
         jvm = _jvm
-    # Java's own exceptions are told by a JVM that lives; of a dead one the connection breaks a moment before its parent hears.
+    # A JVM that lives reports Java's own exceptions; of a dead one the connection breaks a moment before its parent hears.
     within = 0.0 if isinstance(error, Py4JJavaError | PySparkException) else _MOURNED
     if jvm is not None:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""How far a Spark job is, asked of Spark's own status tracker while the job runs, and told in words.
+"""How far a Spark job is, asked of Spark's own status tracker while the job runs, in words.
 
 A thread asks twice a second; it ends with the job, and a JVM that is gone ends it too.
 """
@@ -42,7 +42,7 @@ class Watch:
             while not self._over.wait(EVERY):
                 self.look()
         except (Py4JError, OSError):
-            return  # the JVM is gone, and whoever waits for the job is told so
+            return  # the JVM is gone, and whoever waits for the job gets an error
 
     def look(self) -> None:
         """Asks once, and tells what the furthest stage is at."""

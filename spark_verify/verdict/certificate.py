@@ -49,8 +49,8 @@ def _tore(anomaly: Anomaly, failover: Failover) -> bool:
 def _journal(failover: Failover, events: Sequence[Event], time: int | None) -> Journal:
     """What the mirror wrote down of its end, per partition."""
     ends = [e for e in events if e.kind == "mirror-stopped" and e.subject == failover.link and (time is None or e.time <= time)]
-    told = ends[-1].data.get("partitions") if ends else None
-    rows = [row for row in told if isinstance(row, Mapping)] if isinstance(told, list | tuple) else []
+    partitions = ends[-1].data.get("partitions") if ends else None
+    rows = [row for row in partitions if isinstance(row, Mapping)] if isinstance(partitions, list | tuple) else []
     return {(str(row.get("topic")), _number(row.get("partition"))): row for row in rows}
 
 
@@ -64,11 +64,11 @@ def _groups(anomalies: Sequence[Anomaly], destination: str, at: PromotedPartitio
 
 
 def _partition(each: PromotedPartition, journal: Journal, groups: Mapping[str, int]) -> PromotedPartition:
-    told = journal.get((each.topic, each.partition))
+    entry = journal.get((each.topic, each.partition))
     return replace(
         each,
-        aborted=None if told is None else sum(_is_abort(row) for row in told.get("appended", ())),
-        truncated=None if told is None else sum(_width(row) for row in told.get("truncated", ())),
+        aborted=None if entry is None else sum(_is_abort(row) for row in entry.get("appended", ())),
+        truncated=None if entry is None else sum(_width(row) for row in entry.get("truncated", ())),
         group_skip=groups["group-skip"],
         group_replay=groups["group-replay"],
     )

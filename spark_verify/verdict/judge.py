@@ -184,11 +184,11 @@ def _anomaly(row: FindingRow, planned: RunPlan) -> Anomaly:
 
 def _link_into(planned: RunPlan, anomaly: Anomaly) -> str:
     """The link over which what is there came to its cluster, or what it had before; empty at its home."""
-    told = history(planned.story(anomaly.topic, anomaly.partition))
-    mine = told.generations.get(anomaly.cluster)
+    past = history(planned.story(anomaly.topic, anomaly.partition))
+    mine = past.generations.get(anomaly.cluster)
     if mine and anomaly.offset >= 0 and (source := mine[-1].era(anomaly.offset).source):
         return f"{source}->{anomaly.cluster}"
-    into = [c for c in told.mirrored_ranges if c.destination == anomaly.cluster]
+    into = [c for c in past.mirrored_ranges if c.destination == anomaly.cluster]
     return f"{into[-1].source}->{anomaly.cluster}" if into else ""
 
 
@@ -294,8 +294,8 @@ def _deleted(planned: RunPlan) -> set[tuple[str, str]]:
     for captured in planned.replicas:
         bounds = captured.bounds
         if captured.canonical and planned.judges(bounds.topic):
-            told = history(planned.story(bounds.topic, bounds.partition))
-            left[bounds.cluster] += [bounds.log_start < c.end for c in told.mirrored_ranges if c.destination == bounds.cluster]
+            past = history(planned.story(bounds.topic, bounds.partition))
+            left[bounds.cluster] += [bounds.log_start < c.end for c in past.mirrored_ranges if c.destination == bounds.cluster]
     return {(cluster, "mirrored") for cluster, some in left.items() if some and not any(some)}
 
 

@@ -60,12 +60,12 @@ def run_checks(
 def copied(reader: RunReader, replicas: Sequence[Captured], damage: Sequence[Damage]) -> tuple[CheckResult, CheckResult]:
     """The results of both for logs without a history: whether every file could be read whole."""
     at = {f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_place(c)}": _folder(reader, c) for c in replicas}
-    told = [Damage(path=at.get(d.path, d.path), reason=d.reason) for d in damage]
+    named = [Damage(path=at.get(d.path, d.path), reason=d.reason) for d in damage]
     nothing = CheckResult(
         name="fault-bite", verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0, reason="no history was recorded"
     )
     counts = {"run/logs": len(replicas), "run/bytes": sum(c.size for c in replicas)}
-    return result("recording", counts, [*_status(reader), *(f"{d.path}: {d.reason}" for d in told)]), nothing
+    return result("recording", counts, [*_status(reader), *(f"{d.path}: {d.reason}" for d in named)]), nothing
 
 
 def _place(captured: Captured) -> str:
@@ -208,8 +208,8 @@ def fault_bite(scheduled: Sequence[str], events: Sequence[Event]) -> CheckResult
         if bite is None:
             reasons.append(f"of {what} nobody measured whether it bit")
         elif bite.data.get("bit") is not True:
-            told = f"{bite.data.get('observable')} was {bite.data.get('measured')}, expected {bite.data.get('expected')}"
-            reasons.append(f"{what} did not bite: {told}")
+            measured = f"{bite.data.get('observable')} was {bite.data.get('measured')}, expected {bite.data.get('expected')}"
+            reasons.append(f"{what} did not bite: {measured}")
         heals_itself = started[name].data.get("restores", True) is not False
         if heals_itself and (name not in heals or heals[name].data.get("healed") is not True):
             reasons.append(f"{what} was not seen to be healed")

@@ -70,7 +70,7 @@ class Cleaned:
 
 
 def readable(replica: Replica, base: int) -> bool:
-    """Whether all records of a batch are among `parts`, and it can be told which batch each is of."""
+    """Whether all records of a batch are among `parts`, and it is known which batch each is of."""
     batches = replica.batches
     row = int(np.flatnonzero(batches.base_offset == base)[0])
     inside = (replica.parts.offset >= base) & (replica.parts.offset <= batches.last_offset[row])

@@ -42,7 +42,7 @@ class _Decided:
 class _Decisions:
     """What the coordinators of a cluster decided, in their order, per partition and producer; `every`: since the beginning."""
 
-    told: Mapping[Place, Mapping[Producer, Sequence[_Decided]]]
+    decided: Mapping[Place, Mapping[Producer, Sequence[_Decided]]]
     every: bool
 
 
@@ -59,8 +59,8 @@ def _of(partials: Sequence[PartialFinding], what: str) -> list[PartialFinding]:
     return [partial for partial in partials if partial.data["what"] == what]
 
 
-def _rows(told: object, width: int) -> list[list[int]]:
-    rows: list[list[int]] = np.asarray(told, np.int64).reshape(-1, width).tolist()
+def _rows(values: object, width: int) -> list[list[int]]:
+    rows: list[list[int]] = np.asarray(values, np.int64).reshape(-1, width).tolist()
     return rows
 
 
@@ -75,19 +75,19 @@ def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
         actual: dict[Producer, list[tuple[bool, int]]] = defaultdict(list)
         for pid, epoch, control, offset in _rows(partial.data["markers"], 4):
             actual[pid, epoch].append((control == 1, offset))
-        expected = decisions.told.get(place, {})
+        expected = decisions.decided.get(place, {})
         exact = bool(partial.data["exact"]) and decisions.every
         for producer in sorted(expected.keys() | actual.keys()):
             wanted, markers = expected.get(producer, ()), actual.get(producer, [])
             one = _in_order(wanted, markers) if exact else _at_the_end(wanted, markers) if partial.data["known"] else None
             if one is not None:
                 kind, offset, decided = one
-                evidence = {"producer_id": producer[0], "producer_epoch": producer[1], **_told(decided)}
+                evidence = {"producer_id": producer[0], "producer_epoch": producer[1], **_shown(decided)}
                 found = Found(kind=kind, cluster=partial.cluster, offset=offset, evidence=evidence)
                 yield Combined(found=found, topic=partial.topic, partition=partial.partition)
 
 
-def _told(decided: _Decided | None) -> dict[str, object]:
+def _shown(decided: _Decided | None) -> dict[str, object]:
     if decided is None:
         return {}
     outcome = "COMMIT" if decided.commit else "ABORT"
@@ -95,12 +95,12 @@ def _told(decided: _Decided | None) -> dict[str, object]:
 
 
 def _decisions(states: Sequence[PartialFinding]) -> _Decisions:
-    told: dict[Place, dict[Producer, list[_Decided]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[Place, dict[Producer, list[_Decided]]] = defaultdict(lambda: defaultdict(list))
     for partial in states:
         for decided in _transactions(partial.data):
             for place in decided.places:
-                told[place][decided.producer].append(decided)
-    return _Decisions(told=told, every=all(partial.data["begins"] == 0 for partial in states))
+                found[place][decided.producer].append(decided)
+    return _Decisions(decided=found, every=all(partial.data["begins"] == 0 for partial in states))
 
 
 def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
@@ -161,10 +161,10 @@ def _at_the_end(wanted: Sequence[_Decided], markers: Sequence[tuple[bool, int]])
 def _groups(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
     """What was seen of groups, against what their coordinators wrote."""
     written: dict[tuple[str, str, int], list[tuple[int, bool]]] = defaultdict(list)
-    told = _of(partials, "commits")
-    if not told or not all(partial.data["sound"] and partial.data["begins"] == 0 for partial in told):
+    commits = _of(partials, "commits")
+    if not commits or not all(partial.data["sound"] and partial.data["begins"] == 0 for partial in commits):
         return
-    for partial in told:
+    for partial in commits:
         keys = [tuple(key) for key in partial.data["keys"]]  # type: ignore[attr-defined]
         for key, committed, reloaded in _rows(partial.data["commits"], 3):
             written[keys[key]].append((committed, bool(reloaded)))

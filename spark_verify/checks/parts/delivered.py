@@ -63,12 +63,12 @@ def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Sends],
     said = np.full(len(got), otherwise, np.int64)
     if not len(sends):
         return said
-    firsts, told = sends.column("first_uid"), what(sends)
+    firsts, chosen = sends.column("first_uid"), what(sends)
     lasts = firsts + sends.sizes
     for some in chunks(got.uid):
         uids = got.uid[some]
         place = np.maximum(np.searchsorted(firsts, uids, side="right") - 1, 0)
-        said[some] = np.where((uids >= firsts[place]) & (uids < lasts[place]), told[place], otherwise)
+        said[some] = np.where((uids >= firsts[place]) & (uids < lasts[place]), chosen[place], otherwise)
     return said
 
 

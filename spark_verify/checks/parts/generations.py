@@ -23,10 +23,10 @@ from linkflap.spark_verify.facts.view import DATA, Bools, Ints, PartitionView, R
 
 def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:
     """Per cluster its log generations in time order; also of clusters that no link leads to but that clients used."""
-    told = history(view.story).generations
+    known = history(view.story).generations
     seen = {r.cluster for r in view.replicas} | Sends.of(view.sends).said("cluster") | {r.cluster for r in view.reads}
-    strangers = sorted((seen | view.watermarks.keys()) - told.keys())
-    return {**told, **{cluster: (_stranger(view, cluster),) for cluster in strangers}}
+    strangers = sorted((seen | view.watermarks.keys()) - known.keys())
+    return {**known, **{cluster: (_stranger(view, cluster),) for cluster in strangers}}
 
 
 def _stranger(view: PartitionView, cluster: str) -> LogGeneration:
@@ -68,8 +68,8 @@ def end_of(view: PartitionView, generation: LogGeneration) -> int:
     A cluster that is started to be truncated may append to its log once more after its capture: markers of its coordinator.
     """
     shown = [replica_of(view, generation), None if generation.last else before_cut(view, generation)]
-    told = [t.end for t in truncated(view, generation)]
-    return max([*(replica.end for replica in shown if replica is not None), *told], default=0)
+    reported = [t.end for t in truncated(view, generation)]
+    return max([*(replica.end for replica in shown if replica is not None), *reported], default=0)
 
 
 def truncated(view: PartitionView, generation: LogGeneration) -> Sequence[Truncation]:
@@ -84,10 +84,10 @@ def log_of(view: PartitionView, generation: LogGeneration) -> Log | None:
     return None if replica is None else read(replica)
 
 
-def source_log(view: PartitionView, told: History, cluster: str, number: int) -> Log | None:
+def source_log(view: PartitionView, past: History, cluster: str, number: int) -> Log | None:
     """The log of a numbered generation; of one that was not captured, what the cluster had in the end."""
-    found = log_of(view, told.generations[cluster][number])
-    return found or log_of(view, told.generations[cluster][-1])
+    found = log_of(view, past.generations[cluster][number])
+    return found or log_of(view, past.generations[cluster][-1])
 
 
 def judged(view: PartitionView, judge: Callable[[LogGeneration, Log], Sequence[Finding]]) -> Iterator[Finding]:
@@ -228,9 +228,9 @@ def cuts(view: PartitionView, generation: LogGeneration) -> list[tuple[int, int]
 
     What was asked for up to that time may be of what was cut off, which no capture of this generation shows.
     """
-    told = [(t.time, t.offset) for t in view.truncations if t.cluster == generation.cluster]
-    told += [(stop.time, at) for stop in view.stops if stop.cluster == generation.cluster for _, at in stop.truncated]
-    return sorted(each for each in told if generation.settled <= each[0] <= generation.ended)
+    reported = [(t.time, t.offset) for t in view.truncations if t.cluster == generation.cluster]
+    reported += [(stop.time, at) for stop in view.stops if stop.cluster == generation.cluster for _, at in stop.truncated]
+    return sorted(each for each in reported if generation.settled <= each[0] <= generation.ended)
 
 
 def marks_in(view: PartitionView, generation: LogGeneration) -> Watermarks | None:

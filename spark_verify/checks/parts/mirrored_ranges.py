@@ -94,18 +94,18 @@ def hops(view: PartitionView, *, end_to_end: bool = False) -> Iterator[Hop | str
 
     `end_to_end`: also what is further away than one link from where it was written.
     """
-    told = history(view.story)
+    past = history(view.story)
     finals = view.canonical()
-    for mirrored_range in (*told.mirrored_ranges, *(_far(view) if end_to_end else ())):
+    for mirrored_range in (*past.mirrored_ranges, *(_far(view) if end_to_end else ())):
         if mirrored_range.destination not in finals:
             yield mirrored_range.destination
             continue
-        source = source_log(view, told, mirrored_range.source, mirrored_range.source_generation)
+        source = source_log(view, past, mirrored_range.source, mirrored_range.source_generation)
         if source is None:
             yield mirrored_range.source
             continue
         # What arrived is below every later cut of the destination: what it had in the end speaks.
-        generation = told.generations[mirrored_range.destination][-1]
+        generation = past.generations[mirrored_range.destination][-1]
         yield hop(view, mirrored_range, generation, source, read(finals[mirrored_range.destination]))
 
 
@@ -113,13 +113,13 @@ def _far(view: PartitionView) -> Iterator[MirroredRange]:
     """Mirrored eras whose owner is not where they were mirrored from, as if they had come in one hop."""
     if not view.mirror.guarantee.offsets_kept:
         return
-    told = history(view.story)
-    for cluster, mine in told.generations.items():
+    past = history(view.story)
+    for cluster, mine in past.generations.items():
         for era in mine[-1].eras:
             number = next(
                 (
                     n
-                    for n, generation in enumerate(told.generations.get(era.owner, ()))
+                    for n, generation in enumerate(past.generations.get(era.owner, ()))
                     if _same(generation, era.start, era.began)
                 ),
                 -1,
@@ -127,15 +127,15 @@ def _far(view: PartitionView) -> Iterator[MirroredRange]:
             if era.source and era.owner != era.source and number >= 0:
                 yield MirroredRange(
                     source=era.owner, destination=cluster, start=era.start, end=era.end, began=era.began, ended=FOREVER,
-                    promotion=None, generation=mine[-1].number, source_generation=number, far=_links(told, era),
+                    promotion=None, generation=mine[-1].number, source_generation=number, far=_links(past, era),
                 )  # fmt: skip
 
 
-def _links(told: History, era: Era) -> int:
+def _links(past: History, era: Era) -> int:
     """Over how many links an era came from its owner."""
     links, source = 1, era.source
-    while source != era.owner and links < len(told.generations):
-        source, links = told.generations[source][-1].era(era.start).source or era.owner, links + 1
+    while source != era.owner and links < len(past.generations):
+        source, links = past.generations[source][-1].era(era.start).source or era.owner, links + 1
     return links
 
 

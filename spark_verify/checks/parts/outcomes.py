@@ -1,5 +1,4 @@
-"""What the clients of a cluster were told in one generation of its log: which records must be there, and which must never be
-seen.
+"""What brokers answered the clients of a cluster in one log generation: which records must be there, and which must never be seen.
 
 A record must be committed (Jepsen's rule) when its transaction's commit returned ok, or returned nothing but a read_committed
 reader got one of its records all the same; or when it was sent without a transaction and acknowledged. A record must never be
@@ -21,7 +20,7 @@ from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read, S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Outcomes:
     """Records that clients sent to one cluster, as columns. `acked` is an offset or -1, `send` an index into `sends`."""
 
     sends: Sends
@@ -36,8 +35,8 @@ class Told:
         return len(self.uid)
 
 
-def told(view: PartitionView, generation: LogGeneration, *, earlier: bool = True) -> Told:
-    """What clients were told in this generation of a cluster's log; and before it, of what all cuts since then have left there.
+def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = True) -> Outcomes:
+    """What clients were acknowledged in this log generation, and before it as far as no truncation since then removed it.
 
     What was acknowledged below a cut lives on, unless its transaction was ended behind it: then the next owner ended it.
     """
@@ -45,16 +44,16 @@ def told(view: PartitionView, generation: LogGeneration, *, earlier: bool = True
     there = sends_to(view, generation.cluster)
     number = numbers_at(mine, there.column("invoked"))
     if not earlier or generation.number == 0:
-        return _told(view, generation, there.take(number == generation.number))
+        return _outcomes(view, generation, there.take(number == generation.number))
     chosen = number <= generation.number
-    what = _told(view, generation, there.take(chosen))
+    what = _outcomes(view, generation, there.take(chosen))
     since = number[chosen][what.send]
     keep = since == generation.number
     for before in mine[: generation.number]:
         log = log_of(view, before)
         cut = min(generation.earlier[before.number :])
         keep |= (since == before.number) & (what.acked >= 0) & (what.acked < cut) & _settled(log, what.uid, cut)
-    return Told(
+    return Outcomes(
         sends=what.sends,
         uid=what.uid[keep],
         acked=what.acked[keep],
@@ -74,11 +73,11 @@ def _settled(log: Log | None, uids: Ints, cut: int) -> Bools:
     return np.asarray((at >= 0) & ((log.record_state[at] == PLAIN) | (log.marker[batch] < cut)))
 
 
-def _told(view: PartitionView, generation: LogGeneration, sends: Sends) -> Told:
+def _outcomes(view: PartitionView, generation: LogGeneration, sends: Sends) -> Outcomes:
     uid, send = uids_of(sends)
     acked, certain = sends.each("offsets"), sends.each("refused")
     seen = among(uid, read_uids(view, generation, "read_committed"))
-    return Told(
+    return Outcomes(
         sends=sends,
         uid=uid,
         acked=acked,

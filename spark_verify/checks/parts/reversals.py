@@ -137,15 +137,15 @@ def sampled(marks: Watermarks, reversals: Sequence[Turn]) -> Sequence[Watermarks
 def _first_of_the_new(marks: Watermarks, turn: Turn) -> int:
     """The place of the first sample that is of the new log generation."""
     known = marks.high_watermark >= 0
-    told = int(next(iter(np.flatnonzero(known & (marks.returned > turn.time))), len(known)))
-    if told >= len(known):
-        return told
+    first = int(next(iter(np.flatnonzero(known & (marks.returned > turn.time))), len(known)))
+    if first >= len(known):
+        return first
     within = (marks.returned > turn.start) & (marks.time < turn.end)
     # Samples of a leader that did not say its epoch are of the ones around them.
-    same = (marks.leader_epoch == marks.leader_epoch[told]) | (marks.leader_epoch < 0)
+    same = (marks.leader_epoch == marks.leader_epoch[first]) | (marks.leader_epoch < 0)
     rows = np.flatnonzero(within & same & known)
-    if marks.high_watermark[told] <= turn.offset:
-        rows = rows[rows <= told]
+    if marks.high_watermark[first] <= turn.offset:
+        rows = rows[rows <= first]
     high = marks.high_watermark[rows]
     fell = np.flatnonzero((high[1:] < high[:-1]) & (high[:-1] > turn.offset))
-    return int(rows[fell[0] + 1]) if len(fell) else told
+    return int(rows[fell[0] + 1]) if len(fell) else first
