@@ -31,7 +31,7 @@ KILL = "mirror-kill"
 
 
 class Watcher(Protocol):
-    """Who is told of faults as they start and end (the live display)."""
+    """Who is notified of faults as they start and end (the live display)."""
 
     def fault_started(self, id: str, fault: str, target: str, seconds: float) -> None: ...
     def fault_ended(self, id: str) -> None: ...

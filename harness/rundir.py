@@ -14,7 +14,7 @@
 
 Rows are appended line by line and flushed, so that a killed harness leaves a directory in which at most the last line of a
 file is torn. The first write that fails ends the record: nothing more is written, and whoever closes it, or asks before
-(`RunWriter.check`), is told why; the threads that write need not care. Readers never half trust it: a torn or missing part, or a
+(`RunWriter.check`), learns why; the threads that write need not care. Readers never half trust it: a torn or missing part, or a
 row that says what cannot be, becomes a `Damage` with the reason, beside the rows that are whole.
 """
 
@@ -409,14 +409,14 @@ class RunReader:
         """The bounds that one capture tells; of a partition of which some cannot be, none: who speaks for it nobody knows."""
         path = self.root / "captures" / moment / "bounds.json"
         try:
-            told = msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])
+            rows = msgspec.json.decode(path.read_bytes(), type=list[dict[str, Any]])
         except OSError:
             return [], [self._damage(path, "missing: the capture was not finished")]
         except msgspec.DecodeError as error:
             return [], [self._damage(path, str(error))]
         found, damage = list[Bounds](), list[Damage]()
         doubtful = set[tuple[str, ...]]()
-        for number, each in enumerate(told, start=1):
+        for number, each in enumerate(rows, start=1):
             place = tuple(str(each.get(name)) for name in ("cluster", "topic", "partition"))
             try:
                 found.append(msgspec.convert(each, Bounds))

@@ -2,7 +2,7 @@
 
     offset   0-2   3       4-6   7      8-10   11            12-14  15      16-18  19      20-22  23
     A then   one   COMMIT  two   ABORT  three  COMMIT        four   COMMIT                                 A dies
-    B        one   COMMIT  two   ABORT  three  ABORT (told)  five   COMMIT  six    COMMIT
+    B        one   COMMIT  two   ABORT  three  ABORT (known) five   COMMIT  six    COMMIT
     A now    one   COMMIT  two   ABORT  three  ABORT         five   COMMIT  six    COMMIT  seven  COMMIT   B follows nobody
 
 What A had acknowledged from offset 8 on (three and four, 6 records) was lost: the marker of three had not arrived. C has what
@@ -138,9 +138,9 @@ def _fault(start: float, end: float, name: str, fault: str, target: str, *, rest
 def _failover(second: float, link: str, kind: str, fault: float, offset: int, appended: list[tuple[int, str]]) -> list[Event]:
     """A mirror's end, the promotion, and what kind of failover that was."""
     promoted = offset + len(appended)
-    told = {"topic": TOPIC, "partition": 0, "mirrored": offset, "promoted": promoted, "truncated": [], "appended": appended}
+    reported = {"topic": TOPIC, "partition": 0, "mirrored": offset, "promoted": promoted, "truncated": [], "appended": appended}
     return [
-        _event(second, "mirror-stopped", link, drained=kind == "planned", partitions=[told]),
+        _event(second, "mirror-stopped", link, drained=kind == "planned", partitions=[reported]),
         _event(second + 0.1, "promotion", link, cluster=link.partition("->")[2], topic=TOPIC, partition=0, offset=offset),
         _event(second + 0.2, "failover", link, kind=kind, fault_time=int(fault * SECOND), open_transactions=1),
     ]

@@ -77,11 +77,11 @@ def secure(deployment, name: str, made: Certificates) -> str:
         broker.stop()
         addresses.append(f"127.0.0.1:{deployment.free_port()}")
         properties = broker.log_dir.parent / "server.properties"
-        told = dict(line.split("=", 1) for line in properties.read_text().splitlines() if "=" in line)
+        settings = dict(line.split("=", 1) for line in properties.read_text().splitlines() if "=" in line)
         for key in ("listeners", "advertised.listeners"):
-            told[key] += f",SECURE://{addresses[-1]}"
-        told["listener.security.protocol.map"] += ",SECURE:SASL_SSL"
-        told |= {
+            settings[key] += f",SECURE://{addresses[-1]}"
+        settings["listener.security.protocol.map"] += ",SECURE:SASL_SSL"
+        settings |= {
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
         }
@@ -93,8 +93,8 @@ def secure(deployment, name: str, made: Certificates) -> str:
             "scram-sha-256.sasl.jaas.config": f"{_SCRAM} required;",
             "scram-sha-512.sasl.jaas.config": f"{_SCRAM} required;",
         }
-        told |= {f"listener.name.secure.{key}": value for key, value in own.items()}
-        properties.write_text("".join(f"{key}={value}\n" for key, value in told.items()))
+        settings |= {f"listener.name.secure.{key}": value for key, value in own.items()}
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         broker.start()
     return ",".join(addresses)
 

@@ -63,7 +63,7 @@ class Sides:
 
 
 class Shadowed(ShadowMirror):
-    """A shadow behind `sides`, or told something else."""
+    """A shadow behind `sides`, or configured otherwise."""
 
     sides: Sides | None = None
     override: Callable[[], Config] | None = None
@@ -110,7 +110,7 @@ def shadow(deployment: Deployment, sides: Sides | None = None, **options) -> Sha
 
 
 def _forget_topics(admin: AdminClient) -> None:
-    # Where the only broker had stood still there is no controller for a moment, and a client that was told so waits for minutes.
+    # Where the only broker had stood still there is no controller for a moment, and a client that learns that waits for minutes.
     until(lambda: admin.list_topics(timeout=20).controller_id >= 0, within=60, every=0.1, what="a controller")
 
     def ours() -> list[str]:
@@ -179,7 +179,7 @@ class Watch:
         settings = {"message.timeout.ms": 1500, "linger.ms": 0, "acks": 1, "enable.idempotence": False}
         producer = Producer(quiet(self._bootstrap) | settings)
 
-        def told(error, message) -> None:
+        def delivered(error, message) -> None:
             if error:
                 self.refused += 1
                 return
@@ -191,7 +191,7 @@ class Watch:
         while not self._stop.wait(0.02):
             turn += 1
             try:
-                producer.produce(TOPIC, b"own", partition=turn % 2, on_delivery=told)
+                producer.produce(TOPIC, b"own", partition=turn % 2, on_delivery=delivered)
             except KafkaException:  # the client knows at once that there is no such topic yet
                 self.refused += 1
             producer.flush(5)

@@ -29,7 +29,7 @@ SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
 
 
 def config(**changed) -> Config:
-    """What the process of a shadow of A at B is told, where B has one broker and nobody answers."""
+    """The arguments of a shadow's process of A at B, where B has one broker and nobody answers."""
     values = {
         "link": "A->B",
         "source": ("127.0.0.1:1",),
@@ -162,14 +162,14 @@ def ends(
 def answered(bootstrap: str, which: Bound = "high", places: Sequence[tuple[str, int]] = PLACES) -> dict[tuple[str, int], int]:
     """Bounds, once there are leaders that tell them; raises DeadlineExceeded.
 
-    Of a client anew each time: one that was told of a leader that has just died asks that one for as long as it may.
+    Of a client anew each time: one that knows a leader that has just died asks that one for as long as it may.
     """
 
-    def told() -> dict[tuple[str, int], int] | None:
+    def ends() -> dict[tuple[str, int], int] | None:
         found = answered_bounds(AdminClient(quiet(bootstrap)), places, which, within=5)
         return found if len(found) == len(places) else None
 
-    return until(told, within=120, every=0.2, what=f"the leaders of {places} to tell where they end")
+    return until(ends, within=120, every=0.2, what=f"the leaders of {places} to tell where they end")
 
 
 def all_end(deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, within: float = 60) -> None:
@@ -186,14 +186,14 @@ def all_end(deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, 
 
 def own_write(bootstrap: str, topic: str = TOPIC, partition: int = 0, **settings) -> object:
     """Writes one record; its offset, or the name of the error."""
-    told: list[object] = []
+    answers: list[object] = []
     producer = Producer(quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings)
-    producer.produce(topic, b"own", partition=partition, on_delivery=lambda e, m: told.append(e.name() if e else m.offset()))
+    producer.produce(topic, b"own", partition=partition, on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()))
     try:
         until(lambda: producer.flush(0.5) == 0, within=30, what="the client to give up")
     except DeadlineExceeded:
         return "_TIMED_OUT"
-    return told[0]
+    return answers[0]
 
 
 def active_controller(cluster) -> int:

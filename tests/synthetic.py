@@ -117,11 +117,11 @@ def _operation(number: int, partition: int, first: int, count: int, offset: int,
         "transactional_id": f"t{partition}",
     }  # fmt: skip
     asked = SendGroup(topic=TOPIC, partition=partition, first_uid=first, count=count)
-    told = SendGroup(topic=TOPIC, partition=partition, first_uid=first, count=count, acks=((0, count, offset),))
+    group = SendGroup(topic=TOPIC, partition=partition, first_uid=first, count=count, acks=((0, count, offset),))
     invoked = Operation(phase="invoke", time=10 * offset, sends=(asked,), **common)  # type: ignore[arg-type]
     returned = Operation(
         phase="return", time=10 * offset + 9, ended_at=10 * offset + 5, outcome="ok", producer_id=partition, producer_epoch=0,
-        sends=(told,), **common,  # type: ignore[arg-type]
+        sends=(group,), **common,  # type: ignore[arg-type]
     )  # fmt: skip
     return [invoked, returned]
 

@@ -218,15 +218,15 @@ class MirrorMaker:
 
     def promotion(self) -> Mapping[Partition, int]:
         what = f"{self.link.destination} to tell the ends of its mirrored partitions"
-        told: list[dict[Partition, int]] = []
+        answers: list[dict[Partition, int]] = []
 
         def answered() -> bool:
             ends = self._ends()
-            told.extend([] if ends is None else [ends])
-            return bool(told)
+            answers.extend([] if ends is None else [ends])
+            return bool(answers)
 
         until(answered, within=SETTLE_SECONDS, what=what)
-        return told[0]
+        return answers[0]
 
     def reversed(self) -> Mirror:
         raise InputError("MirrorMaker 2 keeps no offsets, so it cannot take topics over for a failback; use --mirror shadow")

@@ -143,7 +143,7 @@ def properties(
         f"{flow}.emit.heartbeats.enabled": "false",
         f"{b}->{a}.emit.heartbeats.enabled": "false",
         "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
-        # Scanning the class path for plugins costs seconds; the worker is told again below.
+        # Scanning the class path for plugins costs seconds; the worker gets it again below.
         "plugin.discovery": "service_load",
         "tasks.max": str(chosen.tasks),
         "sync.topic.acls.enabled": "false",
@@ -162,7 +162,7 @@ def properties(
 
 
 def _worker(destination: str) -> dict[str, str]:
-    """What the Connect worker itself is told: MirrorMakerConfig hands it these only with the destination's prefix."""
+    """Settings of the Connect worker itself: MirrorMakerConfig hands it these only with the destination's prefix."""
     settings = {
         "plugin.discovery": "service_load",
         "offset.flush.interval.ms": "1000",

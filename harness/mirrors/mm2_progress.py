@@ -26,7 +26,7 @@ _TRACE: Final = 4000
 
 
 def reader(bootstrap: str, isolation: str) -> Consumer:
-    """A consumer without a group that is told when it has read to the end."""
+    """A consumer without a group that is called when it has read to the end."""
     return Consumer(
         quiet(bootstrap)
         | {

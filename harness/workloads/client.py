@@ -1,4 +1,4 @@
-"""One client: a thread that takes steps on one cluster until it is told to pause, move or stop.
+"""One client: a thread that takes steps on one cluster until it is asked to pause, move or stop.
 
 Every wait of a step is cut into slices of `SLICE` seconds, and between slices the step asks `interrupted`; so a client of a
 dead cluster obeys within about a second, and what it had in flight is written down as info.

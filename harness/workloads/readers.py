@@ -128,18 +128,18 @@ class ReaderClient(Client):
             if message.error() is not None:
                 self._notice(consumer, invoked, message, ends)
         runs = fetched(data)
-        told: dict[Place, int] = {}
+        positions: dict[Place, int] = {}
         for place, position in self._asked_positions(consumer, {*runs, *ends} & {*self.positions}).items():
             known = max(position, ends.get(place, -1))
-            told[place] = known if known >= 0 else self.positions[place]
+            positions[place] = known if known >= 0 else self.positions[place]
         rows = tuple(
-            Fetched(topic=place[0], partition=place[1], runs=runs.get(place, ()), position=told.get(place, -1))
-            for place in sorted({*runs, *told})
+            Fetched(topic=place[0], partition=place[1], runs=runs.get(place, ()), position=positions.get(place, -1))
+            for place in sorted({*runs, *positions})
         )
         if rows:
             self._write(invoked, "poll", rows)
             self.tally.read += len(data)
-            self.positions.update(told)  # after the row: whoever finds a position here finds it written
+            self.positions.update(positions)  # after the row: whoever finds a position here finds it written
 
     def _asked_positions(self, consumer: Consumer, places: set[Place]) -> Mapping[Place, int]:
         if not places:
@@ -165,7 +165,7 @@ class ReaderClient(Client):
         """Goes on at the log start, as auto.offset.reset=earliest would, and says so.
 
         After the rows of the poll, because all partitions are assigned anew at their positions (seek is refused in this
-        state); a partition whose log start cannot be told stays out of range, and is asked for again.
+        state); a partition whose log start is unknown stays out of range, and is asked for again.
         """
         invoked = now()
         starts = {place: start for place in self._out_of_range if (start := self._log_start(consumer, *place)) >= 0}
@@ -205,7 +205,7 @@ class ReaderClient(Client):
             self._write(invoked, "assign", _at(starts))
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Looks up where to begin and says so: at the group's offset, else at the log start (-1 when that cannot be told).
+        """Looks up where to begin and says so: at the group's offset, else at the log start (-1 when that is unknown).
 
         When the group's offsets cannot be had, reading begins at the log start: a replay, which a group permits, never a skip.
         """

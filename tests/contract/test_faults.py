@@ -234,7 +234,7 @@ def test_wrong_options_are_refused_before_anything_is_broken(name: str, options:
 
 
 @pytest.mark.parametrize("name", sorted(FAULTS))
-def test_an_unknown_option_can_be_told_without_a_world(name: str) -> None:
+def test_an_unknown_option_is_found_without_a_world(name: str) -> None:
     check_options(spec(name))
     with pytest.raises(InputError, match="has no option 'colour'"):
         check_options(spec(name, colour=1))

@@ -62,11 +62,11 @@ class Writing:
     refused: dict[tuple[Spot, int], list[tuple[int, int]]] = field(default_factory=dict)
 
     def sends(self) -> tuple[SendGroup, ...]:
-        def told(group: SendGroup) -> SendGroup:
+        def answered(group: SendGroup) -> SendGroup:
             key = ((group.topic, group.partition), group.first_uid)
             return replace(group, acks=tuple(self.acks.get(key, ())), refused=tuple(self.refused.get(key, ())))
 
-        return tuple(map(told, self.row.sends))
+        return tuple(map(answered, self.row.sends))
 
 
 @dataclass(slots=True)
@@ -192,7 +192,7 @@ class Producer:
         return True
 
     def end(self, *, outcome: str = "ok", really: int | None = None) -> None:
-        """Ends the operation: markers, and what its client was told. `really`: what the cluster did, if not what was asked."""
+        """Ends the operation: markers, and the client's answer. `really`: what the cluster did, if not what was asked."""
         writing = self.writing
         if writing is None:
             return
@@ -200,8 +200,8 @@ class Producer:
         if self.transactional:
             self._mark((COMMIT if writing.row.ending == "commit" else ABORT) if really is None else really)
         self.clock.tick(1, 3)
-        told = self._returned(writing.row, outcome, sends=writing.sends(), ended_at=asked if self.transactional else 0)
-        self.notes.operations.append(replace(told, producer_epoch=writing_epoch(self, told)))
+        answered = self._returned(writing.row, outcome, sends=writing.sends(), ended_at=asked if self.transactional else 0)
+        self.notes.operations.append(replace(answered, producer_epoch=writing_epoch(self, answered)))
         self.writing = None
 
     def _mark(self, ends: int) -> None:

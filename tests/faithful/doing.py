@@ -74,7 +74,7 @@ def produce(world: World) -> None:
 
 
 def _ended(producer: Producer, rng: Random) -> None:
-    """Most are told what became of their transaction."""
+    """Most learn what became of their transaction."""
     ending = producer.writing.row.ending if producer.writing else ""
     if ending == "commit" and rng.random() < 0.1:
         producer.end(outcome="info", really=rng.choice((COMMIT, ABORT)))
@@ -121,7 +121,7 @@ def _pass_on(world: World) -> None:
 
 
 def _restart(world: World) -> None:
-    """A producer dies and has a successor; or is fenced by one, and is told so."""
+    """A producer dies and has a successor; or is fenced by one, and learns it."""
     producer = world.rng.choice(world.producers[:2])
     if producer.writing is None:
         return
@@ -132,8 +132,10 @@ def _restart(world: World) -> None:
         row = replace(
             producer.writing.row, phase="return", time=world.clock.tick(), outcome="fail", sends=producer.writing.sends()
         )
-        told = replace(row, ending="commit", producer_id=producer.pid, producer_epoch=producer.epoch, ended_at=world.clock.now)
-        world.notes.operations.append(told)
+        returned = replace(
+            row, ending="commit", producer_id=producer.pid, producer_epoch=producer.epoch, ended_at=world.clock.now
+        )
+        world.notes.operations.append(returned)
     producer.start(world.owner)
 
 

@@ -84,8 +84,8 @@ class Shadow:
         log.epoch = max(log.epoch, self.source.logs[spot].epoch if self.keeps else 0) + 1
         # Commits beyond the end are taken back to it.
         self.synced |= {key: min(offset, log.end) for key, offset in self.synced.items() if key[1] == spot}
-        told = ended(log, self.rule, reset=self.ids == "reset", ms=ms)
-        return kept, {"topic": spot[0], "partition": spot[1], "mirrored": mirrored, "truncated": cuts, **told}
+        reported = ended(log, self.rule, reset=self.ids == "reset", ms=ms)
+        return kept, {"topic": spot[0], "partition": spot[1], "mirrored": mirrored, "truncated": cuts, **reported}
 
     def mapped(self, pid: int) -> int:
         return LONGEST - pid - 1 if self.ids == "complement" and pid >= 0 else pid

@@ -95,19 +95,19 @@ def spec(seed: int, **wanted: object) -> Spec:
         moves=Random(f"moves {seed}").random() < 0.6,
         deaths=Random(f"deaths {seed}").random() < 0.5,
     )
-    told = replace(drawn, **wanted)  # type: ignore[arg-type]
-    told = _ended(told, Random(f"sessions {seed}"), wanted)
+    drawn_spec = replace(drawn, **wanted)  # type: ignore[arg-type]
+    drawn_spec = _ended(drawn_spec, Random(f"sessions {seed}"), wanted)
     # To cut once is right only where that opens nothing else.
-    stable = told.options.get("open_transactions") == "truncate-stable"
-    return told if "overlap" in wanted else replace(told, overlap=stable and ends.random() < 0.6)
+    stable = drawn_spec.options.get("open_transactions") == "truncate-stable"
+    return drawn_spec if "overlap" in wanted else replace(drawn_spec, overlap=stable and ends.random() < 0.6)
 
 
-def _ended(told: Spec, rng: Random, wanted: Mapping[str, object]) -> Spec:
+def _ended(drawn_spec: Spec, rng: Random, wanted: Mapping[str, object]) -> Spec:
     """What becomes of sessions and of open transactions where clusters are given up and taken back."""
     outlives, dying, late = (rng.random() < chance for chance in (0.6, 0.4, 0.5))
-    drawn = {"outlives": outlives and told.shape == "round-trip", "open_at_death": dying and told.forced}
+    drawn = {"outlives": outlives and drawn_spec.shape == "round-trip", "open_at_death": dying and drawn_spec.forced}
     drawn["late_commit"] = late and bool(wanted.get("open_at_death", drawn["open_at_death"]))
-    return replace(told, **{name: value for name, value in drawn.items() if name not in wanted})
+    return replace(drawn_spec, **{name: value for name, value in drawn.items() if name not in wanted})
 
 
 def _options(mirror: str, rng: Random, ends: Random) -> Mapping[str, Option]:

@@ -22,11 +22,11 @@ from tests.faithful.turns import capture, fail_over, flap, reverse
 from tests.faithful.world import World, world_of
 
 
-def story(told: Spec) -> Made:
+def story(spec: Spec) -> Made:
     """Plays a story to its end."""
-    world = world_of(told)
+    world = world_of(spec)
     _begin(world)
-    _SHAPES[told.shape](world)
+    _SHAPES[spec.shape](world)
     return _finished(world)
 
 

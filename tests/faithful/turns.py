@@ -58,7 +58,7 @@ def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot
     _fault_start(world, name, f"failover-{kind}", target, restores=False)
     fault_time = world.clock.tick()
     if forced:
-        # What it had not committed is its last moment's: nobody was told.
+        # What it had not committed is its last moment's: nobody got an answer.
         source.alive = False
         for producer in world.producers:
             producer.give_up(world.rng)
@@ -159,7 +159,7 @@ def _end_what_died(world: World, cluster: Cluster) -> None:
 
 
 def _set_back(world: World, cluster: Cluster) -> None:
-    """Readers that stood beyond where the log was truncated are told so, and begin there."""
+    """Readers that stood beyond where the log was truncated learn it, and begin there."""
     for reader in world.readers:
         if reader.cluster is cluster:
             reader.assign(cluster, {spot: min(position, cluster.logs[spot].end) for spot, position in reader.positions.items()})

@@ -46,76 +46,76 @@ class World:
     outliving: list[Producer]
 
 
-def world_of(told: Spec) -> World:
-    rng = Random(f"story {told.seed}")
+def world_of(spec: Spec) -> World:
+    rng = Random(f"story {spec.seed}")
     clock, notes = Clock(rng, _BEGAN), Notes()
-    names = "ABC" if told.shape == "chain" else "AB"
-    apart = told.options.get("producer_ids") != "reset"
-    spots = [(TOPIC, p) for p in range(told.partitions)]
-    everywhere = [*spots, *((OUTPUTS, p) for p in range(told.partitions) if told.relay)]
+    names = "ABC" if spec.shape == "chain" else "AB"
+    apart = spec.options.get("producer_ids") != "reset"
+    spots = [(TOPIC, p) for p in range(spec.partitions)]
+    everywhere = [*spots, *((OUTPUTS, p) for p in range(spec.partitions) if spec.relay)]
     clusters = {
-        name: Cluster(name=name, brokers=told.brokers, next_pid=1000 * number if apart else 0, coordinator=5 - 2 * number)
+        name: Cluster(name=name, brokers=spec.brokers, next_pid=1000 * number if apart else 0, coordinator=5 - 2 * number)
         for number, name in enumerate(names)
     }
     for cluster in clusters.values():
-        first = cluster.name == "A" or told.mirror == "shadow"
-        base = told.begun if first else 0
+        first = cluster.name == "A" or spec.mirror == "shadow"
+        base = spec.begun if first else 0
         for spot in everywhere:
-            cluster.logs[spot] = Log(cluster, start=base, base=base, epoch=rng.randint(0, 3) if told.mirror == "mm2" else 0)
+            cluster.logs[spot] = Log(cluster, start=base, base=base, epoch=rng.randint(0, 3) if spec.mirror == "mm2" else 0)
     pairs = list(pairwise(names))
     readers = _readers(clock, notes, names)
-    spare = Reader("spare", "read_committed", clock, notes, group=GROUP) if told.moves else None
+    spare = Reader("spare", "read_committed", clock, notes, group=GROUP) if spec.moves else None
     everybody = [*readers[:1], *([spare] if spare else []), *readers[1:]]
     called = {reader.name: f"readers-{number}" for number, reader in enumerate(everybody, start=1)}
-    made = Made(scenario=_scenario(told, names, pairs), started=clock.now, ended=0, readers=called)
+    made = Made(scenario=_scenario(spec, names, pairs), started=clock.now, ended=0, readers=called)
     return World(
-        spec=told,
+        spec=spec,
         rng=rng,
         clock=clock,
         notes=notes,
         clusters=clusters,
         spots=spots,
         everywhere=everywhere,
-        relay=_relay(told, clock, notes),
-        outliving=_outliving(told, clock, notes),
+        relay=_relay(spec, clock, notes),
+        outliving=_outliving(spec, clock, notes),
         made=made,
         owner=clusters["A"],
-        links=[link_of(told, clusters[a], clusters[b], clock) for a, b in pairs],
-        producers=_producers(told, clock, notes),
+        links=[link_of(spec, clusters[a], clusters[b], clock) for a, b in pairs],
+        producers=_producers(spec, clock, notes),
         readers=readers,
         spare=spare,
-        moves=Random(f"moves of {told.seed}"),
-        dying=Random(f"deaths of {told.seed}"),
+        moves=Random(f"moves of {spec.seed}"),
+        dying=Random(f"deaths of {spec.seed}"),
         samplers={name: Sampler(cluster, clock, notes) for name, cluster in clusters.items()},
     )
 
 
-def link_of(told: Spec, source: Cluster, destination: Cluster, clock: Clock) -> Link:
-    if told.mirror == "mm2":
-        return Connector(source, destination, clock, exactly_once=told.options.get("delivery") == "exactly-once")
+def link_of(spec: Spec, source: Cluster, destination: Cluster, clock: Clock) -> Link:
+    if spec.mirror == "mm2":
+        return Connector(source, destination, clock, exactly_once=spec.options.get("delivery") == "exactly-once")
     return Shadow(
         source,
         destination,
-        ids=str(told.options.get("producer_ids", "jump")),
-        stable=told.options.get("bound") == "lso",
-        keeps=told.options.get("leader_epochs") == "keep",
-        rule=str(told.options.get("open_transactions", "abort")),
+        ids=str(spec.options.get("producer_ids", "jump")),
+        stable=spec.options.get("bound") == "lso",
+        keeps=spec.options.get("leader_epochs") == "keep",
+        rule=str(spec.options.get("open_transactions", "abort")),
     )
 
 
-def _producers(told: Spec, clock: Clock, notes: Notes) -> list[Producer]:
-    kinds = (("transactional-1", told.version), ("transactional-2", told.version), ("idempotent-1", 0), ("plain-1", -1))
-    made = [Producer(name, version, clock, notes, told.codecs) for name, version in kinds]
-    if told.begun:
+def _producers(spec: Spec, clock: Clock, notes: Notes) -> list[Producer]:
+    kinds = (("transactional-1", spec.version), ("transactional-2", spec.version), ("idempotent-1", 0), ("plain-1", -1))
+    made = [Producer(name, version, clock, notes, spec.codecs) for name, version in kinds]
+    if spec.begun:
         for producer in made:
             producer.first_sequence = WRAP - 4
     return made
 
 
-def _outliving(told: Spec, clock: Clock, notes: Notes) -> list[Producer]:
+def _outliving(spec: Spec, clock: Clock, notes: Notes) -> list[Producer]:
     """Producers of A that wait while another cluster is the owner, and go on when A is again."""
-    kinds = (("outlives-idempotent", 0), ("outlives-transactional", told.version)) if told.outlives else ()
-    return [Producer(name, version, clock, notes, told.codecs) for name, version in kinds]
+    kinds = (("outlives-idempotent", 0), ("outlives-transactional", spec.version)) if spec.outlives else ()
+    return [Producer(name, version, clock, notes, spec.codecs) for name, version in kinds]
 
 
 def _readers(clock: Clock, notes: Notes, names: str) -> list[Reader]:
@@ -138,28 +138,28 @@ def _specs_of_readers(names: str, *, members: int) -> list[WorkloadSpec]:
     return [group, *(WorkloadSpec(kind="readers", home="A", options=options) for options in fixed)]
 
 
-def _relay(told: Spec, clock: Clock, notes: Notes) -> Relay | None:
-    if not told.relay:
+def _relay(spec: Spec, clock: Clock, notes: Notes) -> Relay | None:
+    if not spec.relay:
         return None
     reader = Reader(NAME, "read_committed", clock, notes, group=RELAYS)
-    return Relay(reader, Producer(NAME, told.version, clock, notes, told.codecs), OUTPUTS)
+    return Relay(reader, Producer(NAME, spec.version, clock, notes, spec.codecs), OUTPUTS)
 
 
-def _scenario(told: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
-    clients = {"transactional": 2, "idempotent": 1} | ({"relay": 1} if told.relay else {})
+def _scenario(spec: Spec, names: str, pairs: list[tuple[str, str]]) -> Scenario:
+    clients = {"transactional": 2, "idempotent": 1} | ({"relay": 1} if spec.relay else {})
     workloads = [WorkloadSpec(kind=kind, home="A", clients=count) for kind, count in clients.items()]
-    readers = _specs_of_readers(names, members=2 if told.moves else 1)
+    readers = _specs_of_readers(names, members=2 if spec.moves else 1)
     return Scenario(
         name="faithful",
         about="made up",
-        seed=told.seed,
+        seed=spec.seed,
         topology=Topology(
-            clusters=tuple(ClusterSpec(name=name, brokers=told.brokers) for name in names),
+            clusters=tuple(ClusterSpec(name=name, brokers=spec.brokers) for name in names),
             links=tuple(LinkSpec(source=a, destination=b) for a, b in pairs),
         ),
-        mirror=MirrorSpec(kind=told.mirror, options=told.options),
+        mirror=MirrorSpec(kind=spec.mirror, options=spec.options),
         workloads=(*workloads, *readers),
         schedule=(),
-        topics=TopicSpec(partitions=told.partitions),
+        topics=TopicSpec(partitions=spec.partitions),
         budgets=Budgets(),
     )

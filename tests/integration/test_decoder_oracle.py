@@ -30,7 +30,7 @@ from linkflap.spark_verify.checks.parts.logs import recompute_last_stable
 from linkflap.spark_verify.facts.view import Batches, Records, Replica
 from tests.on_runtimes import Events, topology
 from tests.oracles.dump_log import Dumped, dump
-from tests.oracles.words import as_told, consumed_as, data_of, got, record_told, slowly_told, states, without_place
+from tests.oracles.words import as_dumped, consumed_as, data_of, got, record_dumped, slowly_decoded, states, without_place
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("decoder-oracle")]
 
@@ -72,8 +72,8 @@ class Writer:
         assert not self._refused
 
     def producer(self, codec: str, **settings: object) -> Producer:
-        told = {"on_delivery": lambda error, _: self._refused.append(error) if error else None}
-        return Producer({**quiet(self._bootstrap), "compression.type": codec, "linger.ms": 20, **told, **settings})
+        callbacks = {"on_delivery": lambda error, _: self._refused.append(error) if error else None}
+        return Producer({**quiet(self._bootstrap), "compression.type": codec, "linger.ms": 20, **callbacks, **settings})
 
     def text(self, size: int) -> bytes:
         """What no codec makes much smaller, and the tool prints on one line."""
@@ -259,28 +259,30 @@ def test_every_header_field_is_what_the_tool_says(written):
     for path, dumped in of_logs(written):
         log = batches.scan([path])
         assert not log.damage
-        for row, told in enumerate(dumped.batches):
-            assert_same([told], [as_told(log.headers, row)])
+        for row, dumped_one in enumerate(dumped.batches):
+            assert_same([dumped_one], [as_dumped(log.headers, row)])
         assert len(log.headers) == len(dumped.batches)
         by_the_slow_one = list(reference.batches(path.read_bytes()))
-        assert_same([without_place(told) for told in dumped.batches], [slowly_told(batch) for batch in by_the_slow_one])
+        assert_same(
+            [without_place(dumped_one) for dumped_one in dumped.batches], [slowly_decoded(batch) for batch in by_the_slow_one]
+        )
         compared += len(dumped.batches)
     assert compared > 300
 
 
 def test_every_record_is_what_the_tool_says(written):
     for path, dumped in of_logs(written):
-        for batch, told in zip(reference.batches(path.read_bytes()), dumped.records, strict=True):
-            assert_same(told, [record_told(batch, record) for record in reference.records(batch)])
+        for batch, dumped_one in zip(reference.batches(path.read_bytes()), dumped.records, strict=True):
+            assert_same(dumped_one, [record_dumped(batch, record) for record in reference.records(batch)])
 
 
 def test_what_control_records_say_is_what_the_tool_says(written):
     seen = set()
     for path, dumped in of_logs(written):
         control = batches.scan([path]).headers.control.tolist()
-        for kind, told in zip(control, dumped.records, strict=True):
+        for kind, dumped_one in zip(control, dumped.records, strict=True):
             if kind != layout.DATA:
-                (only,) = told
+                (only,) = dumped_one
                 seen.add((kind, only["rest"]))
     names = {layout.COMMIT: " endTxnMarker: COMMIT coordinatorEpoch: 0", layout.ABORT: " endTxnMarker: ABORT coordinatorEpoch: 0"}
     assert seen == set(names.items()) | {(layout.OTHER_CONTROL, " controlType: UNKNOWN(7)")}
@@ -335,8 +337,8 @@ def test_aborted_transactions_are_those_of_the_transaction_index(written):
             for i in sorted(range(len(every)), key=lambda i: int(every.marker[i]))
             if every.marker[i] != logs.NOWHERE and not every.committed[i]
         ]
-        told = [entry for path in written.files(topic, "txnindex") for entry in written.dumped[path].entries]
-        assert told == ours
+        entries = [entry for path in written.files(topic, "txnindex") for entry in written.dumped[path].entries]
+        assert entries == ours
         assert len(ours) > 2
 
 
@@ -344,8 +346,8 @@ def test_producer_states_are_those_of_the_snapshots(written):
     for topic in TOPICS:
         snapshots = written.files(topic, "snapshot")
         for path in snapshots:
-            told = {entry["producerId"]: entry for entry in written.dumped[path].entries}
-            assert told == states(batches.scan(written.files(topic, "log")), int(path.stem))
+            entries = {entry["producerId"]: entry for entry in written.dumped[path].entries}
+            assert entries == states(batches.scan(written.files(topic, "log")), int(path.stem))
         assert int(snapshots[-1].stem) == written.high[topic, 0]
 
 

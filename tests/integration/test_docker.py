@@ -316,7 +316,7 @@ def test_an_image_without_a_kafka_or_for_another_machine_is_refused(engine, tmp_
             engine.images.remove(name, force=True)
 
 
-def test_an_image_with_a_java_and_no_kafka_is_told_before_a_run(engine):
+def test_an_image_with_a_java_and_no_kafka_is_reported_before_a_run(engine):
     from linkflap.harness.runtimes.docker.images import custom_image, inventory
 
     name = f"linkflap-test/java:{os.getpid()}"
@@ -331,7 +331,7 @@ def test_an_image_with_a_java_and_no_kafka_is_told_before_a_run(engine):
 
 
 @pytest.mark.parametrize(("module", "names"), [("proxy_image", ("tag", "OFFICIAL")), ("python_image", ("tag",))])
-def test_an_image_that_every_run_needs_and_that_is_missing_is_told(engine, monkeypatch, capsys, module, names):
+def test_an_image_that_every_run_needs_and_that_is_missing_is_reported(engine, monkeypatch, capsys, module, names):
     from linkflap.harness.cli.images import check
 
     there = import_module(f"linkflap.harness.runtimes.docker.images.{module}")

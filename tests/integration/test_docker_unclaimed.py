@@ -67,7 +67,7 @@ def test_a_dead_owners_network_is_removed_without_a_ledger_and_a_living_ones_is_
             network.remove()
 
 
-def test_an_engine_that_dies_while_it_is_looked_through_is_told(monkeypatch):
+def test_an_engine_that_dies_while_it_is_looked_through_is_reported(monkeypatch):
     skip_without("docker")
 
     def dies(_: object) -> set[str]:

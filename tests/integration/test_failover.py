@@ -89,8 +89,8 @@ class Stage:
     def capture(self, moment: str, cluster: str) -> None:
         self.captured.append((moment, cluster))
 
-    def told(self, kind: str) -> list[dict]:
-        return [data for told, subject, data in self.events if told == kind and subject == "A->B"]
+    def events_of(self, kind: str) -> list[dict]:
+        return [data for known, subject, data in self.events if known == kind and subject == "A->B"]
 
 
 @pytest.fixture
@@ -127,12 +127,12 @@ def test_planned_drains_even_what_an_open_transaction_hid(stage):
     assert (bite.bit, bite.measured) == (True, 3)
     assert fault.heal() == ["mirror A->B down", "clients of A are at B"]
     assert stage.clients.calls == [("pause", "A"), ("move", "A", "B", True)]
-    promoted = {(data["topic"], data["partition"]): data["offset"] for data in stage.told("promotion")}
+    promoted = {(data["topic"], data["partition"]): data["offset"] for data in stage.events_of("promotion")}
     # 20 committed transactions of 5 records per partition, and the one behind; at-least-once writes no markers.
     assert promoted == {(TOPIC, 0): 101, (TOPIC, 1): 100}
-    (told,) = stage.told("failover")
-    assert (told["kind"], told["open_transactions"]) == ("planned", 0)
-    assert stage.told("mirror-stopped") == [{"drained": True}]
+    (failover,) = stage.events_of("failover")
+    assert (failover["kind"], failover["open_transactions"]) == ("planned", 0)
+    assert stage.events_of("mirror-stopped") == [{"drained": True}]
     assert not stage.captured
 
 
@@ -147,7 +147,7 @@ def test_planned_is_given_up_when_the_run_ends_before_the_mirror_drained(stage):
     with pytest.raises(FaultError, match="clients were not moved"):
         fault.heal()
     assert stage.mirrors["A->B"].alive
-    assert not stage.told("promotion")
+    assert not stage.events_of("promotion")
 
 
 def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(stage):
@@ -163,12 +163,12 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(st
     assert "brokers of A down" in fault.heal()
     assert stage.captured == [("1-f", "A")]
     assert stage.clients.calls == [("move", "A", "B", False)]
-    promoted = {(data["topic"], data["partition"]): data["offset"] for data in stage.told("promotion")}
+    promoted = {(data["topic"], data["partition"]): data["offset"] for data in stage.events_of("promotion")}
     assert promoted == {(TOPIC, 0): 100, (TOPIC, 1): 100}
     assert all(end > promoted[place] for place, end in ends(stage, "B").items())
-    (told,) = stage.told("failover")
-    assert told["kind"] == "forced"
-    assert before < told["fault_time"] < now()
+    (failover,) = stage.events_of("failover")
+    assert failover["kind"] == "forced"
+    assert before < failover["fault_time"] < now()
     kinds = [kind for kind, _, _ in stage.events]
     assert kinds.index("mirror-stopped") < kinds.index("promotion") < kinds.index("failover")
 

@@ -38,7 +38,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 
 class Unhurt:
-    """A real link on which toxics and cuts are never applied, whatever the caller is told."""
+    """A real link on which toxics and cuts are never applied, whatever the caller is answered."""
 
     def __init__(self, link: Link) -> None:
         self._link = link

@@ -25,7 +25,7 @@ ABORTED = b"aborted"
 
 
 class Events(list):
-    """A recorder that keeps what it is told."""
+    """A recorder that keeps what it records."""
 
     def event(self, kind, subject, /, **data):
         self.append((kind, subject, data))
@@ -244,7 +244,7 @@ def what_fails_is_written_down(deployment) -> None:
         large.produce(TOPIC, bytes(100_000), partition=0)
         assert not large.flush(30)
         until(
-            lambda: mirror.lag() and any(t >= 0 and told[-1] == "FAILED" for (_, t), told in states(events).items()),
+            lambda: mirror.lag() and any(t >= 0 and state[-1] == "FAILED" for (_, t), state in states(events).items()),
             within=60,
             what="the task to fail and its state to be written down",
             state=lambda: states(events),
@@ -272,7 +272,7 @@ def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(
         link = linkflap_deployment.links["A->B"]
         link.cut()
         writer.write(10)  # 8 committed, 2 aborted, 10 records each; and 20 markers, which are not records
-        until(lambda: mirror.lag() == 80, within=60, what="the lag to be told exactly", state=mirror.lag)
+        until(lambda: mirror.lag() == 80, within=60, what="the lag to be reported exactly", state=mirror.lag)
         link.restore()
         drained(mirror)
         linkflap_deployment.clusters["A"].brokers[1].kill()

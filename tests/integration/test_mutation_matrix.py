@@ -35,7 +35,7 @@ def judged(tmp_path_factory, spark):
     """Every mutation in a story of one seed, and faithful stories, by name or seed -> judgement, with every reason in full."""
     folder = tmp_path_factory.mktemp("matrix")
     runs = {mutation.name: written(mutation, SEED, folder / mutation.name) for mutation in CATALOGUE.values()}
-    runs |= {name: story(told).write(folder / str(name)) for name, told in FAITHFUL.items()}
+    runs |= {name: story(drawn).write(folder / str(name)) for name, drawn in FAITHFUL.items()}
     return dict(zip(runs, in_full(list(runs.values()), spark), strict=True))
 
 
@@ -55,12 +55,12 @@ def written(mutation, seed, folder):
 
 def wrong(mutation, judgement) -> list[str]:
     """What of a mutation's declaration does not hold."""
-    told = {f"{a.check}/{a.kind}" for a in judgement.anomalies}
+    found = {f"{a.check}/{a.kind}" for a in judgement.anomalies}
     violations = {f"{a.check}/{a.kind}" for a in judgement.anomalies if not a.allowed}
     unknown = {c.name for c in judgement.checks if c.verdict is Verdict.UNKNOWN}
     crashed = [c.reason for c in judgement.checks if "crashed" in c.reason]
     return [
-        *(f"{kind} was not found" for kind in sorted(mutation.must - told)),
+        *(f"{kind} was not found" for kind in sorted(mutation.must - found)),
         *(f"{kind} is a false alarm" for kind in sorted(violations) if not mutation.permits(kind)),
         *(f"{name} is not unknown" for name in sorted(mutation.unknown - unknown)),
         *([] if judgement.verdict == mutation.verdict else [f"{judgement.verdict}, not {mutation.verdict}"]),
@@ -88,20 +88,20 @@ HONESTLY_OPEN = (
 """What cannot be known of a faithful run: check, the whole reason, and what its story must be like. All else is a false alarm."""
 
 
-def false_alarms(judgement, told) -> list[str]:
+def false_alarms(judgement, drawn) -> list[str]:
     """What is said against a faithful run."""
     return [
         f"{check.name} is {check.verdict}: {reason}"
         for check in judgement.checks
         if check.verdict in (Verdict.INVALID, Verdict.UNKNOWN)
         for reason in check.reason.split("; ")
-        if check.verdict is Verdict.INVALID or not honestly_open(check.name, reason, told)
+        if check.verdict is Verdict.INVALID or not honestly_open(check.name, reason, drawn)
     ]
 
 
-def honestly_open(check, reason, told) -> bool:
+def honestly_open(check, reason, drawn) -> bool:
     return any(
-        check == name and re.fullmatch(words, reason) and all(getattr(told, field) == value for field, value in story.items())
+        check == name and re.fullmatch(words, reason) and all(getattr(drawn, field) == value for field, value in story.items())
         for name, words, story in HONESTLY_OPEN
     )
 
@@ -122,12 +122,12 @@ def test_a_mutation_is_found_by_what_must_find_it_and_by_nothing_else(judged, na
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_anomaly_has_the_sentence_of_its_kind(judged, name):
     """Evidence that a sentence names and a kernel does not give would leave the meaning of the kind alone."""
-    told = set()
+    found = set()
     for row in judged[name].document["anomalies"]:
         kind, at = kind_of(row["check"], row["kind"], REGISTRY), f"{row['cluster']} {row['topic']}-{row['partition']}"
         if kind is not None and kind.sentence and row["sentence"].startswith((f"{at}:", f"{at} @")):
-            told.add(f"{row['check']}/{row['kind']}: {row['sentence']}")
-    assert told == set()
+            found.add(f"{row['check']}/{row['kind']}: {row['sentence']}")
+    assert found == set()
 
 
 @pytest.mark.parametrize("name", FAITHFUL)
@@ -151,4 +151,4 @@ def test_every_mutation_in_runs_that_nobody_has_seen(tmp_path, spark):
     todo = [(mutation, first + i) for mutation in CATALOGUE.values() for i in range(NIGHTLY_SEEDS)]
     runs = [written(mutation, seed, tmp_path / f"{mutation.name}-{seed}") for mutation, seed in todo]
     judged = zip(todo, verify(runs, spark=spark), strict=True)
-    assert {(m.name, seed): told for (m, seed), each in judged if (told := wrong(m, each))} == {}
+    assert {(m.name, seed): complaints for (m, seed), each in judged if (complaints := wrong(m, each))} == {}

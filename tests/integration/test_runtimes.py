@@ -147,7 +147,7 @@ def test_a_paused_broker_can_be_killed(pair):
 
 def test_a_service_runs_in_its_folder_and_leaves_a_log(pair):
     deployment, _ = pair
-    # Any main class will do; this one reads a file and stays until it is told to end.
+    # Any main class will do; this one reads a file and stays until it is asked to end.
     service = deployment.service(
         "perf",
         main="org.apache.kafka.tools.ProducerPerformance",

@@ -55,7 +55,7 @@ def test_a_drained_failover_loses_nothing(linkflap_run):
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(scenario="half-open", seed=secrets.randbits(32))
-def test_what_was_done_and_not_told(linkflap_run):
+def test_what_was_done_and_not_acknowledged(linkflap_run):
     assert linkflap_run.verdict == "valid", linkflap_run.why
 
 

@@ -130,11 +130,11 @@ def count(bootstrap: str, isolation: str) -> int:
 
 def own_write(bootstrap: str, partition: int = 0, **settings) -> object:
     """Writes a record; its offset, or the error."""
-    told: list[object] = []
+    answers: list[object] = []
     producer = Producer(quiet(bootstrap) | {"message.timeout.ms": 10_000, "linger.ms": 0} | settings)
-    producer.produce(TOPIC, b"own", partition=partition, on_delivery=lambda e, m: told.append(e.name() if e else m.offset()))
+    producer.produce(TOPIC, b"own", partition=partition, on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()))
     producer.flush(20)
-    return told[0]
+    return answers[0]
 
 
 def ends(bootstrap: str, which="high", places=PLACES) -> dict:
@@ -295,7 +295,7 @@ def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deploy
     assert all(producer_id < 0 for producer_id in here) == blind
 
 
-def test_the_clients_isolation_is_told_by_followers(linkflap_deployment):
+def test_followers_report_the_clients_isolation(linkflap_deployment):
     """Ends of logs through the shadow are a real broker's: high watermark, and last stable offset for read_committed."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, bound="hw")
@@ -306,11 +306,11 @@ def test_the_clients_isolation_is_told_by_followers(linkflap_deployment):
     drained(mirror)
     admin = AdminClient(quiet(b))
     asked = {TopicPartition(TOPIC, 0): OffsetSpec.latest()}
-    told = {
+    seen_by = {
         isolation: next(iter(admin.list_offsets(asked, isolation_level=isolation).values())).result(20).offset
         for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
     }
-    assert told == {IsolationLevel.READ_COMMITTED: 33, IsolationLevel.READ_UNCOMMITTED: 43}
+    assert seen_by == {IsolationLevel.READ_COMMITTED: 33, IsolationLevel.READ_UNCOMMITTED: 43}
 
 
 @pytest.mark.nightly

@@ -46,7 +46,7 @@ def mirror(pair):
         made.crash()
 
 
-def told(mirror: Shadowed, kind: type[LinkflapError]) -> str:
+def error_of(mirror: Shadowed, kind: type[LinkflapError]) -> str:
     """The sentence that it ends with."""
     with pytest.raises(kind) as seen:
         mirror.start()
@@ -79,7 +79,7 @@ def test_a_topic_with_data_of_its_own_is_left_alone(pair, mirror):
     before = [headers(b.brokers[1], place) for place in PLACES]
     assert len(topics_of(b)) == 2
     with unchanged(b):
-        assert f"topic {TOPIC} exists on the destination of A->B already; remove it there" in told(mirror, InputError)
+        assert f"topic {TOPIC} exists on the destination of A->B already; remove it there" in error_of(mirror, InputError)
     assert [headers(b.brokers[1], place) for place in PLACES] == before
     producer.produce(TOPIC, b"B's own", partition=0)
     assert producer.flush(30) == 0
@@ -91,7 +91,7 @@ def test_another_cluster_than_was_meant(pair, mirror):
     plain = mirror.plain
     mirror.override = lambda: dataclasses.replace(plain(), cluster_id="WrongClusterIdWrongCl0")
     with unchanged(pair.clusters["B"]):
-        sentence = told(mirror, InputError)
+        sentence = error_of(mirror, InputError)
     assert "refused the shadow of A->B (inconsistent_cluster_id); its cluster id is not WrongClusterIdWrongCl0" in sentence
 
 
@@ -111,7 +111,7 @@ def test_a_broker_id_that_another_process_has(pair, mirror, tmp_path):
     try:
         assert ready.wait(30)
         with unchanged(pair.clusters["B"]):
-            assert "broker id 1000 is in use on the destination of A->B; stop the other shadow" in told(mirror, InputError)
+            assert "broker id 1000 is in use on the destination of A->B; stop the other shadow" in error_of(mirror, InputError)
     finally:
         stop.set()
         thread.join(30)
@@ -128,14 +128,14 @@ def test_a_journal_that_cannot_be_read(pair, mirror, content):
     mirror.folder.mkdir(parents=True, exist_ok=True)
     (mirror.folder / JOURNAL).write_bytes(content)
     with unchanged(pair.clusters["B"]):
-        sentence = told(mirror, SetupError)
+        sentence = error_of(mirror, SetupError)
     assert f"the shadow's journal {mirror.folder / JOURNAL} cannot be read" in sentence
     assert (mirror.folder / JOURNAL).read_bytes() == content
 
 
 def test_a_control_port_that_is_taken(pair, mirror):
     with socket.create_server(("127.0.0.1", mirror.port)), unchanged(pair.clusters["B"]):
-        sentence = told(mirror, SetupError)
+        sentence = error_of(mirror, SetupError)
     assert f"port {mirror.port}, by which the shadow of A->B is controlled, is not free (Address already in use)" in sentence
     assert not (mirror.folder / JOURNAL).exists()
 
@@ -146,7 +146,7 @@ def test_a_broker_port_that_is_taken(pair, mirror):
     mirror.override = lambda: config
     port = config.listeners[config.followers]
     with socket.create_server(("127.0.0.1", port)), unchanged(pair.clusters["B"]):
-        sentence = told(mirror, SetupError)
+        sentence = error_of(mirror, SetupError)
     assert f"port {port}, on which the shadow of A->B is to be broker 1000, is not free (Address already in use)" in sentence
 
 
@@ -170,7 +170,7 @@ def test_a_source_that_does_not_answer(pair, mirror):
     link.cut()
     try:
         with unchanged(pair.clusters["B"]):
-            sentence = told(mirror, SetupError)
+            sentence = error_of(mirror, SetupError)
     finally:
         link.restore()
     assert f"the source of A->B does not answer at {link.bootstrap}; start it, or repair the link" in sentence

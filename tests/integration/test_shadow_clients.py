@@ -42,7 +42,7 @@ def values(*sizes: int) -> list[str]:
     return sorted(str(n) * size for size in sizes for n in range(20))
 
 
-def test_java_reads_a_mirror_in_both_isolations_and_is_told_that_it_is_read_only(linkflap_deployment):
+def test_java_reads_a_mirror_in_both_isolations_and_is_refused_as_read_only(linkflap_deployment):
     up = linkflap_deployment
     b = up.clusters["B"].bootstrap
     make_topic(up, "A")
@@ -55,11 +55,11 @@ def test_java_reads_a_mirror_in_both_isolations_and_is_told_that_it_is_read_only
     drained(mirror)
     assert consumed(b, "read_committed", most=60) == values(2, 3, 5)
     assert consumed(b, "read_uncommitted", most=100) == values(2, 3, 4, 5, 6)
-    told = java(PRODUCER, "--bootstrap-server", b, "--topic", TOPIC, stdin="own\n")
-    assert "PolicyViolationException: a mirror topic is read-only until its failover" in told.stdout + told.stderr
+    output = java(PRODUCER, "--bootstrap-server", b, "--topic", TOPIC, stdin="own\n")
+    assert "PolicyViolationException: a mirror topic is read-only until its failover" in output.stdout + output.stderr
     mirror.stop()
-    told = java(PRODUCER, "--bootstrap-server", b, "--topic", TOPIC, stdin="7\n")
-    assert "Exception" not in told.stdout + told.stderr
+    output = java(PRODUCER, "--bootstrap-server", b, "--topic", TOPIC, stdin="7\n")
+    assert "Exception" not in output.stdout + output.stderr
     assert consumed(b, "read_committed", most=61) == sorted([*values(2, 3, 5), "7"])
 
 
@@ -75,8 +75,8 @@ def test_java_waits_where_the_mirror_is_hidden(linkflap_deployment):
     drained(mirror)
     assert consumed(b, "read_committed", most=1, idle=8) == []
     limits = [f"--producer-property={name}=3000" for name in ("max.block.ms", "delivery.timeout.ms", "request.timeout.ms")]
-    told = java(PRODUCER, "--bootstrap-server", b, "--topic", TOPIC, *limits, "--producer-property=linger.ms=0", stdin="own\n")
-    assert "TimeoutException" in told.stdout + told.stderr
+    output = java(PRODUCER, "--bootstrap-server", b, "--topic", TOPIC, *limits, "--producer-property=linger.ms=0", stdin="own\n")
+    assert "TimeoutException" in output.stdout + output.stderr
     mirror.stop()
     assert consumed(b, "read_committed", most=40) == values(100, 100)
 
@@ -108,13 +108,13 @@ def beside_a_mirror(up) -> None:
     until(lambda: not stray(up, "B"), within=120, every=0.2, what="the shadow to be left", state=lambda: stray(up, "B"))
     cordons = not up.clusters["B"].kafka.startswith(("3.", "4.1"))
     assert ("not mirrored, and not the shadow's" in mirror.log.read_text()) == (not cordons)
-    told: list[object] = []
+    output: list[object] = []
     producer = Producer(quiet(b) | {"acks": "all", "message.timeout.ms": 30_000})
     for name in names:
         for number in range(5):
-            producer.produce(name, b"x", partition=number, on_delivery=lambda error, _: told.append(error))
+            producer.produce(name, b"x", partition=number, on_delivery=lambda error, _: output.append(error))
     until(lambda: producer.flush(1) == 0, within=60, what="topics beside the mirror to be written")
-    assert told == [None] * 20
+    assert output == [None] * 20
     group = Consumer(quiet(b) | {"group.id": "beside", "auto.offset.reset": "earliest"})
     group.subscribe(names)
     seen: list[str] = []

@@ -166,14 +166,14 @@ class Standby:
     """A producer that has had its id for long; who takes it over hears what it says of itself."""
 
     def __init__(self, bootstrap: str) -> None:
-        self.bootstrap, told = bootstrap, []
-        self.hears = told.append
+        self.bootstrap, answers = bootstrap, []
+        self.hears = answers.append
         config = incarnation.producer_config(bootstrap, "", timeout=10.0, compression="none")
         self.producer = Producer({**config, "logger": incarnation.QUIET, "stats_cb": lambda text: self.hears(text)})
 
         def known() -> bool:
             self.producer.poll(0.1)
-            return bool(told) and json.loads(told[-1]).get("eos", {}).get("producer_id", -1) >= 0
+            return bool(answers) and json.loads(answers[-1]).get("eos", {}).get("producer_id", -1) >= 0
 
         until(known, within=60, what="a producer to have its id")
 
@@ -196,9 +196,9 @@ def stalled(tmp_path_factory, spark):
     folder = tmp_path_factory.mktemp("consequences-stalled") / STALLED.name
     with pytest.MonkeyPatch.context() as patch, Progress() as progress:
         patch.setattr(recording, "make_mirror", make)
-        with pytest.raises(EnvironmentFailure) as told:
+        with pytest.raises(EnvironmentFailure) as raised:
             recording.record(STALLED, runtime="process", folder=folder, command="pytest", progress=progress)
-    return verify([folder], spark=spark)[0], str(told.value)
+    return verify([folder], spark=spark)[0], str(raised.value)
 
 
 def stall(mirror, topic: str, partitions: int, *, at: int = 40, ahead: int = 6) -> None:
@@ -239,8 +239,8 @@ class Seen:
 
     def journal(self) -> list[dict]:
         """What the shadow said of each partition when it had failed over."""
-        (told,) = [e.data["partitions"] for e in self._reader.events()[0] if e.kind == "mirror-stopped"]
-        return [row for row in told if row["topic"] == TOPIC]
+        (rows,) = [e.data["partitions"] for e in self._reader.events()[0] if e.kind == "mirror-stopped"]
+        return [row for row in rows if row["topic"] == TOPIC]
 
     def returned(self, cluster: str) -> dict[int, list]:
         """Operations that returned there, other than init, by process."""
@@ -364,8 +364,8 @@ def test_kept_ids_are_refused_where_the_mirrored_producer_had_written_more(long)
     refused = {a.evidence["producer_id"]: a for a in seen.of_kind("producer-id-collision")}
     first = {process: operations[0] for process, operations in seen.returned("B").items()}
     turned_away = {o.producer_id: o for o in first.values() if o.error}
-    told = (seen.judgement.folder / "logs" / "B" / "1" / "server.log").read_text()
-    assert turned_away.keys() == refused.keys() == {0, 1} == set(map(int, OUT_OF_ORDER.findall(told)))
+    server_log = (seen.judgement.folder / "logs" / "B" / "1" / "server.log").read_text()
+    assert turned_away.keys() == refused.keys() == {0, 1} == set(map(int, OUT_OF_ORDER.findall(server_log)))
     for producer, operation in turned_away.items():
         # A client may give up before its library has heard often enough that it is refused.
         assert operation.error.startswith(("OUT_OF_ORDER_SEQUENCE_NUMBER", "not acknowledged in time"))
@@ -483,7 +483,7 @@ def test_markers_of_the_new_leaders_are_accounted_for(long):
 @pytest.mark.nightly
 def test_a_mirror_that_stands_still_is_not_called_valid(stalled):
     """Brokers skip batches of a leader epoch above the partition's (KAFKA-18723), and say nothing to anybody."""
-    judgement, told = stalled
-    assert "the failover stands still at settling" in told
+    judgement, message = stalled
+    assert "the failover stands still at settling" in message
     assert judgement.verdict is Verdict.UNKNOWN
-    assert told in judgement.document["reason"]
+    assert message in judgement.document["reason"]

@@ -63,7 +63,7 @@ def test_groups_are_filtered_clamped_left_alone_while_active_and_no_more_synced_
     here.come_to("app-plain", 25)
     assert here.offset("app-live") == 3
     assert "other" not in here.names()
-    until(lambda: "group app-live is not synced: it is " in mirror.log.read_text(), within=60, what="it to be told")
+    until(lambda: "group app-live is not synced: it is " in mirror.log.read_text(), within=60, what="it to be reported")
     live.close()
     here.come_to("app-live", 20)
 

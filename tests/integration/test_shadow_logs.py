@@ -18,13 +18,15 @@ BATCHES = (16_384, 1_048_576)
 
 def fill(bootstrap: str, topic: str, *, codec: str, batch: int, size: int = 1000, count: int = 3000, **settings) -> None:
     """Writes records that take a codec something to do, round robin over two partitions."""
-    told: list[object] = []
+    answers: list[object] = []
     wanted = {"compression.type": codec, "batch.size": batch, "linger.ms": 200, "message.max.bytes": 12_000_000}
     producer = Producer(quiet(bootstrap) | wanted | settings)
     for number in range(count):
-        producer.produce(topic, (b"%08d" % number) * (size // 8), partition=number % 2, on_delivery=lambda e, _: told.append(e))
+        producer.produce(
+            topic, (b"%08d" % number) * (size // 8), partition=number % 2, on_delivery=lambda e, _: answers.append(e)
+        )
     until(lambda: producer.flush(1) == 0, within=120, what=f"{topic} to be filled")
-    assert told == [None] * count
+    assert answers == [None] * count
 
 
 def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(linkflap_deployment):

@@ -44,10 +44,10 @@ def producer(deployment, cluster: str, **settings) -> Producer:
 
 def write(by: Producer, topic: str = TOPIC, value: bytes = b"own") -> object:
     """Where one record was acknowledged, or the name of the error."""
-    told: list[object] = []
-    by.produce(topic, value, partition=0, on_delivery=lambda e, m: told.append(e.name() if e else m.offset()))
+    answers: list[object] = []
+    by.produce(topic, value, partition=0, on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()))
     until(lambda: by.flush(0.5) == 0, within=90, what="a record to be acknowledged")
-    return told[0]
+    return answers[0]
 
 
 def mirrored_ids(deployment, count: int) -> set[int]:
@@ -87,7 +87,9 @@ def test_the_active_controller_stands_still_in_the_failover(linkflap_deployment)
 
 
 @pytest.mark.linkflap(topology="A->B:3")
-def test_a_broker_that_stood_still_all_the_while_is_told_and_is_safe_when_it_is_started_anew(linkflap_deployment, monkeypatch):
+def test_a_broker_that_stood_still_all_the_while_is_reported_and_is_safe_when_it_is_started_anew(
+    linkflap_deployment, monkeypatch
+):
     """Going on as it was, it hands out what was mirrored: that is left of the danger, and docs/shadow.md says so."""
     b = linkflap_deployment.clusters["B"]
     active = active_controller(b)

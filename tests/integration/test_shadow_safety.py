@@ -173,7 +173,7 @@ def test_the_controller_of_b_moves(wide, mirror, step, monkeypatch):
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
 
 
-def test_it_is_told_twice_and_stood_still_when_it_was(wide, mirror):
+def test_it_is_reported_twice_and_stood_still_when_it_was(wide, mirror):
     """SIGSTOP, then two who ask for the failover at once: there is one."""
     markers, mirrored = mirroring(wide, mirror)
     mirror.pause()
@@ -233,7 +233,7 @@ def test_growth_is_narrowed_by_the_next_process(wide, mirror, monkeypatch):
     assert mirror.promotion()[TOPIC, 2] == 1
 
 
-def test_growth_that_was_lost_is_told_and_holds_nobody_up(wide, mirror, monkeypatch):
+def test_growth_that_was_lost_is_reported_and_holds_nobody_up(wide, mirror, monkeypatch):
     """It stood still in the window for longer than its session: a real broker leads an empty partition, not mirrored then."""
     monkeypatch.setenv(PAUSE_AT, "grown")
     markers, mirrored = mirroring(wide, mirror)
@@ -243,8 +243,8 @@ def test_growth_that_was_lost_is_told_and_holds_nobody_up(wide, mirror, monkeypa
     until(forgotten(wide.clusters["B"]), within=120, every=0.1, what="its session to end")
     mirror.resume()
     mirror.go_on()
-    told = f"{TOPIC}-2 is led by broker"
-    until(lambda: told in mirror.log.read_text(), within=120, what="the shadow to tell", state=mirror._state)
+    message = f"{TOPIC}-2 is led by broker"
+    until(lambda: message in mirror.log.read_text(), within=120, what="the shadow to tell", state=mirror._state)
     assert mirror.lag()
     mirror.stop()
     assert mirror.promotion()[TOPIC, 2] == 0
@@ -261,7 +261,7 @@ def test_growth_that_was_lost_is_told_and_holds_nobody_up(wide, mirror, monkeypa
     ],
 )
 def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirror, step, then, monkeypatch):
-    """It is told once, and what somebody else makes of that name is not the mirror's; nor does it hold the next process up."""
+    """It is reported once; what somebody else makes of that name is not the mirror's, nor does it hold the next process up."""
     a, b = (wide.clusters[name].bootstrap for name in "AB")
     shadows.make_topic(wide, "A", OTHER)
     writer = shadows.Writer(a, OTHER)
@@ -283,9 +283,9 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirr
         mirror.go_on()
         stopping.result(160)
     mirror.stop()
-    told = [data for kind, _, data in mirror._recorder if kind == "topic-given-up"]
-    assert [one["topic"] for one in told] == [OTHER]
-    assert f"topic {OTHER} was deleted " in told[0]["reason"]
+    reported = [data for kind, _, data in mirror._recorder if kind == "topic-given-up"]
+    assert [one["topic"] for one in reported] == [OTHER]
+    assert f"topic {OTHER} was deleted " in reported[0]["reason"]
     assert [kind for kind, _, _ in mirror._recorder].count("mirror-stopped") == 1
     promoted = mirror.promotion()
     assert {place: promoted[place] for place in PLACES} == mirrored

@@ -21,16 +21,16 @@ HERE = (TOPIC, 0)
 
 
 class Idempotent:
-    """A producer that draws an id when it first writes; `write` returns the offset that it was told."""
+    """A producer that draws an id when it first writes; `write` returns the offset that was acknowledged."""
 
     def __init__(self, bootstrap: str) -> None:
         self._producer = Producer(quiet(bootstrap) | {"enable.idempotence": True, "linger.ms": 0})
 
     def write(self) -> object:
-        told: list[object] = []
-        self._producer.produce(TOPIC, b"own", partition=0, on_delivery=lambda e, m: told.append(e.name() if e else m.offset()))
+        answers: list[object] = []
+        self._producer.produce(TOPIC, b"own", partition=0, on_delivery=lambda e, m: answers.append(e.name() if e else m.offset()))
         until(lambda: self._producer.flush(0.5) == 0, within=60, what="an acknowledgement")
-        return told[0]
+        return answers[0]
 
 
 def producer_states(deployment, cluster: str) -> dict[int, int]:
@@ -152,6 +152,6 @@ def test_ids_that_a_second_hop_gives_back_collide_there(linkflap_deployment):
     assert held == {"A": {0}, "B": {2**63 - 2}, "C": {0}}
     first.stop()
     second.stop()
-    told = {name: Idempotent(up.clusters[name].bootstrap).write() for name in "BC"}
-    assert told == {"B": 2, "C": 0}, "C takes its own producer 0 for A's, and appends nothing"
+    answers = {name: Idempotent(up.clusters[name].bootstrap).write() for name in "BC"}
+    assert answers == {"B": 2, "C": 0}, "C takes its own producer 0 for A's, and appends nothing"
     assert {name: ends(up, name)[HERE] for name in "BC"} == {"B": 3, "C": 2}

@@ -79,9 +79,9 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(lin
         assert configs_of(up, "B")["retention.ms"] == "123456"
     mirror.stop()
     assert mirror.promotion() == {(TOPIC, 0): 0, (OTHER, 0): 6}
-    (told,) = [data for kind, _, data in mirror._recorder if kind == "topic-given-up"]
-    assert told["topic"] == TOPIC
-    assert "the destination of A->B: what was mirrored of it is gone, and nothing more is mirrored" in told["reason"]
+    (event,) = [data for kind, _, data in mirror._recorder if kind == "topic-given-up"]
+    assert event["topic"] == TOPIC
+    assert "the destination of A->B: what was mirrored of it is gone, and nothing more is mirrored" in event["reason"]
     assert_equal(up, "A", "B", [(OTHER, 0)])
     assert own_write(b, OTHER) == 6
     if again:
@@ -94,7 +94,7 @@ def test_a_topic_that_is_deleted_on_the_destination_is_given_up_and_no_other(lin
 
 
 def given_up(mirror) -> dict[str, str]:
-    """What the run's events say of topics that were given up; asking for the lag has them told."""
+    """What the run's events say of topics that were given up; asking for the lag reports them."""
     mirror.lag()
     return {data["topic"]: data["reason"] for kind, _, data in mirror._recorder if kind == "topic-given-up"}
 
@@ -188,8 +188,8 @@ def test_configs_that_the_destinations_release_does_not_have_are_left_out(linkfl
     assert given_up(mirror) == {}
     drained(mirror)
     mirror.stop()
-    (told,) = [data for kind, _, data in mirror._recorder if kind == "mirror-stopped"]
-    unknown = {name: topic["unknown_configs"] for name, topic in told["topics"].items() if topic["unknown_configs"]}
+    (event,) = [data for kind, _, data in mirror._recorder if kind == "mirror-stopped"]
+    unknown = {name: topic["unknown_configs"] for name, topic in event["topics"].items() if topic["unknown_configs"]}
     assert unknown == {topic: ["message.timestamp.difference.max.ms"] for topic in (OTHER, "A.later")}
     assert configs_of(up, "B", OTHER) == configs_of(up, "B", "A.later") == {"segment.ms": "7200000"}
 

@@ -38,7 +38,7 @@ from linkflap.harness.cli.commands import linkflap
 from linkflap.spark_verify.spark import session
 from linkflap.spark_verify import verify
 
-told = []
+answers = []
 commands = json.load(sys.stdin)
 check = verify.REGISTRY["leader-epochs"]
 killed = pathlib.Path.cwd() / "killed"
@@ -54,12 +54,12 @@ for arguments in commands:
         verify.REGISTRY = {**verify.REGISTRY, "leader-epochs": dataclasses.replace(check, kernel=kernel)}
     result = CliRunner().invoke(linkflap, arguments, standalone_mode=False)
     error = result.exception
-    told.append({"code": result.return_value, "error": str(error or ""), "exit": getattr(error, "exit_code", None)})
+    answers.append({"code": result.return_value, "error": str(error or ""), "exit": getattr(error, "exit_code", None)})
 spark = session.session()
 where = lambda _: __import__("linkflap.spark_verify").spark_verify.__file__
 found = spark.sparkContext.parallelize(range(4), 4).map(where).collect()
 session.close()
-print(json.dumps({"told": told, "found": found}))
+print(json.dumps({"answers": answers, "found": found}))
 """
 
 
@@ -129,7 +129,7 @@ def master(elsewhere) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def judged(elsewhere, master, tmp_path_factory):
-    """What the driver was told: of equal logs, of logs that differ, of a path that means another thing to each process, and of
+    """What the driver answered: of equal logs, of logs that differ, of a path that means another thing to each process, and of
     the equal logs again, when an executor is killed in a check."""
     root = tmp_path_factory.mktemp("driver")
     for cluster in "ABC":
@@ -169,20 +169,20 @@ def judged(elsewhere, master, tmp_path_factory):
 
 
 def test_executors_elsewhere_read_and_judge(judged, elsewhere):
-    root, told = judged
-    equal = told["told"][0]
+    root, answers = judged
+    equal = answers["answers"][0]
     assert (equal["error"], equal["code"]) == ("", errors.VALID), equal
     document = json.loads((root / "equal" / VERDICT_FILE).read_bytes())
     assert document["verdict"] == "valid"
     (byte_equality,) = (c for c in document["checks"] if c["name"] == "byte-equality")
     assert byte_equality["examined"] == {"B/mirrored": 18}
-    assert {Path(path).parents[5] for path in told["found"]} == {elsewhere / "python"}
+    assert {Path(path).parents[5] for path in answers["found"]} == {elsewhere / "python"}
     assert len(list(elsewhere.glob("worker-*/apps/app-*"))) >= 1
 
 
 def test_what_was_found_is_in_parquet_too(judged):
-    root, told = judged
-    assert told["told"][1]["code"] == errors.INVALID
+    root, answers = judged
+    assert answers["answers"][1]["code"] == errors.INVALID
     found = pq.read_table(root / "other" / "findings.parquet").to_pylist()
     document = json.loads((root / "other" / VERDICT_FILE).read_bytes())
     assert {(r["check"], r["kind"], r["partition"], r["offset"]) for r in found} == {
@@ -195,8 +195,8 @@ def test_what_was_found_is_in_parquet_too(judged):
 
 
 def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged, elsewhere):
-    _, told = judged
-    unseen = told["told"][2]
+    _, answers = judged
+    unseen = answers["answers"][2]
     assert unseen["exit"] == errors.FAILED, unseen
     assert "cannot see /proc/self/cwd/equal/" in unseen["error"]
     assert str(elsewhere / "worker-") in unseen["error"]
@@ -204,8 +204,8 @@ def test_an_executor_that_cannot_see_a_path_is_named_with_it(judged, elsewhere):
 
 
 def test_an_executor_that_is_killed_in_a_check_changes_nothing(judged):
-    root, told = judged
+    root, answers = judged
     assert (root / "killed").exists()
-    again = told["told"][3]
+    again = answers["answers"][3]
     assert (again["error"], again["code"]) == ("", errors.VALID), again
     assert json.loads((root / "equal" / VERDICT_FILE).read_bytes())["verdict"] == "valid"

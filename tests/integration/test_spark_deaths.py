@@ -41,7 +41,7 @@ def closed():
     lease.release()
 
 
-def told(tmp_path: Path, master: str) -> str:
+def error_of(tmp_path: Path, master: str) -> str:
     run = write_run(tmp_path / "run")
     done = linkflap("verify", str(run), "--master", master, env=environment(tmp_path / "ledger"), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (errors.FAILED, ""), done.stderr
@@ -52,14 +52,14 @@ def told(tmp_path: Path, master: str) -> str:
 
 @pytest.mark.integration
 def test_a_master_that_is_not_there_is_one_sentence_and_there_was_no_verdict(tmp_path, closed):
-    said = told(tmp_path, f"spark://127.0.0.1:{closed}")
+    said = error_of(tmp_path, f"spark://127.0.0.1:{closed}")
     assert said.startswith(f"linkflap: no Spark master answers at spark://127.0.0.1:{closed} (")
     assert said.endswith("leave --master away to use local[2]")
 
 
 @pytest.mark.integration
 def test_what_is_no_master_is_one_sentence_and_there_was_no_verdict(tmp_path):
-    assert told(tmp_path, "7077").startswith("linkflap: '7077' is no Spark master; give spark://HOST:7077")
+    assert error_of(tmp_path, "7077").startswith("linkflap: '7077' is no Spark master; give spark://HOST:7077")
 
 
 def greedy(view: PartitionView) -> list[Finding]:

@@ -126,11 +126,11 @@ def test_the_tail_is_the_recovery_point_exactly(judged):
 
 
 def test_the_document_tells_every_era_and_the_tail_that_was_cut(judged):
-    told = [
+    shown = [
         (e["cluster"], e["origin"], e["source"], e["start"], e["end"], e["truncated"], e["verdict"])
         for e in judged["round-trip"]["eras"]
     ]
-    assert told == [
+    assert shown == [
         ("A", "native", "", PARTED, None, True, "valid"),
         ("A", "native", "", 0, PARTED, False, "valid"),
         ("A", "mirrored", "B", PARTED, HOME, False, "valid"),

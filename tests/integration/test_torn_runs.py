@@ -258,9 +258,9 @@ def test_without_a_readable_run_json_it_is_wrong_input(recorded, tmp_path, conte
     (run.root / "run.json").unlink()
     if content is not None:
         (run.root / "run.json").write_bytes(content)
-    with pytest.raises(InputError, match=r"run\.json|format") as told:
+    with pytest.raises(InputError, match=r"run\.json|format") as raised:
         RunReader(run.root)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_the_command_says_in_one_sentence_that_it_is_no_run(tmp_path):

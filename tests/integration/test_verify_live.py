@@ -78,8 +78,8 @@ def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment, tmp_path
     bootstrap = {name: secure(deployment, name, made) for name in "AB"}
     for name in "AB":
         add_reader(deployment.clusters[name].bootstrap, "A.")
-    told = properties(tmp_path / "client.properties", made)
-    entered = [t for name in "AB" for t in ("--client-properties", f"{name}={told}")]
+    credentials = properties(tmp_path / "client.properties", made)
+    entered = [t for name in "AB" for t in ("--client-properties", f"{name}={credentials}")]
     before = [state_of(address) for address in plain(deployment).values()]
     all_end(deployment, "B", ends(deployment, "A"))
 
@@ -90,7 +90,7 @@ def test_by_tls_and_sasl_with_no_right_but_to_read(linkflap_deployment, tmp_path
     assert all(PASSWORD not in path.read_text(errors="replace") for path in (tmp_path / "same").glob("*.json*"))
 
     refused_for_what_is_wrong(deployment, bootstrap, made, tmp_path)
-    gone_half_way(deployment, bootstrap, told, tmp_path)
+    gone_half_way(deployment, bootstrap, credentials, tmp_path)
     diverged(deployment, bootstrap, entered, tmp_path)
 
 
@@ -126,7 +126,7 @@ class Quiet:
         pass
 
 
-def gone_half_way(deployment, bootstrap, told, tmp_path):
+def gone_half_way(deployment, bootstrap, credentials, tmp_path):
     """A's broker dies while its second portion waits for its turn: what was read is compared, and the verdict is unknown."""
     out = tmp_path / "gone"
     (broker,) = deployment.clusters["A"].brokers.values()
@@ -143,7 +143,7 @@ def gone_half_way(deployment, bootstrap, told, tmp_path):
             topics=r"A\.records",
         ),
         bootstrap={name: [address] for name, address in bootstrap.items()},
-        access={name: access(told) for name in bootstrap},
+        access={name: access(credentials) for name in bootstrap},
         rate=10_000.0,
         patience=10.0,
     )
@@ -186,10 +186,10 @@ def test_a_leader_that_moves_is_followed(linkflap_deployment, tmp_path):
     cluster = deployment.clusters["A"]
     Writer(cluster.bootstrap).write(12, size=1000)
     out = tmp_path / "fetched"
-    told = []
+    lines = []
 
     def kill() -> None:
-        until(lambda: told or any(p.stat().st_size for p in out.glob("captures/*/A/*/*/*.log")), within=120, what="a portion")
+        until(lambda: lines or any(p.stat().st_size for p in out.glob("captures/*/A/*/*/*.log")), within=120, what="a portion")
         (first,) = (p for p in out.glob("captures/*/A/*/*/*.log") if p.stat().st_size)
         cluster.brokers[int(first.parent.parent.name)].kill()
 
@@ -204,7 +204,7 @@ def test_a_leader_that_moves_is_followed(linkflap_deployment, tmp_path):
     try:
         record(out, asked, "linkflap verify --bootstrap", Quiet())
     finally:
-        told.append("over")
+        lines.append("over")
         killer.join(60)
     assert RunReader(out).run.status == "finished"
     assert [broker.state for broker in cluster.brokers.values()].count("stopped") == 1

@@ -24,18 +24,18 @@ def test_a_client_that_is_kept_asks_whoever_leads(linkflap_deployment):
 
         until(lambda: leader() in wanted, within=60, every=0.1, what=f"one of {wanted} to lead", state=leader)
 
-    def told() -> None:
+    def answered() -> None:
         until(lambda: answered_bounds(kept, [PLACE], "high", within=5) == {PLACE: 0}, within=60, what="the end")
         assert bounds(kept, [PLACE], "stable", within=20) == {PLACE: 0}
 
     led_by([1])
-    told()
+    answered()
     cluster.brokers[1].kill()
     led_by([2, 3])
-    told()
+    answered()
     cluster.brokers[1].start()
     led_by([1])
-    told()
+    answered()
     for broker in cluster.brokers.values():
         broker.kill()
     assert answered_bounds(kept, [PLACE], "high", within=1) == {}

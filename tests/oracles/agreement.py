@@ -19,7 +19,7 @@ def reference_of(check: str) -> ModuleType:
     return importlib.import_module(f"tests.oracles.checks.{check.replace('-', '_')}")
 
 
-def told(check: Check, views: Sequence[PartitionView]) -> list[FindingRow]:
+def findings(check: Check, views: Sequence[PartitionView]) -> list[FindingRow]:
     """What a check says of one run: its kernel of every partition, and its combine. Not all are made of logs alone."""
     if not (check.from_bytes or all(view.recorded for view in views)):
         return []
@@ -56,14 +56,16 @@ def _doubtful(module: ModuleType, place: Place, views: Sequence[Plain]) -> bool:
 
 
 def _of_kind(kind: str, found: Sequence[FindingRow], wanted: Sequence[Place], *, each: bool, some: bool) -> str:
-    told = Counter((row.kind, row.cluster, row.topic, row.partition, row.offset) for row in found if row.kind == kind)
+    found_places = Counter((row.kind, row.cluster, row.topic, row.partition, row.offset) for row in found if row.kind == kind)
     right = Counter(place for place in wanted if place[0] == kind)
-    stranger = sorted(place for place in told if place not in right)
+    stranger = sorted(place for place in found_places if place not in right)
     if stranger:
         return f"only the check tells of {stranger}, the reference of {sorted(right.elements())}"
     if not each and not some:
         return (
-            "" if told == right else f"the check tells of {sorted(told.elements())}, the reference of {sorted(right.elements())}"
+            ""
+            if found_places == right
+            else f"the check tells of {sorted(found_places.elements())}, the reference of {sorted(right.elements())}"
         )
     ours: Counter[tuple[str, str, int]] = Counter()
     for row in found:

@@ -93,8 +93,8 @@ class Plain:
     def cleaned(self, log: PlainLog) -> int:
         """The offset below which a cleaner may have taken records: as noted, or, of copied logs, as thin batches tell."""
         thin = [b for b in log.batches if b.data and b.crc_ok and b.count < b.last_offset - b.base_offset + 1]
-        told = [b.last_offset + 1 for b in thin if not self.view.recorded]
-        return max([self.compacted.get(log.cluster, 0), *told])
+        above = [b.last_offset + 1 for b in thin if not self.view.recorded]
+        return max([self.compacted.get(log.cluster, 0), *above])
 
     def place(self, kind: str, cluster: str, offset: int) -> Place:
         return kind, cluster, self.topic, self.partition, offset

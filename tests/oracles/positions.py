@@ -42,9 +42,9 @@ def limit(row: Any, cuts: Sequence[tuple[int, int]]) -> int:
 
 def positions(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> Iterator[Said]:
     reads = sorted(story.reads(generation), key=lambda r: (r.reader, r.process, r.returned))
-    told = [(t.time, t.offset) for t in plain.view.truncations if t.cluster == generation.cluster]
-    told += [(s.time, at) for s in plain.view.stops if s.cluster == generation.cluster for _, at in s.truncated]
-    cuts = [(time, at) for time, at in told if generation.settled <= time <= generation.ended]
+    reported = [(t.time, t.offset) for t in plain.view.truncations if t.cluster == generation.cluster]
+    reported += [(s.time, at) for s in plain.view.stops if s.cluster == generation.cluster for _, at in s.truncated]
+    cuts = [(time, at) for time, at in reported if generation.settled <= time <= generation.ended]
     floor = max([log.log_start, plain.compacted.get(generation.cluster, 0), *(m.log_start for m in story.marks(generation))])
     for who in sorted({(r.reader, r.process) for r in reads}):
         mine = [r for r in reads if (r.reader, r.process) == who]

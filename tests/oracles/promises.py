@@ -1,4 +1,4 @@
-"""What clients were told of their records, one value per record, and so which records must be there."""
+"""What clients were acknowledged of their records, one value per record, and so which records must be there."""
 
 from __future__ import annotations
 

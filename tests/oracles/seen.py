@@ -1,4 +1,4 @@
-"""What was seen of which log of a cluster that is made to follow while that lasts: told record by record, sample by sample."""
+"""What was seen of which log of a cluster that is made to follow while that lasts: record by record, sample by sample."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reads_by_log(reads: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]
         rest = [r for r in reads if r.returned > began and r.time >= ended]
         for who in {(r.reader, r.process) for r in during}:
             rows = sorted((r for r in during if (r.reader, r.process) == who), key=lambda r: r.returned)
-            parts = _told_apart(rows, truncated, before, after)
+            parts = _separated(rows, truncated, before, after)
             last = max((row.returned for row, old, _ in parts if old), default=-1)
             for row, old, new in parts:
                 # Of the last poll of the old log, which was over after the truncation, the position may be of the new one.
@@ -37,7 +37,7 @@ def _order(read: Any) -> tuple[int, int, str]:
     return read.returned, read.time, read.reader
 
 
-def _told_apart(rows: Sequence[Any], truncated: int, before: PlainLog | None, after: PlainLog | None) -> list[Any]:
+def _separated(rows: Sequence[Any], truncated: int, before: PlainLog | None, after: PlainLog | None) -> list[Any]:
     """Per row, which of its records (None: it has none) a consumer got of the log before, and which of the one after."""
     items = [(row, i) for row in rows for i in (range(len(row.offsets)) or [None])]
     old_ones = [i is not None and _has(before, r, i) and not _has(after, r, i) for r, i in items]
@@ -76,16 +76,16 @@ def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]
     """The samples of one cluster, per log that it had."""
     edges = [0]
     for began, truncated, ended, cut, _, _ in turns:
-        told = next((n for n, m in enumerate(marks) if m.returned > truncated and m.high_watermark >= 0), len(marks))
-        epoch = marks[told].leader_epoch if told < len(marks) else None
+        first = next((n for n, m in enumerate(marks) if m.returned > truncated and m.high_watermark >= 0), len(marks))
+        epoch = marks[first].leader_epoch if first < len(marks) else None
         near = [
             n
             for n, m in enumerate(marks)
             if m.returned > began and m.time < ended and m.leader_epoch in (epoch, -1) and m.high_watermark >= 0
         ]
         falls = [n for last, n in pairwise(near) if max(cut, marks[n].high_watermark) < marks[last].high_watermark]
-        if told < len(marks) and marks[told].high_watermark <= cut:
-            falls = [n for n in falls if n <= told]
-        edges.append(falls[0] if falls and epoch is not None else told)
+        if first < len(marks) and marks[first].high_watermark <= cut:
+            falls = [n for n in falls if n <= first]
+        edges.append(falls[0] if falls and epoch is not None else first)
     ends = [*edges[1:], len(marks)]
     return [list(marks[start : max(start, end)]) for start, end in zip(edges, ends, strict=True)]

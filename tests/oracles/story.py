@@ -1,4 +1,4 @@
-"""Who wrote what of a partition, and when which cluster's log was cut: told with one list entry per offset.
+"""Who wrote what of a partition, and when which cluster's log was cut: with one list entry per offset.
 
 `owners[o]` is (cluster, time from which it was its own) of offset o. A promotion gives a cluster the rest of its list; who
 follows another has that one's list; a reversal cuts where two lists differ first. The last entry stands for all behind it.

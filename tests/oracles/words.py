@@ -14,7 +14,7 @@ LAST_BATCH = ("firstSequence", "lastSequence", "lastOffset", "offsetDelta")
 """What a snapshot knows of a producer's last batch."""
 
 
-def as_told(h: Headers, row: int) -> Fields:
+def as_dumped(h: Headers, row: int) -> Fields:
     """One header of ours in the tool's words."""
     horizon = f"OptionalLong[{h.base_timestamp[row]}]" if h.attributes[row] & 0x40 else "OptionalLong.empty"
     return {
@@ -39,7 +39,7 @@ def as_told(h: Headers, row: int) -> Fields:
     }
 
 
-def slowly_told(batch: reference.Batch) -> Fields:
+def slowly_decoded(batch: reference.Batch) -> Fields:
     """The same of the slow decoder, which does not know where a batch is."""
     horizon = f"OptionalLong[{batch.base_timestamp}]" if batch.attributes & 0x40 else "OptionalLong.empty"
     return {
@@ -63,15 +63,15 @@ def slowly_told(batch: reference.Batch) -> Fields:
     }
 
 
-def without_place(told: Fields) -> Fields:
-    return {name: value for name, value in told.items() if name != "position"}
+def without_place(fields: Fields) -> Fields:
+    return {name: value for name, value in fields.items() if name != "position"}
 
 
 def time_type(batch: reference.Batch) -> str:
     return "LogAppendTime" if batch.attributes & layout.LOG_APPEND_TIME else "CreateTime"
 
 
-def record_told(batch: reference.Batch, record: reference.Record) -> Fields:
+def record_dumped(batch: reference.Batch, record: reference.Record) -> Fields:
     """One record of ours in the tool's words."""
     sequence = -1 if batch.base_sequence < 0 else (batch.base_sequence + record.offset - batch.base_offset) % 2**31
     return {

@@ -242,8 +242,8 @@ def with_own(world: World) -> list[PartitionView]:
         logs = []
         for (cluster, name), log in sorted(world.own.items()):
             if name == topic:
-                told = tuple(row["entry"] for row in log if row["crc_ok"])
-                logs.append(replace(replica(cluster, log), entries=told))
+                entries = tuple(row["entry"] for row in log if row["crc_ok"])
+                logs.append(replace(replica(cluster, log), entries=entries))
                 if (high := world.highs.get((cluster, topic))) is not None:
                     logs[-1] = replace(logs[-1], high_watermark=high)
                 if (other := world.own_others.get((cluster, topic))) is not None:

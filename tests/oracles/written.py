@@ -24,7 +24,7 @@ _KEY_TYPE = {0: 0, 1: 1, 2: 7}
 def write(made: World, root: Path) -> Path:
     """Writes a run directory, and gives the world the bytes' own values and the run's end."""
     for send in made.sends:
-        _as_told(send)
+        _reported(send)
     scenario = Scenario(
         name="oracle", about="made up", seed=1, topology=parse(made.topology),
         mirror=MirrorSpec(kind=made.mirror, options=made.options), schedule=(), topics=TopicSpec(partitions=len(made.partitions)),
@@ -45,8 +45,8 @@ def write(made: World, root: Path) -> Path:
     return root
 
 
-def _as_told(send: Row) -> None:
-    """An operation that never returned told nothing."""
+def _reported(send: Row) -> None:
+    """An operation that never returned reports nothing."""
     if send["returned"] < 0:
         nothing = [-1] * len(send["offsets"])
         send |= {"outcome": "info", "ended_at": 0, "producer_id": -1, "producer_epoch": -1, "offsets": nothing}
@@ -80,8 +80,8 @@ def _operation(parts: list[Row]) -> Iterator[Operation]:
     asked = tuple(replace(group, acks=(), refused=()) for group in sends)
     yield Operation(phase="invoke", time=one["invoked"], sends=asked, **common)
     if one["returned"] >= 0:
-        told = {name: one[name] for name in ("outcome", "ended_at", "producer_id", "producer_epoch")}
-        yield Operation(phase="return", time=one["returned"], sends=sends, **told, **common)
+        returned = {name: one[name] for name in ("outcome", "ended_at", "producer_id", "producer_epoch")}
+        yield Operation(phase="return", time=one["returned"], sends=sends, **returned, **common)
 
 
 def _group(part: Row) -> SendGroup:
@@ -115,10 +115,12 @@ def _events(made: World) -> Iterator[Event]:
         place = {name: row[name] for name in ("cluster", "partition", "offset", "end")} | {"topic": TOPIC}
         yield Event(time=row["time"], kind="truncation", subject=row["link"], data=place)
     for row in made.stops:
-        told = {name: row[name] for name in ("partition", "mirrored", "promoted", "truncated", "appended", "epochs")} | {
+        returned = {name: row[name] for name in ("partition", "mirrored", "promoted", "truncated", "appended", "epochs")} | {
             "topic": TOPIC
         }
-        yield Event(time=row["time"], kind="mirror-stopped", subject=row["link"], data={"drained": True, "partitions": [told]})
+        yield Event(
+            time=row["time"], kind="mirror-stopped", subject=row["link"], data={"drained": True, "partitions": [returned]}
+        )
 
 
 def _captures(made: World, writer: RunWriter) -> Iterator[Event]:

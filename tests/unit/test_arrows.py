@@ -1,4 +1,4 @@
-"""The notation: what it means, that it survives being written and read, and what each malformed text is told."""
+"""The notation: what it means, that it survives being written and read, and what each malformed text is answered."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_what_is_written_reads_the_same(topology: Topology) -> None:
 
 
 @given(st.text(alphabet='AB1a->< ,;:@"./=\n', max_size=20))
-def test_any_text_is_read_or_told_what_is_wrong(text: str) -> None:
+def test_any_text_is_read_or_its_error_is_named(text: str) -> None:
     try:
         topology = parse(text)
     except InputError:

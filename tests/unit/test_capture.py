@@ -185,7 +185,7 @@ def test_a_copy_during_compaction_begins_anew(tmp_path, monkeypatch):
     assert {p.name: p.read_bytes() for p in (tmp_path / "copy").iterdir()} == {f"{0:020}.log": batch(0, [ours(9)])}
 
 
-def test_a_folder_that_never_stands_still_is_told(tmp_path, monkeypatch):
+def test_a_folder_that_never_stands_still_is_reported(tmp_path, monkeypatch):
     source = replica(tmp_path, 1, 3).folder
 
     def replace_every_time(origin, target, copy=shutil.copyfile):

@@ -32,7 +32,7 @@ def test_a_log_directory_and_a_folder_of_brokers_are_both_read(tmp_path):
     assert places(folders("A", tmp_path / "two")) == [(1, "a.b-c", 7), (2, "a.b-c", 7), (0, "a.b-c", 7)]
 
 
-def test_two_disks_of_one_broker_are_told_apart(tmp_path):
+def test_two_disks_of_one_broker_are_distinguished(tmp_path):
     for disk in ("d1", "d2"):
         sound(tmp_path / disk / "orders-0")
         (tmp_path / disk / "meta.properties").write_text("node.id=1\n")
@@ -51,19 +51,25 @@ def test_bounds_come_from_checkpoints_and_else_from_what_all_replicas_have(tmp_p
     for broker in ("1", "2"):
         sound(tmp_path / broker / "orders-0")
     segment(tmp_path / "2" / "orders-0", [batch(0, [record(b"one"), record(b"two")])])
-    told = bounds(folders("A", tmp_path))
-    assert [(b.broker, b.high_watermark, b.high_watermark_from) for b in told] == [(1, 2, "recomputed"), (2, 2, "recomputed")]
+    by_broker = bounds(folders("A", tmp_path))
+    assert [(b.broker, b.high_watermark, b.high_watermark_from) for b in by_broker] == [
+        (1, 2, "recomputed"),
+        (2, 2, "recomputed"),
+    ]
     (tmp_path / "1" / "replication-offset-checkpoint").write_text("0\n1\norders 0 6\n")
     (tmp_path / "1" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 4\n")
-    told = bounds(folders("A", tmp_path))
-    assert [(b.high_watermark, b.high_watermark_from, b.log_start) for b in told] == [(6, "checkpoint", 4), (2, "checkpoint", 0)]
+    by_broker = bounds(folders("A", tmp_path))
+    assert [(b.high_watermark, b.high_watermark_from, b.log_start) for b in by_broker] == [
+        (6, "checkpoint", 4),
+        (2, "checkpoint", 0),
+    ]
 
 
 def logs(tmp_path, **by_cluster):
     return [(("t", 0), {name: batches.scan([segment(tmp_path / name, data)]) for name, data in by_cluster.items()})]
 
 
-def told(events):
+def recorded(events):
     return [(e.subject, e.data["cluster"], e.data["offset"]) for e in events if e.kind == "promotion"]
 
 
@@ -73,13 +79,13 @@ STOPPED = [DATA, marker(2, ABORT, pid=1, epoch=0, leader_epoch=5), mirror_pid_re
 
 def test_a_reset_and_the_markers_of_its_epoch_begin_what_is_the_destinations_own(tmp_path):
     events, _ = promotions_in(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {})
-    assert told(events) == [("A->B", "B", 2)]
+    assert recorded(events) == [("A->B", "B", 2)]
 
 
 def test_a_marker_of_an_earlier_epoch_was_mirrored(tmp_path):
     own = [DATA, marker(2, ABORT, pid=1, epoch=0, leader_epoch=4), mirror_pid_reset(3, leader_epoch=5)]
     events, _ = promotions_in(logs(tmp_path, A=own[:2], B=own), [THERE], {})
-    assert told(events) == [("A->B", "B", 3)]
+    assert recorded(events) == [("A->B", "B", 3)]
 
 
 def test_a_reset_that_the_source_has_too_came_over_the_link(tmp_path):
@@ -95,10 +101,10 @@ def test_a_control_record_of_another_type_is_no_promotion(tmp_path):
     assert events == []
 
 
-def test_links_both_ways_take_turns_and_the_turning_round_is_told_by_the_bytes(tmp_path):
+def test_links_both_ways_take_turns_and_the_bytes_show_the_reversal(tmp_path):
     again = [*STOPPED, batch(4, [record(b"three")], leader_epoch=5), mirror_pid_reset(5, leader_epoch=9)]
     events, ended = promotions_in(logs(tmp_path, A=again, B=again[:4]), [THERE, BACK], {})
-    assert told(events) == [("A->B", "B", 2), ("B->A", "A", 5)]
+    assert recorded(events) == [("A->B", "B", 2), ("B->A", "A", 5)]
     assert [e.kind for e in events] == ["promotion", "fault-start", "mirror-started", "fault-end", "promotion"]
     times = [e.time for e in events]
     assert times == sorted(times)
@@ -113,7 +119,7 @@ def test_a_cluster_that_was_given_up_and_does_not_follow_was_not_turned_round(tm
 
 def test_what_somebody_says_goes_before_what_the_bytes_tell(tmp_path):
     events, _ = promotions_in(logs(tmp_path, A=[DATA], B=STOPPED), [THERE], {("B", "t", 0): [4]})
-    assert told(events) == [("A->B", "B", 4)]
+    assert recorded(events) == [("A->B", "B", 4)]
 
 
 def test_a_run_directory_of_links_touches_no_log(tmp_path):

@@ -64,9 +64,9 @@ def ranked(*anomalies: Anomaly) -> list[tuple[str, dict[str, int]]]:
 
 
 def test_an_id_collision_is_the_cause_of_what_it_led_to() -> None:
-    told = [unseen(12, 0), lost(12, 0), collision(6, 12), ghost(12, 0)]
-    assert ranked(*told) == [("producer-id-collision", {"ghost-ack": 1, "lost-write": 1, "unseen-write": 1})]
-    (cause,) = rank(told, REGISTRY)
+    anomalies = [unseen(12, 0), lost(12, 0), collision(6, 12), ghost(12, 0)]
+    assert ranked(*anomalies) == [("producer-id-collision", {"ghost-ack": 1, "lost-write": 1, "unseen-write": 1})]
+    (cause,) = rank(anomalies, REGISTRY)
     assert cause.first == 2
 
 
@@ -104,8 +104,8 @@ def test_kinds_of_one_check_at_one_offset_are_one() -> None:
 
 
 def test_the_member_with_the_most_consequences_names_the_cause() -> None:
-    told = [collision(5, 3), collision(6, 12), ghost(12, 0, pid=6)]
-    (cause,) = rank(told, REGISTRY)
+    anomalies = [collision(5, 3), collision(6, 12), ghost(12, 0, pid=6)]
+    (cause,) = rank(anomalies, REGISTRY)
     assert (cause.first, list(cause.members)) == (1, [1, 0])
 
 
@@ -116,13 +116,13 @@ def test_what_is_allowed_causes_nothing() -> None:
 
 
 def test_the_order_of_anomalies_does_not_matter() -> None:
-    told = [unseen(12, 0), lost(12, 0), collision(6, 12), ghost(12, 0), lost(70, 9), collision(2, 99)]
-    assert ranked(*told) == ranked(*told[::-1])
+    anomalies = [unseen(12, 0), lost(12, 0), collision(6, 12), ghost(12, 0), lost(70, 9), collision(2, 99)]
+    assert ranked(*anomalies) == ranked(*anomalies[::-1])
 
 
 def test_many_are_counted_where_the_first_of_them_is() -> None:
-    told = [ghost(n, n) for n in range(TRACED + 5)] + [lost(n, n) for n in range(TRACED + 5)]
-    assert ranked(*told) == [("ghost-ack", {"lost-write": TRACED + 5})]
+    anomalies = [ghost(n, n) for n in range(TRACED + 5)] + [lost(n, n) for n in range(TRACED + 5)]
+    assert ranked(*anomalies) == [("ghost-ack", {"lost-write": TRACED + 5})]
 
 
 def test_checks_follow_from_others_and_never_in_a_circle() -> None:
@@ -132,8 +132,8 @@ def test_checks_follow_from_others_and_never_in_a_circle() -> None:
 
 
 def test_the_first_cause_in_one_sentence() -> None:
-    told = [unseen(12, 0), unseen(13, 1), lost(12, 0), lost(13, 1), ghost(12, 0), ghost(13, 1), collision(6, 12)]
-    shown = show(told, ALL, REGISTRY, NAMES)
+    anomalies = [unseen(12, 0), unseen(13, 1), lost(12, 0), lost(13, 1), ghost(12, 0), ghost(13, 1), collision(6, 12)]
+    shown = show(anomalies, ALL, REGISTRY, NAMES)
     assert shown.cause == (
         "On B producer id 6 belongs to two producers (idempotent-2, and one whose batches were mirrored up to offset 90); "
         "B acknowledged idempotent-2/2 #0 (producer id 6) at A.orders-0 @ 12 and did not append it there: below the promotion "
@@ -157,8 +157,8 @@ def test_what_proves_nothing_is_no_cause() -> None:
 
 
 def test_the_anomaly_that_names_a_cause_is_never_left_out() -> None:
-    told = [*(collision(100 + n, n) for n in range(EXAMPLES + 10)), collision(6, 900), ghost(12, 0)]
-    shown = show(told, ALL, REGISTRY, NAMES)
+    anomalies = [*(collision(100 + n, n) for n in range(EXAMPLES + 10)), collision(6, 900), ghost(12, 0)]
+    shown = show(anomalies, ALL, REGISTRY, NAMES)
     assert (shown.anomalies[0].offset, shown.causes[0].anomaly, shown.left_out) == (900, 1, 10)
     assert shown.causes[0].count == EXAMPLES + 11
 

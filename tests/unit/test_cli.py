@@ -57,8 +57,8 @@ def test_what_is_no_option(text):
     ],
 )
 def test_every_end_has_its_code_and_its_sentence(error, code, says):
-    told, sentence = commands._exit_of(error)
-    assert told == code
+    got, sentence = commands._exit_of(error)
+    assert got == code
     assert says in sentence
     assert "\n" not in sentence
 

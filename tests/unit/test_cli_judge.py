@@ -32,8 +32,8 @@ def judged(root: Path, *renamed: tuple[str, str]) -> Judged:
         assert old in text
         text = text.replace(old, new)
     (folder / "run.json").write_text(text)
-    told = document(folder, "unknown")
-    return Judged(folder=folder, document=told, judged=read(told), kept=folder)
+    judged_document = document(folder, "unknown")
+    return Judged(folder=folder, document=judged_document, judged=read(judged_document), kept=folder)
 
 
 def test_of_a_topology_that_cannot_be_drawn_the_report_has_the_words(tmp_path):

@@ -23,16 +23,16 @@ def asked(**said):
 
 
 def test_logs_links_and_promotions_are_read():
-    told = asked(
+    arguments = asked(
         logs=("A=a/b=c", "B=d"), links=("A->B",), promotions=("B:my-topic-0=12", "B:my-topic-0=30", "A:x-1=0"),
         producer_ids="negate", topics="my.*",
     )  # fmt: skip
-    assert told is not None
-    assert told.logs == {"A": Path("a/b=c"), "B": Path("d")}
-    assert told.links == [LinkSpec(source="A", destination="B")]
-    assert told.promotions == {("B", "my-topic", 0): [12, 30], ("A", "x", 1): [0]}
-    assert told.options == {"producer_ids": "negate"}
-    assert told.topics == "my.*"
+    assert arguments is not None
+    assert arguments.logs == {"A": Path("a/b=c"), "B": Path("d")}
+    assert arguments.links == [LinkSpec(source="A", destination="B")]
+    assert arguments.promotions == {("B", "my-topic", 0): [12, 30], ("A", "x", 1): [0]}
+    assert arguments.options == {"producer_ids": "negate"}
+    assert arguments.topics == "my.*"
 
 
 def test_without_logs_there_is_nothing_to_ask():
@@ -55,9 +55,9 @@ def test_without_logs_there_is_nothing_to_ask():
     ],
 )
 def test_a_mirror_is_said_by_its_name_or_by_what_it_keeps(said, options):
-    told = asked(logs=("A=a", "B=b"), links=("A->B",), **said)
-    assert told is not None
-    assert told.options == options
+    arguments = asked(logs=("A=a", "B=b"), links=("A->B",), **said)
+    assert arguments is not None
+    assert arguments.options == options
 
 
 def live(**said):
@@ -67,16 +67,16 @@ def live(**said):
 def test_live_clusters_are_read(tmp_path):
     file = tmp_path / "b.properties"
     file.write_text("client.id=auditor\n")
-    told = live(
+    arguments = live(
         bootstrap=("A=one:9092,two:9093", "B=[::1]:9092"), properties=(f"B={file}",), links=("A->B",), topics="my.*", rate=0.5,
         promotions=("B:my-0=3",),
     )  # fmt: skip
-    assert told is not None
-    assert told.bootstrap == {"A": ["one:9092", "two:9093"], "B": ["[::1]:9092"]}
-    assert {name: each.client for name, each in told.access.items()} == {"B": "auditor"}
-    assert told.rate == 500_000
-    assert (told.said.links, told.said.topics) == ([LinkSpec(source="A", destination="B")], "my.*")
-    assert told.said.promotions == {("B", "my", 0): [3]}
+    assert arguments is not None
+    assert arguments.bootstrap == {"A": ["one:9092", "two:9093"], "B": ["[::1]:9092"]}
+    assert {name: each.client for name, each in arguments.access.items()} == {"B": "auditor"}
+    assert arguments.rate == 500_000
+    assert (arguments.said.links, arguments.said.topics) == ([LinkSpec(source="A", destination="B")], "my.*")
+    assert arguments.said.promotions == {("B", "my", 0): [3]}
     assert live(bootstrap=("A=one:9092",)).rate == 20_000_000
 
 

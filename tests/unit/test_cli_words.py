@@ -24,10 +24,10 @@ def ended(*words: str | bytes, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def test_an_error_is_a_json_document_with_json(tmp_path):
     done = ended("run", "link-flop", "--json", cwd=tmp_path)
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["exit_code"], told["verdict"]) == (254, 254, None)
-    assert done.stderr == f"linkflap: {told['error']}\n"
-    assert "link-flop" in told["error"]
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["exit_code"], answer["verdict"]) == (254, 254, None)
+    assert done.stderr == f"linkflap: {answer['error']}\n"
+    assert "link-flop" in answer["error"]
 
 
 def test_without_json_nothing_is_printed_beside_the_sentence(tmp_path):

@@ -60,7 +60,7 @@ def test_the_record_and_its_part_are_named(tmp_path, codec, broker, other, field
     assert found.evidence["changed"] == [{"offset": 1, "uid": UIDS[1], "fields": fields}]
 
 
-def test_a_batch_whose_crc_is_wrong_is_told_as_far_as_it_can_be_read(tmp_path):
+def test_a_batch_whose_crc_is_wrong_is_reported_as_far_as_it_can_be_read(tmp_path):
     root = write_run(tmp_path / "run")
     changed = bytearray(like_the_first(SOUND))
     changed[changed.index(b"v%d" % UIDS[2]) + 3] ^= 1

@@ -40,19 +40,19 @@ def aborted(tmp_path) -> tuple[Path, int]:
 
 
 def test_both_sides_are_shown_around_the_place(diverged):
-    told = explain(diverged, "byte-equality:A:tx-0@22")
-    assert told.promised.startswith("Where a mirror keeps offsets")
-    assert told.meaning.startswith("A batch at the same offset has another")
-    assert told.there == (
+    explained = explain(diverged, "byte-equality:A:tx-0@22")
+    assert explained.promised.startswith("Where a mirror keeps offsets")
+    assert explained.meaning.startswith("A batch at the same offset has another")
+    assert explained.there == (
         "A/0 has data at 22-23 (leader epoch 2, CRC 28cfd9f8); B/0 has MIRROR_PID_RESET at 22 (leader epoch 13, CRC 8a0e3187)"
     )
-    ours, theirs = told.sides
+    ours, theirs = explained.sides
     assert [(b["base_offset"], b["kind"]) for b in ours.batches] == [(18, "data"), (21, "COMMIT"), (22, "data")]
     assert [(b["base_offset"], b["kind"]) for b in theirs.batches] == [
         (18, "data"), (21, "ABORT"), (22, "MIRROR_PID_RESET"), (23, "data"), (26, "transactional"),
     ]  # fmt: skip
     assert [(r["offset"], r["value_bytes"]) for r in ours.records] == [(22, 6), (23, 6)]
-    assert told.total == 0
+    assert explained.total == 0
 
 
 def test_a_number_and_a_place_name_the_same(diverged):
@@ -63,11 +63,11 @@ def test_a_number_and_a_place_name_the_same(diverged):
 
 def test_the_operations_and_polls_that_touch_it_are_shown(aborted):
     root, offset = aborted
-    told = explain(root, f"commit-aborted:A:{TOPIC}-0@{offset}")
-    assert told.anomaly.kind == "commit-aborted"
-    assert {(row.phase, row.number) for row in told.operations} == {("invoke", (1 << 40) + 1), ("return", (1 << 40) + 1)}
-    (side,) = (s for s in told.sides if s.cluster == "A")
-    assert f"A/1 has ABORT of producer 0 epoch 0 at {offset}" in told.there
+    explained = explain(root, f"commit-aborted:A:{TOPIC}-0@{offset}")
+    assert explained.anomaly.kind == "commit-aborted"
+    assert {(row.phase, row.number) for row in explained.operations} == {("invoke", (1 << 40) + 1), ("return", (1 << 40) + 1)}
+    (side,) = (s for s in explained.sides if s.cluster == "A")
+    assert f"A/1 has ABORT of producer 0 epoch 0 at {offset}" in explained.there
     assert [b["kind"] for b in side.batches if b["base_offset"] == offset] == ["ABORT"]
 
 
@@ -75,13 +75,13 @@ def test_records_name_the_operation_that_wrote_them_and_the_polls_that_got_them(
     root, _ = aborted
     verdict = json.loads((root / "verdict.json").read_bytes())
     number = next(n for n, a in enumerate(verdict["anomalies"], start=1) if a["check"] == "lost-write")
-    told = explain(root, str(number))
-    uid = told.anomaly.evidence["uid"]
-    assert any(g.first_uid <= uid < g.first_uid + g.count for row in told.operations for g in row.sends)
-    assert {poll.reader for poll in told.polls} == {"r1"}
-    shown = [r for side in told.sides for r in side.records if r["uid"] == uid]
+    explained = explain(root, str(number))
+    uid = explained.anomaly.evidence["uid"]
+    assert any(g.first_uid <= uid < g.first_uid + g.count for row in explained.operations for g in row.sends)
+    assert {poll.reader for poll in explained.polls} == {"r1"}
+    shown = [r for side in explained.sides for r in side.records if r["uid"] == uid]
     assert shown
-    assert {r["operation"] for r in shown} == {told.operations[0].number}
+    assert {r["operation"] for r in shown} == {explained.operations[0].number}
 
 
 def test_what_names_nothing_is_refused(diverged, tmp_path):
@@ -116,7 +116,7 @@ def test_the_command_prints_text_or_one_document(diverged):
     assert [side["cluster"] for side in document["sides"]] == ["A", "B"]
 
 
-def test_operations_are_told_in_words(aborted):
+def test_operations_are_described_in_words(aborted):
     root, offset = aborted
     text = (
         CliRunner().invoke(linkflap, ["explain", str(root), f"commit-aborted:A:{TOPIC}-0@{offset}"], standalone_mode=False).stdout

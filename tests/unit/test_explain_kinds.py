@@ -13,7 +13,7 @@ from linkflap.harness.report.evidence import tell_why
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.inspect.explain import Explanation, explain
 from linkflap.spark_verify.read.assemble import views
-from tests.oracles.agreement import told
+from tests.oracles.agreement import findings
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
 from tests.oracles.worlds import TOPIC, Row, World
@@ -49,9 +49,9 @@ def with_verdict(root: Path, *anomalies: Row) -> Path:
     return root
 
 
-def text_of(told: Explanation) -> str:
+def text_of(explained: Explanation) -> str:
     stream = io.StringIO()
-    tell_why(told, stream)
+    tell_why(explained, stream)
     return stream.getvalue()
 
 
@@ -96,7 +96,7 @@ def test_what_checks_find_in_changed_histories_can_be_explained(tmp_path):
         made = world(random)
         change(made, 4)
         root = write(made, tmp_path / str(seed))
-        rows = [row for check in REGISTRY.values() for row in told(check, list(views(root))) if row.finding == "found"]
+        rows = [row for check in REGISTRY.values() for row in findings(check, list(views(root))) if row.finding == "found"]
         one_each = list({row.kind: row for row in rows}.values())
         names = ("check", "kind", "cluster", "topic", "partition", "offset")
         anomalies = [{name: getattr(row, name) for name in names} | {"evidence": row.data} for row in one_each]

@@ -153,7 +153,7 @@ def test_also_where_what_compaction_left_of_the_producer_before_is_a_marker(tmp_
     assert look(tmp_path, code=0)["notes"][0].endswith("'s t-0 are missing, first 0: compaction")
 
 
-def test_a_sequence_that_breaks_where_nothing_is_missing_is_told_whatever_is_missing_elsewhere(tmp_path):
+def test_a_sequence_that_breaks_where_nothing_is_missing_is_reported_whatever_is_missing_elsewhere(tmp_path):
     segment(tmp_path / "t-0", [batch(0, ONE), batch(5, ONE, pid=1, epoch=0, seq=0), batch(6, ONE, pid=1, epoch=0, seq=2)])
     document = look(tmp_path, code=1)
     assert found(document) == [("sequence-gap", "t", 0, 6)]
@@ -165,8 +165,8 @@ def test_offsets_that_are_missing_are_noted_though_no_sequence_breaks(tmp_path):
     data = [batch(0, TWO, pid=1, epoch=0, seq=0, transactional=True), batch(3, ONE, pid=1, epoch=0, seq=2, transactional=True)]
     segment(tmp_path / "t-0", [*data, marker(4, COMMIT, pid=1, epoch=0)])
     assert look(tmp_path, code=0)["notes"] == [f"1 offsets of {tmp_path.name}'s t-0 are missing, first 2: compaction, or loss"]
-    told = CliRunner().invoke(linkflap, ["forensics", str(tmp_path)], standalone_mode=False).stdout
-    assert "not counted: 1 offsets of" in told
+    output = CliRunner().invoke(linkflap, ["forensics", str(tmp_path)], standalone_mode=False).stdout
+    assert "not counted: 1 offsets of" in output
 
 
 def test_brokers_that_compacted_by_themselves_are_no_disagreement(tmp_path):
@@ -277,8 +277,8 @@ def coordinated(tmp_path, *states, end=COMMIT):
     """A transaction of orders-0, and what its coordinator wrote of it."""
     data = batch(0, ONE, pid=7, epoch=0, seq=0, transactional=True)
     segment(tmp_path / "orders-0", [data, marker(1, end, pid=7, epoch=0)])
-    told = [state_of("t", 7, 0, kind, [("orders", 0)] if kind < 4 else [], 0) for kind in states]
-    segment(tmp_path / "__transaction_state-0", [batch(n, [record(v, key=k)]) for n, (k, v) in enumerate(told)])
+    output = [state_of("t", 7, 0, kind, [("orders", 0)] if kind < 4 else [], 0) for kind in states]
+    segment(tmp_path / "__transaction_state-0", [batch(n, [record(v, key=k)]) for n, (k, v) in enumerate(output)])
     return tmp_path
 
 

@@ -42,7 +42,7 @@ def lease():
 
 @pytest.fixture
 def holder():
-    """Starts processes that hold ports until they are told to end, or killed."""
+    """Starts processes that hold ports until they are asked to end, or killed."""
     started = []
 
     def start(count: int):

@@ -86,7 +86,7 @@ def test_bytes_after_zeros_are_damage(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kept", [8, 11, 16, 17, 40, 60, 61, -1])
-def test_a_torn_tail_is_told_with_its_place(tmp_path: Path, kept: int):
+def test_a_torn_tail_is_reported_with_its_place(tmp_path: Path, kept: int):
     torn = batch(3, [record(b"value")])[:kept]
     found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=torn)])
     assert len(found.headers) == 2
@@ -122,7 +122,7 @@ def test_leader_epoch_and_base_offset_are_not_under_the_crc(tmp_path: Path):
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 0x80])
-def test_an_unknown_magic_is_told_once_for_its_run(tmp_path: Path, magic: int):
+def test_an_unknown_magic_is_reported_once_for_its_run(tmp_path: Path, magic: int):
     old = bytearray(batch(3, [record(b"v")]))
     old[layout.MAGIC_AT] = magic
     found = batches.scan([segment(tmp_path / FOLDER, [*DATA, bytes(old), bytes(old), batch(9, [record(b"w")])])])
@@ -235,7 +235,7 @@ def test_the_slow_crc_is_the_published_one():
 
 
 @pytest.mark.parametrize("offset", [-5, (1 << 62) + 1, (1 << 63) - 2])
-def test_a_batch_whose_offset_no_log_has_is_left_out_and_told(tmp_path: Path, offset: int):
+def test_a_batch_whose_offset_no_log_has_is_left_out_and_reported(tmp_path: Path, offset: int):
     path = segment(tmp_path / FOLDER, [DATA[0], changed(DATA[1], base_offset=offset)])
     found = batches.scan([path])
     assert found.headers.base_offset.tolist() == [0]
@@ -264,7 +264,7 @@ RESET = mirror_pid_reset(0)
         (changed(DATA[1], attributes=layout.CONTROL), "not transactional"),
     ],
 )
-def test_a_header_that_no_broker_writes_is_told_and_stays(tmp_path: Path, data: bytes, said: str):
+def test_a_header_that_no_broker_writes_is_reported_and_stays(tmp_path: Path, data: bytes, said: str):
     found = batches.scan([segment(tmp_path / FOLDER, [data])])
     assert damage(found) == [("impossible-header", NAME, 0)]
     assert said in found.damage[0].detail

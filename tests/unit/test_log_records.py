@@ -196,7 +196,7 @@ def test_a_corrupt_batch_yields_no_record():
     bad[-1] ^= 1
     rows, damage = fast(scanned([good, bytes(bad)]))
     assert [row[1] for row in rows] == [1]
-    assert not damage, "the scan told of the corrupt batch already"
+    assert not damage, "the scan reported the corrupt batch already"
 
 
 def test_parcels_of_inflated_batches_are_bounded_and_complete(monkeypatch: pytest.MonkeyPatch):

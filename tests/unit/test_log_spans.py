@@ -73,9 +73,9 @@ def test_one_record_of_ours_in_any_batch_is_noticed(tmp_path, codec):
     assert records.holds_ours(batches.scan([segment(tmp_path / "b-0", [*strangers, *mine])]))
 
 
-def test_an_unknown_codec_is_told_by_headers_as_by_decoding(tmp_path):
+def test_an_unknown_codec_is_reported_by_headers_as_by_decoding(tmp_path):
     data = [batch(0, [record(b"x")]), changed(batch(1, [record(b"y")]), attributes=6)]
     log = batches.scan([segment(tmp_path / "t-0", data)])
-    told = records.unknown_codecs(log)
-    assert [(d.kind, d.position) for d in told] == [("unknown-codec", len(data[0]))]
-    assert told == records.decode(log)[1]
+    codecs = records.unknown_codecs(log)
+    assert [(d.kind, d.position) for d in codecs] == [("unknown-codec", len(data[0]))]
+    assert codecs == records.decode(log)[1]

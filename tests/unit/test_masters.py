@@ -1,4 +1,4 @@
-"""Where Spark runs: what is a master, what is told to Spark, and what a person may set."""
+"""Where Spark runs: what is a master, which settings Spark gets, and what a person may set."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from linkflap.spark_verify.checks import REGISTRY
 from tests.oracles import checks as references
-from tests.oracles.agreement import disagreement, reference_of, told
+from tests.oracles.agreement import disagreement, findings, reference_of
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
 from tests.oracles.worlds import views, with_own
@@ -31,14 +31,14 @@ def test_every_check_has_a_reference():
     assert {module.name for module in pkgutil.iter_modules(references.__path__)} == {name.replace("-", "_") for name in REGISTRY}
 
 
-def test_a_disagreement_is_told():
-    """A history with records that nobody sent: a check that is silent, finds them elsewhere, or fewer, is told apart."""
+def test_a_disagreement_is_reported():
+    """A history with records that nobody sent: a check that is silent, finds them elsewhere, or fewer, is noticed."""
     made = world(Random(3))
     log = made.logs["A", 0]
     log[0]["records"] = [{"uid": 77 << 40 | i, "operation": 77 << 40, "digest": 1, "timestamp": 1} for i in range(2)]
     log[:] = [log[0] | {"base": 0, "size": 2}]
     seen = views(made)[:1]
-    rows = [row for row in told(REGISTRY["provenance"], seen) if row.finding == "found"]
+    rows = [row for row in findings(REGISTRY["provenance"], seen) if row.finding == "found"]
     assert [(row.offset, row.data["records"]) for row in rows] == [(0, 2)]
     assert not disagreement("provenance", rows, seen)
     assert disagreement("provenance", [], seen)
@@ -54,7 +54,7 @@ def agrees(name: str, random, changes: int) -> None:
     made = world(random)
     done = change(made, changes)
     seen = with_own(made)
-    assert not disagreement(name, told(REGISTRY[name], seen), seen), done
+    assert not disagreement(name, findings(REGISTRY[name], seen), seen), done
 
 
 @pytest.mark.parametrize("name", REGISTRY)
@@ -83,7 +83,7 @@ def test_every_kind_occurs_in_random_histories_and_everybody_agrees():
         done = change(made, random.randint(0, 6))
         seen = with_own(made)
         for name, check in REGISTRY.items():
-            rows = told(check, seen)
+            rows = findings(check, seen)
             missing -= {(name, row.kind) for row in rows if row.finding == "found"}
             said = disagreement(name, rows, seen)
             wrong += [f"seed {seed}, {name}, after {done}: {said}"] if said else []
@@ -98,7 +98,7 @@ def test_nothing_is_found_in_a_faithful_history(random):
     seen = with_own(made)
     # What a mirror that began again wrote twice is an anomaly, which its guarantee allows.
     again = {"mirrored-duplicate"} if made.repeated else set()
-    # Readers are not told of a cut, which is allowed as well.
+    # Readers do not learn of a truncation, which is allowed as well.
     again |= {"skipped-by-cut"} if made.truncations else set()
     # What a source commits after a forced failover, or when the mirror ends behind it, its destination has aborted.
     planned = {(p["link"], p["partition"]) for p in made.promotions if p["kind"] == "planned"}
@@ -106,7 +106,7 @@ def test_nothing_is_found_in_a_faithful_history(random):
     # A mirror that cuts takes back what it had shown.
     again |= {"skipped-by-cut", "lost-write", "phantom-read"} if made.cut_at_end else set()
     for name, check in REGISTRY.items():
-        rows = told(check, seen)
+        rows = findings(check, seen)
         assert not disagreement(name, rows, seen)
         costs = getattr(reference_of(name), "FAITHFUL_TOO", False)
         assert costs or {row.kind for row in rows if row.finding == "found"} <= again
@@ -125,9 +125,9 @@ def test_what_one_check_proves_of_a_torn_log_another_check_of_the_same_kind_may_
     log[:] = [log[0] | {"control": -1} | first, log[0] | {"control": -1} | second]
     check = REGISTRY["marker-pairing"]
     seen = views(made)[:1]
-    assert ("marker-missing", 0) in {(row.kind, row.offset) for row in told(check, seen)}
+    assert ("marker-missing", 0) in {(row.kind, row.offset) for row in findings(check, seen)}
     made.torn.add(("A", 0, 1))
     seen = views(made)[:1]
-    rows = told(check, seen)
+    rows = findings(check, seen)
     assert "marker-missing" not in {row.kind for row in rows}
     assert not disagreement("marker-pairing", rows, seen)

@@ -13,7 +13,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.spark import job
 from linkflap.spark_verify.spark.job import FindingRow
 from tests.oracles import changes
-from tests.oracles.agreement import disagreement, told
+from tests.oracles.agreement import disagreement, findings
 from tests.oracles.happenings import world
 from tests.oracles.worlds import views
 from tests.oracles.written import write
@@ -39,7 +39,7 @@ def changed(seed: int):
 
 
 def judged(spark, folder: Path, seeds) -> list[str]:
-    """In one job all runs; what is told otherwise than the references tell it."""
+    """In one job all runs; what differs from the references."""
     worlds = [changed(seed) for seed in seeds]
     roots = [write(made, folder / str(seed)) for (made, _), seed in zip(worlds, seeds, strict=True)]
     rows = job.findings(spark, roots, list(REGISTRY.values()))
@@ -51,7 +51,7 @@ def judged(spark, folder: Path, seeds) -> list[str]:
             mine = [row for row in rows if row.run == str(root) and row.check == name]
             said = disagreement(name, mine, seen)
             wrong += [f"seed {seed}, {name}, after {done}: {said}"] if said else []
-            counted, expected = examined(mine), examined(told(REGISTRY[name], seen))
+            counted, expected = examined(mine), examined(findings(REGISTRY[name], seen))
             wrong += [f"seed {seed}, {name}, after {done}: examined {counted}, not {expected}"] if counted != expected else []
     return wrong
 

@@ -1,4 +1,4 @@
-"""What a broker is told: listeners, what they advertise, and how many copies there are."""
+"""How a broker is configured: listeners, what they advertise, and how many copies there are."""
 
 import itertools
 from pathlib import Path

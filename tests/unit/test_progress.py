@@ -1,4 +1,4 @@
-"""The display is told things by many threads and must say each once, in words that a CI log keeps."""
+"""Many threads report to the display and must say each once, in words that a CI log keeps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from linkflap.harness.report.progress import Counters, Display, Lines, Progress,
 
 
 class Clock:
-    """Seconds that pass only when told to."""
+    """Seconds that pass only when asked to."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -66,11 +66,11 @@ def test_several_runs_and_characters_that_xml_cannot_hold(tmp_path: Path) -> Non
 
 
 def test_a_check_that_was_not_due_is_skipped(tmp_path: Path) -> None:
-    told = document(tmp_path)
-    checks = told["checks"]
+    verdict = document(tmp_path)
+    checks = verdict["checks"]
     assert isinstance(checks, list)
     checks[2] |= {"verdict": "not due", "reason": "nothing to examine"}
-    root = written(tmp_path, told)
+    root = written(tmp_path, verdict)
     (suite,) = root.findall("testsuite")
     assert (suite.get("skipped"), root.get("failures"), root.get("errors")) == ("1", "0", "0")
     skipped = root.find(".//testcase[@name='pid-uniqueness']/skipped")

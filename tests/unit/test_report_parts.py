@@ -118,9 +118,9 @@ def test_nothing_ends_the_script_element(text: str) -> None:
 def test_the_certificate_of_a_failover() -> None:
     parts = tuple(PromotedPartition(topic="A.t", partition=n, promotion_offset=10 + n, producer_ids=3) for n in (1, 0))
     failover = Failover(link="A->B", kind="forced", promoted=2, rpo_records=4, fault_time=50, partitions=parts)
-    told = [{"topic": "A.t", "partition": 0, "appended": [[9, "ABORT of producer 2, epoch 1"]], "truncated": [[12, 9]]}]
+    journal = [{"topic": "A.t", "partition": 0, "appended": [[9, "ABORT of producer 2, epoch 1"]], "truncated": [[12, 9]]}]
     events = [
-        Event(time=60, kind="mirror-stopped", subject="A->B", data={"partitions": told}),
+        Event(time=60, kind="mirror-stopped", subject="A->B", data={"partitions": journal}),
         Event(time=70, kind="failover", subject="A->B", data={"kind": "forced", "fault_time": 50, "open_transactions": 2}),
         Event(time=90, kind="mirror-stopped", subject="A->B", data={"partitions": []}),
     ]

@@ -45,10 +45,10 @@ def test_invalid_names_the_place_and_the_evidence(folder: Path) -> None:
 
 
 def test_anomalies_are_numbered_as_explain_counts_them(folder: Path) -> None:
-    told = document(folder, "invalid")
-    anomalies = documents.read(told).anomalies
+    verdict = document(folder, "invalid")
+    anomalies = documents.read(verdict).anomalies
     number = next(n for n, a in enumerate(anomalies, start=1) if a.kind == "lost-write")
-    text = shown(told, folder)
+    text = shown(verdict, folder)
     assert f"{number}. lost-write  B A.orders-0 @ 1201" in text
     assert f"linkflap explain '{folder}' 1" in text
     assert "linkflap explain" not in shown(document(folder, "valid") | {"anomalies": []}, folder)
@@ -129,12 +129,12 @@ def test_what_is_no_document(broken: dict[str, object]) -> None:
 
 
 def era(cluster: str, start: int, end: int | None, partition: int = 0, **rest: object) -> dict[str, object]:
-    told = {"topic": "A.t", "partition": partition, "cluster": cluster, "origin": "native", "owner": cluster, "source": ""}
-    return told | {"start": start, "end": end, "compared": {"records": 5}, "verdict": "valid"} | rest
+    row = {"topic": "A.t", "partition": partition, "cluster": cluster, "origin": "native", "owner": cluster, "source": ""}
+    return row | {"start": start, "end": end, "compared": {"records": 5}, "verdict": "valid"} | rest
 
 
 def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
-    told = document(folder) | {
+    verdict = document(folder) | {
         "eras": [
             era("A", 3, None, truncated=True, compared={}, verdict="not due"),
             era("A", 0, 3, generation=1),
@@ -143,7 +143,7 @@ def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
             era("C", 0, None, origin="mirrored", owner="A", source="B", allowed=1),
         ]
     }
-    lines = [" ".join(line.split()) for line in shown(told, folder).splitlines()]
+    lines = [" ".join(line.split()) for line in shown(verdict, folder).splitlines()]
     assert "A native valid 0-3 and 1 more records 10 0" in lines
     assert "A native, truncated not due 3- nothing 0" in lines
     assert "A from B invalid 3- records 5 2" in lines
@@ -154,7 +154,7 @@ def test_eras_are_one_line_per_cluster_and_era(folder: Path) -> None:
 def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path) -> None:
     """B has topics of its own beside those that it took over from A, and C has both, from one or from the other."""
     own = {"topic": "B.t", "owner": "B"}
-    told = document(folder) | {
+    verdict = document(folder) | {
         "eras": [
             era("B", 0, 4, origin="mirrored", owner="A", source="A", compared={"records": 4}),
             era("B", 4, None, compared={"records": 70}),
@@ -164,7 +164,7 @@ def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path)
             era("C", 0, None, **own, origin="mirrored", source="B", compared={"records": 800}, anomalies=1, verdict="invalid"),
         ]
     }
-    lines = [" ".join(line.split()) for line in shown(told, folder).splitlines()]
+    lines = [" ".join(line.split()) for line in shown(verdict, folder).splitlines()]
     assert [line for line in lines if re.match(r"[BC] (native|from) ?", line)] == [
         "B from A valid 0-4 records 4 0",
         "B native valid 0- records 800 0",
@@ -176,11 +176,11 @@ def test_eras_of_several_sources_and_owners_are_lines_of_their_own(folder: Path)
 
 
 def test_what_was_not_due_says_so(folder: Path) -> None:
-    told = document(folder)
-    checks = told["checks"]
+    verdict = document(folder)
+    checks = verdict["checks"]
     assert isinstance(checks, list)
     checks[2] |= {"verdict": "not due"}
-    assert re.search(r"pid-uniqueness +not due", shown(told, folder))
+    assert re.search(r"pid-uniqueness +not due", shown(verdict, folder))
 
 
 def test_clients_that_died_are_named_with_what_they_had_in_flight(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""A run directory whose disk fills up: the record ends at the first write that fails, and whoever asks is told why."""
+"""A run directory whose disk fills up: the record ends at the first write that fails, and whoever asks learns why."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_what_a_quota_refuses_has_no_space(tmp_path):
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
 
 
-def test_what_else_fails_is_told_as_it_is(tmp_path):
+def test_what_else_fails_is_reported_as_it_is(tmp_path):
     with pytest.raises(SetupError, match="no such release"), recorded(tmp_path / "run"):
         raise SetupError("no such release")
 
@@ -244,15 +244,15 @@ def test_bounds_that_cannot_be_take_their_partition_with_them_and_no_other(tmp_p
 def test_a_run_of_an_older_version_had_its_partitions_in_the_scenario(tmp_path):
     RunWriter(tmp_path / "run", run()).close("finished")
     path = tmp_path / "run" / "run.json"
-    told = json.loads(path.read_text())
-    del told["scenario"]["topics"]
-    told["scenario"]["partitions"] = 3
-    path.write_text(json.dumps(told))
+    document = json.loads(path.read_text())
+    del document["scenario"]["topics"]
+    document["scenario"]["partitions"] = 3
+    path.write_text(json.dumps(document))
     assert RunReader(tmp_path / "run").run.scenario.topics == TopicSpec()
 
 
 def test_how_topics_were_made_is_kept(tmp_path):
     topics = TopicSpec(partitions=3, replicas=1, config={"cleanup.policy": "compact"})
-    told = replace(run(), scenario=replace(run().scenario, topics=topics))
-    RunWriter(tmp_path / "run", told).close("finished")
+    written = replace(run(), scenario=replace(run().scenario, topics=topics))
+    RunWriter(tmp_path / "run", written).close("finished")
     assert RunReader(tmp_path / "run").run.scenario.topics == topics

@@ -97,16 +97,16 @@ def test_different_seeds_give_different_schedules():
     assert len({str(scenario("link-flap", Wish(seed=seed)).schedule) for seed in range(20)}) == 20
 
 
-class Told:
+class Events:
     """A recorder and a watcher that remember."""
 
     def __init__(self):
-        self.told = []
+        self.events = []
         self.lock = threading.Lock()
 
     def event(self, kind, subject, /, **data):
         with self.lock:
-            self.told.append((kind, subject, data))
+            self.events.append((kind, subject, data))
 
     def fault_started(self, *_):
         pass
@@ -115,17 +115,17 @@ class Told:
         pass
 
     def of(self, kind):
-        return [data for known, _, data in self.told if known == kind]
+        return [data for known, _, data in self.events if known == kind]
 
 
 def played(monkeypatch, fault_class, *, when="always", stopping=False):
-    told = Told()
+    events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
-    world = SimpleNamespace(recorder=told, stopping=stopping)
-    player = schedule.Player([replace(CUT, when=when)], world, told)
+    world = SimpleNamespace(recorder=events, stopping=stopping)
+    player = schedule.Player([replace(CUT, when=when)], world, events)
     player.start()
     player.join(within=30, tick=lambda: None)
-    return told, player
+    return events, player
 
 
 class Obedient:
@@ -160,20 +160,20 @@ class Defective(Obedient):
 
 
 def test_a_fault_is_started_measured_healed_and_ended(monkeypatch):
-    told, _ = played(monkeypatch, Obedient)
-    assert [kind for kind, _, _ in told.told] == ["fault-start", "fault-bite", "fault-heal", "fault-end"]
-    assert told.of("fault-bite") == [{"id": "cut", "bit": True, "observable": "it", "measured": 1, "expected": 1}]
+    events, _ = played(monkeypatch, Obedient)
+    assert [kind for kind, _, _ in events.events] == ["fault-start", "fault-bite", "fault-heal", "fault-end"]
+    assert events.of("fault-bite") == [{"id": "cut", "bit": True, "observable": "it", "measured": 1, "expected": 1}]
 
 
 def test_a_fault_that_cannot_be_applied_did_not_bite_and_is_healed_all_the_same(monkeypatch):
-    told, _ = played(monkeypatch, Blunt)
-    assert told.of("fault-bite")[0]["bit"] is False
-    assert told.of("fault-heal") == [{"id": "cut", "healed": True, "checked": ["well"]}]
+    events, _ = played(monkeypatch, Blunt)
+    assert events.of("fault-bite")[0]["bit"] is False
+    assert events.of("fault-heal") == [{"id": "cut", "healed": True, "checked": ["well"]}]
 
 
 def test_a_fault_that_cannot_be_healed_is_written_down_and_kept(monkeypatch):
-    told, player = played(monkeypatch, Incurable)
-    assert told.of("fault-heal") == [{"id": "cut", "healed": False, "checked": ["cannot be healed"]}]
+    events, player = played(monkeypatch, Incurable)
+    assert events.of("fault-heal") == [{"id": "cut", "healed": False, "checked": ["cannot be healed"]}]
     assert [str(failure) for failure in player.failures] == ["cannot be healed"]
 
 
@@ -183,53 +183,53 @@ def test_a_defect_of_a_fault_reaches_the_run_after_the_heal(monkeypatch):
 
 
 def test_a_run_that_ends_before_a_fault_is_due_leaves_no_bite(monkeypatch):
-    told, _ = played(monkeypatch, Obedient, stopping=True)
-    assert told.told == []
+    events, _ = played(monkeypatch, Obedient, stopping=True)
+    assert events.events == []
 
 
 def two_played(monkeypatch, first):
     """The first fault is of that class; the second follows it."""
-    told = Told()
+    events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": first, "link-reset": Obedient})
     specs = [replace(CUT, id="second", fault="link-reset", when="after:cut"), replace(CUT, duration=0.2)]
-    player = schedule.Player(specs, SimpleNamespace(recorder=told, stopping=False), told)
+    player = schedule.Player(specs, SimpleNamespace(recorder=events, stopping=False), events)
     player.start()
     player.join(within=30, tick=lambda: None)
-    return told
+    return events
 
 
 def test_a_fault_begins_after_the_one_it_follows_has_ended(monkeypatch):
-    told = two_played(monkeypatch, Obedient)
-    kinds = [(kind, data["id"]) for kind, _, data in told.told]
+    events = two_played(monkeypatch, Obedient)
+    kinds = [(kind, data["id"]) for kind, _, data in events.events]
     assert kinds.index(("fault-end", "cut")) < kinds.index(("fault-start", "second"))
     assert kinds[-1] == ("fault-end", "second")
 
 
 def test_a_fault_is_not_played_after_one_that_was_not_healed(monkeypatch):
-    told = two_played(monkeypatch, Incurable)
-    (bite,) = [data for data in told.of("fault-bite") if data["id"] == "second"]
+    events = two_played(monkeypatch, Incurable)
+    (bite,) = [data for data in events.of("fault-bite") if data["id"] == "second"]
     assert (bite["bit"], bite["measured"]) == (False, "fault cut, which it follows, was not played to its end")
-    assert [data["id"] for data in told.of("fault-start")] == ["cut"]
+    assert [data["id"] for data in events.of("fault-start")] == ["cut"]
 
 
 def test_a_condition_that_never_comes_true_is_a_fault_that_did_not_bite(monkeypatch):
     monkeypatch.setattr(schedule, "TRIGGER_DEADLINE", 0.05)
     monkeypatch.setattr(triggers, "TRIGGERS", {"never": lambda spec, world: False})
-    told, _ = played(monkeypatch, Obedient, when="never")
-    assert told.of("fault-bite")[0]["bit"] is False
-    assert told.of("fault-start") == []
-    assert told.of("trigger")[0]["hit"] is False
+    events, _ = played(monkeypatch, Obedient, when="never")
+    assert events.of("fault-bite")[0]["bit"] is False
+    assert events.of("fault-start") == []
+    assert events.of("trigger")[0]["hit"] is False
 
 
 def overlapped(monkeypatch, fault_class, when):
-    told = Told()
+    events = Events()
     monkeypatch.setattr(schedule, "FAULTS", {"link-cut": fault_class})
-    world = SimpleNamespace(recorder=told, stopping=False)
+    world = SimpleNamespace(recorder=events, stopping=False)
     specs = [replace(CUT, duration=0.3), replace(CUT, id="second", when=when, duration=0.0)]
-    player = schedule.Player(specs, world, told)
+    player = schedule.Player(specs, world, events)
     player.start()
     player.join(within=30, tick=lambda: None)
-    return [(kind, data["id"]) for kind, _, data in told.told if kind in ("fault-start", "fault-end", "trigger")]
+    return [(kind, data["id"]) for kind, _, data in events.events if kind in ("fault-start", "fault-end", "trigger")]
 
 
 def test_a_fault_begins_during_another(monkeypatch):

@@ -1,4 +1,4 @@
-"""A shadow stops where a test wants it, once, and goes on when it is told to."""
+"""A shadow stops where a test wants it, once, and goes on when it is released."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ def test_it_stops_nowhere_unless_it_is_asked_to():
 
 
 @pytest.mark.parametrize("wanted", STEPS)
-def test_whoever_comes_there_stops_until_it_is_told_and_not_again(wanted):
+def test_whoever_comes_there_stops_until_it_is_released_and_not_again(wanted):
     async def play() -> None:
         steps = Steps.of({PAUSE_AT: wanted})
         standing = [asyncio.create_task(steps.reach(wanted)) for _ in range(2)]

@@ -46,6 +46,6 @@ def handing(folder, monkeypatch, *, leader: int) -> Handover:
 )
 def test_a_partition_is_named_only_while_it_is_not_handed_over(tmp_path, monkeypatch, leader, sentence):
     made = handing(tmp_path, monkeypatch, leader=leader)
-    with pytest.raises(DeadlineExceeded) as told:
+    with pytest.raises(DeadlineExceeded) as raised:
         asyncio.run(made.run(lambda _: frozenset()))
-    assert sentence in str(told.value)
+    assert sentence in str(raised.value)

@@ -18,7 +18,7 @@ def test_an_epoch_that_wrote_nothing_is_forgotten():
     assert lineage.entries == [(0, 0), (4, 10)]
 
 
-def test_a_follower_that_agrees_is_told_nothing():
+def test_a_follower_that_agrees_gets_no_divergence():
     lineage = Lineage([(0, 0), (3, 10)])
     assert lineage.diverges(-1, 0, 15) is None  # its log is empty
     assert lineage.diverges(0, 10, 15) is None

@@ -122,7 +122,7 @@ def test_a_failover_asks_nobody_who_was_drained(mirrored, tmp_path):
 
 
 @pytest.mark.parametrize("how", ["still", "cut"])
-def test_a_broker_that_cannot_be_drained_holds_no_failover_up_and_is_told(mirrored, how):
+def test_a_broker_that_cannot_be_drained_holds_no_failover_up_and_is_reported(mirrored, how):
     ids = Ids()
     for broker in BROKERS:
         ids.draw(broker)

@@ -85,9 +85,9 @@ def ask(leader: Leader, key: int, api: str, version: int, body):
 
 @pytest.mark.parametrize("version", FETCHES)
 def test_followers_of_every_release_are_given_batches_and_the_high_watermark(leader, version):
-    told = ask(leader, FETCH, "fetch", version, fetch(version))
-    assert (told.error_code, told.session_id) == (Error.none, 0)
-    (row,) = told.responses[0].partitions
+    answer = ask(leader, FETCH, "fetch", version, fetch(version))
+    assert (answer.error_code, answer.session_id) == (Error.none, 0)
+    (row,) = answer.responses[0].partitions
     assert (row.error_code, row.high_watermark, row.diverging_epoch.end_offset) == (Error.none, 0, -1)
     assert [struct.unpack_from(">q4xi", row.records, at) for at in range(0, len(row.records), len(BATCHES) // 4)] == [
         (0, 1),
@@ -110,7 +110,7 @@ def test_followers_of_every_release_are_given_batches_and_the_high_watermark(lea
         ({"epoch": 2}, Error.not_leader_or_follower, (-1, -1)),
     ],
 )
-def test_followers_are_told_where_they_diverge(leader, version, asked, error, divergence):
+def test_followers_learn_where_they_diverge(leader, version, asked, error, divergence):
     (row,) = ask(leader, FETCH, "fetch", version, fetch(version, **asked)).responses[0].partitions
     assert row.error_code == error
     assert (row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == divergence
@@ -126,25 +126,25 @@ def test_who_is_no_broker_of_the_destination_counts_as_no_follower(leader, versi
 
 @pytest.mark.parametrize("version", [9, 10, 11])
 @pytest.mark.parametrize(("timestamp", "offset"), [(-1, 4), (-2, 0)])
-def test_ends_are_told(leader, version, timestamp, offset):
+def test_ends_are_reported(leader, version, timestamp, offset):
     m = messages.request("list_offsets", version)
     row = m.ListOffsetsPartition(partition_index=NUMBER, current_leader_epoch=3, timestamp=timestamp)
     fields = {"timeout": timedelta(seconds=1)} if version >= 10 else {}
     body = m.ListOffsetsRequest(
         replica_id=1, isolation_level=0, topics=(m.ListOffsetsTopic(name=TOPIC, partitions=(row,)),), **fields
     )
-    (told,) = ask(leader, LIST_OFFSETS, "list_offsets", version, body).topics[0].partitions
-    assert (told.error_code, told.offset, told.leader_epoch) == (Error.none, offset, 3)
+    (answer,) = ask(leader, LIST_OFFSETS, "list_offsets", version, body).topics[0].partitions
+    assert (answer.error_code, answer.offset, answer.leader_epoch) == (Error.none, offset, 3)
 
 
 @pytest.mark.parametrize(("epoch", "known", "end"), [(1, 1, 2), (2, 1, 2), (3, 3, 4), (9, -1, -1)])
-def test_epoch_ends_are_told(leader, epoch, known, end):
+def test_epoch_ends_are_reported(leader, epoch, known, end):
     m = messages.request("offset_for_leader_epoch", 4)
     row = m.OffsetForLeaderPartition(partition=NUMBER, current_leader_epoch=3, leader_epoch=epoch)
     topic = m.OffsetForLeaderTopic(topic=TOPIC, partitions=(row,))
     body = m.OffsetForLeaderEpochRequest(replica_id=1, topics=(topic,))
-    (told,) = ask(leader, EPOCH_ENDS, "offset_for_leader_epoch", 4, body).topics[0].partitions
-    assert (told.error_code, told.leader_epoch, told.end_offset) == (Error.none, known, end)
+    (answer,) = ask(leader, EPOCH_ENDS, "offset_for_leader_epoch", 4, body).topics[0].partitions
+    assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (Error.none, known, end)
 
 
 class Serving:
@@ -241,9 +241,9 @@ def test_clients_of_every_version_are_sent_to_a_follower(leader, version):
     async def play():
         async with Serving(leader) as serving:
             connection = Connection(f"127.0.0.1:{serving.ports['CLIENT']}")
-            told = await connection.call("fetch", version, fetch(version, broker=-1), within=5)
+            answer = await connection.call("fetch", version, fetch(version, broker=-1), within=5)
             connection.close()
-            return told
+            return answer
 
     (row,) = asyncio.run(play()).responses[0].partitions
     assert not row.records
@@ -263,9 +263,9 @@ def test_producers_of_every_version_are_refused(leader, version):
     async def play():
         async with Serving(leader) as serving:
             connection = Connection(f"127.0.0.1:{serving.ports['CLIENT']}")
-            told = await connection.call("produce", version, body, within=5)
+            answer = await connection.call("produce", version, body, within=5)
             connection.close()
-            return told
+            return answer
 
     (row,) = asyncio.run(play()).responses[0].partition_responses
     assert row.error_code == Error.policy_violation

@@ -15,15 +15,15 @@ def test_defaults_are_the_first_choices():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"delivery": "x"}, "mirror shadow has no option 'delivery'; it has producer_ids, bound, open_transactions"),
         ({"bound": "leo"}, "option bound of mirror shadow is 'leo'; it must be hw or lso"),
         ({"groups": "("}, r"option groups of mirror shadow is '\(', no regular expression"),
     ],
 )
-def test_what_there_is_not_is_named(given, told):
-    with pytest.raises(InputError, match=told):
+def test_what_there_is_not_is_named(given, message):
+    with pytest.raises(InputError, match=message):
         settings.options(given)
 
 
@@ -42,7 +42,7 @@ def test_data_topics_of_the_homes_are_mirrored_and_the_canary():
     assert [t for t in topics if config().mirrors(t)] == ["A.orders", "A.linkflap-canary"]
 
 
-def test_a_journal_is_found_again_and_a_torn_one_is_told(tmp_path):
+def test_a_journal_is_found_again_and_a_torn_one_is_reported(tmp_path):
     journal = Journal(tmp_path)
     assert journal.fresh
     journal.partition("t", 3).epochs = [(0, 0), (2, 7)]

@@ -60,7 +60,7 @@ def test_two_logs_part_at_the_same_offset_whoever_is_asked():
     assert parting(one, 50, other, 40) == parting(other, 40, one, 50) == 10
 
 
-class Told:
+class Answers:
     """A leader that answers OffsetForLeaderEpoch from a lineage, as a broker's epoch cache does."""
 
     address = "a broker"
@@ -95,14 +95,14 @@ class Told:
     ],
 )
 def test_a_lineage_is_asked_for_epoch_by_epoch(entries, end, latest):
-    leader = Told(Lineage(entries), end)
+    leader = Answers(Lineage(entries), end)
     found = asyncio.run(follower.epochs_of(leader, {("t", 0): latest}))
     lineage, known_end = found["t", 0]
     assert (lineage.entries, known_end) == (entries, end)
 
 
 def test_a_log_that_begins_late_is_known_from_there_on():
-    leader = Told(Lineage([(5, 15), (6, 40)]), 60)
+    leader = Answers(Lineage([(5, 15), (6, 40)]), 60)
     lineage, end = asyncio.run(follower.epochs_of(leader, {("t", 0): 6}))["t", 0]
     assert end == 60
     assert [lineage.at(offset) for offset in (15, 39, 40, 59)] == [5, 5, 6, 6]

@@ -47,14 +47,14 @@ SEGMENT = st.fixed_dictionaries(
 )
 
 
-def made(told: Batch, offset: int) -> bytes:
+def made(batch_spec: Batch, offset: int) -> bytes:
     """One batch at an offset, right or wrong."""
-    wrong, count = told["wrong"], int(str(told["records"]))
-    if told["what"] == "marker":
+    wrong, count = batch_spec["wrong"], int(str(batch_spec["records"]))
+    if batch_spec["what"] == "marker":
         data = marker(offset, COMMIT if count > 1 else ABORT, pid=1, epoch=0)
         return data[: HEADER_SIZE + 4] + b"\x7f" + data[HEADER_SIZE + 5 :] if wrong == "corrupt" else data
-    one = ours if told["what"] == "ours" else lambda uid: record(b"value of %d" % uid)
-    data = batch(offset, [one(offset + n) for n in range(count)], codec=str(told["codec"]))  # type: ignore[operator]
+    one = ours if batch_spec["what"] == "ours" else lambda uid: record(b"value of %d" % uid)
+    data = batch(offset, [one(offset + n) for n in range(count)], codec=str(batch_spec["codec"]))  # type: ignore[operator]
     match wrong:
         case "corrupt":
             return data[:-1] + bytes([data[-1] ^ 1])
@@ -74,15 +74,15 @@ def made(told: Batch, offset: int) -> bytes:
 def written(folder: Path, segments: Sequence[Mapping[str, object]]) -> list[Path]:
     """The segments' files, in the order of their names."""
     paths, offset, name = [], 10, -1
-    for told in segments:
+    for batch_spec in segments:
         data, begin = [], offset
-        for each in told["batches"]:  # type: ignore[attr-defined]
+        for each in batch_spec["batches"]:  # type: ignore[attr-defined]
             offset = max(0, offset + each["skip"])
             begin = begin if data else max(0, offset)
             data.append(made(each, offset))
             offset += 1 if each["what"] == "marker" else each["records"]
-        name = max(name + 1, begin + int(str(told["name"])))
-        paths.append(segment(folder, data, base_offset=name, tail=told["tail"]))  # type: ignore[arg-type]
+        name = max(name + 1, begin + int(str(batch_spec["name"])))
+        paths.append(segment(folder, data, base_offset=name, tail=batch_spec["tail"]))  # type: ignore[arg-type]
     return paths
 
 
@@ -144,8 +144,8 @@ def test_the_view_is_the_same(segments: list[Mapping[str, object]], decoded: Dec
 
 
 def sound(folder: Path, segments: int, **how: object) -> list[Path]:
-    told = {"what": "ours", "codec": "none", "records": 2, "skip": 0, "wrong": ""} | how
-    return written(folder / "A.t-0", [{"batches": [told] * 3, "name": 0, "tail": b""}] * segments)
+    batch_spec = {"what": "ours", "codec": "none", "records": 2, "skip": 0, "wrong": ""} | how
+    return written(folder / "A.t-0", [{"batches": [batch_spec] * 3, "name": 0, "tail": b""}] * segments)
 
 
 def never(_: object) -> Iterator[pa.RecordBatch]:
@@ -188,25 +188,25 @@ def test_one_segment_of_ours_has_every_record_looked_at(tmp_path: Path, small: p
     assert same(found, whole(run).replicas[0])
 
 
-def test_damage_is_told_in_the_order_of_the_bytes(tmp_path: Path, small: pytest.MonkeyPatch):
+def test_damage_is_reported_in_the_order_of_the_bytes(tmp_path: Path, small: pytest.MonkeyPatch):
     """Compressed batches are decoded after plain ones, of as many segments as are read at a time."""
     first = [batch(0, [record(b"x")]), changed(batch(1, [record(b"y")]), attributes=6)]
     data = batch(2, [record(b"z")])
     second = [recrc(data[:HEADER_SIZE] + b"\x7f" + data[HEADER_SIZE + 1 :])]
     run = planned([captured([segment(tmp_path / "A.t-0", first), segment(tmp_path / "A.t-0", second, base_offset=2)], 1)])
     found = in_pieces(run, random.Random(5)).replicas[0].damage
-    assert [told.split(": ")[1] for told in found[1:]] == ["unknown-codec", "unreadable-records"]
+    assert [line.split(": ")[1] for line in found[1:]] == ["unknown-codec", "unreadable-records"]
     assert found == whole(run).replicas[0].damage
 
 
-def test_a_segment_that_begins_before_the_end_of_an_earlier_one_is_told(tmp_path: Path, small: pytest.MonkeyPatch):
+def test_a_segment_that_begins_before_the_end_of_an_earlier_one_is_reported(tmp_path: Path, small: pytest.MonkeyPatch):
     paths = sound(tmp_path, 3)
     segment(tmp_path / "A.t-0", [batch(27, [ours(1)]), batch(30, [ours(2)])], base_offset=22)
     segment(tmp_path / "A.t-0", [batch(20, [ours(3)])], base_offset=20)
     run = planned([captured(sorted(paths[0].parent.iterdir()), 1)])
     found = in_pieces(run, random.Random(4)).replicas[0].damage
     assert same(found, whole(run).replicas[0].damage)
-    assert sum("overlap: begins at offset" in told for told in found) == 1
+    assert sum("overlap: begins at offset" in line for line in found) == 1
 
 
 @pytest.mark.parametrize(("torn", "behind"), [(0, 0), (1, 16), (2, 22), (3, WHOLE)])
@@ -226,7 +226,7 @@ def test_a_file_that_goes_away_is_named(tmp_path: Path, small: pytest.MonkeyPatc
     pieces = [each for task in tasks(run) for each in task]
     found = assemble.view(run, TOPIC, 0, batch_rows(pieces)).replicas[0]
     assert found.damage == whole(run).replicas[0].damage
-    assert any(f"{paths[gone].name} at byte 0: unreadable-file" in told for told in found.damage)
+    assert any(f"{paths[gone].name} at byte 0: unreadable-file" in line for line in found.damage)
 
 
 def test_small_replicas_are_not_taken_apart_and_share_a_task(tmp_path: Path):

@@ -116,8 +116,8 @@ def test_partial_findings_are_combined_with_those_that_they_belong_to(spark: Spa
     kept = replace(check("kept", columns, summed), measure=lambda _partial, _events: Measured(failovers=()))
     found = job.findings(spark, [write_run(tmp_path / "run")], [check("columns", columns, summed), kept])
     for name in ("columns", "kept"):
-        told = [(row.data["word"], row.data["sum"]) for row in found if (row.check, row.finding) == (name, "found")]
-        assert sorted(told) == [(["both", "both"], 70), (["only 0"], 10), (["only 1"], 60)]
+        combined = [(row.data["word"], row.data["sum"]) for row in found if (row.check, row.finding) == (name, "found")]
+        assert sorted(combined) == [(["both", "both"], 70), (["only 0"], 10), (["only 1"], 60)]
     assert sorted(row.together for row in found if row.finding == "partial") == ["both", "both", "only 0", "only 1"]
 
 
@@ -127,9 +127,9 @@ def test_damage_of_any_part_arrives(spark: SparkSession, tmp_path: Path):
     with (root / "operations" / "p1.jsonl").open("ab") as file:
         file.write(b"{")
     found = job.findings(spark, [root], [check("dump", dumped)])
-    told = {(row.data["path"], str(row.data["reason"])) for row in found if row.finding == "damage"}
-    assert any(path == "operations/p1.jsonl" and "torn" in reason for path, reason in told)
-    assert any(path.endswith("bounds.json") for path, _ in told)
+    damage = {(row.data["path"], str(row.data["reason"])) for row in found if row.finding == "damage"}
+    assert any(path == "operations/p1.jsonl" and "torn" in reason for path, reason in damage)
+    assert any(path.endswith("bounds.json") for path, _ in damage)
 
 
 def test_the_same_session_judges_again_after_the_bytes_changed(spark: SparkSession, tmp_path: Path):

@@ -187,7 +187,7 @@ def test_an_operation_that_never_returned_is_info(root: Path):
     assert last.offsets.tolist() == [-1, -1, -1]
 
 
-def test_torn_bytes_and_lines_are_told(root: Path):
+def test_torn_bytes_and_lines_are_reported(root: Path):
     path = root / "captures" / ENDED / "B" / "1" / f"{TOPIC}-0" / f"{0:020}.log"
     path.write_bytes(path.read_bytes()[:-5])
     view = next(iter(views(root)))
@@ -195,9 +195,9 @@ def test_torn_bytes_and_lines_are_told(root: Path):
     assert not view.canonical()["A"].damage
     with (root / "polls" / "r1.jsonl").open("ab") as file:
         file.write(b'{"time": 1')
-    (told,) = [b for b in rows.history_rows(root, "polls") if b["damage"].null_count == 0]
-    assert told["damage"][0].as_py()["reason"].endswith("is torn")
-    assert told["topic"].to_pylist() == [""]
+    (damaged,) = [b for b in rows.history_rows(root, "polls") if b["damage"].null_count == 0]
+    assert damaged["damage"][0].as_py()["reason"].endswith("is torn")
+    assert damaged["topic"].to_pylist() == [""]
 
 
 def test_a_batch_that_was_unfinished_when_it_was_captured_is_no_damage_and_one_that_was_torn_since_is(root: Path):
@@ -272,7 +272,7 @@ def test_a_reversal_that_never_came_to_the_point_cut_nothing(tmp_path: Path):
     assert [e.origin for e in eras(view.story, "A")] == ["native"]
 
 
-def test_operations_may_be_told_of_in_any_order(root: Path):
+def test_operations_may_be_recorded_in_any_order(root: Path):
     whole = next(iter(views(root))).sends
     path = root / "operations" / "p1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -291,9 +291,9 @@ def test_operations_may_be_told_of_in_any_order(root: Path):
         (lambda lines: [lines[1].replace(b'"number":', b'"number":7')], "1 returned and were never invoked, first 7"),
     ],
 )
-def test_operations_that_do_not_come_in_twos_are_told(root: Path, extra: Callable[[list[bytes]], list[bytes]], reason: str):
+def test_operations_that_do_not_come_in_twos_are_reported(root: Path, extra: Callable[[list[bytes]], list[bytes]], reason: str):
     path = root / "operations" / "p1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines, *extra(lines)]))
-    (told,) = [b for b in rows.history_rows(root, "operations") if b["damage"].null_count == 0]
-    assert reason in told["damage"][0].as_py()["reason"]
+    (damaged,) = [b for b in rows.history_rows(root, "operations") if b["damage"].null_count == 0]
+    assert reason in damaged["damage"][0].as_py()["reason"]

@@ -42,7 +42,7 @@ print(pa.array(pd.Series([3]))[0])
 """
 
 
-def told(program: str) -> str:
+def output_of(program: str) -> str:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -50,17 +50,17 @@ def told(program: str) -> str:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark's own daemon serves")
 def test_all_is_imported_in_one_thread_and_a_fork_can_use_it():
-    assert told(IMPORTED) == "True 0"
+    assert output_of(IMPORTED) == "True 0"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Spark's own daemon serves")
 def test_where_a_library_starts_a_thread_sparks_own_daemon_takes_over():
-    told(THREADED)
+    output_of(THREADED)
 
 
 def test_pandas_can_be_imported_later():
-    assert told(LATER) == "1 2"
+    assert output_of(LATER) == "1 2"
 
 
 def test_pandas_that_is_there_already_is_left_as_it_is():
-    assert told(BEFORE) == "3"
+    assert output_of(BEFORE) == "3"

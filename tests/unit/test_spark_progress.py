@@ -31,22 +31,22 @@ class Tracker:
         return found and SimpleNamespace(numActiveTasks=found[0], numCompletedTasks=found[1], numTasks=found[2])
 
 
-def told(*looks):
+def lines(*looks):
     said = []
     for stages in looks:
         Watch(Tracker(*stages), lambda *what: said.append(what)).look()
     return said
 
 
-def test_the_furthest_stage_that_has_begun_is_told():
-    assert told([], [None, None]) == []
-    assert told([(2, 5, 8), None, None]) == [(READ, 5, 8)]
-    assert told([(0, 8, 8), (1, 1, 4), None]) == [(JUDGED, 1, 4)]
-    assert told([(0, 8, 8), (2, 2, 4), None]) == [(JUDGED, 2, 4)]
-    assert told([(0, 8, 8), (0, 4, 4), (1, 0, 2)]) == [(COMBINED, 0, 2)]
+def test_the_furthest_stage_that_has_begun_is_reported():
+    assert lines([], [None, None]) == []
+    assert lines([(2, 5, 8), None, None]) == [(READ, 5, 8)]
+    assert lines([(0, 8, 8), (1, 1, 4), None]) == [(JUDGED, 1, 4)]
+    assert lines([(0, 8, 8), (2, 2, 4), None]) == [(JUDGED, 2, 4)]
+    assert lines([(0, 8, 8), (0, 4, 4), (1, 0, 2)]) == [(COMBINED, 0, 2)]
 
 
-def test_what_did_not_change_is_not_told_again():
+def test_what_did_not_change_is_not_reported_again():
     said = []
     watch = Watch(Tracker((2, 5, 8)), lambda *what: said.append(what))
     watch.look()

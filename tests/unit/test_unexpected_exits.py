@@ -1,6 +1,6 @@
 """Who died unasked: a failover explains what it ended, also when its mirror was reversed; nothing explains a death after that.
 
-Of a broker it is told how it ended and what it said last."""
+Of a broker it is reported how it ended and what it logged last."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def test_who_dies_after_the_reversal_has_died_by_itself(scene):
     scene.reversed()
     assert scene.deaths.look() == []
     scene.brokers["A"].state, scene.mirrors["B->A"].alive = "stopped", False
-    told = scene.deaths.look()
-    assert [said.split(";")[0] for said in told] == [
+    exits = scene.deaths.look()
+    assert [said.split(";")[0] for said in exits] == [
         "broker A/1 died by itself (exit status unknown)",
         "the mirror of B->A died by itself",
     ]
@@ -82,26 +82,26 @@ def test_a_brokers_death_tells_its_status_and_its_last_words_shortened():
     broker = scene.brokers["B"]
     broker.state, broker.exit_status = "stopped", -9
     broker.confines = SimpleNamespace(memory=lambda: SimpleNamespace(killed=True))
-    (told,) = scene.deaths.look()
-    assert told.startswith("broker B/1 died by itself (exit status 137, SIGKILL, because its container was out of memory); ")
-    assert "line 2" in told
-    assert "line 3" in told
-    assert told.endswith("see its log")
-    assert len(told) < 500
+    (exits,) = scene.deaths.look()
+    assert exits.startswith("broker B/1 died by itself (exit status 137, SIGKILL, because its container was out of memory); ")
+    assert "line 2" in exits
+    assert "line 3" in exits
+    assert exits.endswith("see its log")
+    assert len(exits) < 500
     ((kind, subject, data),) = scene.events
     assert (kind, subject, data["by"], data["status"], data["out_of_memory"]) == ("broker-died", "B/1", "itself", -9, True)
     assert [word[:6] for word in data["last_words"]] == ["line 2", "line 3"]
 
 
-def test_a_death_is_told_without_an_engine_to_ask():
+def test_a_death_is_reported_without_an_engine_to_ask():
     def gone():
         raise EnvironmentFailure("no engine answers")
 
     scene = Scene()
     broker = scene.brokers["B"]
     broker.state, broker.exit_status, broker.confines = "stopped", -9, SimpleNamespace(memory=gone)
-    (told,) = scene.deaths.look()
-    assert "SIGKILL" in told
+    (exits,) = scene.deaths.look()
+    assert "SIGKILL" in exits
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def events(tmp_path, a, b, *links, given=None):
     return promotions_in([(("t", 0), logs)], links or [THERE], given or {})[0]
 
 
-def told(found):
+def sides(found):
     return [(e.kind, e.data["cluster"], e.data["offset"]) for e in found if e.kind.startswith("promotion")]
 
 
@@ -55,29 +55,29 @@ UNCLEAR = [("promotion", "B", 6), ("promotion-unknown", "B", 6)]
 
 @pytest.mark.parametrize("a", [MIRRORED, MIRRORED + TAIL, kept(TAIL, since=6)], ids=["given up", "with a tail", "deleted too"])
 def test_a_log_that_begins_in_what_its_source_has_not_may_be_its_own(tmp_path, a):
-    assert told(events(tmp_path, a, kept(OWN, since=6))) == UNCLEAR
+    assert sides(events(tmp_path, a, kept(OWN, since=6))) == UNCLEAR
 
 
 def test_a_mark_that_is_there_says_it_and_so_does_somebody(tmp_path):
-    assert told(events(tmp_path, MIRRORED, kept(OWN))) == [("promotion", "B", 4)]
-    assert told(events(tmp_path, MIRRORED, kept(OWN, since=6), given={("B", "t", 0): [4]})) == [("promotion", "B", 4)]
+    assert sides(events(tmp_path, MIRRORED, kept(OWN))) == [("promotion", "B", 4)]
+    assert sides(events(tmp_path, MIRRORED, kept(OWN, since=6), given={("B", "t", 0): [4]})) == [("promotion", "B", 4)]
 
 
 @pytest.mark.parametrize("since", [0, 2])
 def test_what_still_holds_something_mirrored_would_hold_the_mark(tmp_path, since):
     """So it was never promoted, and what the source has not is a stranger."""
-    assert told(events(tmp_path, MIRRORED, kept(MIRRORED, OWN[1:], since=since))) == []
+    assert sides(events(tmp_path, MIRRORED, kept(MIRRORED, OWN[1:], since=since))) == []
 
 
 def test_a_mirror_of_what_its_source_has_deleted_is_a_mirror(tmp_path):
-    assert told(events(tmp_path, kept(MIRRORED, TAIL, since=6), kept(MIRRORED, TAIL[:1], since=2))) == []
-    assert told(events(tmp_path, MIRRORED, [])) == []
+    assert sides(events(tmp_path, kept(MIRRORED, TAIL, since=6), kept(MIRRORED, TAIL[:1], since=2))) == []
+    assert sides(events(tmp_path, MIRRORED, [])) == []
 
 
 def test_a_mark_that_the_source_has_deleted_came_over_the_link(tmp_path):
     """B was promoted and its log's beginning deleted; C, which follows it, still has all of it."""
-    assert told(events(tmp_path, kept(OWN, since=6), kept(MIRRORED, OWN[:-1]))) == []
-    assert told(events(tmp_path, kept(MIRRORED, since=2), kept(MIRRORED, OWN))) == [("promotion", "B", 4)]
+    assert sides(events(tmp_path, kept(OWN, since=6), kept(MIRRORED, OWN[:-1]))) == []
+    assert sides(events(tmp_path, kept(MIRRORED, since=2), kept(MIRRORED, OWN))) == [("promotion", "B", 4)]
 
 
 BOTH = [THERE, BACK]
@@ -104,7 +104,7 @@ ROUND = [("promotion", "B", 4), ("promotion", "A", 10)]
     ],
 )  # fmt: skip
 def test_where_the_mirror_was_turned_round_the_marks_that_are_left_are_in_turn(tmp_path, a, b, wanted):
-    assert told(events(tmp_path, a, b, *BOTH)) == wanted
+    assert sides(events(tmp_path, a, b, *BOTH)) == wanted
 
 
 def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(tmp_path):
@@ -160,11 +160,11 @@ def test_a_round_trip_that_lost_its_first_mark_on_both_sides_is_equal(tmp_path):
 
 
 def test_a_log_with_something_mirrored_and_no_mark_is_a_mirror_to_its_end(tmp_path):
-    told = wanted(tmp_path, b=(5, 0))
+    sides = wanted(tmp_path, b=(5, 0))
     path = tmp_path / "B" / "tx-0" / f"{5:020}.log"
     every = [each for _, each in batches_in(path)]
     rewrite(path, [each for each in every if field_of(each, "base_offset") not in (21, 22)])
-    judgement = judged(tmp_path / "run", told)
+    judgement = judged(tmp_path / "run", sides)
     assert judgement.verdict is Verdict.INVALID
 
 

@@ -39,9 +39,9 @@ def test_what_is_wrong_is_named_and_the_rest_is_verified(tmp_path, what, cluster
     spoil(path)
     judgement = judged(tmp_path / "run", wanted)
     assert judgement.verdict in (Verdict.UNKNOWN, Verdict.INVALID)
-    told = reason(judgement, "recording")
-    assert said in told
-    assert str(path.parent) in told
+    reasons = reason(judgement, "recording")
+    assert said in reasons
+    assert str(path.parent) in reasons
     assert {a.topic for a in judgement.anomalies} <= {"orders"}
     fine = [e for e in judgement.document["eras"] if e["topic"] == "fine" and e["cluster"] == "B"]
     assert [e["compared"]["batches"] for e in fine] == [6]

@@ -95,9 +95,9 @@ def test_any_order_of_reports_gives_the_same_group(fates: list[int], seed: int) 
     for index in order:
         code = {1: KafkaError.MSG_SIZE_TOO_LARGE, 2: KafkaError._MSG_TIMED_OUT}.get(fates[index])
         acks.delivered(index, KafkaError(code) if code is not None else None, message(offsets.get(index, -1001)))
-    told = acks.outcome()
-    assert {i + n: o + n for i, k, o in told.acks for n in range(k)} == offsets
-    assert [i + n for i, k in told.refused for n in range(k)] == [i for i, fate in enumerate(fates) if fate == 1]
+    outcome = acks.outcome()
+    assert {i + n: o + n for i, k, o in outcome.acks for n in range(k)} == offsets
+    assert [i + n for i, k in outcome.refused for n in range(k)] == [i for i, fate in enumerate(fates) if fate == 1]
 
 
 def test_values_are_a_function_of_seed_and_uid() -> None:

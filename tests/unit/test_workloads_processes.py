@@ -156,7 +156,7 @@ def test_a_program_that_cannot_start_ends_as_a_named_failure(writer: RunWriter, 
     assert all("No module named linkflap.harness.no_such_module" in reason for reason in clients.crashes)
 
 
-def test_a_death_while_it_stops_is_told_and_nobody_comes_after_it(clients: WorkloadClients, writer: RunWriter) -> None:
+def test_a_death_while_it_stops_is_reported_and_nobody_comes_after_it(clients: WorkloadClients, writer: RunWriter) -> None:
     clients.start()
     worker = producers(clients)
     os.kill(worker.pid, signal.SIGSTOP)

@@ -1,4 +1,5 @@
-"""What brokers answered the clients of a cluster in one log generation: which records must be there, and which must never be seen.
+"""What brokers answered the clients of a cluster in one log generation: which records must be there, and which must never be
+seen.
 
 A record must be committed (Jepsen's rule) when its transaction's commit returned ok, or returned nothing but a read_committed
 reader got one of its records all the same; or when it was sent without a transaction and acknowledged. A record must never be

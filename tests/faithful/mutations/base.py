@@ -127,9 +127,9 @@ V1, V2 = {"version": 1}, {"version": 2}
 
 def mapped(story: Mapping[str, object], **options: object) -> dict[str, object]:
     """A story with other options of its mirror."""
-    told = story["options"]
-    assert isinstance(told, Mapping)
-    return {**story, "options": {**told, **options}}
+    known = story["options"]
+    assert isinstance(known, Mapping)
+    return {**story, "options": {**known, **options}}
 
 
 # What is where.
@@ -137,8 +137,8 @@ def mapped(story: Mapping[str, object], **options: object) -> dict[str, object]:
 
 def promotion(made: Made, cluster: str = "B", partition: int = 0) -> int:
     """The first offset that is a cluster's own; beyond everything where it was never promoted."""
-    told = [e.data["offset"] for e in made.events if e.kind == "promotion" and e.data["cluster"] == cluster]
-    mine = told[partition :: made.scenario.topics.partitions]
+    offsets = [e.data["offset"] for e in made.events if e.kind == "promotion" and e.data["cluster"] == cluster]
+    mine = offsets[partition :: made.scenario.topics.partitions]
     return int(str(mine[-1])) if mine else 2**62
 
 
@@ -172,13 +172,13 @@ def states(entries: Iterable[Entry]) -> States:
 def data(made: Made, cluster: str, partition: int = 0, *, native: bool, state: str = "", moment: str = "") -> list[Entry]:
     """Data batches of a cluster, its own or those that came over a link, that ended in some state (or any)."""
     log = made.log(cluster, partition, moment=moment)
-    told, cut = states(log).state, promotion(made, cluster, partition) if cluster != "A" else 0
+    outcome, cut = states(log).state, promotion(made, cluster, partition) if cluster != "A" else 0
     mine = [e for e in log if e.ends is None and (e.offset >= cut) == native]
-    return [e for e in mine if told[e.offset] in (state or told[e.offset])]
+    return [e for e in mine if outcome[e.offset] in (state or outcome[e.offset])]
 
 
 def returned(made: Made, uid: int) -> Operation:
-    """What the client of a payload was told of its operation."""
+    """What the client of a payload was answered about its operation."""
     return next(
         o for o in made.operations if o.phase == "return" and any(g.first_uid <= uid < g.first_uid + g.count for g in o.sends)
     )
@@ -209,15 +209,15 @@ def put(entry: Entry, **fields: object) -> Callable[[list[Entry]], list[Entry]]:
 def event(made: Made, kind: str, at: int = 0, /, **changes: object) -> None:
     """Changes the data of the how-manyeth event of a kind."""
     place = [i for i, e in enumerate(made.events) if e.kind == kind][at]
-    told = made.events[place]
-    made.events[place] = replace(told, data={**told.data, **changes})
+    old = made.events[place]
+    made.events[place] = replace(old, data={**old.data, **changes})
 
 
 def journal(made: Made, **changes: object) -> None:
     """Changes what the first mirror that ended says of partition 0."""
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
-    told = [{**row, **changes} if row["partition"] == 0 else row for row in rows]  # type: ignore[attr-defined]
-    event(made, "mirror-stopped", 0, partitions=told)
+    changed = [{**row, **changes} if row["partition"] == 0 else row for row in rows]  # type: ignore[attr-defined]
+    event(made, "mirror-stopped", 0, partitions=changed)
 
 
 def drop_events(made: Made, which: Callable[[Event], bool]) -> None:

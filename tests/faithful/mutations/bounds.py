@@ -1,4 +1,4 @@
-"""Bounds that leaders told and that cannot be: last stable offsets too early or too late, high watermarks that fell."""
+"""Bounds that leaders reported and that cannot be: last stable offsets too early or too late, high watermarks that fell."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MISMATCH = "last-stable-offset/lso-mismatch"
 
 def _in_one_epoch(made: Made) -> list[tuple[Watermark, Watermark]]:
     """Neighbouring samples of A by one leader in one epoch."""
-    told = marks(made, "A")
-    return [(a, b) for a, b in pairwise(told) if (a.leader, a.leader_epoch) == (b.leader, b.leader_epoch)]
+    sampled = marks(made, "A")
+    return [(a, b) for a, b in pairwise(sampled) if (a.leader, a.leader_epoch) == (b.leader, b.leader_epoch)]
 
 
 @mutation(PAIR, must=MISMATCH)

@@ -83,14 +83,14 @@ def taken_for_a_repeat(made: Made, rng: Random) -> None:
     row = returned(made, mine[0].uids[0])
     made.change("B", 0, lambda log: [e for e in log if e.offset not in {b.offset for b in mine}])
     _taken(made, "B", mine[0].pid, mirrored.pid)
-    told = next(o for o in made.operations if (o.number, o.phase) == (row.number, "return"))
-    acks = tuple(replace(g, acks=((0, g.count, mirrored.offset),)) if g.partition == 0 else g for g in told.sends)
-    change_return(made, told, sends=acks)
+    answer = next(o for o in made.operations if (o.number, o.phase) == (row.number, "return"))
+    acks = tuple(replace(g, acks=((0, g.count, mirrored.offset),)) if g.partition == 0 else g for g in answer.sends)
+    change_return(made, answer, sends=acks)
 
 
 @mutation(FORCED, must="ghost-ack/ghost-ack", may="inconsistent-offset/inconsistent-offset")
 def acknowledged_at_an_old_offset(made: Made, rng: Random) -> None:
-    """A client of B was told an offset at which another record is."""
+    """A client of B was acknowledged an offset at which another record is."""
     batch = [e for e in data(made, "B", native=True, state="plain") if promised(made, e)][-1]
     row = returned(made, batch.uids[0])
     first = data(made, "B", native=True)[0].offset
@@ -109,7 +109,7 @@ def _uids(group) -> range:
 
 @mutation(FORCED, must="ghost-ack/ghost-ack lost-write/lost-write")
 def acknowledged_beyond_the_end(made: Made, rng: Random) -> None:
-    """A client of B was told of a record, without a transaction, that is nowhere."""
+    """A client of B was acknowledged a record, without a transaction, that is nowhere."""
     row = [o for o in made.operations if (o.phase, o.kind, o.cluster, o.outcome) == ("return", "send", "B", "ok")][-1]
     invoke = next(o for o in made.operations if (o.number, o.phase) == (row.number, "invoke"))
     end = made.log("B")[-1].end

@@ -53,12 +53,12 @@ def aborted_was_read(made: Made, rng: Random) -> None:
 @mutation(PAIR, must="uncommitted-read/uncommitted-read")
 def read_before_the_commit(made: Made, rng: Random) -> None:
     """A reader of committed records got one whose commit was asked for only later."""
-    told = states(made.log("A")).state
+    decided = states(made.log("A")).state
     poll, uid = next(
         (p, uid)
         for p in polls(made, "follower")
         for uid, offset in got(p)
-        if p.cluster == "A" and any(e.offset <= offset < e.end and told.get(e.offset) == "committed" for e in made.log("A"))
+        if p.cluster == "A" and any(e.offset <= offset < e.end and decided.get(e.offset) == "committed" for e in made.log("A"))
     )
     row = returned(made, uid)
     change_return(made, row, ended_at=poll.returned + MS, time=poll.returned + 2 * MS, outcome="ok")

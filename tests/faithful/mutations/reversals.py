@@ -152,8 +152,8 @@ def truncated_that_never_followed(made: Made, rng: Random) -> None:
     """A truncation of B is written down, which no mirror ever made to follow again."""
     at = next(i for i, e in enumerate(made.events) if e.kind == "clients-moved")
     place = {"cluster": "B", "topic": made.places("B", 0)[0].topic, "partition": 0, "offset": 5, "end": 9}
-    told = replace(made.events[at], kind="truncation", subject="A->B", data=place, time=made.events[at].time + 1)
-    made.events.insert(at + 1, told)
+    added = replace(made.events[at], kind="truncation", subject="A->B", data=place, time=made.events[at].time + 1)
+    made.events.insert(at + 1, added)
 
 
 @mutation(

@@ -27,17 +27,19 @@ from tests.faithful.mutations.base import (
 
 
 def _marker(made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool | None = None) -> Entry:
-    """A marker in a cluster's own era that ends data whose client was told so; `going_on`: its producer id writes on (or not)."""
+    """A marker in a cluster's own era that ends data as its client's answer said; `going_on`: its producer id writes on
+    (or not).
+    """
     log = made.log(cluster)
-    told = states(log)
+    decided = states(log)
     asked = "commit" if ends == COMMIT else "abort"
     ending = {"committed": COMMIT, "aborted": ABORT}
     found = []
     for entry in data(made, cluster, native=True):
-        if ending.get(told.state[entry.offset]) != ends or any(r.uid < 0 for r in entry.records):
+        if ending.get(decided.state[entry.offset]) != ends or any(r.uid < 0 for r in entry.records):
             continue
         row = returned(made, entry.uids[0]) if entry.uids else None
-        marker = next(e for e in log if e.offset == told.marker[entry.offset])
+        marker = next(e for e in log if e.offset == decided.marker[entry.offset])
         goes_on = any(e.pid == marker.pid and e.offset > marker.offset and e.ends is None for e in log)
         if row and row.outcome == "ok" and row.ending == asked and going_on in (None, goes_on):
             found.append(marker)
@@ -127,8 +129,8 @@ def mirror_left_it_open(made: Made, rng: Random) -> None:
 
 def _appended(made: Made) -> Entry:
     """The marker that the mirror appended in partition 0."""
-    told = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
-    rows = [row for row in told if row["partition"] == 0]  # type: ignore[attr-defined]
+    partitions = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
+    rows = [row for row in partitions if row["partition"] == 0]  # type: ignore[attr-defined]
     offset = rows[0]["appended"][0][0]
     return next(e for e in made.log("B") if e.offset == offset)
 
@@ -236,8 +238,8 @@ def _show(made: Made, reader: str, entry: Entry) -> None:
 
 
 @mutation(PAIR, must="commit-aborted/commit-aborted lost-write/lost-write", may="unseen")
-def told_committed(made: Made, rng: Random) -> None:
-    """A client was told that its transaction is committed, and every partition on both clusters says ABORT."""
+def aborted_though_acknowledged(made: Made, rng: Random) -> None:
+    """A client's commit was acknowledged, and every partition on both clusters says ABORT."""
     aborted = data(made, "A", native=True, state="aborted")[0]
     for row in [o for o in made.operations if o.number == aborted.records[0].operation]:
         change_return(made, row, ending="commit", outcome="ok" if row.phase == "return" else row.outcome)

@@ -31,8 +31,8 @@ READER = "B-uncommitted"
 def _lost(made: Made) -> list[Entry]:
     """What A had acknowledged behind where B was cut."""
     cut, log = promotion(made), made.log("A")
-    told = states(log).state
-    behind = [e for e in log if e.offset >= cut and e.ends is None and told[e.offset] in ("plain", "committed")]
+    outcome = states(log).state
+    behind = [e for e in log if e.offset >= cut and e.ends is None and outcome[e.offset] in ("plain", "committed")]
     return [e for e in behind if promised(made, e)]
 
 
@@ -40,8 +40,8 @@ def _promoted_at(made: Made, offset: int) -> None:
     """Promotion and journal say that the first partition was cut to another offset than it was."""
     mirrored = _said(made, "mirrored")
     place = next(i for i, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0)
-    told = made.events[place]
-    made.events[place] = replace(told, data={**told.data, "offset": offset})
+    old = made.events[place]
+    made.events[place] = replace(old, data={**old.data, "offset": offset})
     journal(made, truncated=[[mirrored, offset]], promoted=offset)
 
 
@@ -100,7 +100,7 @@ def sampled_after_the_cut(made: Made, rng: Random) -> None:
     may="byte-equality ghost-ack inconsistent-offset leader-epochs order-equality producer-id-uniqueness record-equality "
     "sequence-continuity truncation-accounting",
 )
-def cut_deeper_than_told(made: Made, rng: Random) -> None:
+def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
     """B was cut below the offset that the mirror tells, and its clients wrote from there on."""
     first, second = data(made, "B", native=True)[:2]
     if second.offset > _said(made, "mirrored"):
@@ -120,7 +120,7 @@ def tail_kept_behind_the_cut(made: Made, rng: Random) -> None:
 
 
 @mutation(OVERLAPPING_CUT, must="truncation-accounting/promotion-unaccounted")
-def one_cut_of_two_was_told(made: Made, rng: Random) -> None:
+def one_truncation_of_two_was_reported(made: Made, rng: Random) -> None:
     """The mirror cut B again and again, and says so only of the last time."""
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
     cuts = next(row["truncated"] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined]

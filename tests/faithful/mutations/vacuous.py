@@ -84,8 +84,8 @@ def no_group_offsets(made: Made, rng: Random) -> None:
 def _connector(made: Made, *states: tuple[int, str]) -> None:
     """What Kafka Connect said, from the beginning on, of the connector (-1) that carries offsets of groups, or of its task."""
     trace = "java.util.regex.PatternSyntaxException: Unclosed group\n\tat java.base/java.util.regex.Pattern.error"
-    told = [{"connector": "MirrorCheckpointConnector", "task": task, "state": state, "trace": trace} for task, state in states]
-    made.events[:0] = [Event(time=made.events[0].time, kind="mirror-state", subject="A->B", data=data) for data in told]
+    tasks = [{"connector": "MirrorCheckpointConnector", "task": task, "state": state, "trace": trace} for task, state in states]
+    made.events[:0] = [Event(time=made.events[0].time, kind="mirror-state", subject="A->B", data=data) for data in tasks]
 
 
 @mutation(MM2_FORCED, unknown="group-offsets", verdict="unknown")
@@ -203,6 +203,6 @@ def _skew(made: Made, milliseconds: int) -> None:
 
 @mutation(FORCED, verdict="valid")
 def outcome_unknown(made: Made, rng: Random) -> None:
-    """Clients of B were never told what became of their transactions."""
+    """Clients of B never learnt what became of their transactions."""
     for row in [o for o in made.operations if o.phase == "return" and o.cluster == "B" and o.ending == "commit"][1:]:
         change_return(made, row, outcome="info")

@@ -24,7 +24,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
-            told: dict[tuple[str, int], Place] = {}
+            found_at: dict[tuple[str, int], Place] = {}
             for promise in promises(plain, story, generation) if log else ():
                 record = log.of(promise.uid)
                 if record is None or promise.refused or promise.send.outcome == "info":
@@ -32,8 +32,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 kind = _wrong(plain, generation, log, promise.send, record)
                 if kind:
                     offset = record.offset if kind == "commit-unmarked" else record.batch.marker.base_offset
-                    told.setdefault((kind, promise.send.number), plain.place(kind, generation.cluster, offset))
-            found += [place for place in told.values() if kept(generation, place[4])]
+                    found_at.setdefault((kind, promise.send.number), plain.place(kind, generation.cluster, offset))
+            found += [place for place in found_at.values() if kept(generation, place[4])]
     return found
 
 

@@ -48,14 +48,14 @@ def reference(views: Sequence[Plain]) -> list[Place]:
         for generation in [generation for generation in story.every() if generation.last]:
             _look(plain, story, generation, inputs, outputs)
     found: list[Place] = []
-    for key, told in inputs.items():
+    for key, input_log in inputs.items():
         mine = outputs.get(key, Outputs())
         if mine.torn:
             continue
-        before = (*key[:3], told.promotion.source if told.promotion else "")
-        places = list(_here(told, mine))
+        before = (*key[:3], input_log.promotion.source if input_log.promotion else "")
+        places = list(_here(input_log, mine))
         if before in inputs and not outputs.get(before, Outputs()).torn:
-            places += _over(told, mine, inputs[before], outputs.get(before, Outputs()))
+            places += _over(input_log, mine, inputs[before], outputs.get(before, Outputs()))
         found += [(kind, key[3], key[1], key[2], offset) for kind, offset in places]
     return found
 
@@ -121,38 +121,38 @@ def _deleted(plain: Plain, log: PlainLog, send: Any, place: int, *, own: bool) -
     return start > 0
 
 
-def _here(told: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
+def _here(input_log: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
     used = [(offset, uid) for offset, uid, own in mine.made if own]
     for place, (offset, uid) in enumerate(used):
         if any(offset == other for other, _ in used[:place]):
             yield "output-duplicated", offset
-        there = any(offset == other for other, _ in told.visible)
-        if (offset, uid) not in told.visible and offset >= told.floor and (there or offset >= told.cleaned):
+        there = any(offset == other for other, _ in input_log.visible)
+        if (offset, uid) not in input_log.visible and offset >= input_log.floor and (there or offset >= input_log.cleaned):
             yield "output-without-input", offset
-    passed = max([-1, *(claim[0] for claim in mine.claims), *(offset for _, offset in told.samples)])
-    for offset, _ in told.visible:
-        if told.start <= offset < passed and all(offset != other for other, _ in used):
+    passed = max([-1, *(claim[0] for claim in mine.claims), *(offset for _, offset in input_log.samples)])
+    for offset, _ in input_log.visible:
+        if input_log.start <= offset < passed and all(offset != other for other, _ in used):
             yield "input-lost", offset
     over = []
     for process in {claim[1] for claim in mine.claims}:
         settled = sorted((c for c in mine.claims if c[1] == process and c[3] >= 0), key=lambda c: c[2])
         over += [(following[3], claim[0]) for claim, following in pairwise(settled)]
-    for time, offset in told.samples:
+    for time, offset in input_log.samples:
         if any(returned < time and offset < position for returned, position in over):
             yield "offset-behind", offset
 
 
-def _over(told: Inputs, mine: Outputs, before: Inputs, theirs: Outputs) -> Iterator[tuple[str, int]]:
+def _over(input_log: Inputs, mine: Outputs, before: Inputs, theirs: Outputs) -> Iterator[tuple[str, int]]:
     came, ours = {uid for _, uid, own in mine.made if not own}, {uid for _, uid, own in mine.made if own}
     here, done = {offset for offset, _, own in mine.made if own}, {uid for _, uid, own in theirs.made if own}
     asked = {uid for offset, uid in before.visible if offset >= before.start}
-    for offset, uid in told.visible:
-        if offset >= told.promotion.offset:
+    for offset, uid in input_log.visible:
+        if offset >= input_log.promotion.offset:
             continue
         # By offset, for a mirror may have written an input twice.
         if uid in came and offset in here:
             yield "output-repeated-by-failover", offset
-        elif offset < told.start and uid not in came | ours:
+        elif offset < input_log.start and uid not in came | ours:
             if uid in done:
                 yield "output-lost-by-failover", offset
             elif uid in asked:

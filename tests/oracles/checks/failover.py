@@ -71,8 +71,8 @@ def _lost(plain: Plain, story: Story, compared: Compared) -> int:
 def _writes(plain: Plain, story: Story, promotion: Any) -> list[int]:
     """When the destination confirmed writes of its own."""
     era = (promotion.cluster, promotion.time)
-    told = any(era in generation.owners for generation in story.generations[promotion.cluster])
-    ended = story.ended.get(era, NEVER) if told else NEVER
+    known = any(era in generation.owners for generation in story.generations[promotion.cluster])
+    ended = story.ended.get(era, NEVER) if known else NEVER
     return [
         s.returned
         for s in plain.sends

@@ -150,7 +150,7 @@ def _decided(plain: Plain, cluster: str) -> list[dict[str, Any]]:
 
 def _exact(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> list[tuple[str, int]]:
     """Matched one by one from the left; the first that does not match says what is wrong by who has more."""
-    told, owed = [row["commit"] for row in wanted], sum(row["complete"] for row in wanted)
+    decided, owed = [row["commit"] for row in wanted], sum(row["complete"] for row in wanted)
     had = [b.control == 1 for b in markers]
     at = 0
     for row in wanted:
@@ -160,15 +160,15 @@ def _exact(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> list[tup
         if row["complete"] and (len(had) < owed or at == len(had)):
             return [("marker-missing", -1)]
         if at < len(had):
-            return [("marker-unexplained" if len(had) > len(told) else "outcome-disagreement", markers[at].base_offset)]
+            return [("marker-unexplained" if len(had) > len(decided) else "outcome-disagreement", markers[at].base_offset)]
     return [("marker-unexplained", markers[at].base_offset)] if at < len(had) else []
 
 
 def _ends_alike(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> bool:
-    told, had = [row["commit"] for row in wanted], [b.control == 1 for b in markers]
-    for left in range(len(told), -1, -1):
+    decided, had = [row["commit"] for row in wanted], [b.control == 1 for b in markers]
+    for left in range(len(decided), -1, -1):
         size = min(left, len(had))
-        if told[:left][left - size :] == had[len(had) - size :]:
+        if decided[:left][left - size :] == had[len(had) - size :]:
             return True
         if left and wanted[left - 1]["complete"]:
             return False

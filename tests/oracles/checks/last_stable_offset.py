@@ -102,11 +102,11 @@ def _recomputed(
 
 def _cut_since(plain: Plain, generation: PlainGeneration, mark: Any) -> int:
     """Down to where a mirror cut this generation's log after a sample was asked for."""
-    told = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
-    told += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]
+    reported = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
+    reported += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]
     mine = [
         at
-        for cluster, time, at in told
+        for cluster, time, at in reported
         if cluster == generation.cluster and max(generation.settled, mark.time) <= time <= generation.ended
     ]
     return min(mine, default=NEVER)
@@ -133,5 +133,5 @@ def _hanging(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Iterat
 
 def _sent(plain: Plain, record: Any) -> int:
     """When, by the harness' clock; by the client's where nobody wrote that down."""
-    told = [s.invoked for s in plain.sends if record.uid in [uid for uid, _, _ in of_send(s)]]
-    return int(told[0]) if told else int(record.timestamp) * 1_000_000
+    invoked = [s.invoked for s in plain.sends if record.uid in [uid for uid, _, _ in of_send(s)]]
+    return int(invoked[0]) if invoked else int(record.timestamp) * 1_000_000

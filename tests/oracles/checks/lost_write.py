@@ -11,7 +11,7 @@ from tests.oracles.promises import marker_at, promises
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"lost-write"})
-BESIDE = "a payload that was promised is not there any more, not visible, or cannot be told from one that did not cross"
+BESIDE = "a payload that was promised is not there any more, not visible, or cannot be distinguished from one that did not cross"
 
 
 def reference(views: Sequence[Plain]) -> list[Place]:

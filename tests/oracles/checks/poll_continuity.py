@@ -60,8 +60,10 @@ def _missed(
     plain: Plain, generation: PlainGeneration, log: PlainLog, last: tuple[Any, bool], read: Any, had: set[int]
 ) -> Iterator[int]:
     """What of this log is below what a consumer got next; `last` is what it got before, and whether that was of this log too."""
-    told = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
-    inside = [(t, at) for cluster, t, at in told if cluster == generation.cluster and generation.settled <= t <= generation.ended]
+    reported = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
+    inside = [
+        (t, at) for cluster, t, at in reported if cluster == generation.cluster and generation.settled <= t <= generation.ended
+    ]
     inside += [(s.time, at) for s in plain.view.stops if s.cluster == generation.cluster for _, at in s.truncated]
     places = [at for time, at in inside if generation.settled <= time <= generation.ended and last[0].time <= time < read.time]
     if not last[1]:

@@ -45,7 +45,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 offsets = [] if plain.torn else [*twice.values(), *refused.values()]
                 found += [plain.place(KIND, generation.cluster, offset) for offset in offsets if kept(generation, offset)]
                 traces += _in_bytes(plain, generation, log)
-        traces += _told(plain)
+        traces += _reported(plain)
     return found + _between(traces)
 
 
@@ -111,7 +111,7 @@ def _in_bytes(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Itera
         yield Trace(generation.cluster, pid, process, [b.producer_epoch for b in batches], len(batches), place, None)
 
 
-def _told(plain: Plain) -> Iterator[Trace]:
+def _reported(plain: Plain) -> Iterator[Trace]:
     mine: dict[tuple[str, int, int, str], list[Any]] = {}
     for send in plain.sends:
         if send.producer_id >= 0:
@@ -137,7 +137,7 @@ def _between(traces: list[Trace]) -> list[Place]:
 
 
 def _seen(use: list[Trace]) -> list[Trace]:
-    """What is in the bytes, or else what was told."""
+    """What is in the bytes, or else what was reported."""
     return [t for t in use if t.transactional_id is None] or use
 
 

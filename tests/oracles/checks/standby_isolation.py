@@ -70,4 +70,4 @@ def _mirrored_then(story: Story, send: Any) -> bool:
 
 
 DESPITE_TORN = frozenset({"standby-write", "circular-mirror"})
-BESIDE = "where the promotion is told otherwise an acknowledged write lies in what was mirrored"
+BESIDE = "where another promotion is reported an acknowledged write lies in what was mirrored"

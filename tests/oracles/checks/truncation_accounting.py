@@ -22,10 +22,10 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     found: list[Place] = []
     for plain in views:
         story = Story(plain)
-        for told in plain.view.truncations:
-            mine = story.generations.get(told.cluster, [])
-            if mine and not any(a.ended <= told.time <= b.settled for a, b in pairwise(mine)):
-                found.append(plain.place("truncation-impossible", told.cluster, told.offset))
+        for truncation in plain.view.truncations:
+            mine = story.generations.get(truncation.cluster, [])
+            if mine and not any(a.ended <= truncation.time <= b.settled for a, b in pairwise(mine)):
+                found.append(plain.place("truncation-impossible", truncation.cluster, truncation.offset))
         for cluster, generations in story.generations.items():
             for generation, following in pairwise(generations):
                 found += [plain.place(kind, cluster, offset) for kind, offset in _cut(plain, story, generation, following)]

@@ -1,4 +1,4 @@
-"""Shorthand for the smallest histories: logs batch by batch, what clients were told, what readers got.
+"""Shorthand for the smallest histories: logs batch by batch, what clients were acknowledged, what readers got.
 
     a = Log("A").txn(1, 2, pid=7).txn(3, pid=7, end="abort")
     view([a, Log("B").data(1, 2)], sends=[commit(1, 2, acked=0)])
@@ -277,7 +277,7 @@ def commit(
     refused: Sequence[int] = (),
 ) -> Send:
     """A transaction's records of one partition, acknowledged from offset `acked` on (-1: not at all); `refused` are payloads."""
-    told = offsets if offsets is not None else [acked + i if acked >= 0 else -1 for i in range(len(uids))]
+    acks = offsets if offsets is not None else [acked + i if acked >= 0 else -1 for i in range(len(uids))]
     return Send(
         number=uids[0],
         client="client",
@@ -293,7 +293,7 @@ def commit(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         first_uid=uids[0],
-        offsets=ints(*told),
+        offsets=ints(*acks),
         refused=np.array([each in refused for each in uids], np.bool_),
     )
 

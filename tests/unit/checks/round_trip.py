@@ -37,7 +37,7 @@ def on_a() -> Log:
     return Log("A").data(1).data(2).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3).data(6, leader_epoch=4)
 
 
-TOLD = [
+ACKED = [
     send(1, 2, acked=0),
     send(3, acked=2),
     send(4, 5, acked=2, cluster="B", invoked=550 * SECOND, returned=551 * SECOND),
@@ -53,7 +53,7 @@ def trip(**rest: object) -> PartitionView:
         "windows": [BACK],
         "earlier": [before()],
         "truncations": [cut()],
-        "sends": TOLD,
+        "sends": ACKED,
         "mirror_kind": "shadow",
     }
     return view(**(given | rest))  # type: ignore[arg-type]

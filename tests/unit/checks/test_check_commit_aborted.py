@@ -79,17 +79,17 @@ def test_one_anomaly_per_transaction():
 
 
 MERGED = Log("A").txn(1, 2, pid=7, end=None).txn(3, pid=7)
-TOLD = [commit(1, 2, acked=0, returned=DIES - 1), commit(3, acked=2, returned=DIES - 1)]
+ACKED = [commit(1, 2, acked=0, returned=DIES - 1), commit(3, acked=2, returned=DIES - 1)]
 
 
 def test_the_marker_of_the_next_transaction_is_not_its_own():
-    assert places(NAME, view([MERGED], sends=TOLD)) == [("commit-unmarked", "A", 0)]
+    assert places(NAME, view([MERGED], sends=ACKED)) == [("commit-unmarked", "A", 0)]
 
 
 def test_a_cluster_that_died_is_no_excuse_once_the_next_transaction_has_begun():
-    assert places(NAME, view([MERGED], sends=TOLD, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
+    assert places(NAME, view([MERGED], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
     still_open = Log("A").txn(1, 2, pid=7, end=None).txn(3, pid=7, end=None)
-    assert places(NAME, view([still_open], sends=TOLD, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
+    assert places(NAME, view([still_open], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
 
 
 def test_a_missing_marker_before_an_abort_aborts():

@@ -37,9 +37,9 @@ INPUTS = 4
 
 def made(uid: int, *inputs: int, position: int = -1, **rest):
     """Outputs, from `uid` on, of the inputs at these offsets, and how far the group got with them."""
-    told = commit(*(uid + n for n in range(len(inputs))), acked=0, **rest)
+    outputs = commit(*(uid + n for n in range(len(inputs))), acked=0, **rest)
     return replace(
-        told, group="g", input_topic="A.t", input_partition=0, position=position if position >= 0 else inputs[-1] + 1,
+        outputs, group="g", input_topic="A.t", input_partition=0, position=position if position >= 0 else inputs[-1] + 1,
         inputs=ints(*inputs), input_uids=ints(*(i + 1 for i in inputs)),
     )  # fmt: skip
 
@@ -61,7 +61,7 @@ def log(name: str = "A", inputs: int = INPUTS) -> Log:
 
 
 BOTH = log().txn(11, 12, pid=7).txn(13, 14, pid=7)
-TOLD = [made(11, 0, 1), made(13, 2, 3, invoked=30 * SECOND, returned=40 * SECOND)]
+ACKED = [made(11, 0, 1), made(13, 2, 3, invoked=30 * SECOND, returned=40 * SECOND)]
 READ = [began(), committed(4)]
 ABORTED = Log("A").txn(1, pid=5, end="abort").data(2)
 
@@ -74,13 +74,13 @@ def over(*, on_b: Log, began_at: int, sends, kind: str = "forced", inputs: int =
 
 AGAIN = made(21, 3, cluster="B", invoked=610 * SECOND, returned=620 * SECOND)
 ACCEPTED = {
-    "each once": (view([BOTH], sends=TOLD, reads=READ), {"A/native": 4}),
+    "each once": (view([BOTH], sends=ACKED, reads=READ), {"A/native": 4}),
     "no relay": (view([log()], sends=[commit(1, 2, acked=0)], reads=[poll((0, 1), group="g")]), {}),
     "begun later": (
-        view([log().txn(13, 14, pid=7)], sends=[TOLD[1]], reads=[began(2), committed(4)]),
+        view([log().txn(13, 14, pid=7)], sends=[ACKED[1]], reads=[began(2), committed(4)]),
         {"A/native": 2},
     ),
-    "not passed yet": (view([log().txn(11, 12, pid=7)], sends=[TOLD[0]], reads=[began(), committed(2)]), {"A/native": 2}),
+    "not passed yet": (view([log().txn(11, 12, pid=7)], sends=[ACKED[0]], reads=[began(), committed(2)]), {"A/native": 2}),
     "an attempt that was aborted": (
         view(
             [log().txn(11, 12, pid=7, end="abort").txn(13, 14, pid=7).txn(15, 16, pid=7)],
@@ -102,7 +102,7 @@ ACCEPTED = {
         {},
     ),
     "acknowledged, and given up before the marker": (
-        view([log().txn(11, 12, pid=7).txn(13, 14, pid=7, end=None)], sends=TOLD, reads=READ),
+        view([log().txn(11, 12, pid=7).txn(13, 14, pid=7, end=None)], sends=ACKED, reads=READ),
         {"A/native": 4},
     ),
     "an output that retention has deleted": (
@@ -110,7 +110,7 @@ ACCEPTED = {
         {"A/native": 1},
     ),
     "an input that retention has deleted": (
-        view([Log("A", start=4).txn(11, 12, pid=7).txn(13, 14, pid=7)], sends=TOLD, reads=READ),
+        view([Log("A", start=4).txn(11, 12, pid=7).txn(13, 14, pid=7)], sends=ACKED, reads=READ),
         {},
     ),
     "an output that was compacted away": (
@@ -118,26 +118,26 @@ ACCEPTED = {
         {"A/native": 1},
     ),
     "inputs that were compacted away": (
-        view([Log("A").skip(4).txn(11, 12, pid=7).txn(13, 14, pid=7)], sends=TOLD, reads=READ, compacted={"A": 4}),
+        view([Log("A").skip(4).txn(11, 12, pid=7).txn(13, 14, pid=7)], sends=ACKED, reads=READ, compacted={"A": 4}),
         {},
     ),
     "fewer acknowledgements than inputs": (
         view(
             [log().txn(11, 12, pid=7)],
-            sends=[replace(TOLD[0], offsets=ints(4), refused=np.zeros(1, np.bool_))],
+            sends=[replace(ACKED[0], offsets=ints(4), refused=np.zeros(1, np.bool_))],
             reads=[began(), committed(2)],
         ),
         {"A/native": 2},
     ),
     "sampled while the next is open": (
-        view([BOTH], sends=TOLD, reads=READ, groups=[sampled(0, seconds=25), sampled(2, seconds=35)]),
+        view([BOTH], sends=ACKED, reads=READ, groups=[sampled(0, seconds=25), sampled(2, seconds=35)]),
         {"A/native": 4, "A/checkpoints": 2},
     ),
 }
 REJECTS = {
-    "input-lost": Rejected(view=view([log().txn(13, 14, pid=7)], sends=[TOLD[1]], reads=READ), cluster="A", offset=0),
+    "input-lost": Rejected(view=view([log().txn(13, 14, pid=7)], sends=[ACKED[1]], reads=READ), cluster="A", offset=0),
     "output-duplicated": Rejected(
-        view=view([BOTH.txn(15, pid=7)], sends=[*TOLD, made(15, 3)], reads=READ), cluster="A", offset=3
+        view=view([BOTH.txn(15, pid=7)], sends=[*ACKED, made(15, 3)], reads=READ), cluster="A", offset=3
     ),
     "output-without-input": Rejected(
         view=view(
@@ -148,14 +148,14 @@ REJECTS = {
         cluster="A",
         offset=0,
     ),
-    "offset-behind": Rejected(view=view([BOTH], sends=TOLD, reads=READ, groups=[sampled(1, seconds=50)]), cluster="A", offset=1),
+    "offset-behind": Rejected(view=view([BOTH], sends=ACKED, reads=READ, groups=[sampled(1, seconds=50)]), cluster="A", offset=1),
     "output-repeated-by-failover": Rejected(
-        view=over(on_b=log("B").data(11, 12, 13, 14).txn(21, pid=9), began_at=3, inputs=8, sends=[*TOLD, AGAIN]),
+        view=over(on_b=log("B").data(11, 12, 13, 14).txn(21, pid=9), began_at=3, inputs=8, sends=[*ACKED, AGAIN]),
         cluster="B",
         offset=3,
     ),
     "output-lost-by-failover": Rejected(
-        view=over(on_b=log("B").data(11, 12), began_at=4, inputs=6, sends=TOLD), cluster="B", offset=2
+        view=over(on_b=log("B").data(11, 12), began_at=4, inputs=6, sends=ACKED), cluster="B", offset=2
     ),
 }
 
@@ -198,14 +198,14 @@ NEXT = replace(made(21, 4, cluster="B", invoked=610 * SECOND, returned=620 * SEC
 
 def test_a_relay_that_goes_on_where_it_was_is_sound():
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, pid=9)]
-    assert apart([log(), on_b[0]], [ON_A, on_b[1]], [*TOLD, NEXT], MOVED, promotions=[promoted(6)]) == []
+    assert apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, NEXT], MOVED, promotions=[promoted(6)]) == []
 
 
 @pytest.mark.parametrize(("kind", "may"), [("forced", True), ("planned", False)])
 def test_outputs_that_did_not_arrive_are_allowed_where_the_source_was_given_up(kind, may):
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
     promotions = [promoted(4, kind=kind)]
-    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*TOLD, NEXT], MOVED, promotions=promotions)
+    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, NEXT], MOVED, promotions=promotions)
     assert found == [("output-lost-by-failover", "B", "A.t", 2, may)]
 
 
@@ -213,11 +213,11 @@ def test_outputs_that_are_made_again_are_allowed_once_from_where_the_group_began
     reads = [*READ, began(3, "B", seconds=600), committed(5, "B", seconds=700)]
     again = replace(made(21, 3, 4, cluster="B", invoked=610 * SECOND, returned=620 * SECOND))
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, 22, pid=9)]
-    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*TOLD, again], reads, promotions=[promoted(4)])
+    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, again], reads, promotions=[promoted(4)])
     assert found == [("output-repeated-by-failover", "B", "A.t", 3, True)]
     twice = replace(made(23, 4, cluster="B", invoked=630 * SECOND, returned=640 * SECOND))
     on_b[1] = Log("B").txn(11, 12, pid=7).txn(13, 14, pid=7).txn(21, 22, pid=9).txn(23, pid=9)
-    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*TOLD, again, twice], reads, promotions=[promoted(4)])
+    found = apart([log(), on_b[0]], [ON_A, on_b[1]], [*ACKED, again, twice], reads, promotions=[promoted(4)])
     assert ("output-duplicated", "B", "A.t", 4, False) in found
 
 
@@ -225,20 +225,20 @@ def test_an_input_that_the_group_passed_at_the_failover_and_nobody_used_is_lost(
     on_a = Log("A").txn(11, 12, pid=7)
     on_b = [log("B").data(5), Log("B").txn(11, 12, pid=7).txn(21, pid=9)]
     reads = [began(), committed(2), *MOVED[2:]]
-    found = apart([log(), on_b[0]], [on_a, on_b[1]], [TOLD[0], NEXT], reads, promotions=[promoted(4)])
+    found = apart([log(), on_b[0]], [on_a, on_b[1]], [ACKED[0], NEXT], reads, promotions=[promoted(4)])
     assert found == [("input-lost", "B", "A.t", 2, False)]
 
 
 def test_a_torn_log_proves_nothing_and_says_so():
-    seen = view([log().txn(13, 14, pid=7).torn()], sends=[TOLD[1]], reads=READ)
+    seen = view([log().txn(13, 14, pid=7).torn()], sends=[ACKED[1]], reads=READ)
     assert findings(NAME, seen) == []
     assert unjudged(NAME, seen)
     assert examined(NAME, seen) == {}
-    assert apart([log()], [Log("A").txn(13, 14, pid=7).torn()], TOLD, READ) == []
+    assert apart([log()], [Log("A").txn(13, 14, pid=7).torn()], ACKED, READ) == []
 
 
 def test_an_impossible_sample_before_any_transaction_is_behind_nothing():
-    assert findings(NAME, view([BOTH], sends=TOLD, reads=READ, groups=[sampled(-2, seconds=5)])) == []
+    assert findings(NAME, view([BOTH], sends=ACKED, reads=READ, groups=[sampled(-2, seconds=5)])) == []
 
 
 def test_it_is_due_where_relays_begin_and_nowhere_else():
@@ -255,15 +255,15 @@ def test_it_is_due_where_relays_begin_and_nowhere_else():
 
 
 def test_a_group_that_committed_and_was_never_sampled_is_unknown():
-    def told(*groups, seconds=20):
+    def reasons(*groups, seconds=20):
         marks = {"A": samples(*[(4, 4)] * seconds)}
-        return unjudged(NAME, view([BOTH], sends=TOLD, reads=READ, groups=groups, watermarks=marks))
+        return unjudged(NAME, view([BOTH], sends=ACKED, reads=READ, groups=groups, watermarks=marks))
 
     committed_at = max(r.returned for r in READ if r.kind == "commit") // SECOND
     reason = "no committed offset of group g was ever sampled on A, so how far it was there is unknown"
-    assert told(seconds=committed_at + 10) == [reason]
-    assert told(seconds=1) == [], "nobody had the time to ask"
-    assert told(sampled(2, seconds=35), seconds=committed_at + 10) == []
+    assert reasons(seconds=committed_at + 10) == [reason]
+    assert reasons(seconds=1) == [], "nobody had the time to ask"
+    assert reasons(sampled(2, seconds=35), seconds=committed_at + 10) == []
 
 
 def test_of_an_input_that_a_mirror_wrote_twice_only_the_copy_that_was_used_again_counts():
@@ -271,5 +271,5 @@ def test_of_an_input_that_a_mirror_wrote_twice_only_the_copy_that_was_used_again
     a, b = Log("A").data(1).txn(11, pid=7), Log("B").data(1).data(1).data(11).txn(21, pid=9)
     again = replace(made(21, 1, cluster="B", invoked=610 * SECOND, returned=620 * SECOND), input_uids=ints(1))
     seen = over(on_b=b, began_at=1, inputs=3, sends=[made(11, 0), again], source=a)
-    told = [(f.kind, f.offset, f.evidence["records"]) for f in findings(NAME, seen) if f.cluster == "B"]
-    assert told == [("output-repeated-by-failover", 1, 1)]
+    found_here = [(f.kind, f.offset, f.evidence["records"]) for f in findings(NAME, seen) if f.cluster == "B"]
+    assert found_here == [("output-repeated-by-failover", 1, 1)]

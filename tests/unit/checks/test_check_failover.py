@@ -35,10 +35,10 @@ def costs(seen):
 
 
 A3 = Log("A").data(1, 2, 3)
-TOLD = [send(1, 2, 3, acked=0)]
+ACKED = [send(1, 2, 3, acked=0)]
 
 
-LATE = [*TOLD, send(9, acked=1, cluster="B", invoked=DIED + SECOND, returned=DIED + 4 * SECOND)]
+LATE = [*ACKED, send(9, acked=1, cluster="B", invoked=DIED + SECOND, returned=DIED + 4 * SECOND)]
 
 
 def failed_over(budgets):
@@ -53,7 +53,7 @@ ACCEPTED = {
     "deleted on B, and not lost": (
         view(
             [A3, Log("B", start=1).data(2, 3).data(9)],
-            sends=[*TOLD, send(9, acked=3, cluster="B", invoked=DIED + SECOND, returned=DIED + 4 * SECOND)],
+            sends=[*ACKED, send(9, acked=3, cluster="B", invoked=DIED + SECOND, returned=DIED + 4 * SECOND)],
             promotions=[promoted(3)],
             budgets=Budgets(rpo_records=0),
         ),
@@ -104,22 +104,22 @@ def test_without_the_capture_next_to_the_failover_the_tail_is_lost_all_the_same(
 
 def test_a_chain_loses_what_the_middle_had_from_upstream():
     logs = [A3, Log("B").data(1, 2, 3), Log("C").data(1)]
-    seen = view(logs, topology="A->B->C", mirror_kind="shadow", sends=TOLD, promotions=[promoted(1, source="B", cluster="C")])
+    seen = view(logs, topology="A->B->C", mirror_kind="shadow", sends=ACKED, promotions=[promoted(1, source="B", cluster="C")])
     assert costs(seen) == [(2, None)]
 
 
 def test_nothing_lost():
-    assert costs(view([A3, Log("B").data(1, 2, 3)], sends=TOLD, promotions=[promoted(3)])) == [(0, None)]
+    assert costs(view([A3, Log("B").data(1, 2, 3)], sends=ACKED, promotions=[promoted(3)])) == [(0, None)]
 
 
 def test_the_tail_is_what_was_lost():
-    assert costs(view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(1)])) == [(2, None)]
+    assert costs(view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)])) == [(2, None)]
 
 
 def test_what_is_a_lost_write_is_not_counted_again():
-    seen = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
+    seen = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
     assert costs(seen) == [(1, None)]
-    hole = view([A3, Log("B").data(1, 3)], sends=TOLD, promotions=[promoted(2)], watermarks={"B": samples((2, 2))})
+    hole = view([A3, Log("B").data(1, 3)], sends=ACKED, promotions=[promoted(2)], watermarks={"B": samples((2, 2))})
     assert costs(hole) == [(0, None)]
 
 
@@ -144,7 +144,7 @@ def test_the_first_write_is_the_destinations_own_and_confirmed():
     assert costs(seen) == [(0, DIED + 3 * SECOND)]
 
 
-def test_without_both_logs_it_cannot_be_told():
+def test_without_both_logs_it_is_unknown():
     assert unjudged("failover", view([Log("B")], promotions=[promoted(0)]))
 
 

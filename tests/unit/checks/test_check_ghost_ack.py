@@ -15,7 +15,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import TOLD as TRIP
+from round_trip import ACKED as TRIP
 from round_trip import on_b, trip
 
 NAME = "ghost-ack"
@@ -96,6 +96,6 @@ def test_an_offset_below_the_cut_must_hold_its_record_for_ever():
     assert places(NAME, trip(logs=[other, on_b()])) == [("ghost-ack", "A", 1)]
 
 
-def test_what_follows_an_acknowledgement_below_the_cut_is_told_by_itself():
+def test_what_follows_an_acknowledgement_below_the_truncation_is_reported_separately():
     """Below the cut the next generation has the right record; behind it nobody else answers."""
     assert places(NAME, trip(earlier=[Log("A").data(1).data(9).data(8).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]

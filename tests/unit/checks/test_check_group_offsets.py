@@ -133,8 +133,8 @@ def test_one_groups_samples_say_nothing_of_another():
     assert unjudged(NAME, seen) == ["no committed offset of group h was ever sampled on A, so how far it was there is unknown"]
 
 
-@pytest.mark.parametrize(("told", "bound"), [((), 200), ((150,), 100)])
-def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(told, bound):
+@pytest.mark.parametrize(("sync_times", "bound"), [((), 200), ((150,), 100)])
+def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(sync_times, bound):
     uids = range(1, 201)
     again = [(i, uid) for i, uid in enumerate(uids)]
     reads = [
@@ -144,7 +144,7 @@ def test_a_sync_that_was_late_explains_what_lies_above_the_last_one(told, bound)
         poll(*again, cluster="B", group="g", at=AFTER),
     ]
     logs = [Log("A").data(*uids), Log("B").data(*uids)]
-    (found,) = findings(NAME, view(logs, promotions=[promoted(200)], reads=reads, groups=synced(*told)))
+    (found,) = findings(NAME, view(logs, promotions=[promoted(200)], reads=reads, groups=synced(*sync_times)))
     assert (found.kind, found.evidence["records"], found.evidence["bound"]) == ("group-replay", 200, bound)
 
 

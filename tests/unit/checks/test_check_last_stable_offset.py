@@ -29,14 +29,14 @@ NAME = "last-stable-offset"
 OPEN = Log("A").txn(1, pid=7, end=None)
 
 
-def cut_back(truncated, *told):
+def cut_back(truncated, *marks):
     """B had 1 and 2 when it was sampled; the mirror cut 2 off when it ended, and B's clients wrote 3 there."""
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=1, truncated=truncated, appended=())
     return view(
         [Log("B").data(1).txn(3, pid=7)],
         promotions=[promoted(1)],
         stops=[stop],
-        watermarks={"B": samples(*told)},
+        watermarks={"B": samples(*marks)},
         mirror_kind="shadow",
     )
 
@@ -146,7 +146,7 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind, found):
 
 
 @pytest.mark.parametrize(
-    ("truncated", "told", "found"),
+    ("truncated", "marks", "found"),
     [
         ([], [(2, 2)], [("lso-mismatch", "B", 2)]),
         ([(3, 2)], [(2, 2), (2, 2)], [("lso-mismatch", "B", 2)]),
@@ -154,8 +154,8 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind, found):
     ],
     ids=["nothing was cut", "cut above it", "below the cut"],
 )
-def test_what_no_cut_explains(truncated, told, found):
-    assert places(NAME, cut_back(truncated, *told))[:1] == found
+def test_what_no_cut_explains(truncated, marks, found):
+    assert places(NAME, cut_back(truncated, *marks))[:1] == found
 
 
 def test_unknown_epochs_under_a_broker_fault_are_not_compared():

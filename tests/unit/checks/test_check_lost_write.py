@@ -19,19 +19,19 @@ from histories import (
     unjudged,
     view,
 )
+from round_trip import ACKED as TRIP
 from round_trip import AWAY, home_again, on_b, trip
-from round_trip import TOLD as TRIP
 
 from linkflap.spark_verify.facts.story import Stop, Window
 
 NAME = "lost-write"
 A3 = Log("A").txn(1, 2, 3, pid=7)
-TOLD = [commit(1, 2, 3, acked=0)]
+ACKED = [commit(1, 2, 3, acked=0)]
 ACCEPTED = {
-    "there": (view([A3, Log("B").data(1, 2, 3)], sends=TOLD), {"A/native": 3}),
+    "there": (view([A3, Log("B").data(1, 2, 3)], sends=ACKED), {"A/native": 3}),
     "aborted need not be": (view([Log("A"), Log("B")], sends=[commit(1, acked=0, ending="abort")]), {}),
     "info that nobody saw": (view([Log("A"), Log("B")], sends=[commit(1, outcome="info")]), {}),
-    "tail lost with A": (view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(1)]), {"A/native": 3}),
+    "tail lost with A": (view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)]), {"A/native": 3}),
     "unmarked when A died": (
         view([Log("A").txn(1, pid=7, end=None), Log("B")], sends=[commit(1, acked=0)], promotions=[promoted(0)]),
         {"A/native": 1},
@@ -40,7 +40,7 @@ ACCEPTED = {
         view([Log("A").txn(1, pid=7, end=None), Log("B")], sends=[commit(1, acked=0)], deaths={"A": SECOND}),
         {"A/native": 1},
     ),
-    "deleted on B": (view([A3, Log("B", start=1).data(2, 3)], sends=TOLD), {"A/native": 3}),
+    "deleted on B": (view([A3, Log("B", start=1).data(2, 3)], sends=ACKED), {"A/native": 3}),
     "written natively on B": (
         view([Log("A"), Log("B").data(8, pid=3)], sends=[send(8, acked=0, cluster="B")], promotions=[promoted(0)]),
         {"B/native": 1},
@@ -48,7 +48,7 @@ ACCEPTED = {
 }
 ACCEPTED["there and back"] = (trip(), {"A/native": 4, "B/native": 2})
 REJECTS = {
-    "lost-write": Rejected(view=view([A3, Log("B").data(1, 3)], sends=TOLD), cluster="A", offset=1),
+    "lost-write": Rejected(view=view([A3, Log("B").data(1, 3)], sends=ACKED), cluster="A", offset=1),
 }
 
 
@@ -85,12 +85,12 @@ def test_an_unknown_commit_that_a_reader_saw_must_be_there():
 
 
 def test_a_tail_missing_after_a_planned_failover():
-    seen = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(1, kind="planned")])
+    seen = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(1, kind="planned")])
     assert places(NAME, seen) == [("lost-write", "A", 1)]
 
 
 def test_a_tail_that_a_reader_on_the_destination_had_got():
-    cut = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
+    cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
     assert places(NAME, cut) == [("lost-write", "A", 1)]
 
 
@@ -98,22 +98,22 @@ def test_a_tail_that_a_reader_on_the_destination_had_got():
 def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_committed(isolation, lost):
     b = Log("B").txn(1, 2, 3, pid=7, end="abort")
     got = poll((1, 2), cluster="B", isolation=isolation)
-    seen = view([A3, b], mirror_kind="shadow", sends=TOLD, promotions=[promoted(3)], reads=[got])
+    seen = view([A3, b], mirror_kind="shadow", sends=ACKED, promotions=[promoted(3)], reads=[got])
     assert places(NAME, seen) == [("lost-write", "A", 1)] * lost
 
 
 def test_a_tail_that_a_high_watermark_of_the_destination_had_covered():
-    cut = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], watermarks={"B": samples((2, 2))})
+    cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((2, 2))})
     assert places(NAME, cut) == [("lost-write", "A", 1)]
 
 
 def test_a_tail_cut_off_that_nobody_had_seen_is_not_a_lost_write():
-    cut = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], watermarks={"B": samples((1, 1))})
+    cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((1, 1))})
     assert places(NAME, cut) == []
 
 
 def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mirrored_era():
-    seen = view([A3, Log("B").data(1).data(8)], sends=TOLD, promotions=[promoted(1)], watermarks={"B": samples((2, 2))})
+    seen = view([A3, Log("B").data(1).data(8)], sends=ACKED, promotions=[promoted(1)], watermarks={"B": samples((2, 2))})
     assert places(NAME, seen) == []
 
 
@@ -127,36 +127,36 @@ GAP = [A3, Log("B").data(1).skip(2).data(8)]
 
 def test_after_the_first_native_write_a_high_watermark_proves_nothing():
     marks = {"B": samples(*[(1, 1)] * 509, *[(4, 4)] * 20)}
-    seen = view(GAP, sends=[*TOLD, written_later(505)], promotions=[promoted(3)], watermarks=marks)
+    seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks=marks)
     assert places(NAME, seen) == []
 
 
 def test_until_the_first_native_write_a_high_watermark_speaks_of_the_mirrored_tail():
     marks = {"B": samples(*[(1, 1)] * 501, *[(3, 3)] * 20)}
-    seen = view(GAP, sends=[*TOLD, written_later(505)], promotions=[promoted(3)], watermarks=marks)
+    seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks=marks)
     assert places(NAME, seen) == [("lost-write", "A", 1)]
-    unwritten = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], watermarks=marks)
+    unwritten = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks=marks)
     assert places(NAME, unwritten) == [("lost-write", "A", 1)]
 
 
 def test_a_sample_that_was_under_way_at_the_first_native_write_proves_nothing():
     marks = {"B": samples(*[(1, 1)] * 504, (3, 3))}
     late = replace(marks["B"], returned=marks["B"].returned + SECOND)
-    seen = view(GAP, sends=[*TOLD, written_later(505)], promotions=[promoted(3)], watermarks={"B": late})
+    seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks={"B": late})
     assert places(NAME, seen) == []
 
 
 def test_a_tail_that_a_readers_position_had_passed():
     passed = poll(cluster="B", position=2, at=100 * SECOND)
-    cut = view([A3, Log("B").data(1)], sends=TOLD, promotions=[promoted(3)], reads=[passed])
+    cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[passed])
     assert places(NAME, cut) == [("lost-write", "A", 1)]
     later = poll(cluster="B", position=4, at=600 * SECOND)
-    seen = view(GAP, sends=[*TOLD, written_later(505)], promotions=[promoted(3)], reads=[later])
+    seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], reads=[later])
     assert places(NAME, seen) == []
 
 
-def test_without_the_destinations_log_it_cannot_be_told():
-    assert unjudged(NAME, view([A3], sends=TOLD))
+def test_without_the_destinations_log_it_is_unknown():
+    assert unjudged(NAME, view([A3], sends=ACKED))
 
 
 def test_a_tail_that_was_cut_is_no_lost_write_of_the_log_that_came_after_it():
@@ -217,19 +217,19 @@ def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_th
     assert places(NAME, view([logs[0], Log("B", start=2).data(1)], windows=[flap], **story)) == [("lost-write", "A", 2)]
 
 
-def test_what_is_lost_behind_a_cut_is_told_by_itself():
+def test_what_is_lost_above_a_truncation_is_reported_separately():
     assert places(NAME, trip(earlier=[Log("A").data(1).taken("1-away", at=510)])) == [("lost-write", "A", 2)]
 
 
 @pytest.mark.parametrize(("mirrored", "found"), [(1, []), (2, [("lost-write", "A", 0)])], ids=["open", "committed"])
 def test_what_was_open_when_it_was_cut_had_been_promised_to_nobody(mirrored, found):
     """B had 1, and perhaps its COMMIT, and somebody who reads uncommitted had got it; the mirror ended, and cut B at 0."""
-    told = {"mirrored": mirrored, "promoted": 0, "truncated": [(mirrored, 0)], "appended": ()}
+    reported = {"mirrored": mirrored, "promoted": 0, "truncated": [(mirrored, 0)], "appended": ()}
     seen = view(
         [Log("A").txn(1, pid=7), Log("B").data(9)],
         mirror_kind="shadow",
         promotions=[promoted(0)],
-        stops=[Stop(link="A->B", cluster="B", time=500 * SECOND, **told)],
+        stops=[Stop(link="A->B", cluster="B", time=500 * SECOND, **reported)],
         sends=[commit(1, acked=0)],
         reads=[poll((0, 1), cluster="B", isolation="read_uncommitted")],
     )

@@ -69,7 +69,7 @@ ACCEPTED = {
         trip(reads=[poll((2, 3), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]),
         {"A/native": 1, "A/mirrored": 1},
     ),
-    "beyond a cut, and told of it": (
+    "beyond a truncation, and aware of it": (
         trip(
             reads=[
                 poll((2, 3), at=400 * SECOND),
@@ -263,8 +263,8 @@ def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_be
 
 def test_what_was_skipped_says_where_the_log_was_cut_and_where_the_reader_stood():
     (found,) = findings(NAME, trip(reads=STOOD))
-    told = {name: found.evidence[name] for name in ("records", "cut", "stood_at", "then", "last_skipped")}
-    assert told == {"records": 1, "cut": 2, "stood_at": 3, "then": {"offset": 3, "uid": 5}, "last_skipped": 2}
+    evidence = {name: found.evidence[name] for name in ("records", "cut", "stood_at", "then", "last_skipped")}
+    assert evidence == {"records": 1, "cut": 2, "stood_at": 3, "then": {"offset": 3, "uid": 5}, "last_skipped": 2}
 
 
 def test_polls_of_what_came_from_b_while_the_fault_lasted_say_nothing_of_where_the_reader_stood():
@@ -289,7 +289,7 @@ def test_behind_a_cut_a_reader_of_committed_records_skips_no_aborted_ones():
         assert places(NAME, seen) == skips
 
 
-def test_without_a_log_only_going_back_can_be_told():
+def test_without_a_log_only_going_back_can_be_found():
     seen = view([], reads=[poll((0, 1), (2, 3)), later((0, 1))])
     assert places(NAME, seen) == [("poll-regression", "A", 0)]
     assert unjudged(NAME, seen) == ["no log of A was captured for A.t-0"]

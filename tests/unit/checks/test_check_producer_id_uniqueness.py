@@ -16,7 +16,7 @@ ACCEPTED = {
         view([Log("B").data(P1(1), pid=7).marker("reset", pid=-1).data(P2(1), pid=7, sequence=0)], promotions=[promoted(1)]),
         {"B/mirrored": 1, "B/native": 1},
     ),
-    "epochs in turn as told": (
+    "epochs in turn as reported": (
         view(
             [Log("A").data(P1(1), pid=7)],
             sends=[

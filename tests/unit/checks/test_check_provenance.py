@@ -104,6 +104,6 @@ def test_sent_to_another_cluster():
     assert [(f.offset, f.evidence["planned_on"]) for f in findings(NAME, seen)] == [(1, ["A"])]
 
 
-def test_a_stranger_behind_a_cut_is_told_by_itself():
+def test_a_stranger_above_a_truncation_is_reported_separately():
     before = Log("A").data(1).data(90).data(91).taken("1-away", at=510)
     assert places(NAME, trip(earlier=[before])) == [("stranger", "A", 2)]

@@ -72,7 +72,7 @@ def test_a_record_that_one_replica_has_not_is_named():
     assert found.offset == 1
 
 
-def test_another_producer_is_told():
+def test_another_producer_is_reported():
     (found,) = findings(NAME, view([replica(1).data(1, pid=7), replica(2).data(1, pid=8, crc=9)]))
     assert found.evidence["producer_id"] == [7, 8]
 

@@ -15,7 +15,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import TOLD, on_b, trip
+from round_trip import ACKED, on_b, trip
 
 from linkflap.spark_verify.facts.story import Truncation
 
@@ -66,12 +66,12 @@ def test_an_acknowledgement_from_before_the_promotion_whatever_became_of_it():
 
 def test_a_write_to_the_old_home_while_it_follows():
     late = at(650, 9, acked=4, cluster="A")
-    assert places(NAME, trip(sends=[*TOLD, late])) == [("standby-write", "A", 4)]
+    assert places(NAME, trip(sends=[*ACKED, late])) == [("standby-write", "A", 4)]
 
 
 def test_a_record_of_its_own_in_an_era_that_is_mirrored():
     own = Log("A").data(1).data(2).data(9, leader_epoch=3).data(5, crc=55, leader_epoch=3)
-    seen = trip(logs=[own, on_b()], sends=[*TOLD, at(590, 9, acked=2, cluster="A")])
+    seen = trip(logs=[own, on_b()], sends=[*ACKED, at(590, 9, acked=2, cluster="A")])
     assert [(f.offset, f.evidence["how"]) for f in findings(NAME, seen)] == [(2, "in an era that is mirrored")]
 
 

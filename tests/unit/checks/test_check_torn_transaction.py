@@ -14,19 +14,19 @@ from linkflap.spark_verify.verdict.allowances import why_allowed
 
 NAME = "torn-transaction"
 A12 = Log("A").txn(1, 2, pid=7)
-TOLD = [commit(1, 2, acked=0)]
+ACKED = [commit(1, 2, acked=0)]
 ACCEPTED = {
-    "whole": (view([A12, Log("B").data(1, 2)], sends=TOLD), {"A/native": 1}),
+    "whole": (view([A12, Log("B").data(1, 2)], sends=ACKED), {"A/native": 1}),
     "aborted": (view([Log("A").txn(1, 2, pid=7, end="abort")], sends=[commit(1, 2, ending="abort")]), {"A/native": 1}),
     "whole on both sides": (
-        view([A12, Log("B").data(1, 2)], sends=TOLD, promotions=[promoted(2)]),
+        view([A12, Log("B").data(1, 2)], sends=ACKED, promotions=[promoted(2)]),
         {"A/native": 1, "B/mirrored": 1},
     ),
     "deleted on B": (
-        view([A12, Log("B", start=1).data(2)], sends=TOLD, promotions=[promoted(2)]),
+        view([A12, Log("B", start=1).data(2)], sends=ACKED, promotions=[promoted(2)]),
         {"A/native": 1, "B/mirrored": 1},
     ),
-    "nothing of it arrived": (view([A12, Log("B")], sends=TOLD, promotions=[promoted(0)]), {"A/native": 1, "B/mirrored": 1}),
+    "nothing of it arrived": (view([A12, Log("B")], sends=ACKED, promotions=[promoted(0)]), {"A/native": 1, "B/mirrored": 1}),
     "sent alone": (view([Log("A").data(1)], sends=[replace(commit(1, 2, acked=0), kind="send")]), {}),
     "refused": (
         view([Log("A").txn(1, pid=7)], sends=[replace(commit(1, 2, offsets=[0, -1]), refused=np.array([False, True]))]),
@@ -35,10 +35,10 @@ ACCEPTED = {
 }
 REJECTS = {
     "torn-transaction": Rejected(
-        view=view([Log("A").txn(1, pid=7).txn(2, pid=7, end="abort")], sends=TOLD), cluster="A", offset=2
+        view=view([Log("A").txn(1, pid=7).txn(2, pid=7, end="abort")], sends=ACKED), cluster="A", offset=2
     ),
     "torn-by-failover": Rejected(
-        view=view([A12, Log("B").data(1)], sends=TOLD, promotions=[promoted(1)]), cluster="B", offset=-1
+        view=view([A12, Log("B").data(1)], sends=ACKED, promotions=[promoted(1)]), cluster="B", offset=-1
     ),
 }
 
@@ -132,7 +132,7 @@ def test_a_torn_log_and_an_unknown_leader_prove_no_tear():
     whole = share(1, COMMITTED)
     assert together(whole, share(2, Log("A").txn(2, pid=7, end=None).torn())) == []
     assert together(whole, share(2, Log("A", leader=False).data(9), topology="A:3->B:3")) == []
-    assert unjudged(NAME, view([], sends=TOLD))
+    assert unjudged(NAME, view([], sends=ACKED))
 
 
 def test_a_transaction_is_counted_once_per_partition():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, promoted, reversed_, send, unjudged, view
-from round_trip import AWAY, BACK, TOLD, before, cut, home_again, on_a, on_b, trip
+from round_trip import ACKED, AWAY, BACK, before, cut, home_again, on_a, on_b, trip
 
 from linkflap.spark_verify.facts.story import Stop
 
@@ -35,11 +35,11 @@ def shortened(*truncated, mirrored=3, promoted_at=1, log=None, appended=(), rese
     )  # fmt: skip
 
 
-def ended(told, *, offset=1):
+def ended(reported, *, offset=1):
     """A has an open transaction, B its ABORT at offset 1."""
     a = Log("A").txn(1, pid=7, end=None)
     b = Log("B").txn(1, pid=7, end="abort")
-    return view([a, b], mirror_kind="shadow", promotions=[promoted(offset)], stops=[told])
+    return view([a, b], mirror_kind="shadow", promotions=[promoted(offset)], stops=[reported])
 
 
 SAID = (1, "ABORT of producer 7, epoch 0")
@@ -159,7 +159,7 @@ def test_a_capture_that_lacks_what_was_there_before_and_after(log, moment):
 
 def test_what_was_written_after_the_failover_was_lost_by_the_cut():
     late = send(7, acked=3, invoked=560 * SECOND, returned=561 * SECOND)
-    assert places(NAME, trip(earlier=[before().data(7)], sends=[*TOLD, late], truncations=[cut(end=4)])) == [
+    assert places(NAME, trip(earlier=[before().data(7)], sends=[*ACKED, late], truncations=[cut(end=4)])) == [
         ("truncated-write", "A", 3)
     ]
 
@@ -192,15 +192,15 @@ def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began():
     first = on_b_then("A").marker("abort", pid=7)
     again = [reversed_("A->B", at=800)]
     away = promoted(4, source="A", cluster="B", at=750 * SECOND)
-    told = trip(
+    reported = trip(
         logs=[on_b_then("A").data(9, crc=99, leader_epoch=6), on_b_then("B").data(9, crc=99, leader_epoch=6)],
         promotions=[AWAY, home_again(), away], windows=[BACK, *again], stops=[home],
         earlier=[before(), first.taken("1-reverse-800", at=790)], truncations=[cut(), cut_again()], sends=[],
     )  # fmt: skip
-    assert places(NAME, told) == []
+    assert places(NAME, reported) == []
 
 
-def test_without_a_capture_from_before_the_cut_it_cannot_be_told():
+def test_without_a_capture_from_before_the_truncation_it_is_unknown():
     (reason,) = unjudged(NAME, trip(earlier=[]))
     assert "no log of it from before and after that was captured" in reason
     assert places(NAME, trip(logs=[on_a(), on_b()])) == []
@@ -208,6 +208,6 @@ def test_without_a_capture_from_before_the_cut_it_cannot_be_told():
 
 def test_what_was_appended_and_deleted_since_was_there():
     a, b = Log("A").txn(1, pid=7, end=None), Log("B", start=2).data(9, pid=8)
-    told = {"mirror_kind": "shadow", "promotions": [promoted(1)], "stops": [stop(1, 2, SAID)]}
-    assert places(NAME, view([a, b], **told)) == []
-    assert places(NAME, view([a, Log("B").data(1).skip(1).data(9, pid=8)], **told)) == [("marker-not-appended", "B", 1)]
+    reported = {"mirror_kind": "shadow", "promotions": [promoted(1)], "stops": [stop(1, 2, SAID)]}
+    assert places(NAME, view([a, b], **reported)) == []
+    assert places(NAME, view([a, Log("B").data(1).skip(1).data(9, pid=8)], **reported)) == [("marker-not-appended", "B", 1)]

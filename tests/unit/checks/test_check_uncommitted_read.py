@@ -118,7 +118,7 @@ def test_before_a_cut_too():
 def test_a_mirror_that_cut_its_destination_took_the_last_stable_offset_back(later, found):
     """B had 1 and its marker, a reader got 1; then the mirror cut B to offset 0, where its transaction began, and ended."""
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=0, truncated=[(2, 1), (1, 0)], appended=())
-    told = [*[(0, 0)] * 20, *later, *[(0, 0)] * 9]
+    marks = [*[(0, 0)] * 20, *later, *[(0, 0)] * 9]
     seen = view(
         [A, Log("B").data(8)],
         mirror_kind="shadow",
@@ -126,6 +126,6 @@ def test_a_mirror_that_cut_its_destination_took_the_last_stable_offset_back(late
         stops=[stop],
         sends=[commit(1, acked=0)],
         reads=[poll((0, 1), cluster="B", at=20 * SECOND + 1)],
-        watermarks={"B": samples(*told)},
+        watermarks={"B": samples(*marks)},
     )
     assert places(NAME, seen) == found

@@ -17,7 +17,7 @@ from histories import (
     send,
     view,
 )
-from round_trip import TOLD, trip
+from round_trip import ACKED, trip
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
@@ -115,7 +115,7 @@ def test_what_was_seen_before_a_cut_was_seen():
     assert places(NAME, trip(reads=[early, *late])) == []
     assert places(NAME, trip(reads=late)) == [("unseen-write", "A", 0)]
     assert examined(NAME, trip(reads=late)) == {"A/native": 3, "A/mirrored": 2}
-    assert len(TOLD) == 4
+    assert len(ACKED) == 4
 
 
 def test_a_member_that_kept_its_position_over_a_truncation_reads_on_by_itself():

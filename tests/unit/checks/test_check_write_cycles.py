@@ -46,7 +46,7 @@ def test_rejects(kind):
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_circle_is_told_step_by_step():
+def test_a_circle_is_reported_step_by_step():
     chain = [made(1, of=[3], acked=0), made(2, of=[1], acked=1), made(3, of=[2], acked=2), made(4, of=[3, 3], acked=3)]
     (found,) = findings(NAME, view([A], sends=chain))
     assert found.evidence == {

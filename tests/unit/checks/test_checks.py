@@ -39,8 +39,11 @@ def odd_views():
     yield "nothing at all", nothing
     yield "empty logs", view([Log("A"), Log("B")], watermarks={"A": samples(), "B": samples()})
     yield "a promotion of nothing", view([Log("A"), Log("B")], promotions=[promoted(0)])
-    yield "told and read, no logs", view([], sends=[commit(1, acked=0)], reads=[poll((0, 1))], promotions=[promoted(5)])
-    yield "empty logs, told and read", view([Log("A"), Log("B")], sends=[commit(1, acked=0)], reads=[poll((0, 1), cluster="B")])
+    yield "acknowledged and read, no logs", view([], sends=[commit(1, acked=0)], reads=[poll((0, 1))], promotions=[promoted(5)])
+    yield (
+        "empty logs, acknowledged and read",
+        view([Log("A"), Log("B")], sends=[commit(1, acked=0)], reads=[poll((0, 1), cluster="B")]),
+    )
     yield (
         "only markers",
         view([Log("A").marker("commit", pid=7), Log("B").marker("abort", pid=7)], watermarks={"A": samples((1, 1))}),

@@ -9,7 +9,7 @@ import pytest
 
 from linkflap.spark_verify.checks import REGISTRY, inconsistent_offset
 from linkflap.spark_verify.checks.parts import logs
-from tests.oracles.agreement import told
+from tests.oracles.agreement import findings
 from tests.oracles.changes import change
 from tests.oracles.happenings import world
 from tests.oracles.worlds import views
@@ -22,7 +22,7 @@ def found(seed: int) -> list[object]:
     made = world(Random(seed))
     change(made, 6)
     seen = views(made)
-    return [(name, told(check, seen)) for name, check in REGISTRY.items()]
+    return [(name, findings(check, seen)) for name, check in REGISTRY.items()]
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch):

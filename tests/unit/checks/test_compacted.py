@@ -189,5 +189,5 @@ def test_below_a_checkpoint_a_sequence_lacks_what_offsets_are_missing_and_no_mor
 def test_a_brokers_checkpoint_file_says_how_far_it_has_compacted(tmp_path):
     segment(tmp_path / "t-0", [batch(0, [record(b"v", key=b"k")])])
     (tmp_path / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
-    (told,) = bounds(folders("A", tmp_path))
-    assert told.compacted == 1
+    (bound,) = bounds(folders("A", tmp_path))
+    assert bound.compacted == 1

@@ -5,7 +5,7 @@ from histories import SECOND, Log, promoted, reversed_, view
 from linkflap.spark_verify.facts.eras import FOREVER, eras, history
 
 
-def told(seen, cluster):
+def eras_of(seen, cluster):
     return [(e.origin, e.owner, e.source, e.start, e.end) for e in eras(seen.story, cluster)]
 
 
@@ -19,30 +19,30 @@ AGAIN = promoted(9, at=900 * SECOND)
 
 def test_the_home_cluster_is_native_throughout():
     seen = view([Log("A")], promotions=[promoted(3)])
-    assert told(seen, "A") == [("native", "A", "", 0, FOREVER)]
+    assert eras_of(seen, "A") == [("native", "A", "", 0, FOREVER)]
 
 
 def test_a_destination_is_mirrored_until_it_is_promoted():
-    assert told(view([Log("B")]), "B") == [("mirrored", "A", "A", 0, FOREVER)]
+    assert eras_of(view([Log("B")]), "B") == [("mirrored", "A", "A", 0, FOREVER)]
     seen = view([Log("B")], promotions=[promoted(3)])
-    assert told(seen, "B") == [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, FOREVER)]
+    assert eras_of(seen, "B") == [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, FOREVER)]
 
 
 def test_a_cluster_that_was_given_up_follows_the_promoted_one():
     seen = kept(promoted(3), windows=[reversed_("A->B", at=600)])
-    assert told(seen, "A") == [("native", "A", "", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
+    assert eras_of(seen, "A") == [("native", "A", "", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
 
 
 def test_there_and_back():
     seen = kept(*BACK, windows=[reversed_("A->B", at=600)])
-    assert told(seen, "A") == [("native", "A", "", 0, 3), ("mirrored", "B", "B", 3, 7), ("native", "A", "", 7, FOREVER)]
-    assert told(seen, "B") == [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, FOREVER)]
+    assert eras_of(seen, "A") == [("native", "A", "", 0, 3), ("mirrored", "B", "B", 3, 7), ("native", "A", "", 7, FOREVER)]
+    assert eras_of(seen, "B") == [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, FOREVER)]
 
 
 def test_there_and_back_and_there_again():
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
     first = [("mirrored", "A", "A", 0, 3), ("native", "B", "", 3, 7), ("mirrored", "A", "A", 7, 9)]
-    assert told(seen, "B") == [*first, ("native", "B", "", 9, FOREVER)]
+    assert eras_of(seen, "B") == [*first, ("native", "B", "", 9, FOREVER)]
 
 
 def test_generations_end_where_a_log_is_truncated():
@@ -72,19 +72,19 @@ def test_mirrored_ranges_are_what_each_mirror_copied():
 
 def test_a_chain_goes_on_behind_a_promoted_cluster():
     seen = kept(promoted(3), topology="A->B->C")
-    assert told(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
+    assert eras_of(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, FOREVER)]
     seen = kept(promoted(3), promoted(5, source="B", cluster="C", at=800 * SECOND), topology="A->B->C")
-    assert told(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, 5), ("native", "C", "", 5, FOREVER)]
+    assert eras_of(seen, "C") == [("mirrored", "A", "B", 0, 3), ("mirrored", "B", "B", 3, 5), ("native", "C", "", 5, FOREVER)]
     assert [(c.source, c.destination, c.end) for c in history(seen.story).mirrored_ranges] == [("A", "B", 3), ("B", "C", 5)]
 
 
 def test_offsets_of_a_mirror_that_moves_them_mean_nothing_further_down():
     seen = view([], promotions=[promoted(3)], topology="A->B->C")
-    assert told(seen, "C") == [("mirrored", "A", "B", 0, FOREVER)]
+    assert eras_of(seen, "C") == [("mirrored", "A", "B", 0, FOREVER)]
 
 
 def test_a_reversal_of_a_link_that_was_not_failed_over_changes_nothing():
-    assert told(kept(windows=[reversed_("A->B", at=600)]), "A") == [("native", "A", "", 0, FOREVER)]
+    assert eras_of(kept(windows=[reversed_("A->B", at=600)]), "A") == [("native", "A", "", 0, FOREVER)]
 
 
 def test_only_a_forced_failover_gives_a_cluster_up():

@@ -208,9 +208,9 @@ def test_a_run_that_did_not_finish_is_unknown(recorded, status):
 def test_of_a_killed_run_the_first_reason_is_that_it_was_killed(recorded):
     folder = recorded.close(status="running")
     (folder / "manifest.json").unlink()
-    told = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
+    damage = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
     unjudged = row(folder, "duplicate", "unjudged", data={"reason": "no log of A was captured"})
-    judgement = verdict_of(folder, [told, unjudged], "duplicate")
+    judgement = verdict_of(folder, [damage, unjudged], "duplicate")
     reason = str(judgement.document["reason"])
     assert reason.startswith("recording: run.json: the run never ended: its harness was killed, or it still runs; ")
     assert "duplicate: no log of A was captured" in reason
@@ -254,8 +254,8 @@ def test_of_missing_files_those_that_are_judged_come_first(recorded):
 
 def test_damage_that_the_tables_met_is_unknown(recorded):
     folder = recorded.close()
-    told = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
-    judgement = verdict_of(folder, [*looked(folder, "duplicate"), told], "duplicate")
+    damage = FindingRow(run=str(folder), topic="", partition=-1, check="", finding="damage", data={"path": "x", "reason": "torn"})
+    judgement = verdict_of(folder, [*looked(folder, "duplicate"), damage], "duplicate")
     assert result(judgement, "recording").reason == "x: torn"
 
 
@@ -274,10 +274,10 @@ def test_an_anomaly_that_a_missing_part_could_have_made_up_proves_nothing(record
     folder = recorded.close()
     (folder / gone).unlink()
     rows = [*looked(folder, check), row(folder, check, "found", cluster="A", kind=kind, offset=4)]
-    told = result(verdict_of(folder, rows, check), check)
-    assert (told.verdict, told.anomalies) == (verdict, 1)
-    assert kind in told.reason
-    assert (gone in told.reason) == (verdict is Verdict.UNKNOWN)
+    checked = result(verdict_of(folder, rows, check), check)
+    assert (checked.verdict, checked.anomalies) == (verdict, 1)
+    assert kind in checked.reason
+    assert (gone in checked.reason) == (verdict is Verdict.UNKNOWN)
 
 
 def group_failed_over(tmp_path, *states):
@@ -309,9 +309,9 @@ NEVER_SYNCED = "no committed offset of a group was seen on B before the failover
 def test_a_group_that_failed_over_and_was_not_sampled_is_unknown(tmp_path, looked_at, verdict, reason):
     folder = group_failed_over(tmp_path)
     rows = [row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2) for c, o in looked_at]
-    told = result(verdict_of(folder, rows, "group-offsets"), "group-offsets")
-    assert (told.verdict, told.reason) == (verdict, reason)
-    assert told.examined == {f"{c}/{o}": 2 for c, o in sorted(looked_at)}
+    checked = result(verdict_of(folder, rows, "group-offsets"), "group-offsets")
+    assert (checked.verdict, checked.reason) == (verdict, reason)
+    assert checked.examined == {f"{c}/{o}": 2 for c, o in sorted(looked_at)}
 
 
 CHECKPOINTS, SOURCE = "MirrorCheckpointConnector", "MirrorSourceConnector"
@@ -338,10 +338,10 @@ def test_a_connector_of_groups_that_failed_makes_what_was_synced_unknown(tmp_pat
     folder = group_failed_over(tmp_path, *states)
     places = [("B", "mirrored"), ("A", "checkpoints"), *([("B", "checkpoints")] if synced else [])]
     rows = [row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2) for c, o in places]
-    told = result(verdict_of(folder, rows, "group-offsets"), "group-offsets")
-    assert told.verdict is Verdict.UNKNOWN
-    assert f"offsets of groups were not carried to B from then on: {why}" in told.reason
-    assert "\tat" not in told.reason
+    checked = result(verdict_of(folder, rows, "group-offsets"), "group-offsets")
+    assert checked.verdict is Verdict.UNKNOWN
+    assert f"offsets of groups were not carried to B from then on: {why}" in checked.reason
+    assert "\tat" not in checked.reason
 
 
 @pytest.mark.parametrize(
@@ -387,8 +387,8 @@ def test_a_worker_that_was_killed_takes_its_states_with_it_and_a_dead_source_cou
 def test_a_failover_that_was_scheduled_and_promoted_nothing_is_unknown(tmp_path):
     planned = FaultSpec(id="f", fault="failover-forced", target=LINK, at=1.0, duration=0.0)
     folder = Recorded(tmp_path / "run", schedule=(planned,)).close()
-    told = result(verdict_of(folder, [], "failover"), "failover")
-    assert (told.verdict, told.reason) == (Verdict.UNKNOWN, "no native promotions of B were there to examine")
+    checked = result(verdict_of(folder, [], "failover"), "failover")
+    assert (checked.verdict, checked.reason) == (Verdict.UNKNOWN, "no native promotions of B were there to examine")
 
 
 @pytest.mark.parametrize(
@@ -427,24 +427,24 @@ def test_nothing_read_after_a_fault_is_unknown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("drained", "failover", "told"),
+    ("drained", "failover", "lagging"),
     [(False, None, True), (True, None, False), (False, ("A->B", "planned"), False), (False, ("C->B", "forced"), True)],
 )
-def test_a_mirror_that_stood_still_to_the_end_is_unknown(recorded, drained, failover, told):
+def test_a_mirror_that_stood_still_to_the_end_is_unknown(recorded, drained, failover, lagging):
     recorded.event("mirror-stopped", LINK, drained=drained)
     if failover:
         recorded.event("failover", failover[0], kind=failover[1])
     folder = recorded.close()
     judgement = verdict_of(folder, looked(folder, "duplicate"), "duplicate")
-    assert ("the mirror of A->B had not caught up" in result(judgement, "recording").reason) == told
+    assert ("the mirror of A->B had not caught up" in result(judgement, "recording").reason) == lagging
 
 
 def test_a_topic_that_a_mirror_gave_up_is_unknown(recorded):
     recorded.event("topic-given-up", LINK, topic="A.t", reason="topic A.t was deleted on the destination of A->B")
     folder = recorded.close()
-    told = result(verdict_of(folder, looked(folder, "duplicate"), "duplicate"), "recording")
-    assert told.verdict is Verdict.UNKNOWN
-    assert told.reason == "the mirror of A->B gave a topic up: topic A.t was deleted on the destination of A->B"
+    checked = result(verdict_of(folder, looked(folder, "duplicate"), "duplicate"), "recording")
+    assert checked.verdict is Verdict.UNKNOWN
+    assert checked.reason == "the mirror of A->B gave a topic up: topic A.t was deleted on the destination of A->B"
 
 
 def test_a_mirror_whose_source_was_given_up_need_not_catch_up(tmp_path):
@@ -464,8 +464,8 @@ def repeated(folder, written_at):
 
 def test_a_check_that_had_nothing_to_look_at_says_so(recorded):
     folder = recorded.close()
-    told = result(verdict_of(folder, [], "group-offsets"), "group-offsets")
-    assert (told.verdict, told.reason) == (
+    checked = result(verdict_of(folder, [], "group-offsets"), "group-offsets")
+    assert (checked.verdict, checked.reason) == (
         Verdict.NOT_DUE,
         "nothing to examine: of records, due are those mirrored to where a group fails over, if the mirror carries its offsets",
     )
@@ -498,8 +498,8 @@ def test_the_document_explains_every_era(tmp_path):
         row(folder, "duplicate", "found", cluster="B", kind="duplicate", offset=4),
     ]
     eras = verdict_of(folder, rows, "duplicate").document["eras"]
-    told = [(e["cluster"], e["origin"], e["start"], e["end"], e["compared"], e["anomalies"], e["verdict"]) for e in eras]
-    assert told == [
+    shown = [(e["cluster"], e["origin"], e["start"], e["end"], e["compared"], e["anomalies"], e["verdict"]) for e in eras]
+    assert shown == [
         ("A", "native", 0, None, {"records": 5}, 0, "valid"),
         ("B", "mirrored", 0, 3, {"records": 3}, 0, "valid"),
         ("B", "native", 3, None, {"records": 2}, 1, "invalid"),
@@ -510,8 +510,8 @@ def test_an_allowed_anomaly_is_counted_and_leaves_the_check_valid(recorded):
     recorded.fault()
     folder = recorded.close()
     judgement = verdict_of(folder, [*looked(folder, "duplicate"), repeated(folder, now())], "duplicate")
-    told = result(judgement, "duplicate")
-    assert (told.verdict, told.anomalies, told.allowed) == (Verdict.VALID, 0, 1)
+    checked = result(judgement, "duplicate")
+    assert (checked.verdict, checked.anomalies, checked.allowed) == (Verdict.VALID, 0, 1)
     (shown,) = judgement.document["anomalies"]
     assert shown["allowed"] is True
     assert "mirror-kill (f)" in shown["evidence"]["why"]
@@ -614,11 +614,11 @@ def everywhere(folder, check, *, mirrored_to_a):
 
 def test_what_came_back_must_have_been_compared(tmp_path):
     folder = followed(tmp_path)
-    told = result(verdict_of(folder, everywhere(folder, "byte-equality", mirrored_to_a=False), "duplicate"), "duplicate")
-    assert told.verdict is Verdict.UNKNOWN
+    checked = result(verdict_of(folder, everywhere(folder, "byte-equality", mirrored_to_a=False), "duplicate"), "duplicate")
+    assert checked.verdict is Verdict.UNKNOWN
     rows = everywhere(folder, "duplicate", mirrored_to_a=False)
-    told = result(verdict_of(folder, rows, "duplicate"), "duplicate")
-    assert (told.verdict, told.reason) == (Verdict.UNKNOWN, "no mirrored records of A were there to examine")
+    checked = result(verdict_of(folder, rows, "duplicate"), "duplicate")
+    assert (checked.verdict, checked.reason) == (Verdict.UNKNOWN, "no mirrored records of A were there to examine")
     rows = everywhere(folder, "duplicate", mirrored_to_a=True)
     assert result(verdict_of(folder, rows, "duplicate"), "duplicate").verdict is Verdict.VALID
 
@@ -626,8 +626,8 @@ def test_what_came_back_must_have_been_compared(tmp_path):
 def test_nobody_has_to_read_where_a_cluster_follows_and_it_is_said(tmp_path):
     folder = followed(tmp_path)
     rows = everywhere(folder, "aborted-read", mirrored_to_a=False)
-    told = result(verdict_of(folder, rows, "aborted-read"), "aborted-read")
-    assert (told.verdict, told.reason) == (Verdict.VALID, "nobody read what was mirrored to A when it followed")
+    checked = result(verdict_of(folder, rows, "aborted-read"), "aborted-read")
+    assert (checked.verdict, checked.reason) == (Verdict.VALID, "nobody read what was mirrored to A when it followed")
 
 
 GROUP = WorkloadSpec(kind="readers", home="A", clients=2, options={"group": "g"})
@@ -669,10 +669,10 @@ def test_readers_that_read_to_the_end_leave_nothing_open(tmp_path):
     ],
 )
 def test_a_reader_that_left_no_row_is_named_by_all_that_rests_on_it(tmp_path, lost, reader, unknown):
-    told = heard(tmp_path, *(row for row in (*ASSIGNED, *TO_THE_END) if row[1] != lost), ("error", lost, "A", ""))
+    checked = heard(tmp_path, *(row for row in (*ASSIGNED, *TO_THE_END) if row[1] != lost), ("error", lost, "A", ""))
     said = f"missing: run.json names {reader}, and no row says what it read"
-    assert {name for name, each in told.items() if said in each.reason} == {*unknown, "recording"}
-    assert {name for name, each in told.items() if each.verdict is Verdict.UNKNOWN} == {*unknown, "recording"}
+    assert {name for name, each in checked.items() if said in each.reason} == {*unknown, "recording"}
+    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {*unknown, "recording"}
 
 
 @pytest.mark.parametrize(
@@ -689,14 +689,14 @@ def test_a_reader_that_left_no_row_is_named_by_all_that_rests_on_it(tmp_path, lo
     ids=["a reader of fixed partitions", "no member of a group", "a group that others left behind"],
 )
 def test_a_reader_that_ends_in_the_middle_is_unknown(tmp_path, rows, moved, said):
-    told = heard(tmp_path, *rows, moved=moved)
-    assert {name for name, each in told.items() if f"{said} to the end" in each.reason} == {"aborted-read", "recording"}
-    assert {name for name, each in told.items() if each.verdict is Verdict.UNKNOWN} == {"aborted-read", "recording"}
+    checked = heard(tmp_path, *rows, moved=moved)
+    assert {name for name, each in checked.items() if f"{said} to the end" in each.reason} == {"aborted-read", "recording"}
+    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {"aborted-read", "recording"}
 
 
 def test_of_a_run_that_was_broken_off_no_reader_is_asked(tmp_path):
-    told = heard(tmp_path, *ASSIGNED, status="interrupted")
-    assert {name for name, each in told.items() if each.verdict is Verdict.UNKNOWN} == {"recording"}
+    checked = heard(tmp_path, *ASSIGNED, status="interrupted")
+    assert {name for name, each in checked.items() if each.verdict is Verdict.UNKNOWN} == {"recording"}
 
 
 def test_clients_are_called_what_the_scenario_says():

@@ -45,7 +45,7 @@ def failed_over(run, *partitions, link=LINK, journal=None):
     run.event("failover", link, kind="planned", fault_time=now())
 
 
-def told(folder):
+def missing(folder):
     """What is wrong with a directory, but for its files."""
     return [(d.path, d.reason) for d in plan(folder).damage if (folder / d.path).is_dir() or not (folder / d.path).exists()]
 
@@ -69,7 +69,7 @@ def test_a_capture_that_was_taken_and_is_not_there(recorded, bounds):
     shutil.rmtree(folder / "captures" / ("1-away/A" if bounds else "1-away"))
     (folder / "manifest.json").unlink()
     lacking = "none is there" if bounds else "nothing says where they began"
-    assert ("captures/1-away/A", f"missing: its logs were captured, and {lacking}") in told(folder)
+    assert ("captures/1-away/A", f"missing: its logs were captured, and {lacking}") in missing(folder)
     assert {c.bounds.cluster for c in plan(folder).replicas} == {"A", "B"}
 
 

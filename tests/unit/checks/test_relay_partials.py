@@ -32,10 +32,10 @@ def history(transactions: int) -> list[PartitionView]:
         for cluster in "AB":
             logs[cluster, "t"].txn(*inputs, pid=number % 2)
             logs[cluster, "u"].txn(*outputs, pid=RELAY)
-        told = commit(*outputs, acked=ends, process=RELAY, invoked=(number + 1) * 1000, returned=(number + 1) * 1000 + 500)
+        output = commit(*outputs, acked=ends, process=RELAY, invoked=(number + 1) * 1000, returned=(number + 1) * 1000 + 500)
         read = range(begins, begins + RECORDS)
         made = {"inputs": ints(*read), "input_uids": ints(*inputs), "position": begins + RECORDS}
-        sends.append(replace(told, group="g", input_topic="A.t", input_partition=0, **made))
+        sends.append(replace(output, group="g", input_topic="A.t", input_partition=0, **made))
     end = logs["A", "t"].end
     reads = [
         poll(kind=kind, group="g", reader="relay-1", position=at, cluster=cluster, at=seconds * SECOND)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from histories import SECOND, Log, commit, examined, places, poll, promoted, reversed_, samples, send, uid, unjudged, view
-from round_trip import AWAY, BACK, TOLD, before, home_again, on_a, on_b, trip
+from round_trip import ACKED, AWAY, BACK, before, home_again, on_a, on_b, trip
 
 from linkflap.spark_verify.checks import REGISTRY
 
@@ -40,7 +40,7 @@ AGAIN = {
 def test_a_third_failover():
     b = on_b().data(6, leader_epoch=4).data(7, leader_epoch=5)
     last = send(7, acked=5, cluster="B", invoked=950 * SECOND, returned=951 * SECOND)
-    seen = trip(logs=[on_a(), b], earlier=[before(), on_b().taken("1-reverse-800", at=805)], sends=[*TOLD, last], **AGAIN)
+    seen = trip(logs=[on_a(), b], earlier=[before(), on_b().taken("1-reverse-800", at=805)], sends=[*ACKED, last], **AGAIN)
     for name in REGISTRY:
         assert places(name, seen) == [], name
         assert unjudged(name, seen) == [], name

@@ -1,4 +1,4 @@
-"""A torn log proves little: what any check finds in it is told as a reason, unless the rest of the log proves it."""
+"""A torn log proves little: what any check finds in it is reported as a reason, unless the rest of the log proves it."""
 
 from dataclasses import replace
 
