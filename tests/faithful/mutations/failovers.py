@@ -54,15 +54,15 @@ def leader_behind_its_batches(made: Made, rng: Random) -> None:
 @mutation(PAIR, must="leader-epochs/sampled-epoch-regression")
 def epoch_that_nobody_assigned(made: Made, rng: Random) -> None:
     """One sample of A, between two others, reports leader epoch 1000."""
-    told = marks(made, "A")
-    if len(told) < 3:
+    sampled = marks(made, "A")
+    if len(sampled) < 3:
         raise NoPlace("nothing later contradicts the last sample")
-    change_mark(made, told[len(told) // 2], leader_epoch=1000)
+    change_mark(made, sampled[len(sampled) // 2], leader_epoch=1000)
 
 
 @mutation(mapped(FORCED, leader_epochs="keep"), must="leader-epochs/epoch-behind", may="truncation-accounting/epoch-mismatch")
 def destination_behind_its_source(made: Made, rng: Random) -> None:
-    """B's leader told an epoch below the source's, which the mirror keeps (KIP-1279: DLE >= SLE)."""
+    """B's leader reported an epoch below the source's, which the mirror keeps (KIP-1279: DLE >= SLE)."""
     for cluster in "AB":
         made.change(cluster, 0, lambda log: [replace(e, leader_epoch=e.leader_epoch + 1) for e in log])
     for mark in marks(made, "A"):
@@ -109,8 +109,8 @@ def promotion_recorded_too_late(made: Made, rng: Random) -> None:
     """The promotion of B is recorded behind B's first own batches, so that these are in the era of the mirror."""
     first = data(made, "B", native=True)[0]
     place = next(i for i, e in enumerate(made.events) if e.kind == "promotion")
-    told = made.events[place]
-    made.events[place] = replace(told, data={**told.data, "offset": first.end})
+    old = made.events[place]
+    made.events[place] = replace(old, data={**old.data, "offset": first.end})
 
 
 @mutation(ROUND_TRIP, must="truncation-accounting/truncation-too-deep")
@@ -188,8 +188,8 @@ def another_marker_than_announced(made: Made, rng: Random) -> None:
 def marker_not_announced(made: Made, rng: Random) -> None:
     """A marker lies between the last mirrored offset and the promoted one, and the mirror does not say so."""
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
-    told = [{**row, "appended": row["appended"][1:]} for row in rows]  # type: ignore[attr-defined]
-    event(made, "mirror-stopped", 0, partitions=told)
+    reported = [{**row, "appended": row["appended"][1:]} for row in rows]  # type: ignore[attr-defined]
+    event(made, "mirror-stopped", 0, partitions=reported)
 
 
 @mutation(PLANNED, must="truncation-accounting/promotion-mismatch", may="truncation-accounting/promotion-unaccounted")
