@@ -60,7 +60,7 @@ ACCEPTED = {
         {"B/native": 1},
     ),
     "refused on a link that this topic does not cross": (
-        view([A3, Log("B").data(1)], topology="A->B, C->B", sends=TOLD, refusals=[REFUSED_ELSEWHERE]),
+        view([A3, Log("B").data(1)], topology="A->B, C->B", sends=ACKED, refusals=[REFUSED_ELSEWHERE]),
         {},
     ),
     "there and back": (trip(budgets=Budgets(rpo_records=1)), {"A/native": 1, "B/native": 1}),
@@ -69,7 +69,7 @@ REJECTS = {
     "rpo-over-budget": Rejected(view=failed_over(Budgets(rpo_records=1)), cluster="B", offset=1),
     "rto-over-budget": Rejected(view=failed_over(Budgets(rto_seconds=3.0)), cluster="B", offset=1),
     "failover-refused": Rejected(
-        view=view([A3, Log("B").data(1)], sends=TOLD, refusals=[REFUSED]),
+        view=view([A3, Log("B").data(1)], sends=ACKED, refusals=[REFUSED]),
         cluster="B",
         offset=-1,
     ),
@@ -89,7 +89,7 @@ def test_rejects(kind):
 
 def test_a_refused_failover_is_one_however_often_and_of_a_reversed_mirror_too():
     twice = [REFUSED, replace(REFUSED, link="B->A", kind="planned")]
-    seen = view([A3, Log("B").data(1)], sends=TOLD, refusals=twice)
+    seen = view([A3, Log("B").data(1)], sends=ACKED, refusals=twice)
     assert places("failover", seen) == [("failover-refused", "B", -1), ("failover-refused", "A", -1)]
 
 
