@@ -9,6 +9,8 @@ began between them. What a mirror cut off its destination when it began or ended
 any more: a sample from before that, which a high watermark above the cut may have given, is not recomputed. Nor is an LSO below
 the log start, or below what a cleaner has compacted: the transaction that began there may be gone.
 
+A log start only rises, and the LSO, which is asked for after it, rises with it. A new leader may have deleted less than the old.
+
 A mirror that made producer ids negative blinds brokers: they take such batches for plain ones, and their LSO is above what the
 bytes give. And a transaction that a mirror which keeps offsets left open is open for ever once its cluster was promoted: no
 coordinator there knows of it.
@@ -17,6 +19,7 @@ coordinator there knows of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -95,12 +98,23 @@ def _order(view: PartitionView, cluster: str, marks: Watermarks, sampled: Ints) 
     for name, values, kind in (("last_stable", lso, "lso-regression"), ("high_watermark", high, "high-watermark-regression")):
         for i in np.flatnonzero(same & (values[1:] < values[:-1])).tolist():
             findings.append(_found(kind, cluster, marks, int(sampled[i + 1]), before={name: int(values[i])}))
+    findings += _starts(cluster, marks, sampled, same)
     # The LSO may have been asked for after the high watermark: the next sample bounds what that had become by then.
     bound = np.maximum(high[:-1], np.where(same, high[1:], NOWHERE))
     findings += [
         _found("lso-above-high-watermark", cluster, marks, int(sampled[i])) for i in np.flatnonzero(lso[:-1] > bound).tolist()
     ]
     return findings
+
+
+def _starts(cluster: str, marks: Watermarks, sampled: Ints, same: Bools) -> Iterator[Finding]:
+    """Log starts that went back, or were above the LSO, which is asked for next: it is raised with the log start."""
+    start, lso = marks.log_start[sampled], marks.last_stable[sampled]
+    known = same & (start[1:] >= 0)
+    for kind, wrong in (("log-start-regression", start[1:] < start[:-1]), ("log-start-above-lso", start[1:] > lso[1:])):
+        for i in np.flatnonzero(known & wrong).tolist():
+            said = {"log_start": int(start[i + 1]), "before": {"log_start": int(start[i])}}
+            yield replace(_found(kind, cluster, marks, int(sampled[i + 1]), **said), offset=int(start[i + 1]))
 
 
 def _against_bytes(view: PartitionView, generation: LogGeneration, marks: Watermarks, sampled: Ints) -> Iterator[Finding]:
@@ -240,6 +254,20 @@ CHECK = Check(
             meaning="Within one leader's epoch a later sample has a lower high watermark; the offset is the sample's LSO.",
             sentence="the high watermark of {tp} on {cluster} went back to {high_watermark}",
             smallest="samples of one epoch say high watermark 3, then 2.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="log-start-regression",
+            meaning="Within one leader's epoch a later sample has a lower log start offset; the offset is that.",
+            sentence="the log start of {tp} on {cluster} went back to {log_start}",
+            smallest="samples of one epoch say log start 2, then 1: at offset 1.",
+            despite_torn=True,
+        ),
+        AnomalyKind(
+            name="log-start-above-lso",
+            meaning="A sampled log start is above the LSO that the same leader answered after it; the offset is the log start.",
+            sentence="{cluster} reported the log start {log_start} for {tp}, above the last stable offset {last_stable}",
+            smallest="a second sample of one epoch says log start 3, LSO 2: at offset 3.",
             despite_torn=True,
         ),
         AnomalyKind(

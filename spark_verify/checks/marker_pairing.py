@@ -22,7 +22,14 @@ from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import examined, judged, owners_of
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, followed
 from linkflap.spark_verify.checks.parts.transaction_ends import LEFT_OPEN, SPLIT, STUCK, left_open, splits, stuck
-from linkflap.spark_verify.checks.parts.transaction_headers import COORDINATOR, NOT_TRANSACTIONAL, coordinators, not_transactional
+from linkflap.spark_verify.checks.parts.transaction_headers import (
+    COORDINATOR,
+    IMPOSSIBLE,
+    NOT_TRANSACTIONAL,
+    coordinators,
+    impossible,
+    not_transactional,
+)
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, OTHER_CONTROL, PartitionView
 
@@ -40,6 +47,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             *(stuck(log) if generation.last else ()),
             *not_transactional(generation, log),
             *coordinators(view, generation, log),
+            *impossible(log),
         ]
 
     return [*judged(view, judge), *splits(view)]
@@ -189,6 +197,15 @@ CHECK = Check(
             sentence="{cluster} has data of a transaction of producer id {producer_id} at {at} that is not marked as "
             "transactional",
             smallest="producer 7 wrote 1, not transactional, and has COMMIT: at the offset of 1.",
+        ),
+        AnomalyKind(
+            name=IMPOSSIBLE,
+            meaning="A batch is transactional, or has a sequence or an epoch, without a producer id; has an id without an epoch; "
+            "or is a marker without an id or the transactional bit.",
+            sentence="{cluster} has a batch at {at} whose header nobody writes: producer id {producer_id}, epoch "
+            "{producer_epoch}, sequence {base_sequence}",
+            smallest="A has 1, transactional and without a producer id: at its offset.",
+            despite_torn=True,
         ),
         AnomalyKind(
             name=COORDINATOR,

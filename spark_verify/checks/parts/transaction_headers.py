@@ -8,6 +8,9 @@ One producer id has one such partition, so that its coordinator's epoch never go
 coordinator (KIP-98, TRANSACTION_COORDINATOR_FENCED). Coordinators of two clusters have nothing to do with each other, and neither
 has a mirror that aborts what it leaves open: what its journal says that it appended is its own. Where there is no journal, and no
 promotion is known, the last marker of an id is not judged if it is an ABORT in a new leader epoch.
+
+What is transactional, or has a sequence or an epoch, has a producer id (KIP-98, message format); who has an id has an epoch; and
+a marker is transactional. No producer, broker or coordinator writes anything else.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, OTHER_CONTROL, Batches, Bools, Ints, PartitionView
 
 NOT_TRANSACTIONAL = "not-transactional"
+IMPOSSIBLE = "impossible-header"
 COORDINATOR = "coordinator-epoch-regression"
 _APART = 2**32
 """More than any coordinator epoch, which has 32 bits."""
@@ -54,6 +58,32 @@ def not_transactional(generation: LogGeneration, log: Log) -> Sequence[Found]:
             },
         )
         for row, g in zip(order[wrong].tolist(), group[wrong].tolist(), strict=True)
+    ]
+
+
+def impossible(log: Log) -> Sequence[Found]:
+    """Batches that name a producer in part: without an id, without an epoch, or as a marker of no transaction."""
+    batches = log.replica.batches
+    marker = (batches.control == COMMIT) | (batches.control == ABORT)
+    data = batches.control == DATA
+    without = batches.producer_id == -1
+    partly = batches.transactional | (batches.base_sequence >= 0) | (batches.producer_epoch >= 0)
+    wrong = (data & without & partly) | ((data | marker) & ~without & (batches.producer_epoch < 0))
+    wrong |= marker & (without | ~batches.transactional)
+    return [
+        Found(
+            kind=IMPOSSIBLE,
+            cluster=log.replica.cluster,
+            offset=int(batches.base_offset[row]),
+            evidence={
+                "producer_id": int(batches.producer_id[row]),
+                "producer_epoch": int(batches.producer_epoch[row]),
+                "base_sequence": int(batches.base_sequence[row]),
+                "transactional": bool(batches.transactional[row]),
+                "control": bool(marker[row]),
+            },
+        )
+        for row in np.flatnonzero(wrong & batches.crc_ok).tolist()
     ]
 
 

@@ -57,3 +57,18 @@ def high_watermark_fell(made: Made, rng: Random) -> None:
     """A sample has a lower high watermark than the one before, of the same leader in the same epoch."""
     before, after = next((a, b) for a, b in _in_one_epoch(made) if a.high_watermark > 0)
     change_mark(made, after, high_watermark=before.high_watermark - 1)
+
+
+@mutation(PAIR, must="last-stable-offset/log-start-regression")
+def log_start_went_back(made: Made, rng: Random) -> None:
+    """A's log start is raised in one sample and is back in the next, of the same leader in the same epoch."""
+    before, _ = next((a, b) for a, b in _in_one_epoch(made) if a.last_stable > 0)
+    change_mark(made, before, log_start=before.last_stable)
+
+
+@mutation(PAIR, must="last-stable-offset/log-start-above-lso last-stable-offset/log-start-regression")
+def log_start_above_the_stable(made: Made, rng: Random) -> None:
+    """A sample has a log start above its last stable offset, between two others of the same leader in the same epoch."""
+    pairs = _in_one_epoch(made)
+    _, mark = next((a, b) for (a, b), (c, _) in pairwise(pairs) if b == c)
+    change_mark(made, mark, log_start=mark.last_stable + 1)

@@ -211,6 +211,14 @@ def aborted_data_without_the_bit(made: Made, rng: Random) -> None:
     made.change("B", 0, put(data(made, "B", native=True, state="aborted")[0], transactional=False))
 
 
+@mutation(
+    FORCED, must="marker-pairing/impossible-header", may="marker-pairing/not-transactional last-stable-offset sequence-continuity"
+)
+def plain_data_with_the_bit(made: Made, rng: Random) -> None:
+    """A batch of B's own that has no producer id is transactional."""
+    made.change("B", 0, put(next(e for e in data(made, "B", native=True) if e.pid == -1), transactional=True))
+
+
 @mutation(FORCED, must="marker-pairing/coordinator-epoch-regression")
 def marker_of_a_fenced_coordinator(made: Made, rng: Random) -> None:
     """A marker of B's own is of a coordinator that the one before it had fenced."""

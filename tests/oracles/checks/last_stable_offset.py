@@ -10,7 +10,9 @@ from tests.oracles.plain import NEVER, Place, Plain, PlainLog, of_send, pair, tr
 from tests.oracles.story import PlainGeneration, Story
 
 EACH: frozenset[str] = frozenset()
-DESPITE_TORN = frozenset({"lso-above-high-watermark", "lso-regression", "high-watermark-regression"})
+DESPITE_TORN = frozenset(
+    {"lso-above-high-watermark", "lso-regression", "high-watermark-regression", "log-start-regression", "log-start-above-lso"}
+)
 FAITHFUL_TOO = True
 BESIDE = "a sample holds for a log in which that transaction ended elsewhere, or never"
 TIMEOUT = 75_000_000_000
@@ -56,6 +58,10 @@ def _order(plain: Plain, generation: PlainGeneration, marks: Sequence[Any]) -> I
             yield "lso-regression", after.last_stable
         if same and after.high_watermark < before.high_watermark:
             yield "high-watermark-regression", after.last_stable
+        if same and 0 <= after.log_start < before.log_start:
+            yield "log-start-regression", after.log_start
+        if same and after.log_start > max(after.last_stable, -1):
+            yield "log-start-above-lso", after.log_start
         # Another leader may have had any high watermark.
         if same and before.last_stable > max(before.high_watermark, after.high_watermark):
             yield "lso-above-high-watermark", before.last_stable

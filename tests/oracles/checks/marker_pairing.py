@@ -10,7 +10,7 @@ from tests.oracles.sections import resets_before
 from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
-DESPITE_TORN = frozenset({"marker-epoch", "stale-data", "coordinator-epoch-regression"})
+DESPITE_TORN = frozenset({"marker-epoch", "stale-data", "coordinator-epoch-regression", "impossible-header"})
 BESIDE = "a marker ends other data, or data of another epoch, than it was written for"
 
 
@@ -23,10 +23,21 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             if log is not None:
                 places = [*_epochs(log), *_went_on(plain, generation, log), *_stale(generation, log), *_left_open(log)]
                 places += [*_not_transactional(generation, log), *_coordinators(plain, generation, log)]
+                places += [("impossible-header", b.base_offset) for b in log.batches if b.crc_ok and _impossible(b)]
                 places += _stuck(log) if generation.last else []
                 found += [plain.place(kind, generation.cluster, offset) for kind, offset in places if kept(generation, offset)]
         found += _split(plain, story) if plain.keeps else []
     return found
+
+
+def _impossible(batch: Any) -> bool:
+    """Whether it says of its producer something, and not all."""
+    if batch.reset:
+        return False
+    if batch.ends:
+        return batch.producer_id == -1 or batch.producer_epoch < 0 or not batch.transactional
+    says = [batch.producer_epoch >= 0, batch.base_sequence >= 0, batch.transactional]
+    return any(says) if batch.producer_id == -1 else not says[0]
 
 
 def _left_open(log: PlainLog) -> list[tuple[str, int]]:

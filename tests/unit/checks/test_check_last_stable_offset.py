@@ -86,7 +86,23 @@ ACCEPTED = {
         {"A/native": 1},
     ),
 }
+
+
+def begins(*starts, epochs=None, last_stable=2):
+    """A log of two records, and samples of its start, one a second."""
+    marks = samples(*[(last_stable, 2)] * len(starts), epochs=epochs)
+    return view([Log("A").data(1, 2)], watermarks={"A": replace(marks, log_start=ints(*starts))})
+
+
+ACCEPTED |= {
+    "its beginning is deleted": (begins(0, 1, 2, 2), {"A/native": 4}),
+    "a new leader has deleted less": (begins(0, 2, 1, epochs=[0, 0, 1]), {"A/native": 3}),
+    "a start that nobody answered": (begins(1, -1, 1), {"A/native": 3}),
+    "a new leader's start is above the LSO that the old one answered": (begins(0, 3, epochs=[0, 1]), {"A/native": 2}),
+}
 REJECTS = {
+    "log-start-regression": Rejected(view=begins(2, 1), cluster="A", offset=1),
+    "log-start-above-lso": Rejected(view=begins(0, 3), cluster="A", offset=3),
     "lso-above-high-watermark": Rejected(
         view=view([Log("A").data(1, 2, 3)], watermarks={"A": samples((3, 2), (3, 2))}),
         cluster="A",

@@ -1,5 +1,8 @@
 """marker-pairing: the smallest histories."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, but, findings, places, promoted, unjudged, view
 
@@ -97,6 +100,7 @@ REJECTS = {
     "transaction-left-open": Rejected(view=LEFT, cluster="B", offset=0),
     "stable-offset-stuck": Rejected(view=view([Log("A").txn(1, pid=7).answered(0, above=2)]), cluster="A", offset=0),
     "outcome-split": Rejected(view=SPLIT, cluster="B", offset=1),
+    "impossible-header": Rejected(view=view([Log("A").data(1, transactional=True)]), cluster="A", offset=0),
     "not-transactional": Rejected(view=view([Log("A").data(1, pid=7).marker("commit", pid=7)]), cluster="A", offset=0),
     "coordinator-epoch-regression": Rejected(
         view=view([Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7, coordinator_epoch=4).txn(2, pid=7)]),
@@ -242,3 +246,30 @@ def test_a_marker_that_rotted_fences_nobody(rotten, found):
     log = Log("A").txn(1, pid=7, marker_epoch=1).data(2, pid=7, transactional=True, sequence=1)
     log.batches[1]["crc_ok"] = not rotten
     assert [place for place in places(NAME, view([log])) if place[0] == "stale-data"] == found
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        Log("A").data(1, base_sequence=0),
+        Log("A").data(1, producer_epoch=0),
+        Log("A").data(1, pid=7, producer_epoch=-1),
+        Log("A").marker("commit", pid=-1),
+        Log("A").marker("abort", pid=7, epoch=-1),
+    ],
+    ids=["a sequence", "an epoch", "an id alone", "a marker of nobody", "a marker without an epoch"],
+)
+def test_a_header_that_names_a_producer_in_part(log):
+    assert places(NAME, view([log])) == [("impossible-header", "A", 0)]
+
+
+def test_a_marker_is_transactional():
+    seen = view([Log("A").txn(1, pid=7)])
+    (replica,) = seen.replicas
+    batches = replace(replica.batches, transactional=np.array([True, False]))
+    assert places(NAME, replace(seen, replicas=[replace(replica, batches=batches)])) == [("impossible-header", "A", 1)]
+
+
+@pytest.mark.parametrize("log", [Log("A").data(1), Log("A").data(1, pid=-9, producer_epoch=0), Log("A").marker("reset", pid=-1)])
+def test_a_header_without_a_producer_or_with_a_mirrors_id_is_none(log):
+    assert places(NAME, view([log])) == []
