@@ -6,7 +6,8 @@ failover-planned
   Bite    records are acknowledged on the destination after the move.
 failover-forced
   Does    every broker of the source is killed (SIGKILL); the mirror stops where it is; clients go on at the destination. The dead
-          source's logs are captured. What was not mirrored is lost: the recovery point.
+          source's logs are captured. What was not mirrored is lost: the recovery point. With `source=stalled` they are stopped
+          (SIGSTOP) first, and killed once the mirror has been promoted: until then connections are open, and nothing answers.
   Bite    no broker of the source answers, and transactions were open when they died.
 Heal      none, by design: it is checked that the mirror stays down, and that the failover went through to the end.
 
@@ -143,31 +144,44 @@ class FailoverPlanned(_Failover):
 
 
 class FailoverForced(_Failover):
-    """Not drained: the source dies with transactions open, as many as option `least_open` at least."""
+    """Not drained: the source dies with transactions open, as many as option `least_open` at least.
 
-    defaults: ClassVar[Mapping[str, Option]] = {"least_open": 1}
+    With option `source=stalled` it stands still until the mirror has been promoted, and dies then.
+    """
+
+    defaults: ClassVar[Mapping[str, Option]] = {"least_open": 1, "source": "killed|stalled"}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)
         self._open_transactions = 0
         self._least = int(self._values["least_open"])
+        self._stalled = self._values["source"] == "stalled"
 
     def inject(self) -> None:
         # The one that the trigger saw may have ended since.
         with contextlib.suppress(DeadlineExceeded):
             until(self._some_open, within=OPENS_WITHIN, every=0.005, what=f"a transaction to be open on {self._source.name}")
         died = now()
-        brokers = list(self._source.brokers.values())
-        # At once: brokers that outlive the first would fence it, elect, and end transactions.
-        with ThreadPoolExecutor(len(brokers)) as pool:
-            for killed in [pool.submit(broker.kill) for broker in brokers]:
-                killed.result()
+        self._end_source(stall=self._stalled)
         # Before, one that was about to end may have been the only one; afterwards, clients may have given theirs up already.
         self._open_transactions = max(self._open_transactions, self._world.clients.open_transactions(self._source.name))
-        self._promote("forced", fault_time=died, open_transactions=self._open_transactions)
+        try:
+            self._promote("forced", fault_time=died, open_transactions=self._open_transactions)
+        finally:
+            self._end_source(stall=False)
         self._move(drained=False)
         # The dead do not change: clients need not wait for the copy.
         self._world.capture(f"1-{self._spec.id}", self._source.name)
+
+    def _end_source(self, *, stall: bool) -> None:
+        """Stops or kills every broker of the source; nothing where they are dead."""
+        ends = [broker.pause if stall else broker.kill for broker in self._source.brokers.values() if broker.state != "stopped"]
+        if not ends:
+            return
+        # At once: brokers that outlive the first would fence it, elect, and end transactions.
+        with ThreadPoolExecutor(len(ends)) as pool:
+            for ended in [pool.submit(end) for end in ends]:
+                ended.result()
 
     def _some_open(self) -> bool:
         self._open_transactions = self._world.clients.open_transactions(self._source.name)

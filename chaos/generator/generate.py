@@ -14,13 +14,15 @@ from linkflap.chaos.generator.coverage import Coverage, cells_of
 from linkflap.chaos.generator.draft import Draft
 from linkflap.harness import mirrors
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import Minimums, Scenario
+from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.harness.model.topology import LinkSpec, Topology
 
 CANDIDATES: Final = 12
 TRIES: Final = 200
 _SHORT: Final = 3
 """What a run costs beside its faults, in faults."""
+_DEAD: Final = 0.5
+"""How often a source is killed outright, of mirrors that may refuse a failover then."""
 TURNS: Final = (0, 0, 1, 1, 1, 2, 3)
 """Failovers of one scenario, there and back."""
 RETENTION: Final = "retention.bytes"
@@ -79,6 +81,8 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
     # Where old segments are deleted nothing may be left of what was mirrored before a failover, and nothing to be judged.
     turns = 0 if RETENTION in topics.config else dice.choice(TURNS)
     draft = _story(topology, bounds, dice, turns=turns, reversible=guarantee.reversible)
+    if mirrors.MIRRORS[mirror.kind].asks_source:
+        draft.faults = [_source_may_stall(fault, dice) for fault in draft.faults]
     return Scenario(
         name=name,
         about="generated",
@@ -91,6 +95,13 @@ def _scenario(seed: int, bounds: Bounds, dice: random.Random, *, name: str) -> S
         topics=topics,
         duration=3.0,
     )
+
+
+def _source_may_stall(fault: FaultSpec, dice: random.Random) -> FaultSpec:
+    """Every other forced failover from a source that stands still: a dead one is not failed over from by every mirror."""
+    if fault.fault != "failover-forced" or dice.random() < _DEAD:
+        return fault
+    return replace(fault, options={**fault.options, "source": "stalled"})
 
 
 def _story(topology: Topology, bounds: Bounds, dice: random.Random, *, turns: int, reversible: bool) -> Draft:

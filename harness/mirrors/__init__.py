@@ -51,6 +51,8 @@ class Kind:
     sound: Mapping[str, tuple[Option, ...]] = field(default_factory=dict)
     refusal: Callable[[Scenario], str | None] = _plays_all
     without: Mapping[str, str] = field(default_factory=dict)
+    asks_source: bool = False
+    """Whether a failover may be refused while the source is dead: half of the generated ones stall it instead."""
     secured: bool = False
     """Whether it can enter secured clusters."""
 
@@ -62,6 +64,7 @@ MIRRORS: Final[Mapping[str, Kind]] = {
         about=cluster_mirroring_settings.ABOUT,
         refusal=cluster_mirroring_settings.refusal,
         without=cluster_mirroring_settings.WITHOUT,
+        asks_source=True,
     ),
     "command": Kind(make=command.make, options=manifest.options, about=manifest.ABOUT),
     "mm2": Kind(make=mm2.make, options=mm2_config.options, about=mm2_config.ABOUT, sound=mm2_config.SOUND),

@@ -201,9 +201,13 @@ def _judged(topology: Topology, homes: Mapping[str, str], topic: str) -> bool:
 
 
 def _deaths(events: Sequence[Event], captured: Sequence[Bounds]) -> Mapping[str, int]:
-    """When clusters of which a broker died by itself were dead; not of those of which the last capture found one alive."""
+    """When clusters of which a broker died by itself were dead, and sources that a failover killed in vain; not of those of which
+    the last capture found one alive."""
     living = {bounds.cluster for bounds in captured if bounds.alive}
     died = {e.subject.partition("/")[0]: e.time for e in events if e.kind == "broker-died"}
+    for refused in (e for e in events if e.kind == "failover-refused"):
+        begun = [e.time for e in events if e.kind == "fault-start" and e.subject == refused.subject and e.time <= refused.time]
+        died.setdefault(refused.subject.partition("->")[0], max(begun, default=refused.time))
     return {cluster: time for cluster, time in died.items() if cluster not in living}
 
 

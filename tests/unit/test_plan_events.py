@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from linkflap.harness.rundir import RunWriter
+from linkflap.spark_verify.facts.story import Refusal
 from linkflap.spark_verify.read.plan import plan
 from tests.unit.recorded_run import run
 
@@ -45,3 +46,14 @@ def test_a_journal_that_truncated_nothing_says_nothing(tmp_path):
 def test_a_cluster_that_the_run_does_not_have(tmp_path, kind):
     event = (kind, "B->A", {**WHERE, "cluster": "C", "offset": 3, "end": 5})
     assert f"a {kind} is of cluster 'C', and the run has A, B" in reasons(tmp_path, event)
+
+
+def test_a_failover_that_was_refused_and_the_source_that_it_had_killed(tmp_path):
+    writer = RunWriter(tmp_path / "run", run())
+    began = writer.event("fault-start", "A->B", id="failover", fault="failover-forced")
+    refused = {"kind": "forced", "error": "INVALID_CLUSTER_MIRROR_STATES", "code": 145, "seconds": 60.0}
+    writer.event("failover-refused", "A->B", **refused)
+    writer.close("finished")
+    facts = plan(tmp_path / "run").facts
+    assert facts.refusals == (Refusal(link="A->B", **refused),)
+    assert facts.deaths == {"A": began.time}, "what was open there can be ended by nobody"
