@@ -145,6 +145,10 @@ class Lines:
         self._connection = connection
         self._rest = b""
 
+    def patience(self, within: float) -> None:
+        """Seconds of silence from now on."""
+        self._connection.settimeout(within)
+
     def send(self, message: Request | Reply) -> None:
         self._connection.sendall(msgspec.json.encode(message) + b"\n")
 

@@ -62,7 +62,11 @@ class Service:
         self._asked = ""
 
     def serve(self) -> str:
-        """Returns when it is over, and says why."""
+        """Returns when it is over, and says why. Whoever came too late to be accepted sees that nobody listens any more."""
+        with self._listener:
+            return self._serve()
+
+    def _serve(self) -> str:
         threading.Thread(target=self._judge, name="judge", daemon=True).start()
         while not (over := self._over()):
             if select.select([self._listener], [], [], 0.2)[0]:

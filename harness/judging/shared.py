@@ -22,6 +22,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.version import INSTALLED
 
 _STARTS_WITHIN: Final = 120.0
+_GREETS_WITHIN: Final = 60.0
 _SILENT: Final = 300.0
 """Seconds without any sign after which a service is taken to hang: it gives one every few seconds."""
 _ATTEMPTS: Final = 3
@@ -98,13 +99,15 @@ def _connection(key: str) -> tuple[Lines, Hello]:
     for _ in range(_ATTEMPTS):
         path = ledger.service(key) or _started(key)
         try:
-            lines = Lines(messages.connect(path), _SILENT)
+            lines = Lines(messages.connect(path), _GREETS_WITHIN)
         except OSError:
             continue
         try:
             hello = _reply(lines)
             if isinstance(hello, Hello) and hello.key == key:
+                lines.patience(_SILENT)
                 return lines, hello
+            lines.send(Bye())
         except (OSError, EOFError, msgspec.DecodeError):
             pass
         lines.close()
