@@ -122,7 +122,7 @@ def look_for(bug: str, given: argparse.Namespace) -> Found:
 def touched(log: Path, out: Path) -> set[int]:
     """The suite's runs in which the bug did something."""
     lines = log.read_text().splitlines() if log.exists() else []
-    behind = [line.partition(f"{out.absolute()}/runs/")[2] for line in lines]
+    behind = [line.partition(": ")[0].partition(f"{out.absolute()}/runs/")[2] for line in lines]
     return {int(rest.partition("/")[0]) for rest in behind if rest}
 
 

@@ -6,20 +6,23 @@ did is read from its run directory, in the same words.
     strike   fault, the log state that it struck in, position, mirror     strike/link-cut/open-transactions/link-1/shadow
     after    fault, the one before it on the same timeline                after/mirror-kill/failover-forced
     over     fault, one that lasted when it began                         over/mirror-kill/link-cut
+    again    fault, mirror: a second time on what it had struck        again/mirror-kill/shadow
+    how      fault, an option of it that is a choice, mirror           how/client-kill/workload=readers/shadow
     with     mirror, one of its options with its value                    with/shadow/bound=lso
     on       mirror, the shape of the topology                            on/shadow/A->B->C
+    kafka    mirror, the releases on both sides of one of its links    kafka/mm2/3.9.2->4.3.1
     topic    mirror, what topics are made of                              topic/mm2/cleanup.policy=compact
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from linkflap.chaos.triggers import condition
 from linkflap.harness.model.scenario import FaultSpec, Scenario
-from linkflap.harness.model.topology import Topology
+from linkflap.harness.model.topology import ClusterSpec, Topology
 
 PLAIN = "plain"
 """The log state of a fault of which nothing particular was true."""
@@ -92,7 +95,12 @@ def surroundings(scenario: Scenario) -> set[str]:
     cells |= {f"with/{kind}/{name}={value}" for name, value in scenario.mirror.options.items()}
     cells |= {f"topic/{kind}/{name}={value}" for name, value in scenario.topics.config.items()}
     cells |= {f"workload/{kind}/{workload.kind}" for workload in scenario.workloads}
+    cells |= {f"kafka/{kind}/{a.kafka}->{b.kafka}" for a, b in _linked(scenario.topology)}
     return cells
+
+
+def _linked(topology: Topology) -> list[tuple[ClusterSpec, ClusterSpec]]:
+    return [(topology.cluster(link.source), topology.cluster(link.destination)) for link in topology.links]
 
 
 def cells_of(scenario: Scenario) -> set[str]:
@@ -105,4 +113,16 @@ def cells_of(scenario: Scenario) -> set[str]:
         cells |= {strike(fault, state, scenario.topology, kind) for state in states}
         cells |= {f"after/{fault.fault}/{faults[other].fault}" for other in waits.after}
         cells |= {f"over/{fault.fault}/{faults[other].fault}" for other in waits.during}
-    return cells
+    return cells | manners(scenario.schedule, kind)
+
+
+def manners(struck: Sequence[FaultSpec], mirror: str) -> set[str]:
+    """The cells of how faults struck: with which choices, and which of them a target more than once."""
+    chosen = ((fault, name, value) for fault in struck for name, value in fault.options.items() if isinstance(value, str))
+    return repeated(struck, mirror) | {f"how/{fault.fault}/{name}={value}/{mirror}" for fault, name, value in chosen}
+
+
+def repeated(struck: Iterable[FaultSpec], mirror: str) -> set[str]:
+    """The cells of faults that struck a target more than once."""
+    counts = Counter((fault.fault, fault.target) for fault in struck)
+    return {f"again/{fault}/{mirror}" for (fault, _), count in counts.items() if count > 1}

@@ -23,6 +23,8 @@ BEGUN: Final = 40
 """Transactions that have ended before a first failover."""
 ONCE: Final = 0.6
 """How often a fault waits for a log state."""
+AGAIN: Final = 0.25
+"""How often a fault is done once more where it was done before: a second restart meets what the first has left."""
 VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
     {"workload": "transactional", "moment": "any"},
     {"workload": "transactional", "moment": "transaction"},
@@ -106,12 +108,20 @@ def disturb(draft: Draft, bounds: Bounds) -> None:
         return
     name, found = draft.dice.choice(able)
     target = draft.dice.choice(found)
+    if draft.dice.random() < AGAIN:
+        name, target = _again(draft, dict(able)) or (name, target)
     duration = round(max(_LONG_ENOUGH.get(name, 0.0), draft.dice.uniform(0.2, bounds.longest)), 2)
     options: Mapping[str, Option] = of_fault(name, draft.dice)
     if name == "client-kill":
         options = draft.dice.choice(VICTIMS)
     own = wants(name, target, draft.topology)
     draft.add(name, target, own, duration=duration, options=options, once=moment(name, target, draft, own))
+
+
+def _again(draft: Draft, able: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
+    """A fault that the schedule has already, on the same target, where that can be done still."""
+    before = [(f.fault, f.target) for f in draft.faults if f.target in able.get(f.fault, ())]
+    return draft.dice.choice(before) if before else None
 
 
 def _due(fault: str, draft: Draft) -> bool:

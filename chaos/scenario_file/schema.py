@@ -25,6 +25,8 @@ SCHEMA_VERSION: Final = 1
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Number = Annotated[int, Meta(ge=0, le=1 << 31)]
 Name = Annotated[str, Meta(min_length=1, max_length=100)]
+When = Annotated[str, Meta(min_length=1, max_length=4000)]
+"""What a fault waits for: names of any number of others, and triggers."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -76,7 +78,7 @@ class FaultTable(Table, frozen=True, kw_only=True):
     target: Name
     at: Seconds = 0.0
     duration: Seconds = 0.0
-    when: Name = "always"
+    when: When = "always"
     options: dict[str, Option] = {}
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from linkflap.chaos.generator.coverage import PLAIN, strike, surroundings
+from linkflap.chaos.generator.coverage import PLAIN, manners, strike, surroundings
 from linkflap.harness.model.history import Event, Operation, Poll, Watermark
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.rundir import Damage, RunReader
@@ -78,7 +78,7 @@ def observed(folder: Path) -> Observed:
     for fault, at, until in struck:
         cells |= {strike(fault, state, scenario.topology, kind) for state in history.states(fault, at)}
         outcomes.update(f"{fault.fault}: {outcome}" for outcome in history.followed(at, until + FOLLOWS))
-    cells |= set(_orders(struck))
+    cells |= set(_orders(struck)) | manners([fault for fault, _, _ in struck], kind)
     missed = [f"{e.data.get('id')}: {e.data.get('when')}" for e in events if e.kind == "trigger" and not e.data.get("hit")]
     return Observed(cells=tuple(sorted(cells)), missed=tuple(missed), outcomes=dict(outcomes))
 

@@ -134,6 +134,10 @@ def _tables(results: Sequence[Result], bounds: Bounds) -> Iterator[Table]:
         columns=shapes,
         rows={kind: [hits[f"on/{kind}/{drawn}"] for drawn in shapes] for kind in bounds.mirrors},
     )
+    if len(bounds.kafka) > 1:
+        pairs = {kind: [hits[f"kafka/{kind}/{a}->{b}"] for a in bounds.kafka for b in bounds.kafka] for kind in bounds.mirrors}
+        releases = [f"{a}->{b}" for a in bounds.kafka for b in bounds.kafka]
+        yield Table(title="Releases on both sides of a link", columns=releases, rows=pairs)
     for kind in bounds.mirrors:
         sound = MIRRORS[kind].sound
         widest = max((len(values) for values in sound.values()), default=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +33,32 @@ def test_every_generated_scenario_can_be_played_written_and_read(tmp_path_factor
     read = scenario_file.read(path, seed=0)
     assert scenario_file.render(read) == scenario_file.render(made)
     assert read.schedule == made.schedule
+
+
+def test_every_pair_of_releases_is_drawn_before_one_is_drawn_often():
+    releases, coverage, pairs = ("4.1.2", "4.2.0", "4.3.1"), Coverage(), []
+    for number in range(1, 13):
+        made = generate(5, number, coverage, Bounds(kafka=releases))
+        coverage = coverage.with_run(cells_of(made))
+        pairs.append(tuple(cluster.kafka for cluster in made.topology.clusters))
+    assert len(set(pairs)) >= 8
+
+
+def test_what_strikes_again_and_how_is_counted():
+    made = generate(37, 8, Coverage(), EVERY, guided=False)
+    kill = replace(made.schedule[0], fault="client-kill", target="A", options={"workload": "readers"}, when="always")
+    cells = cells_of(replace(made, schedule=(kill, replace(kill, id="again"))))
+    kind = made.mirror.kind
+    assert {f"again/client-kill/{kind}", f"how/client-kill/workload=readers/{kind}"} <= cells
+    assert f"again/client-kill/{kind}" not in cells_of(replace(made, schedule=(kill,)))
+
+
+def test_a_fault_that_waits_for_many_others_is_written_and_read(tmp_path):
+    made = generate(37, 8, Coverage(), EVERY, guided=False)
+    first = [replace(made.schedule[0], id=f"{n}-{'x' * 20}", when="always") for n in range(20)]
+    last = replace(made.schedule[0], id="last", when=f"after:{','.join(fault.id for fault in first)} and open-transactions:2")
+    (tmp_path / "made.toml").write_text(scenario_file.render(replace(made, schedule=(*first, last))))
+    assert scenario_file.read(tmp_path / "made.toml", seed=0).schedule[-1].when == last.when
 
 
 @settings(max_examples=10, deadline=None)

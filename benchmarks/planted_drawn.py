@@ -1,0 +1,100 @@
+"""How many scenarios are drawn until one has the faults that a planted bug needs: guided by coverage, and at random.
+
+    python -m benchmarks.planted_drawn [seeds]
+
+Nothing is run: a scenario counts as if its faults struck as they are meant to. It bounds from below what a suite needs to find a
+bug (`benchmarks.planted_bugs` finds them). Both draw on a pair with the shadow mirror, from the same seeds, until LONGEST.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from linkflap.chaos.generator import Bounds, Coverage, cells_of, generate
+from linkflap.chaos.triggers import condition
+from linkflap.harness.model.scenario import Scenario
+
+LONGEST: Final = 40
+ENDING: Final = ("failover-forced", "failover-planned")
+Need = Callable[[Scenario], bool]
+
+
+def has(*names: str) -> Need:
+    """Some fault of these kinds."""
+    return lambda made: any(fault.fault in names for fault in made.schedule)
+
+
+def waiting(trigger: str, least: int | None, *names: str) -> Need:
+    """Some fault of these kinds that waits for a log state."""
+    return lambda made: any(f.fault in names and (trigger, least) in condition(f.when).triggers for f in made.schedule)
+
+
+def behind(first: tuple[str, ...], then: str) -> Need:
+    """A fault of one kind somewhere behind one of others."""
+
+    def holds(made: Scenario) -> bool:
+        kinds = [fault.fault for fault in made.schedule]
+        return any(kind in first and then in kinds[n + 1 :] for n, kind in enumerate(kinds))
+
+    return holds
+
+
+def twice_and_over(made: Scenario) -> bool:
+    """Two kills of one mirror, and a failover behind them."""
+    kills = Counter(fault.target for fault in made.schedule if fault.fault == "mirror-kill")
+    return max(kills.values(), default=0) > 1 and any(behind(("mirror-kill",), ending)(made) for ending in ENDING)
+
+
+NEEDS: Final[Mapping[str, Need]] = {
+    "reconnect-drops-batch": has("link-cut", "link-reset", "link-flap"),
+    "restart-drops-backlog": has("mirror-kill"),
+    "second-restart-rewinds-groups": twice_and_over,
+    "one-of-two-left-open": waiting("open-transactions", 2, "failover-forced"),
+    "failback-truncates-short": behind(("failover-forced",), "mirror-reverse"),
+    "failback-lowers-epochs": has("mirror-reverse"),
+    "new-partition-begins-late": has("partitions-added"),
+    "unknown-commit-is-ok": waiting("commit-in-flight", None, "failover-forced", "broker-kill", "broker-pause"),
+    "purged-is-acknowledged": has("failover-forced", "broker-kill"),
+    "reader-skips-after-death": lambda made: any(
+        fault.fault == "client-kill" and fault.options.get("workload") == "readers" for fault in made.schedule
+    ),
+}
+"""What a schedule needs for a bug; the other reconnecting ones need what the first does."""
+
+
+def drawn(seed: int, *, guided: bool) -> dict[str, int]:
+    """Bug -> the first scenario that has what it needs, LONGEST + 1 where none has."""
+    coverage, found = Coverage(), dict[str, int]()
+    for number in range(1, LONGEST + 1):
+        made = generate(seed, number, coverage, Bounds(), guided=guided)
+        coverage = coverage.with_run(cells_of(made))
+        for bug, needs in NEEDS.items():
+            if bug not in found and needs(made):
+                found[bug] = number
+    return {bug: found.get(bug, LONGEST + 1) for bug in NEEDS}
+
+
+def words(numbers: list[int]) -> str:
+    """The median and the longest."""
+    most = max(numbers)
+    median = statistics.median(numbers)
+    return f"{f'over {LONGEST}' if median > LONGEST else f'{median:g}'} | {f'over {LONGEST}' if most > LONGEST else most}"
+
+
+def main() -> int:
+    """Prints the table."""
+    seeds = range(1, int(sys.argv[1] if len(sys.argv) > 1 else 24) + 1)
+    guided = [drawn(seed, guided=True) for seed in seeds]
+    uniform = [drawn(seed, guided=False) for seed in seeds]
+    sys.stdout.write("| bug | guided: median | longest | at random: median | longest |\n|---|---|---|---|---|\n")
+    for bug in NEEDS:
+        sys.stdout.write(f"| {bug} | {words([one[bug] for one in guided])} | {words([one[bug] for one in uniform])} |\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
