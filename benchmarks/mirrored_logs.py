@@ -40,12 +40,12 @@ def write(folder: Path, *, records: int, partitions: int = 4, diverge: Divergenc
     templates = [_records(random.Random(seed)) for seed in range(8)]
     other = _records(random.Random(99))
     for partition in range(partitions):
-        place = folder / f"{TOPIC}-{partition}"
-        place.mkdir(parents=True)
+        into = folder / f"{TOPIC}-{partition}"
+        into.mkdir(parents=True)
         changed = range(0)
         if diverge and diverge.partition == partition:
             changed = range(diverge.first, diverge.first + diverge.count)
-        with _Segments(place) as out:
+        with _Segments(into) as out:
             for offset, batch in _batches(-(-records // partitions), partition, templates, other, changed, LEADER_EPOCHS[side]):
                 out.write(offset, batch)
     return folder

@@ -125,9 +125,9 @@ def write(root: Path, records: int, group: int) -> Path:
     every = [Written(n, group) for n in range(records // group)]
     end = len(every) * (group + 1)
     for name, epoch in EPOCHS.items():
-        place = writer.capture_folder(MOMENT) / name / "1" / f"{TOPIC}-0"
-        place.mkdir(parents=True)
-        _segments(place, every, group, epoch)
+        into = writer.capture_folder(MOMENT) / name / "1" / f"{TOPIC}-0"
+        into.mkdir(parents=True)
+        _segments(into, every, group, epoch)
         _marks(writer, name, every, group)
         _polls(writer, name, every, group, end)
     _operations(writer, every, group)
@@ -140,9 +140,9 @@ def write(root: Path, records: int, group: int) -> Path:
     return root
 
 
-def _segments(place: Path, every: Sequence[Written], group: int, epoch: int) -> None:
+def _segments(into: Path, every: Sequence[Written], group: int, epoch: int) -> None:
     batches = Batches(group)
-    with (place / f"{0:020d}.log").open("wb", buffering=1 << 20) as out:
+    with (into / f"{0:020d}.log").open("wb", buffering=1 << 20) as out:
         for number, each in enumerate(every):
             sequence, millis = number // PRODUCERS * group & 0x7FFFFFFF, each.time // 1_000_000
             out.write(batches.data(each.offset, each.producer, sequence, each.first, each.number, epoch, millis))

@@ -50,16 +50,16 @@ class NaiveDeployment(DockerDeployment):
     def _first_formatted(self, cluster: KraftCluster, broker: KraftBroker) -> Callable[[], None]:
         def make() -> None:
             shutil.rmtree(broker.log_dir)
-            place = broker.log_dir.parent
+            into = broker.log_dir.parent
             service = container_service(
                 f"format-{cluster.name}-{broker.id}",
                 cluster.installation,
                 self._network,
                 main="kafka.tools.StorageTool",
-                folder=place / "format",
+                folder=into / "format",
                 files={},
-                arguments=["format", "-t", cluster.id, "-c", str(place / "server.properties")],
-                folders={place: True},
+                arguments=["format", "-t", cluster.id, "-c", str(into / "server.properties")],
+                folders={into: True},
             )
             service.start()
             until(lambda: not service.alive, within=120, what=f"{broker.name} to be formatted", every=0.01)

@@ -82,8 +82,8 @@ def copies(runs: Sequence[Path], number: int, folder: Path) -> list[str]:
     """That many copies of the run directories, in turn."""
     folder.mkdir()
     made = []
-    for place, run in enumerate(islice(cycle(runs), number)):
-        made.append(str(shutil.copytree(run, folder / f"{place}-{run.name}")))
+    for index, run in enumerate(islice(cycle(runs), number)):
+        made.append(str(shutil.copytree(run, folder / f"{index}-{run.name}")))
     return made
 
 

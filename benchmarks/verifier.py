@@ -190,14 +190,14 @@ def _alone(folder: Path) -> float:
 
 def make(folder: Path, millions: float, *, divergent: bool) -> Path:
     """Logs of so many million records per side: A, B, and D where one range differs."""
-    place = folder / f"{millions:g}"
+    into = folder / f"{millions:g}"
     records = int(millions * 1e6)
     for name in ("A", "B", *(("D",) if divergent else ())):
-        if not (place / name).exists():
+        if not (into / name).exists():
             range_ = mirrored_logs.Divergence(partition=2, first=records // 4 // mirrored_logs.RECORDS // 2)
             diverge = range_ if name == "D" else None
-            mirrored_logs.write(place / name, records=records, side="A" if name == "A" else "B", diverge=diverge)
-    return place
+            mirrored_logs.write(into / name, records=records, side="A" if name == "A" else "B", diverge=diverge)
+    return into
 
 
 def report(
@@ -246,7 +246,7 @@ def main() -> int:
             f"{wanted.small:g} and {wanted.large:g} million records per side, {wanted.rounds} rounds, "
             f"load average {os.getloadavg()[0]:.0f}"
         )
-        peaks = {size: memory(place / "A", place / "B") for size, place in sides.items()}
+        peaks = {size: memory(into / "A", into / "B") for size, into in sides.items()}
         session.session()
         took = compare(sides[wanted.small], wanted.rounds)
         slope = slopes(sides, wanted.rounds)

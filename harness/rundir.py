@@ -417,12 +417,12 @@ class RunReader:
         found, damage = list[Bounds](), list[Damage]()
         doubtful = set[tuple[str, ...]]()
         for number, each in enumerate(rows, start=1):
-            place = tuple(str(each.get(name)) for name in ("cluster", "topic", "partition"))
+            key = tuple(str(each.get(name)) for name in ("cluster", "topic", "partition"))
             try:
                 found.append(msgspec.convert(each, Bounds))
             except msgspec.ValidationError as error:
-                damage.append(self._damage(path, f"entry {number} (of {' '.join(place)}): {error}"))
-                doubtful.add(place)
+                damage.append(self._damage(path, f"entry {number} (of {' '.join(key)}): {error}"))
+                doubtful.add(key)
         return [b for b in found if (b.cluster, b.topic, str(b.partition)) not in doubtful], damage
 
     def folder(self, moment: str, bounds: Bounds) -> Path:

@@ -191,7 +191,7 @@ def recrc(data: bytes) -> bytes:
     return head + struct.pack(">I", crc32c(data[CRC_FROM:])) + data[CRC_FROM:]
 
 
-_PLACES = {
+_FIELD_OFFSETS = {
     "base_offset": (0, ">q"),
     "leader_epoch": (12, ">i"),
     "attributes": (21, ">h"),
@@ -209,15 +209,15 @@ def changed(data: bytes, **fields: int) -> bytes:
     """The batch with other header fields and a CRC to match. Names as for `batch`, and base_offset, attributes."""
     out = bytearray(data)
     for name, value in fields.items():
-        place, layout_of = _PLACES[name]
-        struct.pack_into(layout_of, out, place, value)
+        offset_of_field, layout_of = _FIELD_OFFSETS[name]
+        struct.pack_into(layout_of, out, offset_of_field, value)
     return recrc(bytes(out))
 
 
 def field_of(data: bytes, name: str) -> int:
     """One header field of a batch, by the names of `changed`."""
-    place, layout_of = _PLACES[name]
-    return int(struct.unpack_from(layout_of, data, place)[0])
+    offset_of_field, layout_of = _FIELD_OFFSETS[name]
+    return int(struct.unpack_from(layout_of, data, offset_of_field)[0])
 
 
 def with_marker_kind(data: bytes, kind: int) -> bytes:

@@ -21,7 +21,7 @@ TOPIC = "A.orders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Site:
     """Where a mutation is: the offset on `cluster` at which the anomaly has to be named, and the uids it touches.
 
     `promised` are those uids that a client knows, or must conclude, to be committed -> their offset on A.
@@ -149,7 +149,7 @@ def native(run: Copy, partition: int) -> list[bytes]:
     return [data for data in batches if field_of(data, "base_offset") >= run.promotion(partition)]
 
 
-def one_byte(run: Copy) -> Place:
+def one_byte(run: Copy) -> Site:
     """One byte of the value of a record in the middle of its batch, in one replica that does not lead."""
     target, record = next(
         (data, record)
@@ -162,19 +162,19 @@ def one_byte(run: Copy) -> Place:
     flipped[target.index(record.value) + len(record.value) // 2] ^= 1
     path = run.replicas("B", 0)[1]
     rewrite(path, [recrc(bytes(flipped)) if data == target else data for _, data in batches_in(path)])
-    return Place(cluster="B", partition=0, offset=record.offset, uids=frozenset({reference.identity(record)[0]}))
+    return Site(cluster="B", partition=0, offset=record.offset, uids=frozenset({reference.identity(record)[0]}))
 
 
-def interior_batch(run: Copy) -> Place:
+def interior_batch(run: Copy) -> Site:
     """A mirrored data batch in the middle of B, gone from every replica."""
     batches = mirrored(run, 0)
     target = batches[len(batches) // 2]
     offset = field_of(target, "base_offset")
     run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
-    return Place(cluster="B", partition=0, offset=offset, uids=uids(target), promised=promised(run, 0, uids(target)))
+    return Site(cluster="B", partition=0, offset=offset, uids=uids(target), promised=promised(run, 0, uids(target)))
 
 
-def repeated_batch(run: Copy) -> Place:
+def repeated_batch(run: Copy) -> Site:
     """An idempotent batch written on B after the failover, there once more at the end of every replica."""
     target = next(data for data in native(run, 0) if not is_control(data) and not is_transactional(data))
     last = native(run, 0)[-1]
@@ -187,19 +187,19 @@ def repeated_batch(run: Copy) -> Place:
             if (row["cluster"], row["topic"], row["partition"]) == ("B", TOPIC, 0):
                 row["high_watermark"] = end + field_of(target, "last_delta") + 1
         path.write_text(json.dumps(rows))
-    return Place(cluster="B", partition=0, offset=end, uids=uids(target))
+    return Site(cluster="B", partition=0, offset=end, uids=uids(target))
 
 
-def commit_to_abort(run: Copy) -> Place:
+def commit_to_abort(run: Copy) -> Site:
     """The first COMMIT marker that B wrote itself, turned into an ABORT in every replica."""
     marker = next(data for data in native(run, 0) if is_control(data) and with_marker_kind(data, COMMIT) == data)
     offset = field_of(marker, "base_offset")
     turned = with_marker_kind(marker, ABORT)
     run.change("B", 0, lambda all_: [turned if field_of(data, "base_offset") == offset else data for data in all_])
-    return Place(cluster="B", partition=0, offset=offset)
+    return Site(cluster="B", partition=0, offset=offset)
 
 
-def commit_removed(run: Copy) -> Place:
+def commit_removed(run: Copy) -> Site:
     """A COMMIT marker of B's own is gone from every replica, though its producer went on; the offset is its first record's."""
     batches = native(run, 0)
     ends = [i for i, data in enumerate(batches) if is_control(data) and with_marker_kind(data, COMMIT) == data]
@@ -215,10 +215,10 @@ def commit_removed(run: Copy) -> Place:
         raise AssertionError("no producer of B committed twice in partition 0")
     first, offset = data_of[-1], field_of(batches[end], "base_offset")
     run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
-    return Place(cluster="B", partition=0, offset=field_of(first, "base_offset"), uids=frozenset().union(*map(uids, data_of)))
+    return Site(cluster="B", partition=0, offset=field_of(first, "base_offset"), uids=frozenset().union(*map(uids, data_of)))
 
 
-def producer_id_in_use(run: Copy) -> Place:
+def producer_id_in_use(run: Copy) -> Site:
     """An idempotent batch of B under the producer id and epoch of one of B's transactional producers."""
     batches = [data for data in native(run, 0) if not is_control(data)]
     target = next(data for data in batches if not is_transactional(data))
@@ -226,42 +226,42 @@ def producer_id_in_use(run: Copy) -> Place:
     offset = field_of(target, "base_offset")
     taken = changed(target, pid=field_of(other, "pid"), epoch=field_of(other, "epoch"))
     run.change("B", 0, lambda all_: [taken if field_of(data, "base_offset") == offset else data for data in all_])
-    return Place(cluster="B", partition=0, offset=offset, uids=uids(target))
+    return Site(cluster="B", partition=0, offset=offset, uids=uids(target))
 
 
-def emptied_history(run: Copy) -> Place:
+def emptied_history(run: Copy) -> Site:
     """Every file of operations and polls is there, and empty."""
     for path in (*run.root.glob("operations/*.jsonl"), *run.root.glob("polls/*.jsonl")):
         path.write_bytes(b"")
-    return Place(cluster="", partition=-1, offset=-1)
+    return Site(cluster="", partition=-1, offset=-1)
 
 
-def shown_tail(run: Copy) -> Place:
+def shown_tail(run: Copy) -> Site:
     """The last mirrored batch gone from every replica of B, although readers of B had been given it."""
     target = mirrored(run, 0)[-1]
     offset = field_of(target, "base_offset")
     run.change("B", 0, lambda all_: [data for data in all_ if field_of(data, "base_offset") != offset])
-    return Place(cluster="B", partition=0, offset=offset, uids=uids(target), promised=promised(run, 0, uids(target)))
+    return Site(cluster="B", partition=0, offset=offset, uids=uids(target), promised=promised(run, 0, uids(target)))
 
 
-def unseen_tail(run: Copy) -> Place:
+def unseen_tail(run: Copy) -> Site:
     """The last mirrored batch gone from every replica of B, and nobody had ever seen it there."""
-    place = shown_tail(run)
+    shown = shown_tail(run)
     promoted, at = run.promotion(0), run.written_at()
     for path in run.root.glob("polls/*.jsonl"):
         # The log of Kafka's own commits stays as it is: what was committed of the tail is left out, and not moved.
-        rows = [row for row in run.rows(path) if not _commits(row, place.offset, promoted)]
+        rows = [row for row in run.rows(path) if not _commits(row, shown.offset, promoted)]
         for row in rows:
             if row["cluster"] == "B":
-                _forget(row, place.offset, promoted)
+                _forget(row, shown.offset, promoted)
         run.write(path, rows)
     rows = run.rows("watermarks/B.jsonl")
     for row in rows:
         if row["time"] <= at and row["partition"] == 0 and row["topic"] == TOPIC:
             for name in ("last_stable", "high_watermark"):
-                row[name] = min(row[name], place.offset)
+                row[name] = min(row[name], shown.offset)
     run.write("watermarks/B.jsonl", rows)
-    return place
+    return shown
 
 
 def _commits(poll: dict, first: int, end: int) -> bool:

@@ -23,7 +23,7 @@ from linkflap.harness.model.scenario import Budgets, FaultSpec, MirrorSpec, Scen
 from linkflap.harness.model.topology import ClusterSpec, LinkSpec, Topology
 from tests.faithful import entries as faithful
 from tests.faithful.entries import ABORT, COMMIT
-from tests.faithful.made import Captured, Place, end_of
+from tests.faithful.made import Captured, LogKey, end_of
 from tests.faithful.made import Made as Run
 
 TOPIC, SIZE, SECOND = "A.t", 3, 1_000_000_000
@@ -113,12 +113,12 @@ class Made:
             asked = tuple(replace(g, acks=()) for g in row.sends)
             run.operations.append(replace(row, phase="invoke", outcome="info", sends=asked))
             run.operations.append(replace(row, phase="return", time=row.time + SECOND // 2))
-        run.polls = [_poll(f"r{place}", *read) for place, read in enumerate(self.reads)]
+        run.polls = [_poll(f"r{index}", *read) for index, read in enumerate(self.reads)]
         run.marks = [_mark(*mark) for mark in self.marks]
         for (moment, cluster), log in self.logs.items():
             entries = [entry.made() for entry in log]
             captured = Captured(entries=entries, bounds=_bounds(cluster, end_of(entries)))
-            run.logs[Place(moment, cluster, 1, TOPIC, 0)] = captured
+            run.logs[LogKey(moment, cluster, 1, TOPIC, 0)] = captured
         return run.write(root)
 
 

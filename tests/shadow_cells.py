@@ -25,7 +25,7 @@ from linkflap.harness.model.scenario import MirrorSpec
 from linkflap.harness.model.wait import until
 from linkflap.harness.runtimes.toxiproxy.link import ToxiproxyLink
 from linkflap.harness.wire.offsets import quiet
-from tests.shadows import PLACES, SAME, TOPIC, Events, answered, headers
+from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, Events, answered, headers
 
 BEFORE = ("mirroring", "settling", "ending")
 """Phases in which no real broker may be in an ISR."""
@@ -222,7 +222,7 @@ def whole(cluster: Cluster) -> bool:
 
 
 def ends(cluster: Cluster, which="high") -> dict:
-    return answered(cluster.bootstrap, which, PLACES)
+    return answered(cluster.bootstrap, which, TOPIC_PARTITIONS)
 
 
 def assert_failed_over(deployment: Deployment, mirror: Shadowed, *, markers: int, mirrored: dict) -> None:
@@ -242,17 +242,17 @@ def assert_failed_over(deployment: Deployment, mirror: Shadowed, *, markers: int
     )
     until(lambda: _level(b), within=30, every=0.1, what="replicas to be level")
     appended = 0
-    for place in PLACES:
-        there = headers(next(iter(a.brokers.values())), place, below=promoted[place])
-        everyone = [headers(broker, place) for broker in b.brokers.values()]
-        assert all(one == everyone[0] for one in everyone), place
+    for tp in TOPIC_PARTITIONS:
+        there = headers(next(iter(a.brokers.values())), tp, below=promoted[tp])
+        everyone = [headers(broker, tp) for broker in b.brokers.values()]
+        assert all(one == everyone[0] for one in everyone), tp
         here = {name: np.array(values) for name, values in everyone[0].items()}
-        below = here["last_offset"] < promoted[place]
+        below = here["last_offset"] < promoted[tp]
         assert {name: here[name][below].tolist() for name in SAME} == {name: there[name] for name in SAME}
         marks = ~below & (here["control"] >= 0)
         own = here["base_offset"][marks].tolist()
-        noted = [offset for offset, _ in mirror.notes().partitions[TOPIC][place[1]].appended]
-        assert own == noted, (place, own, noted, promoted)
+        noted = [offset for offset, _ in mirror.notes().partitions[TOPIC][tp[1]].appended]
+        assert own == noted, (tp, own, noted, promoted)
         assert len(set(here["producer_id"][marks].tolist())) == len(own), "a transaction with two markers"
         appended += len(own)
     assert appended == markers
@@ -260,7 +260,8 @@ def assert_failed_over(deployment: Deployment, mirror: Shadowed, *, markers: int
 
 def _level(cluster: Cluster) -> bool:
     return all(
-        len({tuple(headers(broker, place)["last_offset"][-1:]) for broker in cluster.brokers.values()}) == 1 for place in PLACES
+        len({tuple(headers(broker, tp)["last_offset"][-1:]) for broker in cluster.brokers.values()}) == 1
+        for tp in TOPIC_PARTITIONS
     )
 
 

@@ -23,7 +23,7 @@ from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.offsets import Bound, answered_bounds, quiet
 
 TOPIC = "A.records"
-PLACES = [(TOPIC, 0), (TOPIC, 1)]
+TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
 """What bytes that are equal have in common; leader epochs are each cluster's own."""
 
@@ -115,9 +115,9 @@ def shadow(deployment, link: str, **options: Option) -> ShadowMirror:
     return make_mirror(spec, deployment.topology.link(link), deployment, Events())
 
 
-def headers(broker, place: tuple[str, int], *, below: int | None = None, above: int = 0) -> Mapping[str, list]:
+def headers(broker, tp: tuple[str, int], *, below: int | None = None, above: int = 0) -> Mapping[str, list]:
     """The batches of one replica on disk: those that begin at `above` or later and end before `below`."""
-    topic, number = place
+    topic, number = tp
     found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
     assert not found.damage
     keep = found.headers.base_offset >= above
@@ -130,21 +130,21 @@ def assert_equal(
     deployment,
     source: str,
     destination: str,
-    places: Sequence[tuple[str, int]] = PLACES,
+    partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS,
     *,
     below: Mapping[tuple[str, int], int] | None = None,
     names: Sequence[str] = SAME,
 ) -> None:
     """Every replica of `destination` that runs has the bytes of the first broker of `source`, leader epochs apart."""
     there = next(iter(deployment.clusters[source].brokers.values()))
-    for place in places:
-        end = None if below is None else below[place]
-        wanted = headers(there, place, below=end)
-        assert wanted["base_offset"], f"nothing in {place} on {source}"
+    for tp in partitions:
+        end = None if below is None else below[tp]
+        wanted = headers(there, tp, below=end)
+        assert wanted["base_offset"], f"nothing in {tp} on {source}"
         for broker in deployment.clusters[destination].brokers.values():
             if broker.state == "running":
-                found = headers(broker, place, below=end, above=wanted["base_offset"][0])
-                assert [found[name] for name in names] == [wanted[name] for name in names], (place, destination, broker.id)
+                found = headers(broker, tp, below=end, above=wanted["base_offset"][0])
+                assert [found[name] for name in names] == [wanted[name] for name in names], (tp, destination, broker.id)
 
 
 def drained(*mirrors: ShadowMirror, within: float = 90) -> None:
@@ -154,22 +154,24 @@ def drained(*mirrors: ShadowMirror, within: float = 90) -> None:
 
 
 def ends(
-    deployment, cluster: str, which: Bound = "high", places: Sequence[tuple[str, int]] = PLACES
+    deployment, cluster: str, which: Bound = "high", partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS
 ) -> dict[tuple[str, int], int]:
-    return answered(deployment.clusters[cluster].bootstrap, which, places)
+    return answered(deployment.clusters[cluster].bootstrap, which, partitions)
 
 
-def answered(bootstrap: str, which: Bound = "high", places: Sequence[tuple[str, int]] = PLACES) -> dict[tuple[str, int], int]:
+def answered(
+    bootstrap: str, which: Bound = "high", partitions: Sequence[tuple[str, int]] = TOPIC_PARTITIONS
+) -> dict[tuple[str, int], int]:
     """Bounds, once there are leaders that tell them; raises DeadlineExceeded.
 
     Of a client anew each time: one that knows a leader that has just died asks that one for as long as it may.
     """
 
     def ends() -> dict[tuple[str, int], int] | None:
-        found = answered_bounds(AdminClient(quiet(bootstrap)), places, which, within=5)
-        return found if len(found) == len(places) else None
+        found = answered_bounds(AdminClient(quiet(bootstrap)), partitions, which, within=5)
+        return found if len(found) == len(partitions) else None
 
-    return until(ends, within=120, every=0.2, what=f"the leaders of {places} to tell where they end")
+    return until(ends, within=120, every=0.2, what=f"the leaders of {partitions} to tell where they end")
 
 
 def all_end(deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, within: float = 60) -> None:
@@ -178,7 +180,7 @@ def all_end(deployment, cluster: str, wanted: Mapping[tuple[str, int], int], *, 
 
     def there() -> bool:
         nonlocal state
-        state = ends(deployment, cluster, places=list(wanted))
+        state = ends(deployment, cluster, partitions=list(wanted))
         return state == wanted
 
     until(there, within=within, every=0.1, what=f"{cluster} to end at {wanted}", state=lambda: state)

@@ -125,11 +125,11 @@ class FailoverPlanned(_Failover):
         homes = self._world.deployment.topology.homes_over(self._mirror.link)  # others' clients go on
         try:
             topics = admin.list_topics(timeout=_ASK_SECONDS).topics
-            places = [
+            partitions = [
                 (name, number) for name, topic in topics.items() if is_data_topic(name, homes) for number in topic.partitions
             ]
-            stable = bounds(admin, places, "stable", within=_ASK_SECONDS)
-            high = bounds(admin, places, "high", within=_ASK_SECONDS)
+            stable = bounds(admin, partitions, "stable", within=_ASK_SECONDS)
+            high = bounds(admin, partitions, "high", within=_ASK_SECONDS)
         except KafkaException as error:
             return [f"partitions that did not answer ({error.args[0].str()})"]
         return [f"{topic}-{number}" for (topic, number), end in sorted(high.items()) if stable[topic, number] < end]

@@ -96,8 +96,8 @@ class MirrorReverse:
         """How much the new source has: the sum of its partitions' ends; -1 when it does not answer."""
         try:
             topics = self._there.list_topics(timeout=_ASK_SECONDS).topics
-            places = [(n, p) for n, topic in topics.items() if is_data_topic(n, self._homes) for p in topic.partitions]
-            return sum(bounds(self._there, places, "high", within=_ASK_SECONDS).values())
+            partitions = [(n, p) for n, topic in topics.items() if is_data_topic(n, self._homes) for p in topic.partitions]
+            return sum(bounds(self._there, partitions, "high", within=_ASK_SECONDS).values())
         except KafkaException:
             return -1
 

@@ -14,7 +14,7 @@ import msgspec
 
 from linkflap.chaos import schedule
 from linkflap.chaos.faults import FAULTS
-from linkflap.chaos.scenario_file import places
+from linkflap.chaos.scenario_file import value_lines
 from linkflap.chaos.scenario_file.schema import SCHEMA_VERSION, ScenarioFile
 from linkflap.chaos.triggers import TRIGGERS, condition
 from linkflap.harness import mirrors
@@ -52,12 +52,12 @@ def is_file(name: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
     path: Path
-    where: places.Places
+    where: value_lines.ValueLines
 
-    def fail(self, at: places.Path, sentence: str) -> NoReturn:
+    def fail(self, at: value_lines.Path, sentence: str) -> NoReturn:
         raise InputError(f"{self.path}, line {self.where.line(at)}: {sentence}")
 
-    def known(self, at: places.Path, what: str, name: str, known: Iterable[str]) -> None:
+    def known(self, at: value_lines.Path, what: str, name: str, known: Iterable[str]) -> None:
         """Refuses a name that a registry does not have."""
         names = sorted(known)
         if name not in names:
@@ -71,7 +71,7 @@ def read(path: Path, *, seed: int, chosen: bool = False) -> Scenario:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path} is not TOML: {error}; correct it there") from None
-    reader = _Reader(path=path, where=places.places(text))
+    reader = _Reader(path=path, where=value_lines.value_lines(text))
     if content.get("schema") != SCHEMA_VERSION:
         given = content.get("schema")
         says = f"schema is {given!r}" if given is not None else "schema is missing"
@@ -110,7 +110,7 @@ def _explain(reader: _Reader, content: Mapping[str, object], error: msgspec.Vali
     reader.fail(at, f"{dotted} is wrong: {what[:1].lower()}{what[1:]}")
 
 
-def _path(text: str, content: object) -> places.Path:
+def _path(text: str, content: object) -> value_lines.Path:
     """msgspec's `$.fault[1].at` as keys and indices. A key of a mapping is `[...]` there: of several, the first is meant."""
     path: list[str | int] = []
     for name, index, some in _STEP.findall(text):
@@ -125,7 +125,7 @@ def _path(text: str, content: object) -> places.Path:
     return tuple(path)
 
 
-def _fields(at: places.Path) -> list[str]:
+def _fields(at: value_lines.Path) -> list[str]:
     """The names that the table at a place may have."""
     table: type[msgspec.Struct] = ScenarioFile
     for step in at:
@@ -165,7 +165,7 @@ def _scenario(reader: _Reader, file: ScenarioFile, seed: int) -> Scenario:
     return made
 
 
-def _placed(reader: _Reader, at: places.Path, check: Callable[[], object]) -> None:
+def _placed(reader: _Reader, at: value_lines.Path, check: Callable[[], object]) -> None:
     """Runs a check that does not know the file; its sentence gets the place."""
     try:
         check()
@@ -190,7 +190,7 @@ def _topology(reader: _Reader, file: ScenarioFile) -> Topology:
     return replace(topology, clusters=tuple(replace(c, config=own.get(c.name, {})) for c in topology.clusters))
 
 
-def _config(reader: _Reader, at: places.Path, given: Mapping[str, Option]) -> dict[str, str]:
+def _config(reader: _Reader, at: value_lines.Path, given: Mapping[str, Option]) -> dict[str, str]:
     """Settings as Kafka's properties have them."""
     for name, value in given.items():
         if not _NAME.fullmatch(name):

@@ -266,8 +266,8 @@ def _ends_on(
     """Of the data partitions of these homes on a cluster; None when it, or a leader, does not answer."""
     try:
         topics = data_topics(admin, homes, within=within)
-        places = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
-        return bounds(admin, places, which, within=within)
+        partitions = [(topic, partition) for topic, count in topics.items() for partition in range(count)]
+        return bounds(admin, partitions, which, within=within)
     except KafkaException:
         return None
 

@@ -252,11 +252,11 @@ class Readers(Crew):
         for worker in self.workers:
             for member in worker.members:
                 due = self._due(member, ends)
-                reached = [place for place, end in due.items() if member.positions.get(place, -1) >= end]
+                reached = [tp for tp, end in due.items() if member.positions.get(tp, -1) >= end]
                 worker.drained(member, reached=reached, missing=missing.get(member.name, ""))
 
     def _due(self, member: Member, ends: Ends) -> dict[tuple[str, int], int]:
-        return {place: end for place, end in ends.get(member.cluster, {}).items() if place[0] in self.topics}
+        return {tp: end for tp, end in ends.get(member.cluster, {}).items() if tp[0] in self.topics}
 
     def _missing(self, ends: Ends) -> dict[str, str]:
         """Per reader, what it or its group has not reached."""

@@ -8,30 +8,30 @@ from typing import cast
 from confluent_kafka import Message
 
 from linkflap.harness.model.payload import FOREIGN, uid_in
+from linkflap.harness.model.topology import TopicPartition as Partition
 
-Place = tuple[str, int]
 Runs = tuple[tuple[int, int, int], ...]
 
 
-def fetched(messages: Iterable[Message]) -> dict[Place, Runs]:
+def fetched(messages: Iterable[Message]) -> dict[Partition, Runs]:
     """The runs of each partition; records that are not ours have uid FOREIGN and runs of one."""
-    collected: dict[Place, list[list[int]]] = {}
+    collected: dict[Partition, list[list[int]]] = {}
     for message in messages:
-        place, offset = place_of(message), message.offset()
-        if place is None or offset is None:
+        tp, offset = partition_of(message), message.offset()
+        if tp is None or offset is None:
             continue
         uid = uid_in(cast("Sequence[tuple[str, bytes | None]] | None", message.headers()))
-        runs = collected.setdefault(place, [])
+        runs = collected.setdefault(tp, [])
         if runs and uid != FOREIGN:
             last = runs[-1]
             if last[0] != FOREIGN and uid == last[0] + last[2] and offset == last[1] + last[2]:
                 last[2] += 1
                 continue
         runs.append([uid, offset, 1])
-    return {place: tuple((uid, offset, count) for uid, offset, count in runs) for place, runs in collected.items()}
+    return {tp: tuple((uid, offset, count) for uid, offset, count in runs) for tp, runs in collected.items()}
 
 
-def place_of(message: Message) -> Place | None:
+def partition_of(message: Message) -> Partition | None:
     """The partition of a message or event; None when it is about none."""
     topic, partition = message.topic(), message.partition()
     return None if topic is None or partition is None or partition < 0 else (topic, partition)

@@ -251,8 +251,8 @@ class Incarnation:
         return ""
 
     def _send_group(self, operation: int, group: Acks) -> str:
-        place = group.topic, group.partition
-        counter = self._counters.get(place, 0)
+        tp = group.topic, group.partition
+        counter = self._counters.get(tp, 0)
         produce, pack, values = self.producer.produce, LAYOUT.pack, self._values
         origins = _origins(group.made_from)
         for index, uid in enumerate(range(group.first_uid, group.first_uid + group.count)):
@@ -272,7 +272,7 @@ class Incarnation:
             else:
                 return "given up while librdkafka's queue was full"
             group.handed += 1
-        self._counters[place] = counter + group.count
+        self._counters[tp] = counter + group.count
         return ""
 
     def _while_full(self) -> Iterator[None]:
@@ -320,8 +320,8 @@ def _origins(made_from: Fetched | None) -> list[tuple[str, str | bytes | None]]:
     """A header for each record that was made from another: its place."""
     if made_from is None:
         return []
-    place = f"{made_from.topic}-{made_from.partition}"
-    return [(ORIGIN, f"{place}@{offset + n}") for _, offset, count in made_from.runs for n in range(count)]
+    where = f"{made_from.topic}-{made_from.partition}"
+    return [(ORIGIN, f"{where}@{offset + n}") for _, offset, count in made_from.runs for n in range(count)]
 
 
 def describe(error: KafkaException) -> str:

@@ -98,8 +98,8 @@ class Producing(Client):
     def plan(self) -> Sequence[tuple[str, int, int]]:
         """(topic, partition, how many records) of the next operation, drawn from the seed."""
         self._take_in_growth()
-        places = [(topic, p) for topic, count in sorted(self._written.items()) for p in range(count)]
-        chosen = self.random.sample(places, min(self.shape.partitions, len(places), self.shape.records))
+        partitions = [(topic, p) for topic, count in sorted(self._written.items()) for p in range(count)]
+        chosen = self.random.sample(partitions, min(self.shape.partitions, len(partitions), self.shape.records))
         share, rest = divmod(self.shape.records, len(chosen))
         return [(topic, p, share + (n < rest)) for n, (topic, p) in enumerate(chosen)]
 

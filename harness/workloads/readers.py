@@ -17,9 +17,10 @@ from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import security_of
+from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.fetches import Place, fetched, place_of
+from linkflap.harness.workloads.fetches import fetched, partition_of
 from linkflap.harness.workloads.incarnation import describe
 from linkflap.harness.workloads.protocol import ClientState
 
@@ -54,7 +55,7 @@ class ReaderClient(Client):
         assigned, named = context.flag("assign", False), context.text("group", "")
         self.group = "" if assigned else named or group_of(context.spec)
         self.follows = context.flag("follow", bool(self.group))
-        self.positions: dict[Place, int] = {}
+        self.positions: dict[Partition, int] = {}
         self._commit_every = int(context.number("commit_every", 1.0, low=0.05) * 1e9)
         self._batch = context.count("batch", 500, high=100_000)
         self._rows = context.writer.polls(name)
@@ -62,9 +63,9 @@ class ReaderClient(Client):
         self._process = 0
         self._committed_at = self._looked_at = 0
         self._committing = False
-        self._committed: dict[Place, int] = {}
+        self._committed: dict[Partition, int] = {}
         self._errors: dict[str, int] = {}
-        self._out_of_range: set[Place] = set()
+        self._out_of_range: set[Partition] = set()
 
     def _config(self) -> dict[str, object]:
         # A static member (KIP-345): whoever comes after one that was killed has its place at once, not at its session's end.
@@ -123,43 +124,43 @@ class ReaderClient(Client):
 
     def _take(self, consumer: Consumer, invoked: int, messages: Sequence[Message]) -> None:
         data = [message for message in messages if message.error() is None]
-        ends: dict[Place, int] = {}
+        ends: dict[Partition, int] = {}
         for message in messages:
             if message.error() is not None:
                 self._notice(consumer, invoked, message, ends)
         runs = fetched(data)
-        positions: dict[Place, int] = {}
-        for place, position in self._asked_positions(consumer, {*runs, *ends} & {*self.positions}).items():
-            known = max(position, ends.get(place, -1))
-            positions[place] = known if known >= 0 else self.positions[place]
+        positions: dict[Partition, int] = {}
+        for tp, position in self._asked_positions(consumer, {*runs, *ends} & {*self.positions}).items():
+            known = max(position, ends.get(tp, -1))
+            positions[tp] = known if known >= 0 else self.positions[tp]
         rows = tuple(
-            Fetched(topic=place[0], partition=place[1], runs=runs.get(place, ()), position=positions.get(place, -1))
-            for place in sorted({*runs, *positions})
+            Fetched(topic=tp[0], partition=tp[1], runs=runs.get(tp, ()), position=positions.get(tp, -1))
+            for tp in sorted({*runs, *positions})
         )
         if rows:
             self._write(invoked, "poll", rows)
             self.tally.read += len(data)
             self.positions.update(positions)  # after the row: whoever finds a position here finds it written
 
-    def _asked_positions(self, consumer: Consumer, places: set[Place]) -> Mapping[Place, int]:
-        if not places:
+    def _asked_positions(self, consumer: Consumer, partitions: set[Partition]) -> Mapping[Partition, int]:
+        if not partitions:
             return {}
-        asked = consumer.position([TopicPartition(topic, partition) for topic, partition in places])
+        asked = consumer.position([TopicPartition(topic, partition) for topic, partition in partitions])
         return {(p.topic, p.partition): p.offset for p in asked}
 
-    def _notice(self, consumer: Consumer, invoked: int, message: Message, ends: dict[Place, int]) -> None:
+    def _notice(self, consumer: Consumer, invoked: int, message: Message, ends: dict[Partition, int]) -> None:
         """An event that came instead of a record: the end of a partition, an offset out of range, or an error."""
         error = message.error()
-        place = place_of(message)
-        if error is None or place is None:
+        tp = partition_of(message)
+        if error is None or tp is None:
             self._error(invoked, f"{error.name()}: {error.str()}" if error else "an event without an error")
         elif error.code() == KafkaError._PARTITION_EOF:
-            ends[place] = message.offset() or 0
+            ends[tp] = message.offset() or 0
         elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-            self._error(invoked, f"{error.name()}: {place[0]}-{place[1]} at {message.offset()}: {error.str()}")
-            self._out_of_range.add(place)
+            self._error(invoked, f"{error.name()}: {tp[0]}-{tp[1]} at {message.offset()}: {error.str()}")
+            self._out_of_range.add(tp)
         else:
-            self._error(invoked, f"{error.name()} {place[0]}-{place[1]}: {error.str()}")
+            self._error(invoked, f"{error.name()} {tp[0]}-{tp[1]}: {error.str()}")
 
     def _reset(self, consumer: Consumer) -> None:
         """Goes on at the log start, as auto.offset.reset=earliest would, and says so.
@@ -168,7 +169,7 @@ class ReaderClient(Client):
         state); a partition whose log start is unknown stays out of range, and is asked for again.
         """
         invoked = now()
-        starts = {place: start for place in self._out_of_range if (start := self._log_start(consumer, *place)) >= 0}
+        starts = {tp: start for tp in self._out_of_range if (start := self._log_start(consumer, *tp)) >= 0}
         self._out_of_range -= starts.keys()
         if starts:
             self.positions.update(starts)
@@ -198,7 +199,7 @@ class ReaderClient(Client):
         new = [
             (t, p) for t, p in self.context.partitions if t in known and p in known[t].partitions and (t, p) not in self.positions
         ]
-        starts = {place: start for place in new if (start := self._log_start(consumer, *place)) >= 0}
+        starts = {tp: start for tp in new if (start := self._log_start(consumer, *tp)) >= 0}
         if starts:
             self.positions.update(starts)
             self._assign(consumer)
@@ -215,10 +216,10 @@ class ReaderClient(Client):
         except KafkaException as error:
             self._error(invoked, describe(error))
             committed = [TopicPartition(p.topic, p.partition) for p in partitions]
-        starts: dict[Place, int] = {}
+        starts: dict[Partition, int] = {}
         for p in committed:
-            place = p.topic, p.partition
-            starts[place] = p.offset if p.offset >= 0 else self._log_start(consumer, *place)
+            tp = p.topic, p.partition
+            starts[tp] = p.offset if p.offset >= 0 else self._log_start(consumer, *tp)
         self.positions, self._committed = starts, {}
         self._out_of_range.clear()
         self._assign(consumer)
@@ -237,7 +238,7 @@ class ReaderClient(Client):
 
     def _commit(self, consumer: Consumer) -> None:
         """Asks for a commit of the positions that moved. Not synchronous: that blocks for as long as a coordinator is dead."""
-        due = {place: at for place, at in self.positions.items() if at >= 0 and at != self._committed.get(place)}
+        due = {tp: at for tp, at in self.positions.items() if at >= 0 and at != self._committed.get(tp)}
         if self._committing or not due or now() < self._committed_at + self._commit_every:
             return
         self._committed_at = now()
@@ -262,9 +263,9 @@ class ReaderClient(Client):
         positions = tuple((topic, partition, at) for (topic, partition), at in list(self.positions.items()))
         return msgspec.structs.replace(super().state(), positions=positions)
 
-    def drained(self, places: Sequence[Place]) -> None:
+    def drained(self, partitions: Sequence[Partition]) -> None:
         """Writes that these partitions were read to the ends that were asked for."""
-        self._write(now(), "drained", _at({place: self.positions.get(place, -1) for place in places}))
+        self._write(now(), "drained", _at({tp: self.positions.get(tp, -1) for tp in partitions}))
 
     def not_drained(self, missing: str) -> None:
         """Writes what was not reached in time."""
@@ -301,5 +302,5 @@ class ReaderClient(Client):
         self.positions = {}
 
 
-def _at(positions: Mapping[Place, int]) -> tuple[Fetched, ...]:
+def _at(positions: Mapping[Partition, int]) -> tuple[Fetched, ...]:
     return tuple(Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(positions.items()))

@@ -23,11 +23,12 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Fetched, OutcomeName
+from linkflap.harness.model.topology import TopicPartition as Partition
 from linkflap.harness.model.topology import topic_name
 from linkflap.harness.workloads import endings
 from linkflap.harness.workloads.client import GRACE, SLICE
 from linkflap.harness.workloads.context import Context
-from linkflap.harness.workloads.fetches import Place, fetched
+from linkflap.harness.workloads.fetches import fetched
 from linkflap.harness.workloads.incarnation import Incarnation, InFlight, describe
 from linkflap.harness.workloads.producers import COMMON, RETRY, Producing
 from linkflap.harness.workloads.readers import ASK, ReaderClient
@@ -55,7 +56,7 @@ class Input(ReaderClient):
         """The consumer in use, or a new one that joins."""
         return self._consumer or self._join()
 
-    def poll(self) -> Mapping[Place, Fetched]:
+    def poll(self) -> Mapping[Partition, Fetched]:
         """What one poll got, by partition, after the row that says so; empty when there is nothing to do."""
         consumer, invoked = self.consumer, now()
         try:
@@ -72,15 +73,15 @@ class Input(ReaderClient):
             self._reset(consumer)  # of other partitions: what was got of these is in the row already, and has to be relayed
         return got
 
-    def rewind(self, before: Mapping[Place, int]) -> None:
+    def rewind(self, before: Mapping[Partition, int]) -> None:
         """Goes on where an aborted transaction began."""
-        self.positions.update({place: at for place, at in before.items() if place in self.positions})
+        self.positions.update({tp: at for tp, at in before.items() if tp in self.positions})
         invoked = now()
         self._assign(self.consumer)
         rows = (Fetched(topic=t, partition=p, position=at) for (t, p), at in sorted(self.positions.items()))
         self._write(invoked, "assign", tuple(rows), error="the transaction was aborted")
 
-    def committed(self, asked_at: int, positions: Mapping[Place, Fetched]) -> None:
+    def committed(self, asked_at: int, positions: Mapping[Partition, Fetched]) -> None:
         """Writes that these offsets were committed, with a transaction."""
         self._write(asked_at, "commit", tuple(replace(each, runs=()) for each in positions.values()))
 
@@ -125,11 +126,11 @@ class RelayClient(Producing):
             self.forget()
             self.rest(RETRY)
         elif got and self.begin(incarnation):
-            self._relay(incarnation, got, {place: before.get(place, first(each)) for place, each in got.items()})
+            self._relay(incarnation, got, {tp: before.get(tp, first(each)) for tp, each in got.items()})
 
-    def _relay(self, incarnation: Incarnation, got: Mapping[Place, Fetched], before: Mapping[Place, int]) -> None:
+    def _relay(self, incarnation: Incarnation, got: Mapping[Partition, Fetched], before: Mapping[Partition, int]) -> None:
         meant: Ending = "abort" if self.random.random() < self._abort_share else "commit"
-        plan = [(self._output, place[1], sum(count for _, _, count in each.runs)) for place, each in got.items()]
+        plan = [(self._output, tp[1], sum(count for _, _, count in each.runs)) for tp, each in got.items()]
         flight = self.flight = incarnation.invoke(
             "transaction", meant, plan, made_from=list(got.values()), group=self.input.group
         )
@@ -148,7 +149,7 @@ class RelayClient(Producing):
         elif not done:
             self.forget()
 
-    def _send_offsets(self, incarnation: Incarnation, got: Mapping[Place, Fetched]) -> tuple[str, bool]:
+    def _send_offsets(self, incarnation: Incarnation, got: Mapping[Partition, Fetched]) -> tuple[str, bool]:
         """Why the offsets could not be added to the transaction, empty when they were; and whether that call still hangs.
 
         In a thread that is left behind where need be: librdkafka forgets the call's timeout, and may never come back when the

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from linkflap.api.own_clients import CONSUMER, at
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
-from linkflap.harness.workloads.fetches import fetched, place_of
+from linkflap.harness.workloads.fetches import fetched, partition_of
 from linkflap.harness.workloads.incarnation import describe
 
 ASK: Final = 5.0
@@ -78,7 +78,7 @@ class Consumer(confluent_kafka.Consumer):
         runs = fetched([message for message in messages if message.error() is None])
         ends: dict[Where, int] = {}
         for message in messages:
-            error, where = message.error(), place_of(message)
+            error, where = message.error(), partition_of(message)
             if error is not None and where is not None and error.code() == KafkaError._PARTITION_EOF:
                 ends[where] = message.offset() or 0
             elif error is not None:

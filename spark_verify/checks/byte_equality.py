@@ -51,10 +51,10 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
 
 def _unclear(view: PartitionView) -> Iterator[Unjudged]:
     for cluster, offset in view.unclear.items():
-        place = f"{view.topic}-{view.partition}"
+        where = f"{view.topic}-{view.partition}"
         yield Unjudged(
-            reason=f"{cluster}'s log of {place} begins with what its source has not, from offset {offset} on, and no mark says "
-            f"whose that is; say it with --promotion {cluster}:{place}=OFFSET"
+            reason=f"{cluster}'s log of {where} begins with what its source has not, from offset {offset} on, and no mark says "
+            f"whose that is; say it with --promotion {cluster}:{where}=OFFSET"
         )
 
 

@@ -33,7 +33,7 @@ from linkflap.spark_verify.facts.view import Bools, Ints, Origin, PartitionView
 
 RELAY: Final = "relay"
 """Clients are called by their kind of workload and a number."""
-Place = tuple[str, str, int]
+GroupPartition = tuple[str, str, int]
 """Group, input topic, input partition: what is combined together."""
 Key = tuple[str, str, int, str]
 """A place, and a cluster."""
@@ -44,28 +44,28 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     findings: list[Finding] = []
     groups = sorted({r.group for r in view.reads if r.group and r.reader.rpartition("-")[0] == RELAY})
     sends = Sends.of(view.sends)
-    made = _by_place(sends.take(~sends.says("group", "") & ~sends.says("input_topic", "")))
+    made = _by_group_partition(sends.take(~sends.says("group", "") & ~sends.says("input_topic", "")))
     for generation in [each for each in every(view) if each.last and (groups or made)]:
         log = log_of(view, generation)
         if log is None or not log.whole:
             if log is not None:
                 findings.append(Unjudged(reason=f"the log of {view.topic}-{view.partition} on {generation.cluster} is torn"))
             # Nobody can tell what was made of these inputs there.
-            findings += [_partial(generation, place, {"of": place, "torn": True}) for place in made]
+            findings += [_partial(generation, key, {"of": key, "torn": True}) for key in made]
             continue
         for group in groups:
             findings += _inputs(view, generation, log, group)
         here = sends_of(view, generation).column("number")
-        findings += [_outputs(view, generation, log, place, mine, here) for place, mine in made.items()]
+        findings += [_outputs(view, generation, log, key, mine, here) for key, mine in made.items()]
     return findings
 
 
-def _partial(generation: LogGeneration, place: Place, data: Mapping[str, object]) -> PartialFinding:
-    group, topic, partition = place
+def _partial(generation: LogGeneration, key: GroupPartition, data: Mapping[str, object]) -> PartialFinding:
+    group, topic, partition = key
     return PartialFinding(cluster=generation.cluster, offset=-1, data=data, together=f"{topic}-{partition} {group}")
 
 
-def _by_place(made: Sends) -> Mapping[Place, Sends]:
+def _by_group_partition(made: Sends) -> Mapping[GroupPartition, Sends]:
     """What was made of other records, by what it was made of, in order."""
     (group, groups), (topic, topics) = made.codes("group"), made.codes("input_topic")
     keys = np.stack((group, topic, made.column("input_partition")), axis=1)
@@ -93,14 +93,14 @@ def _inputs(view: PartitionView, generation: LogGeneration, log: Log, group: str
     times, sampled = np.array(samples, np.int64).reshape(-1, 2).T
     if len(samples):
         yield Examined(cluster=generation.cluster, origin="checkpoints", count=len(samples))
-    place = (group, view.topic, view.partition)
+    key = (group, view.topic, view.partition)
     data = {
         "start": start, "floor": log.replica.log_start, "compacted": view.compacted.get(generation.cluster, 0),
         "offsets": offsets, "uids": uids, "times": times, "sampled": sampled,
         "source": promotion.source if promotion else "", "kind": promotion.kind if promotion else "",
         "promoted": promotion.offset if promotion else 0,
     }  # fmt: skip
-    yield _partial(generation, place, {"inputs_of": place, **data})
+    yield _partial(generation, key, {"inputs_of": key, **data})
 
 
 def _promotion(view: PartitionView, generation: LogGeneration) -> Promotion | None:
@@ -109,7 +109,9 @@ def _promotion(view: PartitionView, generation: LogGeneration) -> Promotion | No
     return max(here, key=lambda p: p.time, default=None)
 
 
-def _outputs(view: PartitionView, generation: LogGeneration, log: Log, place: Place, made: Sends, here: Ints) -> PartialFinding:
+def _outputs(
+    view: PartitionView, generation: LogGeneration, log: Log, key: GroupPartition, made: Sends, here: Ints
+) -> PartialFinding:
     """The outputs of one input partition that are committed in this log, and what was committed for the group.
 
     `here`: the operations of this generation. Of each output the partial finding has its own offset, and offset and payload id of
@@ -133,11 +135,11 @@ def _outputs(view: PartitionView, generation: LogGeneration, log: Log, place: Pl
     claiming = own & (committed | (np.bincount(send[there], minlength=len(made)) > 0))
     uids = made.each("input_uids")
     data = {
-        "of": place, "input": made.each("inputs")[found], "uid": uids[found], "output": offset, "came": uids[there & ~own[send]],
+        "of": key, "input": made.each("inputs")[found], "uid": uids[found], "output": offset, "came": uids[there & ~own[send]],
         **{name: made.column(name)[claiming] for name in ("position", "process", "number")},
         "returned": np.where(committed, made.column("returned"), -1)[claiming],
     }  # fmt: skip
-    return _partial(generation, place, data)
+    return _partial(generation, key, data)
 
 
 def _acked(made: Sends, send: Ints, nth: Ints) -> Ints:
@@ -212,10 +214,10 @@ def _again(key: Key, made: _Made) -> Iterator[Found]:
     used, used_uids, outputs = (made.of(name) for name in ("input", "uid", "output"))
     order = np.argsort(used, kind="stable")
     ordered = used[order]
-    for place in (np.flatnonzero(ordered[1:] == ordered[:-1]) + 1).tolist():
-        first, after = (int(np.searchsorted(ordered, ordered[place], side=side)) for side in ("left", "right"))
+    for index in (np.flatnonzero(ordered[1:] == ordered[:-1]) + 1).tolist():
+        first, after = (int(np.searchsorted(ordered, ordered[index], side=side)) for side in ("left", "right"))
         both = sorted(outputs[order[first:after]].tolist())
-        yield _found(key, "output-duplicated", int(ordered[place]), outputs=both, uid=int(used_uids[order[place]]))
+        yield _found(key, "output-duplicated", int(ordered[index]), outputs=both, uid=int(used_uids[order[index]]))
 
 
 def _passed(input_log: Mapping[str, Any], made: _Made) -> tuple[int, str]:

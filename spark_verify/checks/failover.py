@@ -163,9 +163,9 @@ def measure(partials: Sequence[PartialFinding], events: Sequence[Event]) -> Meas
         )
         for (fault_time, link, kind), mine in _by_failover(partials)
     ]
-    took_place = dict.fromkeys(e.subject for e in events if e.kind == "failover")
+    failed_over = dict.fromkeys(e.subject for e in events if e.kind == "failover")
     missing = [
-        *(f"the failover over {link} promoted no partition" for link in took_place if link not in {f.link for f in failovers}),
+        *(f"the failover over {link} promoted no partition" for link in failed_over if link not in {f.link for f in failovers}),
         *(
             f"after the failover over {f.link} no write was acknowledged, so it has no recovery time"
             for f in failovers

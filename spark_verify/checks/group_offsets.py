@@ -217,8 +217,8 @@ def combine(parts: Sequence[PartialFinding]) -> Sequence[Combined]:
 
 
 def _held_against(part: PartialFinding, sampled: Mapping[str, Any], logs: Sequence[Mapping[str, Any]]) -> Found | Unjudged | None:
-    place = [sampled["group"], part.topic, part.partition]
-    commits = [committed for log in logs for *key, committed in log["rows"] if key == place]
+    index = [sampled["group"], part.topic, part.partition]
+    commits = [committed for log in logs for *key, committed in log["rows"] if key == index]
     if not logs or not all(log["every"] for log in logs):
         what = f"the offset of group {sampled['group']} in {part.topic}-{part.partition} on {part.cluster}"
         return Unjudged(reason=f"{what} stepped back after a fault on its brokers, and not all of {GROUPS} is there to say why")

@@ -70,8 +70,8 @@ def _absent(view: PartitionView, replica: Replica) -> Iterator[Finding]:
     """Offsets that are missing inside of a log, and at its end; of a torn one that is no news."""
     evidence: dict[str, object] = {"broker": replica.broker}
     if replica.damage:
-        place = f"{view.topic}-{view.partition} on {replica.cluster}/{replica.broker}"
-        yield Unjudged(reason=f"the log of {place} is torn from offset {replica.torn_from} on")
+        where = f"{view.topic}-{view.partition} on {replica.cluster}/{replica.broker}"
+        yield Unjudged(reason=f"the log of {where} is torn from offset {replica.torn_from} on")
         return
     count, first = missing(replica, view.compacted.get(replica.cluster, 0))
     if count:
@@ -124,10 +124,10 @@ def _states(states: Sequence[TransactionState], high_watermark: int) -> dict[str
         (names[s.transactional_id], s.producer_id, s.producer_epoch, s.state, s.offset, int(s.offset < high_watermark))
         for s in states
     ]
-    places = [(n, topics[topic], number) for n, s in enumerate(states) for topic, number in s.partitions]
+    numbered = [(n, topics[topic], number) for n, s in enumerate(states) for topic, number in s.partitions]
     return {
         "what": "states", "ids": list(names), "topics": list(topics),
-        "states": np.array(rows, np.int64).reshape(-1), "places": np.array(places, np.int64).reshape(-1),
+        "states": np.array(rows, np.int64).reshape(-1), "partitions_of_states": np.array(numbered, np.int64).reshape(-1),
     }  # fmt: skip
 
 

@@ -192,10 +192,10 @@ def attained(log: Log, values: Ints) -> tuple[Ints, Ints]:
     order = np.argsort(every.first, kind="stable")
     begins, ends = every.first[order], every.marker[order]
     latest = np.concatenate(([-1], np.maximum.accumulate(ends))) if len(ends) else np.array([-1], np.int64)
-    place = np.searchsorted(begins, values, side="left")
-    first = np.maximum(values, latest[place] + 1)
-    here = np.minimum(place, max(len(begins) - 1, 0))
-    opens = (place < len(begins)) & (begins[here] == values) if len(begins) else np.zeros(len(values), np.bool_)
+    index = np.searchsorted(begins, values, side="left")
+    first = np.maximum(values, latest[index] + 1)
+    here = np.minimum(index, max(len(begins) - 1, 0))
+    opens = (index < len(begins)) & (begins[here] == values) if len(begins) else np.zeros(len(values), np.bool_)
     last = np.where(opens, ends[here], values) if len(begins) else values
     return first.astype(np.int64), last.astype(np.int64)
 

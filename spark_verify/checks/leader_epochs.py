@@ -72,15 +72,15 @@ def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
         Found(
             kind="epoch-not-kept",
             cluster=destination.cluster,
-            offset=int(ours.base_offset[rows[place]]),
+            offset=int(ours.base_offset[rows[index]]),
             evidence={
                 "source": source.cluster,
                 "broker": destination.broker,
-                "epoch": int(ours.leader_epoch[rows[place]]),
-                "source_epoch": int(theirs.leader_epoch[at[place]]),
+                "epoch": int(ours.leader_epoch[rows[index]]),
+                "source_epoch": int(theirs.leader_epoch[at[index]]),
             },
         )
-        for place in first.tolist()
+        for index in first.tolist()
     ]
 
 
@@ -135,14 +135,14 @@ def _reuse(replicas: Sequence[Replica], *, cleaned: int) -> Sequence[Finding]:
         differ &= (base[1:] >= cleaned) | _changed([column[order] for column in header])
     other = np.flatnonzero(same & differ)
     found = []
-    for place in other[np.unique(np.stack((epoch[other], base[other])), axis=1, return_index=True)[1]].tolist():
-        one, two = replicas[int(which[order[place]])], replicas[int(which[order[place + 1]])]
+    for index in other[np.unique(np.stack((epoch[other], base[other])), axis=1, return_index=True)[1]].tolist():
+        one, two = replicas[int(which[order[index]])], replicas[int(which[order[index + 1]])]
         evidence = {
-            "epoch": int(epoch[place]),
-            **_where(one, two, rows[order[place : place + 2]]),
-            "crcs": [int(crc[place]), int(crc[place + 1])],
+            "epoch": int(epoch[index]),
+            **_where(one, two, rows[order[index : index + 2]]),
+            "crcs": [int(crc[index]), int(crc[index + 1])],
         }
-        found.append(Found(kind="epoch-reuse", cluster=one.cluster, offset=int(base[place]), evidence=evidence))
+        found.append(Found(kind="epoch-reuse", cluster=one.cluster, offset=int(base[index]), evidence=evidence))
     return found
 
 
@@ -173,14 +173,14 @@ def _behind(view: PartitionView, *, kept: bool) -> Sequence[Finding]:
         low = said[marks.leader_epoch[said] < served]
         if len(low):
             row = int(low[0])
-            place = int(np.argmax(batches.leader_epoch > marks.leader_epoch[row]))
+            index = int(np.argmax(batches.leader_epoch > marks.leader_epoch[row]))
             evidence = {
                 "leader_epoch": int(marks.leader_epoch[row]),
-                "batch_epoch": int(batches.leader_epoch[place]),
+                "batch_epoch": int(batches.leader_epoch[index]),
                 "time": int(marks.time[row]),
                 "samples": len(low),
             }
-            offset = int(batches.base_offset[place])
+            offset = int(batches.base_offset[index])
             findings.append(Found(kind="epoch-behind", cluster=generation.cluster, offset=offset, evidence=evidence))
     return findings
 

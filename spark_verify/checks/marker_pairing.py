@@ -112,8 +112,8 @@ def _stale(generation: LogGeneration, log: Log) -> Sequence[Finding]:
     order = part[np.argsort(batches.producer_id[part], kind="stable")]
     if not len(order):
         return []
-    pid, place = batches.producer_id[order], np.arange(len(order))
-    last = np.maximum.accumulate(np.where(marker[order], place, -1))
+    pid, index = batches.producer_id[order], np.arange(len(order))
+    last = np.maximum.accumulate(np.where(marker[order], index, -1))
     fenced = (last >= 0) & (pid[np.maximum(last, 0)] == pid) & ~marker[order]
     fence = batches.producer_epoch[order[np.maximum(last, 0)]]
     whose = np.stack((owners_of(generation, batches.base_offset[order]), np.cumsum(batches.control == OTHER_CONTROL)[order]))

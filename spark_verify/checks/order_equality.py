@@ -148,8 +148,8 @@ def _late(compared: Hop, *, but: Ints) -> Ints:
     if not len(kept):
         return kept
     uids = compared.destination.replica.records.uid[compared.mirrored[kept]]
-    places = compared.position[kept]
-    return kept[places < np.maximum.accumulate(np.where(among(uids, but), -1, places))]
+    positions = compared.position[kept]
+    return kept[positions < np.maximum.accumulate(np.where(among(uids, but), -1, positions))]
 
 
 def _divergences(compared: Hop) -> Sequence[Finding]:

@@ -140,13 +140,13 @@ def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterato
 def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:
     """Places of polls that returned something, one after the other, of one consumer that nothing moved in between."""
     before, moved = -1, -1
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row.kind in ANEW:
             before, moved = -1, row.returned
         elif row.kind == "poll" and len(row.uids):
             if row.time > moved and before >= 0:
-                yield before, place
-            before = place if row.time > moved else -1
+                yield before, index
+            before = index if row.time > moved else -1
 
 
 def _skipped(view: PartitionView, log: Log, rows: Sequence[Read], cut: int, stood: int) -> Iterator[Found]:

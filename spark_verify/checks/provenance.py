@@ -107,8 +107,8 @@ def planner(uids: Ints, sends: Sequence[Send]) -> Ints:
     order = np.argsort(first, kind="stable")
     first, end = first[order], (first + mine.sizes)[order]
     for some in chunks(uids):
-        place = np.searchsorted(first, uids[some], side="right") - 1
-        found[some] = np.where((place >= 0) & (uids[some] < end[place]), order[place], -1)
+        index = np.searchsorted(first, uids[some], side="right") - 1
+        found[some] = np.where((index >= 0) & (uids[some] < end[index]), order[index], -1)
     return found
 
 

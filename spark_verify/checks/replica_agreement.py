@@ -43,8 +43,8 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
             findings += examined(known[cluster][-1], replica.batches.base_offset)
             findings += [*within(replica), *_ends_early(replica)]
             if replica.damage:
-                place = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
-                findings.append(Unjudged(reason=f"the log of {place} is torn, so not all of it could be compared"))
+                where = f"{view.topic}-{view.partition} on {cluster}/{replica.broker}"
+                findings.append(Unjudged(reason=f"the log of {where} is torn, so not all of it could be compared"))
         if not view.recorded:
             # Replicas with the same hole say so once.
             findings += dict.fromkeys(each for replica in replicas for each in _holes(view, replica))
@@ -141,8 +141,8 @@ def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
     """Offsets that are missing where nobody knows of a cleaner; of a torn log that is no news."""
     count, first = (0, -1) if replica.damage else missing(replica, compacted(view, replica))
     if count:
-        place = f"{replica.cluster}'s {view.topic}-{view.partition}"
-        yield Unjudged(reason=f"{count} offsets of {place} are missing, first {first}: compaction, or loss")
+        where = f"{replica.cluster}'s {view.topic}-{view.partition}"
+        yield Unjudged(reason=f"{count} offsets of {where} are missing, first {first}: compaction, or loss")
 
 
 def within(replica: Replica) -> Sequence[Finding]:

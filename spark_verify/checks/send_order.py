@@ -47,9 +47,9 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
     records, cluster = log.replica.records, log.replica.cluster
     rows = rows[np.argsort(records.uid[rows] >> PROCESS_SHIFT, kind="stable")]
     # The number of the incarnation leads the id: one running maximum serves them all.
-    place = np.arange(len(rows))
+    index = np.arange(len(rows))
     reached = np.maximum.accumulate(records.uid[rows]) if len(rows) else rows
-    holder = np.maximum.accumulate(np.where(records.uid[rows] == reached, place, 0)) if len(rows) else place
+    holder = np.maximum.accumulate(np.where(records.uid[rows] == reached, index, 0)) if len(rows) else index
     late = np.flatnonzero(records.uid[rows] < reached)
     found: list[Finding] = []
     cut = apart(generation, records.offset[rows[late]])

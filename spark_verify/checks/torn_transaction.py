@@ -111,14 +111,14 @@ def _counted(
         return []
     numbers = what.sends.column("number")[what.send[rows]]
     operations = distinct(numbers)
-    place = np.searchsorted(operations, numbers)
+    index = np.searchsorted(operations, numbers)
     table = np.zeros((len(COUNTS), len(operations)), np.int64)
-    np.add.at(table, (became, place), 1)
+    np.add.at(table, (became, index), 1)
     read = np.zeros(len(operations), np.int64)
-    np.add.at(read, place, shown.astype(np.int64))
+    np.add.at(read, index, shown.astype(np.int64))
     gone = np.flatnonzero(became > 0)[::-1]
     first = np.full((2, len(operations)), -1, np.int64)
-    first[:, place[gone]] = offset[gone], what.uid[rows[gone]]
+    first[:, index[gone]] = offset[gone], what.uid[rows[gone]]
     columns = dict(zip(COUNTS, table.tolist(), strict=True))
     data = {"hop": hop, "operation": operations.tolist(), "read": read.tolist()} | columns
     data |= {"offset": first[0].tolist(), "uid": first[1].tolist()}

@@ -244,8 +244,8 @@ def _adds_up(stop: Stop) -> bool:
 def _uncut(replica: Replica, stop: Stop, about: Mapping[str, object]) -> Iterator[Found]:
     """Cuts that the bytes do not show; those that a later and deeper one hides are left out."""
     batches = replica.batches
-    for place, (end, at) in enumerate(stop.truncated):
-        if at >= end or any(later < at for _, later in stop.truncated[place + 1 :]):
+    for index, (end, at) in enumerate(stop.truncated):
+        if at >= end or any(later < at for _, later in stop.truncated[index + 1 :]):
             continue
         below, behind = batches.base_offset < at, batches.last_offset >= at
         rows = np.flatnonzero(behind)
@@ -265,9 +265,9 @@ def _other_epochs(replica: Replica, stop: Stop, about: Mapping[str, object]) -> 
     rows = np.flatnonzero(batches.base_offset < min(stop.mirrored, stop.promoted))
     if not len(starts) or not len(rows):
         return
-    place = np.searchsorted(starts, batches.base_offset[rows], side="right") - 1
-    said = np.array([epoch for epoch, _ in stop.epochs], np.int64)[np.maximum(place, 0)]
-    wrong = np.flatnonzero((place >= 0) & (said != batches.leader_epoch[rows]))
+    index = np.searchsorted(starts, batches.base_offset[rows], side="right") - 1
+    said = np.array([epoch for epoch, _ in stop.epochs], np.int64)[np.maximum(index, 0)]
+    wrong = np.flatnonzero((index >= 0) & (said != batches.leader_epoch[rows]))
     if len(wrong):
         row = int(rows[wrong[0]])
         evidence = {**about, "said": int(said[wrong[0]]), "leader_epoch": int(batches.leader_epoch[row]), "batches": len(wrong)}

@@ -112,10 +112,10 @@ def _shared(columns: Mapping[str, Ints], node: Ints, reader: Ints, start: Ints, 
         begin = np.maximum(np.searchsorted(firsts, start[some], side="right") - 1, 0)
         sizes = np.maximum(np.searchsorted(firsts, start[some] + length[some], side="left") - begin, 0)
         run = np.repeat(np.arange(some.start, some.start + len(sizes)), sizes)
-        place = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(run))
-        payload = np.maximum(start[run], firsts[place])
-        hit = payload < np.minimum(start[run] + length[run], ends[place])
-        found.append(np.stack((writer[place], reader[run], payload))[:, hit])
+        index = np.repeat(begin - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(run))
+        payload = np.maximum(start[run], firsts[index])
+        hit = payload < np.minimum(start[run] + length[run], ends[index])
+        found.append(np.stack((writer[index], reader[run], payload))[:, hit])
     return np.concatenate(found, axis=1)
 
 

@@ -251,7 +251,7 @@ def history(story: Story) -> History:
     hops = list(story.hops())
     for source, destination in hops:
         lineages.follow(source, destination, 0, 0)
-    reversals = [w for w in story.facts.windows if w.fault == REVERSAL and w.took_place]
+    reversals = [w for w in story.facts.windows if w.fault == REVERSAL and w.took_effect]
     began: dict[str, list[tuple[int, int]]] = defaultdict(lambda: [(0, 0)])
     steps: list[tuple[int, int, Promotion | Window]] = [
         *((p.time, 0, p) for p in story.promotions),
@@ -300,8 +300,8 @@ def eras(story: Story, cluster: str) -> Sequence[Era]:
 def touches(window: Window, link: str) -> bool:
     """Whether a fault is on this link, on its mirror, or on a broker of either of its ends."""
     source, _, destination = link.partition("->")
-    place = window.target.partition("/")[0]
-    return window.target == link or place in (source, destination)
+    cluster = window.target.partition("/")[0]
+    return window.target == link or cluster in (source, destination)
 
 
 def on_cluster(windows_: Sequence[Window], cluster: str) -> Iterator[Window]:

@@ -46,10 +46,10 @@ class Sends(Sequence[Send]):
             return sends
         every = list(sends)
         words = {name: {w: None for w in (getattr(s, name) for s in every)} for name in WORDS}
-        places = {name: {word: place for place, word in enumerate(mine)} for name, mine in words.items()}
+        codes_by_word = {name: {word: index for index, word in enumerate(mine)} for name, mine in words.items()}
         return Sends(
             {name: np.array([getattr(s, name) for s in every], np.int64) for name in NUMBERS},
-            {name: np.array([mine[getattr(s, name)] for s in every], np.int32) for name, mine in places.items()},
+            {name: np.array([mine[getattr(s, name)] for s in every], np.int32) for name, mine in codes_by_word.items()},
             {name: list(mine) for name, mine in words.items()},
             {name: np.concatenate([np.zeros(0, kind), *(getattr(s, name) for s in every)]) for name, kind in ARRAYS.items()},
             {name: spans(np.array([len(getattr(s, name)) for s in every], np.int64)) for name in ARRAYS},
@@ -59,17 +59,17 @@ class Sends(Sequence[Send]):
         return len(self._numbers["number"])
 
     @overload
-    def __getitem__(self, place: int) -> Send: ...
+    def __getitem__(self, index: int) -> Send: ...
 
     @overload
-    def __getitem__(self, place: slice) -> Sends: ...
+    def __getitem__(self, index: slice) -> Sends: ...
 
-    def __getitem__(self, place: int | slice) -> Send | Sends:
-        if isinstance(place, slice):
-            return self.take(np.arange(len(self))[place])
-        values: dict[str, Any] = {name: int(column[place]) for name, column in self._numbers.items()}
-        values |= {name: self._words[name][codes[place]] for name, codes in self._codes.items()}
-        values |= {name: self._values[name][slice(*spans[place].tolist())] for name, spans in self._spans.items()}
+    def __getitem__(self, index: int | slice) -> Send | Sends:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        values: dict[str, Any] = {name: int(column[index]) for name, column in self._numbers.items()}
+        values |= {name: self._words[name][codes[index]] for name, codes in self._codes.items()}
+        values |= {name: self._values[name][slice(*spans[index].tolist())] for name, spans in self._spans.items()}
         return Send(**values)
 
     def __iter__(self) -> Iterator[Send]:
@@ -98,7 +98,7 @@ class Sends(Sequence[Send]):
 
     def says(self, name: str, *words: str) -> Bools:
         """Which sends have one of these words."""
-        wanted = [place for place, word in enumerate(self._words[name]) if word in words]
+        wanted = [index for index, word in enumerate(self._words[name]) if word in words]
         return np.isin(self._codes[name], wanted)
 
     def said(self, name: str) -> set[str]:

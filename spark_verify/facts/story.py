@@ -58,7 +58,7 @@ class Stop:
 class Window:
     """A fault's window: [start, end] in nanoseconds; `end` is after the heal.
 
-    `took_place` is False of a reversal of a mirror that never came to the point: its cluster's log was not cut.
+    `took_effect` is False of a reversal of a mirror that never came to the point: its cluster's log was not cut.
     """
 
     id: str
@@ -66,7 +66,7 @@ class Window:
     target: str
     start: int
     end: int
-    took_place: bool = True
+    took_effect: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

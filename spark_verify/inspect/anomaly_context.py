@@ -41,7 +41,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Subject:
     """Where to look: a partition of a cluster and an offset (-1: nowhere), payload ids, and what the evidence names."""
 
     cluster: str
@@ -66,89 +66,91 @@ class Place:
         return [*([one] if one is not None else ()), *(several if isinstance(several, list) else ())]
 
 
-def operations(reader: Rows, place: Place) -> list[Operation]:
+def operations(reader: Rows, subject: Subject) -> list[Operation]:
     """Both rows of every operation that sent one of the payloads, was acknowledged the offset, or is named by the evidence."""
     rows, _ = reader.operations()
-    named = place.named("operation")
-    numbers = {row.number for row in rows if row.number in named or any(_sent(row, group, place) for group in row.sends)}
+    named = subject.named("operation")
+    numbers = {row.number for row in rows if row.number in named or any(_sent(row, group, subject) for group in row.sends)}
     return sorted((row for row in rows if row.number in numbers), key=lambda row: row.time)
 
 
-def _sent(row: Operation, group: SendGroup, place: Place) -> bool:
-    if any(group.first_uid <= uid < group.first_uid + group.count for uid in place.uids):
+def _sent(row: Operation, group: SendGroup, subject: Subject) -> bool:
+    if any(group.first_uid <= uid < group.first_uid + group.count for uid in subject.uids):
         return True
-    here = row.cluster == place.cluster and place.of(group.topic, group.partition)
-    return here and any(offset <= place.offset < offset + count for _, count, offset in group.acks)
+    here = row.cluster == subject.cluster and subject.of(group.topic, group.partition)
+    return here and any(offset <= subject.offset < offset + count for _, count, offset in group.acks)
 
 
-def polls(reader: Rows, place: Place) -> list[Poll]:
+def polls(reader: Rows, subject: Subject) -> list[Poll]:
     """Rows that returned one of the payloads or the offset, and of a reader or group that is named those next to that time."""
     rows, _ = reader.polls()
-    mine = sorted((row for row in rows if _here(row, place)), key=lambda row: row.returned)
-    touching = {id(row) for row in mine if any(_got(row, fetched, place) for fetched in _here(row, place))}
-    who = {*place.named("reader"), *place.named("group")}
+    mine = sorted((row for row in rows if _here(row, subject)), key=lambda row: row.returned)
+    touching = {id(row) for row in mine if any(_got(row, fetched, subject) for fetched in _here(row, subject))}
+    who = {*subject.named("reader"), *subject.named("group")}
     for name in {row.reader for row in mine if row.reader in who or (row.group and row.group in who)}:
         own = [row for row in mine if row.reader == name]
-        near = [n for n, row in enumerate(own) if id(row) in touching or row.returned == place.time] or [len(own) - 1]
+        near = [n for n, row in enumerate(own) if id(row) in touching or row.returned == subject.time] or [len(own) - 1]
         touching |= {id(own[n]) for at in near for n in range(max(0, at - 1), min(len(own), at + 2))}
     return [row for row in mine if id(row) in touching]
 
 
-def _here(row: Poll, place: Place) -> list[Fetched]:
-    return [fetched for fetched in row.fetched if place.of(fetched.topic, fetched.partition)]
+def _here(row: Poll, subject: Subject) -> list[Fetched]:
+    return [fetched for fetched in row.fetched if subject.of(fetched.topic, fetched.partition)]
 
 
-def _got(row: Poll, fetched: Fetched, place: Place) -> bool:
+def _got(row: Poll, fetched: Fetched, subject: Subject) -> bool:
     for first, offset, count in fetched.runs:
-        if any(first <= uid < first + count for uid in place.uids):
+        if any(first <= uid < first + count for uid in subject.uids):
             return True
-        if row.cluster == place.cluster and offset <= place.offset < offset + count:
+        if row.cluster == subject.cluster and offset <= subject.offset < offset + count:
             return True
     return False
 
 
-def watermarks(reader: Rows, place: Place) -> list[Watermark]:
+def watermarks(reader: Rows, subject: Subject) -> list[Watermark]:
     """Samples next to the time that the evidence names, else next to when the partition had got as far; and the last."""
     rows, _ = reader.watermarks()
-    mine = sorted((r for r in rows if r.cluster == place.cluster and place.of(r.topic, r.partition)), key=lambda row: row.time)
-    time = place.time
-    after = [n for n, row in enumerate(mine) if (row.time >= time if time is not None else row.high_watermark > place.offset)]
+    mine = sorted(
+        (r for r in rows if r.cluster == subject.cluster and subject.of(r.topic, r.partition)), key=lambda row: row.time
+    )
+    time = subject.time
+    after = [n for n, row in enumerate(mine) if (row.time >= time if time is not None else row.high_watermark > subject.offset)]
     at = after[0] if after else len(mine)
     chosen = {*range(max(0, at - _EACH_WAY), min(len(mine), at + _EACH_WAY)), *([len(mine) - 1] if mine else ())}
     return [mine[n] for n in sorted(chosen)]
 
 
-def groups(reader: Rows, place: Place) -> list[GroupOffset]:
+def groups(reader: Rows, subject: Subject) -> list[GroupOffset]:
     """Committed offsets of the group that the evidence names, on whatever cluster they were sampled; only where they changed."""
     rows, _ = reader.groups()
-    wanted = place.named("group")
+    wanted = subject.named("group")
     found: list[GroupOffset] = []
     last: dict[tuple[str, str], int] = {}
-    for row in sorted((r for r in rows if r.group in wanted and place.of(r.topic, r.partition)), key=lambda row: row.time):
+    for row in sorted((r for r in rows if r.group in wanted and subject.of(r.topic, r.partition)), key=lambda row: row.time):
         if last.get((row.cluster, row.group)) != row.offset:
             found.append(row)
         last[row.cluster, row.group] = row.offset
     return found
 
 
-def takeovers(reader: Rows, place: Place) -> list[Event]:
+def takeovers(reader: Rows, subject: Subject) -> list[Event]:
     """Promotions, cuts and ends of mirrors that changed whose the partition's offsets are; of several partitions only this."""
     rows, _ = reader.events()
-    found = [_only(row, place) for row in rows if row.kind in TAKEOVERS]
+    found = [_only(row, subject) for row in rows if row.kind in TAKEOVERS]
     return sorted((row for row in found if row is not None), key=lambda row: row.time)
 
 
-def _only(row: Event, place: Place) -> Event | None:
+def _only(row: Event, subject: Subject) -> Event | None:
     data = row.data
     partitions = data.get("partitions")
     if isinstance(partitions, list | tuple):
         mine = [
             one
             for one in partitions
-            if isinstance(one, Mapping) and place.of(str(one.get("topic")), _number(one.get("partition")))
+            if isinstance(one, Mapping) and subject.of(str(one.get("topic")), _number(one.get("partition")))
         ]
         return Event(time=row.time, kind=row.kind, subject=row.subject, data={**data, "partitions": mine}) if mine else None
-    if "topic" in data and not place.of(str(data["topic"]), _number(data.get("partition"))):
+    if "topic" in data and not subject.of(str(data["topic"]), _number(data.get("partition"))):
         return None
     return row
 

@@ -65,12 +65,12 @@ def nearby(log: batches.Log, offset: int, *, each_way: int = 2) -> list[int]:
     """Rows of every batch that holds an offset, or of the one that would come next, and of their neighbours."""
     reach = log.headers.last_offset >= offset
     # Where base offsets are in disorder, several batches hold one offset: each is shown.
-    places = [*np.flatnonzero(reach & (log.headers.base_offset <= offset)), np.argmax(reach) if reach.any() else len(reach)]
-    return once(row for place in places for row in _around(int(place), each_way, len(reach)))
+    indexes = [*np.flatnonzero(reach & (log.headers.base_offset <= offset)), np.argmax(reach) if reach.any() else len(reach)]
+    return once(row for index in indexes for row in _around(int(index), each_way, len(reach)))
 
 
-def _around(place: int, each_way: int, end: int) -> range:
-    return range(max(0, place - each_way), min(end, place + each_way + 1))
+def _around(index: int, each_way: int, end: int) -> range:
+    return range(max(0, index - each_way), min(end, index + each_way + 1))
 
 
 def of_producer(log: batches.Log, offset: int, *, before: int = 2) -> list[int]:
@@ -79,8 +79,8 @@ def of_producer(log: batches.Log, offset: int, *, before: int = 2) -> list[int]:
     if not len(at) or log.headers.producer_id[at[0]] == -1:
         return []
     same = np.flatnonzero(log.headers.producer_id == log.headers.producer_id[at[0]])
-    place = int(np.searchsorted(same, at[0]))
-    return [int(row) for row in same[max(0, place - before) : place + 2]]
+    index = int(np.searchsorted(same, at[0]))
+    return [int(row) for row in same[max(0, index - before) : index + 2]]
 
 
 def holding(log: batches.Log, offset: int) -> int | None:

@@ -27,7 +27,7 @@ from linkflap.spark_verify.read.plan import Captured, RunPlan, plan
 
 MOST: Final = 20
 """Operations and polls that are shown."""
-_PLACE: Final = re.compile(r"(?P<check>[a-z-]+):(?P<cluster>[^:]*):(?P<topic>.+)-(?P<partition>-?\d+)@(?P<offset>-?\d+)")
+_NAMED: Final = re.compile(r"(?P<check>[a-z-]+):(?P<cluster>[^:]*):(?P<topic>.+)-(?P<partition>-?\d+)@(?P<offset>-?\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,22 +96,22 @@ def _explained(
 ) -> Explanation:
     anomaly = anomalies[number]
     check = REGISTRY.get(anomaly.check)
-    sides = [_side(c, log_of(c), offset) for c, offset in _places(planned, anomaly)]
+    sides = [_side(c, log_of(c), offset) for c, offset in _captures_of(planned, anomaly)]
     at = {record["uid"] for side in sides for record in side.records if record["offset"] == side.offset}
-    place = anomaly_context.Place(
+    subject = anomaly_context.Subject(
         cluster=anomaly.cluster, topic=anomaly.topic, partition=anomaly.partition, offset=anomaly.offset,
         uids=anomaly_context.uids_of(anomaly.evidence, at), evidence=anomaly.evidence,
     )  # fmt: skip
-    operations, polls = anomaly_context.operations(rows, place), anomaly_context.polls(rows, place)
+    operations, polls = anomaly_context.operations(rows, subject), anomaly_context.polls(rows, subject)
     meaning = next((k.meaning for k in check.anomalies if k.name == anomaly.kind), "") if check else ""
     promised, there = check.guarantee if check else "", "; ".join(side.there for side in sides)
     return Explanation(
         number=number + 1, of=len(anomalies), anomaly=anomaly, promised=promised, source=check.source if check else "",
         meaning=meaning, there=there, sentence=_sentence(anomaly, promised, meaning, there), sides=sides,
         operations=operations[:MOST], polls=polls[:MOST], total=len(operations) + len(polls),
-        watermarks=anomaly_context.watermarks(rows, place),
-        groups=anomaly_context.near(anomaly_context.groups(rows, place), place.time, most=MOST),
-        takeovers=anomaly_context.takeovers(rows, place),
+        watermarks=anomaly_context.watermarks(rows, subject),
+        groups=anomaly_context.near(anomaly_context.groups(rows, subject), subject.time, most=MOST),
+        takeovers=anomaly_context.takeovers(rows, subject),
     )  # fmt: skip
 
 
@@ -146,7 +146,7 @@ def _number(anomalies: Sequence[Anomaly], name: str, root: Path) -> int:
         if not 1 <= int(name) <= len(anomalies):
             raise InputError(f"there is no anomaly {name}: the verdict on {root} has {len(anomalies)}, counted from 1")
         return int(name) - 1
-    if not _PLACE.fullmatch(name):
+    if not _NAMED.fullmatch(name):
         raise InputError(f"{name!r} names no anomaly; give its number, or check:cluster:topic-partition@offset")
     for number, anomaly in enumerate(anomalies):
         if anomaly.address == name:
@@ -154,7 +154,7 @@ def _number(anomalies: Sequence[Anomaly], name: str, root: Path) -> int:
     raise InputError(f"the verdict on {root} has no anomaly {name}; it has, for example, {anomalies[0].address}")
 
 
-def _places(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[Captured, int]]:
+def _captures_of(planned: RunPlan, anomaly: Anomaly) -> Iterator[tuple[Captured, int]]:
     """The logs that speak, its cluster's first, and where to look in each."""
     mine = [
         c

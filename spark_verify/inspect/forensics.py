@@ -93,14 +93,14 @@ class Report:
 
 def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
     """Adds what is wrong in the logs of one cluster."""
-    by_place: dict[Key, list[Captured]] = defaultdict(list)
+    by_partition: dict[Key, list[Captured]] = defaultdict(list)
     for captured in replicas:
-        by_place[captured.bounds.topic, captured.bounds.partition].append(captured)
+        by_partition[captured.bounds.topic, captured.bounds.partition].append(captured)
     uses, partial = Uses(), list[FindingRow]()
     open_ones: list[tuple[Case, int]] = []
     newest = 0
-    for place, same in sorted(by_place.items()):
-        newest = max(newest, _partition(cluster, place, same, report, uses, open_ones, partial))
+    for key, same in sorted(by_partition.items()):
+        newest = max(newest, _partition(cluster, key, same, report, uses, open_ones, partial))
     for check in CHECKS:
         mine = [row for row in partial if row.check == check.name]
         report.cases += [_case(row, {}) for row in combined(check, "", mine) if row.finding == "found"]
@@ -116,7 +116,7 @@ def look(cluster: str, replicas: Sequence[Captured], report: Report) -> None:
 
 def _partition(
     cluster: str,
-    place: Key,
+    key: Key,
     same: Sequence[Captured],
     report: Report,
     uses: Uses,
@@ -126,12 +126,12 @@ def _partition(
     """One partition; returns its newest timestamp, milliseconds."""
     facts = RunFacts(
         run="", topology=Topology(clusters=(ClusterSpec(name=cluster),), links=()), mirror=declared(MirrorSpec(kind="none")),
-        homes={place[0]: cluster}, recorded=False,
+        homes={key[0]: cluster}, recorded=False,
     )  # fmt: skip
     compacted = {cluster: max(c.bounds.compacted for c in same)}
-    story = Story(facts=facts, topic=place[0], partition=place[1], compacted=compacted)
-    planned = RunPlan(facts=facts, replicas=same, stories={place: story})
-    seen = view(planned, *place, batch_rows(same))
+    story = Story(facts=facts, topic=key[0], partition=key[1], compacted=compacted)
+    planned = RunPlan(facts=facts, replicas=same, stories={key: story})
+    seen = view(planned, *key, batch_rows(same))
     seen = replace(seen, replicas=[_anonymous(replica) for replica in seen.replicas])
     logs = {(c.bounds.cluster, c.bounds.broker): evidence.log_of(c) for c in same}
     report.looked["partitions"] += 1
@@ -140,7 +140,7 @@ def _partition(
         report.looked["batches"] += len(replica.batches)
         # What is read and wrong is a case; what cannot be read is listed separately.
         report.unreadable += [f"{cluster}/{replica.broker} {d}" for d in replica.damage if ": corrupt-batch: " not in d]
-    report.files += [f"{cluster}/{c.bounds.broker} {place[0]}-{place[1]}: {len(c.paths)} files, {c.size:,} bytes" for c in same]
+    report.files += [f"{cluster}/{c.bounds.broker} {key[0]}-{key[1]}: {len(c.paths)} files, {c.size:,} bytes" for c in same]
     report.looked["bytes"] += sum(c.size for c in same)
     report.notes += dict.fromkeys(note for replica in seen.replicas for note in _cleaned(seen, replica))
     for canonical in (r for r in seen.replicas if r.canonical):
@@ -182,16 +182,16 @@ def _sides(row: FindingRow, replica: Replica, logs: Logs) -> Logs:
 
 
 def _note(seen: PartitionView, reason: str) -> str:
-    place = f"{seen.topic}-{seen.partition}"
-    return reason if place in reason else f"{place}: {reason}"
+    where = f"{seen.topic}-{seen.partition}"
+    return reason if where in reason else f"{where}: {reason}"
 
 
 def _cleaned(seen: PartitionView, replica: Replica) -> Iterator[str]:
     """Offsets that are missing where the log's cleaner is known to have been; what the rest lacks is replica-agreement's."""
     (every, first), (above, _) = missing(replica), missing(replica, compacted(seen, replica))
     if every > above:
-        place = f"{replica.cluster}'s {seen.topic}-{seen.partition}"
-        yield f"{every - above} offsets of {place} are missing, first {first}: compaction"
+        where = f"{replica.cluster}'s {seen.topic}-{seen.partition}"
+        yield f"{every - above} offsets of {where} are missing, first {first}: compaction"
 
 
 def _shared(log: batches.Log, row: FindingRow) -> Case | None:
@@ -251,8 +251,8 @@ def _both_kinds(uses: Uses) -> Iterator[Case]:
     for both in uses.seen.values():
         if len(both) == 2:
             plain, other = both[False], both[True]
-            place = f"{other.topic}-{other.partition}@{other.offset}"
-            case = _with(plain, {"transactional": False, "transactional_at": place})
+            where = f"{other.topic}-{other.partition}@{other.offset}"
+            case = _with(plain, {"transactional": False, "transactional_at": where})
             yield replace(case, batches=(*plain.batches, *other.batches))
 
 

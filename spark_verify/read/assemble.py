@@ -40,7 +40,7 @@ _WATERMARKS: Final = pa.schema(list(HISTORY.field("watermark").type))
 _BATCH: Final = RECORD_FIELDS.index("batch")
 _FLAGS: Final = ("crc_ok", "transactional")
 _GOT: Final = {"uids": "<i8", "offsets": "<i8"}
-_Place = tuple[str, str, int]
+_ReplicaKey = tuple[str, str, int]
 """Moment, cluster and broker of one captured replica."""
 _Chunk = tuple[int, int, NDArray[np.int64], NDArray[np.int64]]
 """Piece of the log, place of the first batch in it, headers and records, a line each."""
@@ -136,12 +136,12 @@ def damage_in(rows: Iterable[pa.RecordBatch]) -> list[Damage]:
 
 def damage_of(seen: PartitionView) -> list[Damage]:
     """What is wrong with the captured logs of a partition: a cluster that has none, bytes of a replica that cannot be read."""
-    place = f"{seen.topic}-{seen.partition}"
+    where = f"{seen.topic}-{seen.partition}"
     there = {replica.cluster for replica in seen.replicas}
     due = dict.fromkeys(() if seen.internal else (seen.home, *(destination for _, destination in seen.hops())))
-    absent = [Damage(path="captures", reason=f"no log of {place} on {name} was captured") for name in due if name not in there]
+    absent = [Damage(path="captures", reason=f"no log of {where} on {name} was captured") for name in due if name not in there]
     torn = [
-        Damage(path=f"captures/*/{replica.cluster}/{replica.broker}/{place}", reason=reason)
+        Damage(path=f"captures/*/{replica.cluster}/{replica.broker}/{where}", reason=reason)
         for replica in (*seen.replicas, *seen.earlier)
         for reason in replica.damage
     ]
@@ -157,8 +157,8 @@ def _strange_ids(seen: PartitionView) -> Iterator[Damage]:
         strange = np.flatnonzero((b.producer_id < -1) & b.crc_ok)
         if len(strange):
             first = f"first {b.producer_id[strange[0]]} at offset {b.base_offset[strange[0]]}"
-            place = f"captures/*/{replica.cluster}/{replica.broker}/{seen.topic}-{seen.partition}"
-            yield Damage(path=place, reason=f"{len(strange)} batches have producer ids that no broker hands out, {first}")
+            where = f"captures/*/{replica.cluster}/{replica.broker}/{seen.topic}-{seen.partition}"
+            yield Damage(path=where, reason=f"{len(strange)} batches have producer ids that no broker hands out, {first}")
 
 
 def _at(table: pa.Table, topic: str, partition: int) -> pa.Table:
@@ -177,8 +177,8 @@ class Gathered:
 
     def __init__(self) -> None:
         self.watermarks_and_groups: dict[str, list[pa.StructArray]] = {"watermark": [], "group": []}
-        self._heads: dict[_Place, dict[int, Mapping[str, Any]]] = defaultdict(dict)
-        self._chunks: dict[_Place, list[_Chunk]] = defaultdict(list)
+        self._heads: dict[_ReplicaKey, dict[int, Mapping[str, Any]]] = defaultdict(dict)
+        self._chunks: dict[_ReplicaKey, list[_Chunk]] = defaultdict(list)
         self._sends = Gathering()
         self._reads: list[Read] = []
         self._words: dict[object, object] = {}
@@ -196,8 +196,8 @@ class Gathered:
 
     def _replicas(self, batch: pa.RecordBatch) -> None:
         for row in np.flatnonzero(batch["ordinal"].is_valid().to_numpy(zero_copy_only=False)).tolist():
-            *place, piece, ordinal = (batch[n][row].as_py() for n in ("moment", "cluster", "broker", "piece", "ordinal"))
-            moment, cluster, broker = place
+            *key, piece, ordinal = (batch[n][row].as_py() for n in ("moment", "cluster", "broker", "piece", "ordinal"))
+            moment, cluster, broker = key
             if ordinal < 0:
                 head = {**batch["replica"][row].as_py(), "entries": batch["entries"][row].as_py()}
                 self._heads[moment, cluster, broker][piece] = head
@@ -230,7 +230,7 @@ class Gathered:
             return list(column.to_pylist())
         encoded = column.dictionary_encode()
         words = [self._words.setdefault(word, word) for word in encoded.dictionary.to_pylist()]
-        return [words[place] for place in encoded.indices.to_pylist()]
+        return [words[index] for index in encoded.indices.to_pylist()]
 
     def replicas(self, captured: Iterable[Captured]) -> Sequence[tuple[bool, Replica]]:
         """Every replica, and whether it is of its cluster's last capture. What was gathered of them is used up.
@@ -238,13 +238,13 @@ class Gathered:
         One whose pieces leave open what it is as a whole is read again, as `captured`: the same view, however it was read.
         """
         whole = {(c.moment, c.bounds.cluster, c.bounds.broker): c for c in captured}
-        for place in [place for place, heads in self._heads.items() if _open([heads[n] for n in sorted(heads)])]:
-            del self._heads[place]
-            self._chunks.pop(place, None)
-            for batch in batch_rows([whole[place]]):
+        for key in [key for key, heads in self._heads.items() if _open([heads[n] for n in sorted(heads)])]:
+            del self._heads[key]
+            self._chunks.pop(key, None)
+            for batch in batch_rows([whole[key]]):
                 self.add(batch)
-        order = sorted(self._heads, key=lambda place: (place[1], place[2], place[0]))
-        return tuple(_replica(place, self._heads[place], self._chunks.pop(place, [])) for place in order)
+        order = sorted(self._heads, key=lambda key: (key[1], key[2], key[0]))
+        return tuple(_replica(key, self._heads[key], self._chunks.pop(key, [])) for key in order)
 
     def sends(self) -> Sequence[Send]:
         """Sends by time of invocation, then by number and first uid. What was gathered of them is used up."""
@@ -265,9 +265,9 @@ def _open(pieces: Sequence[Mapping[str, Any]]) -> bool:
     return early or {piece["decoded"] for piece in pieces} >= {True, False}
 
 
-def _replica(place: _Place, heads: Mapping[int, Mapping[str, Any]], chunks: list[_Chunk]) -> tuple[bool, Replica]:
+def _replica(key: _ReplicaKey, heads: Mapping[int, Mapping[str, Any]], chunks: list[_Chunk]) -> tuple[bool, Replica]:
     """One replica from the rows of its pieces and the chunks of its log, which are used up."""
-    moment, cluster, broker = place
+    moment, cluster, broker = key
     chunks.sort(key=lambda chunk: chunk[:2], reverse=True)
     headers = np.empty((len(HEADER_FIELDS), sum(len(h) for *_, h, _ in chunks)), np.int64)
     records = np.empty((len(RECORD_FIELDS), sum(len(r) for *_, r in chunks)), np.int64)

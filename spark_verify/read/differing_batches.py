@@ -117,8 +117,8 @@ def _holding(paths: Sequence[Path], offsets: Ints) -> Sequence[Path]:
     """The segments with these offsets, by their names; all of them where names say nothing."""
     if not all(path.stem.isascii() and path.stem.isdigit() for path in paths):
         return paths
-    places = np.searchsorted(np.array([int(path.stem) for path in paths]), offsets, side="right") - 1
-    return [paths[place] for place in np.unique(np.maximum(places, 0)).tolist()]
+    indexes = np.searchsorted(np.array([int(path.stem) for path in paths]), offsets, side="right") - 1
+    return [paths[index] for index in np.unique(np.maximum(indexes, 0)).tolist()]
 
 
 def parts_of(records: Sequence[reference.Record]) -> Parts:

@@ -50,7 +50,7 @@ def failed_parts(events: Sequence[Event]) -> Sequence[FailedPart]:
     last: dict[tuple[str, str, int], FailedPart | None] = {}
     for event in events:
         if event.kind == "mirror-crashed":
-            last = {place: part for place, part in last.items() if place[0] != event.subject}
+            last = {key: part for key, part in last.items() if key[0] != event.subject}
         elif event.kind == "mirror-state" and (event.time <= over.get(event.subject, event.time) or _never(event)):
             part = _part(event)
             if part.state in (*_WHAT, "RUNNING"):  # a worker that stops takes its parts away, also those that had failed

@@ -18,7 +18,7 @@ from linkflap.harness.rundir import Damage, Run, RunReader
 from linkflap.spark_verify.facts.eras import REVERSAL
 
 EVENTS: Final = "events.jsonl"
-Place = tuple[str, str]
+Named = tuple[str, str]
 """Topic and partition, as they were written down."""
 
 
@@ -140,12 +140,14 @@ def absent_promotions(events: Sequence[Event], judges: Callable[[str], bool], *,
             # time.
             near = [e for e in of_link if e.kind == "promotion" and min(failovers, key=lambda t: abs(t - e.time)) == time]
             journals = [e for e in of_link if e.kind == "mirror-stopped" and before < e.time <= time]
-            yield from _unpromoted(link, {_place(e.data) for e in near}, set(_named(journals[-1], judges)) if journals else set())
+            yield from _unpromoted(
+                link, {_partition_of(e.data) for e in near}, set(_named(journals[-1], judges)) if journals else set()
+            )
             if journal and not journals:
                 yield Damage(path=EVENTS, reason=f"the failover over {link} has no journal of its mirror (mirror-stopped)")
 
 
-def _unpromoted(link: str, promoted: set[Place], named: set[Place]) -> Iterator[Damage]:
+def _unpromoted(link: str, promoted: set[Named], named: set[Named]) -> Iterator[Damage]:
     if not promoted:
         yield Damage(path=EVENTS, reason=f"the failover over {link} has no promotion of any partition")
         return
@@ -154,14 +156,14 @@ def _unpromoted(link: str, promoted: set[Place], named: set[Place]) -> Iterator[
         yield Damage(path=EVENTS, reason=reason)
 
 
-def _named(journal: Event, judges: Callable[[str], bool]) -> Iterator[Place]:
+def _named(journal: Event, judges: Callable[[str], bool]) -> Iterator[Named]:
     """The partitions of a mirror's journal, but for what it proves its path with. A mirror without a journal names none."""
     rows = journal.data.get("partitions")
     for row in rows if isinstance(rows, list) else ():
-        topic, partition = _place(row) if isinstance(row, dict) else ("", "")
+        topic, partition = _partition_of(row) if isinstance(row, dict) else ("", "")
         if judges(topic) and not topic.endswith(f".{CANARY}"):
             yield topic, partition
 
 
-def _place(data: Mapping[str, object]) -> Place:
+def _partition_of(data: Mapping[str, object]) -> Named:
     return str(data.get("topic")), str(data.get("partition"))

@@ -167,11 +167,11 @@ Item = TypeVar("Item")
 def _spread(items: Iterable[tuple[int, Item]], number: int) -> list[list[Item]]:
     """The items in at most so many lists of about equal work."""
     lists: list[list[Item]] = [[] for _ in range(number)]
-    least = [(0, place) for place in range(number)]
+    least = [(0, index) for index in range(number)]
     for work, item in sorted(items, key=lambda pair: -pair[0]):
-        size, place = least[0]
-        lists[place].append(item)
-        heapreplace(least, (size + work, place))
+        size, index = least[0]
+        lists[index].append(item)
+        heapreplace(least, (size + work, index))
     return [some for some in lists if some]
 
 

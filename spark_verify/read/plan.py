@@ -433,7 +433,7 @@ def _windows(events: Sequence[Event], ended: int) -> list[Window]:
             target=event.subject,
             start=event.time,
             end=ends.get(str(event.data.get("id")), ended),
-            took_place=event.data.get("fault") != REVERSAL or _reversed(events, event),
+            took_effect=event.data.get("fault") != REVERSAL or _reversed(events, event),
         )
         for event in events
         if event.kind == "fault-start"

@@ -48,18 +48,18 @@ class Histories:
     heard: set[str] = field(default_factory=set)
     groups: dict[str, str] = field(default_factory=dict)
     drained: dict[tuple[str, str, int], set[str]] = field(default_factory=lambda: defaultdict(set))
-    places: set[TopicPartition] = field(default_factory=set)
+    partitions: set[TopicPartition] = field(default_factory=set)
     """Partitions that clients write or read."""
 
     def operation(self, row: Operation) -> None:
-        self.places.update((group.topic, group.partition) for group in row.sends)
+        self.partitions.update((group.topic, group.partition) for group in row.sends)
 
     def poll(self, row: Poll) -> None:
         if row.kind == "error":
             return
         self.heard.add(row.reader)
         self.groups[row.reader] = row.group
-        self.places.update((each.topic, each.partition) for each in row.fetched)
+        self.partitions.update((each.topic, each.partition) for each in row.fetched)
         for each in row.fetched if row.kind == "drained" else ():
             self.drained[row.cluster, each.topic, each.partition].add(row.group or row.reader)
 
@@ -81,7 +81,7 @@ def silent(scenario: Scenario, events: Sequence[Event], histories: Histories, re
             found.append(Silent(reader=name, kind=workload.kind, missing=True, reason=reason))
         elif workload.kind == READERS:
             cluster = _ends_at(workload, events)
-            due = {p for p in living.get(cluster, ()) if is_data_topic(p[0], (workload.home,)) and p in histories.places}
+            due = {p for p in living.get(cluster, ()) if is_data_topic(p[0], (workload.home,)) and p in histories.partitions}
             audience = histories.groups[name] or name
             short = sorted(p for p in due if audience not in histories.drained.get((cluster, *p), ()))
             if short:

@@ -339,8 +339,8 @@ def _apart(fetched: Fetched) -> tuple[bytes, bytes]:
         return b"", b""
     first, offset, count = np.array(fetched.runs, "<i8").T
     run = np.repeat(np.arange(len(count)), count)
-    place = np.arange(len(run), dtype="<i8") - (np.cumsum(count) - count)[run]
-    return np.where(first[run] >= 0, first[run] + place, first[run]).tobytes(), (offset[run] + place).tobytes()
+    index = np.arange(len(run), dtype="<i8") - (np.cumsum(count) - count)[run]
+    return np.where(first[run] >= 0, first[run] + index, first[run]).tobytes(), (offset[run] + index).tobytes()
 
 
 def _reads(reader: RunReader, damage: list[Damage]) -> Iterator[Row]:

@@ -195,15 +195,15 @@ def _proven(check: Check, seen: PartitionView) -> list[Finding]:
     if not torn:
         return findings
     sound = {kind.name for kind in check.anomalies if kind.despite_torn}
-    place = f"{seen.topic}-{seen.partition} on {torn[0]}"
+    where = f"{seen.topic}-{seen.partition} on {torn[0]}"
 
     def judged(finding: Finding) -> Finding:
         if not isinstance(finding, Found) or finding.kind in sound:
             return finding
         found = f"{finding.kind} at offset {finding.offset} of {finding.cluster}"
-        return Unjudged(reason=f"the log of {place} is torn, so {found} may be none")
+        return Unjudged(reason=f"the log of {where} is torn, so {found} may be none")
 
-    return [*map(judged, findings), Unjudged(reason=f"the log of {place} is torn, so not all of it could be judged")]
+    return [*map(judged, findings), Unjudged(reason=f"the log of {where} is torn, so not all of it could be judged")]
 
 
 def combiner(

@@ -69,7 +69,7 @@ def python(master: str, given: Mapping[str, str]) -> str:
 
 def address(master: str) -> str:
     """This machine's address as the master's machine reaches it; loopback where all of Spark is here."""
-    for host, port in _places(master):
+    for host, port in _addresses(master):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
             try:
                 asked.connect((host, port))  # sends nothing: only asks for a route
@@ -85,22 +85,22 @@ def check(master: str) -> None:
         raise SetupError(
             f"{master!r} is no Spark master; give spark://HOST:7077, local[N], yarn or k8s://…, or leave --master away"
         )
-    places = list(_places(master))
+    addresses = list(_addresses(master))
     refused = []
-    for host, port in places:
+    for host, port in addresses:
         try:
             with socket.create_connection((host, port), timeout=_ANSWERS_WITHIN):
                 return
         except OSError as error:
             refused.append(f"{host}:{port}: {error.strerror or error}")
-    if places:
+    if addresses:
         reasons = "; ".join(refused)
         raise SetupError(
             f"no Spark master answers at {master} ({reasons}); start one there, or leave --master away to use {LOCAL}"
         )
 
 
-def _places(master: str) -> Iterator[tuple[str, int]]:
+def _addresses(master: str) -> Iterator[tuple[str, int]]:
     if not master.startswith(_STANDALONE):
         return
     for each in master.removeprefix(_STANDALONE).split(","):

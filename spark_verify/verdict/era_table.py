@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST: Final = 200
 """Eras in a document."""
-Place = tuple[str, int, str, int, int]
+EraKey = tuple[str, int, str, int, int]
 """Topic, partition, cluster, number of its generation, start of the era."""
 
 
@@ -34,10 +34,10 @@ def eras_of(
     units = {check.name: check.unit for check in checks if check.unit != "records" or "reads" not in check.inputs}
     data = {(r.topic, r.partition) for r in rows if r.topic and r.topic not in INTERNAL_TOPICS}
     keys = sorted(data | planned.promotions.keys())
-    compared: dict[Place, dict[str, int]] = defaultdict(dict)
+    compared: dict[EraKey, dict[str, int]] = defaultdict(dict)
     for row in rows:
         if row.finding == "examined" and row.offset >= 0 and row.check in units:
-            mine, unit = compared[_place(row)], units[row.check]
+            mine, unit = compared[_key(row)], units[row.check]
             mine[unit] = max(mine.get(unit, 0), row.count)
     by_key: dict[Key, list[Anomaly]] = defaultdict(list)
     for anomaly in anomalies:
@@ -47,13 +47,13 @@ def eras_of(
     return shown, len(found) - len(shown)
 
 
-def _place(row: FindingRow) -> Place:
+def _key(row: FindingRow) -> EraKey:
     generation = row.data.get("generation")
     return row.topic, row.partition, row.cluster, generation if isinstance(generation, int) else 0, row.offset
 
 
 def _partition(
-    planned: RunPlan, key: Key, compared: Mapping[Place, Mapping[str, int]], anomalies: Sequence[Anomaly]
+    planned: RunPlan, key: Key, compared: Mapping[EraKey, Mapping[str, int]], anomalies: Sequence[Anomaly]
 ) -> Iterator[EraResult]:
     topic, partition = key
     for cluster, generations in sorted(history(planned.story(topic, partition)).generations.items()):

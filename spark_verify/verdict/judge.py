@@ -272,7 +272,7 @@ def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
     promotions = [p for found in planned.promotions.values() for p in found]
     if check.due_at is not None:
         gone = set() if run.recorded else _deleted(planned)
-        return [place for place in sorted(check.due_at(run.scenario, promotions)) if place not in gone]
+        return [each for each in sorted(check.due_at(run.scenario, promotions)) if each not in gone]
     due: dict[tuple[str, str], None] = {}
     for owner in dict.fromkeys(w.home for w in run.scenario.workloads if not w.command):
         due[owner, "native"] = None
@@ -282,7 +282,7 @@ def _due(check: Check, planned: RunPlan, run: Run) -> Sequence[tuple[str, str]]:
     if run.recorded:
         due.update({(p.cluster, "native"): None for p in promotions})
     else:  # nobody wrote after a promotion for our sake
-        due = dict.fromkeys(place for place in due if place not in _deleted(planned))
+        due = dict.fromkeys(each for each in due if each not in _deleted(planned))
     if "reads" not in check.inputs and run.recorded:
         due.update({(cluster, "mirrored"): None for cluster in _followers(planned)})
     return [(cluster, origin) for cluster, origin in due if origin in check.due]

@@ -23,14 +23,14 @@ from linkflap.spark_verify.spark.job import FindingRow
 
 FINDINGS_FILE: Final = "findings.parquet"
 EXAMINED_FILE: Final = "examined.parquet"
-_PLACE: Final = [("topic", pa.string()), ("partition", pa.int32())]
+_PARTITION: Final = [("topic", pa.string()), ("partition", pa.int32())]
 FOUND: Final = pa.schema(
     [
         ("run", pa.string()),
         ("check", pa.string()),
         ("kind", pa.string()),
         ("cluster", pa.string()),
-        *_PLACE,
+        *_PARTITION,
         ("offset", pa.int64()),
         ("allowed", pa.bool_()),
         ("evidence", pa.string()),
@@ -40,7 +40,7 @@ EXAMINED: Final = pa.schema(
     [
         ("run", pa.string()),
         ("check", pa.string()),
-        *_PLACE,
+        *_PARTITION,
         ("cluster", pa.string()),
         ("origin", pa.string()),
         ("era", pa.int64()),

@@ -59,7 +59,7 @@ def run_checks(
 
 def copied(reader: RunReader, replicas: Sequence[Captured], damage: Sequence[Damage]) -> tuple[CheckResult, CheckResult]:
     """The results of both for logs without a history: whether every file could be read whole."""
-    at = {f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_place(c)}": _folder(reader, c) for c in replicas}
+    at = {f"captures/*/{c.bounds.cluster}/{c.bounds.broker}/{_name_of(c)}": _folder(reader, c) for c in replicas}
     named = [Damage(path=at.get(d.path, d.path), reason=d.reason) for d in damage]
     nothing = CheckResult(
         name="fault-bite", verdict=Verdict.NOT_DUE, examined={}, anomalies=0, allowed=0, reason="no history was recorded"
@@ -68,7 +68,7 @@ def copied(reader: RunReader, replicas: Sequence[Captured], damage: Sequence[Dam
     return result("recording", counts, [*_status(reader), *(f"{d.path}: {d.reason}" for d in named)]), nothing
 
 
-def _place(captured: Captured) -> str:
+def _name_of(captured: Captured) -> str:
     return f"{captured.bounds.topic}-{captured.bounds.partition}"
 
 

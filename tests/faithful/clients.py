@@ -134,11 +134,11 @@ class Producer:
             first = (self.process << PROCESS_SHIFT) + self.uids
             self.uids += count
             groups.append(SendGroup(topic=topic, partition=partition, first_uid=first, count=count))
-            place = 0
-            while place < count:
-                size = rng.randint(1, count - place)
+            position = 0
+            while position < count:
+                size = rng.randint(1, count - position)
                 left.append(((topic, partition), first, size))
-                place += size
+                position += size
         ending = "none" if not self.transactional else ending or rng.choices(("commit", "abort"), (4, 1))[0]
         kind = "transaction" if self.transactional else "send"
         row = self._row(kind, self.clock.tick(), sends=tuple(groups), ending=ending)

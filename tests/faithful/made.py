@@ -23,7 +23,7 @@ END = "2-end"
 """The capture of what lives in the end."""
 
 
-class Place(NamedTuple):
+class LogKey(NamedTuple):
     """One captured replica of one partition."""
 
     moment: str
@@ -58,7 +58,7 @@ class Made:
     scenario: Scenario
     started: int
     ended: int
-    logs: dict[Place, Captured] = field(default_factory=dict)
+    logs: dict[LogKey, Captured] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Made:
     readers: dict[str, str] = field(default_factory=dict)
     """What a reader is called here -> what it is called in the run directory: clients are numbered by their kind."""
 
-    def places(self, cluster: str, partition: int | None = None, *, moment: str = "", topic: str = "") -> list[Place]:
+    def log_keys(self, cluster: str, partition: int | None = None, *, moment: str = "", topic: str = "") -> list[LogKey]:
         """Captured replicas of a cluster, the leader's first; of its last capture, unless a moment is named.
 
         Those of Kafka's own topics only where one is named.
@@ -86,18 +86,18 @@ class Made:
 
     def log(self, cluster: str, partition: int = 0, *, moment: str = "", topic: str = "") -> list[Entry]:
         """The leader's log of a partition."""
-        return self.logs[self.places(cluster, partition, moment=moment, topic=topic)[0]].entries
+        return self.logs[self.log_keys(cluster, partition, moment=moment, topic=topic)[0]].entries
 
     def change(
         self, cluster: str, partition: int, how: Callable[[list[Entry]], list[Entry]], *, moment: str = "", topic: str = ""
     ) -> None:
         """Rewrites every replica of a partition of a cluster."""
-        for place in self.places(cluster, partition, moment=moment, topic=topic):
-            self.rewrite(place, how)
+        for key in self.log_keys(cluster, partition, moment=moment, topic=topic):
+            self.rewrite(key, how)
 
-    def rewrite(self, place: Place, how: Callable[[list[Entry]], list[Entry]]) -> None:
+    def rewrite(self, key: LogKey, how: Callable[[list[Entry]], list[Entry]]) -> None:
         """Rewrites one replica; a high watermark that was its end is its end again."""
-        captured = self.logs[place]
+        captured = self.logs[key]
         before = end_of(captured.entries)
         captured.entries = how(list(captured.entries))
         if captured.bounds.high_watermark == before:
@@ -111,10 +111,10 @@ class Made:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(b"".join(_JSON.encode(row) + b"\n" for row in rows))
         moments: dict[str, list[Bounds]] = {}
-        for place, captured in self.logs.items():
-            moments.setdefault(place.moment, []).append(captured.bounds)
-            name = f"{place.topic}-{place.partition}"
-            folder = root / "captures" / place.moment / place.cluster / str(place.broker) / name
+        for key, captured in self.logs.items():
+            moments.setdefault(key.moment, []).append(captured.bounds)
+            name = f"{key.topic}-{key.partition}"
+            folder = root / "captures" / key.moment / key.cluster / str(key.broker) / name
             folder.mkdir(parents=True)
             for base, entries in captured.segments():
                 (folder / f"{base:020}.log").write_bytes(b"".join(e.encoded() for e in entries))

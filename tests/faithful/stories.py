@@ -113,7 +113,7 @@ def without_history(made: Made) -> Made:
     """
     made.operations, made.polls, made.marks, made.groups = [], [], [], []
     made.events = [e for e in made.events if e.kind in ("promotion", "captured")]
-    made.recorded, made.homes = False, {place.topic: "A" for place in made.logs}
+    made.recorded, made.homes = False, {key.topic: "A" for key in made.logs}
     for captured in made.logs.values():
         if captured.bounds.leader and captured.bounds.alive:
             log = Log(Cluster(name="", brokers=1, next_pid=0), base=captured.bounds.log_start)

@@ -13,7 +13,7 @@ from tests.faithful.doing import all_finish, drain, left_open, look, mirror, ope
 from tests.faithful.endings import CUTTING
 from tests.faithful.entries import ABORT
 from tests.faithful.links import Connector, Link, hand_over, turn_back
-from tests.faithful.made import Captured, Place
+from tests.faithful.made import Captured, LogKey
 from tests.faithful.relays import GROUP as RELAYS
 from tests.faithful.spec import GROUP
 from tests.faithful.tails import after_the_cut, tail
@@ -194,7 +194,7 @@ def capture(world: World, moment: str, cluster: Cluster) -> None:
             )
             cuts = tuple(e.offset for e in entries if rng.random() < 0.1)
             kept = [e for e in entries if e.end > log.start]
-            world.made.logs[Place(moment, cluster.name, broker, topic, partition)] = Captured(
+            world.made.logs[LogKey(moment, cluster.name, broker, topic, partition)] = Captured(
                 entries=kept, bounds=bounds, cuts=cuts
             )
     world.notes.event(world.clock.tick(), "captured", cluster.name, moment=moment, replicas=cluster.brokers * len(cluster.logs))

@@ -22,7 +22,7 @@ from linkflap.harness.wire.offsets import bounds, quiet
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A:3->B")]
 
 TOPIC = "A.records"
-PLACES = [(TOPIC, 0), (TOPIC, 1)]
+TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 
 
 @pytest.fixture
@@ -66,22 +66,22 @@ def captured(folder, moment: str, cluster: str):
     reader = RunReader(folder)
     rows, damage = reader.bounds(moment)
     assert not damage
-    by_place, ends = defaultdict(list), {}
+    by_partition, ends = defaultdict(list), {}
     for row in rows:
         if row.cluster != cluster:
             continue
-        by_place[row.topic, row.partition].append(row)
+        by_partition[row.topic, row.partition].append(row)
         headers = scan(reader.segments(moment, row)).headers
         last = headers.last_offset if len(headers) else [-1]
         ends[row.topic, row.partition, row.broker] = int(max(last)) + 1
-    return by_place, ends
+    return by_partition, ends
 
 
 def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer):
     a = linkflap_deployment.clusters["A"]
     make_topics(a.bootstrap, 3)
     write_transactions(a.bootstrap, 50, "first")
-    before = bounds(AdminClient(quiet(a.bootstrap)), PLACES, "high", within=120)
+    before = bounds(AdminClient(quiet(a.bootstrap)), TOPIC_PARTITIONS, "high", within=120)
     stop = threading.Event()
 
     def write_on() -> None:
@@ -95,17 +95,17 @@ def test_a_live_cluster_that_is_written_to(linkflap_deployment, writer):
     finally:
         stop.set()
         thread.join(60)
-    by_place, ends = captured(writer.root, "9-end", "A")
-    assert {topic for topic, _ in by_place} == {TOPIC, *INTERNAL_TOPICS}
-    assert len(taken) == sum(map(len, by_place.values())) == 3 * (2 + 3)
-    for place, rows in by_place.items():
+    by_partition, ends = captured(writer.root, "9-end", "A")
+    assert {topic for topic, _ in by_partition} == {TOPIC, *INTERNAL_TOPICS}
+    assert len(taken) == sum(map(len, by_partition.values())) == 3 * (2 + 3)
+    for tp, rows in by_partition.items():
         assert [row.broker for row in rows] == [1, 2, 3]
-        assert sum(row.leader for row in rows) == 1, place
+        assert sum(row.leader for row in rows) == 1, tp
         assert all(row.alive and row.log_start == 0 for row in rows)
         for row in rows:
-            assert ends[*place, row.broker] >= row.high_watermark > 0, (place, row)
-    for place in PLACES:
-        assert all(row.high_watermark >= before[place] and row.high_watermark_from == "sampled" for row in by_place[place])
+            assert ends[*tp, row.broker] >= row.high_watermark > 0, (tp, row)
+    for tp in TOPIC_PARTITIONS:
+        assert all(row.high_watermark >= before[tp] and row.high_watermark_from == "sampled" for row in by_partition[tp])
 
 
 def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment, writer):
@@ -115,22 +115,22 @@ def test_a_dead_cluster_beside_a_live_one_in_the_same_moment(linkflap_deployment
     write_transactions(a.bootstrap, 30)
     admin = AdminClient(quiet(a.bootstrap))
     leaders = until(lambda: leaders_of(admin), within=120, what="leaders of A")
-    highs = bounds(admin, PLACES, "high", within=120)
+    highs = bounds(admin, TOPIC_PARTITIONS, "high", within=120)
     for broker in a.brokers.values():
         broker.kill()
-    last = {place: watermark(place, leaders[place], high - 1) for place, high in highs.items()}
+    last = {tp: watermark(tp, leaders[tp], high - 1) for tp, high in highs.items()}
     captures = Captures(linkflap_deployment, writer, lambda cluster: last if cluster == "A" else {})
     captures.take("1-failover", "A")
     captures.take("1-failover", "B")
     of_a, ends = captured(writer.root, "1-failover", "A")
     of_b, _ = captured(writer.root, "1-failover", "B")
     assert all(row.alive and row.high_watermark_from == "sampled" for row in of_b[TOPIC, 0])
-    for place in PLACES:
-        assert [row.broker for row in of_a[place] if row.leader] == [leaders[place]]
-        assert not any(row.alive for row in of_a[place])
-        for row in of_a[place]:
+    for tp in TOPIC_PARTITIONS:
+        assert [row.broker for row in of_a[tp] if row.leader] == [leaders[tp]]
+        assert not any(row.alive for row in of_a[tp])
+        for row in of_a[tp]:
             # The checkpoint file may know more than the last sample; it never knows more than there was.
-            assert highs[place] - 1 <= row.high_watermark <= highs[place] <= ends[*place, row.broker]
+            assert highs[tp] - 1 <= row.high_watermark <= highs[tp] <= ends[*tp, row.broker]
     for topic in INTERNAL_TOPICS:
         assert sum(row.leader for row in of_a[topic, 0]) == 1
     for row in of_a[TOPIC, 0]:
@@ -152,8 +152,8 @@ def leaders_of(admin: AdminClient) -> dict[tuple[str, int], int] | None:
     return found if min(found.values()) > 0 else None
 
 
-def watermark(place: tuple[str, int], leader: int, high: int) -> Watermark:
-    topic, partition = place
+def watermark(tp: tuple[str, int], leader: int, high: int) -> Watermark:
+    topic, partition = tp
     return Watermark(
         time=1, returned=2, cluster="A", leader=leader, topic=topic, partition=partition, log_start=0, last_stable=high,
         high_watermark=high,

@@ -27,8 +27,8 @@ def small(tmp_path):
 
 def test_a_full_disk_ends_the_run_and_is_named(tmp_path, small):
     env = environment(tmp_path / "ledger")
-    place = ["--out", str(small / "r"), "--duration", "600"]
-    ended = linkflap("run", "baseline", "--runtime", "process", "--seed", "1", "--no-verify", *place, env=env, cwd=tmp_path)
+    arguments = ["--out", str(small / "r"), "--duration", "600"]
+    ended = linkflap("run", "baseline", "--runtime", "process", "--seed", "1", "--no-verify", *arguments, env=env, cwd=tmp_path)
     assert ended.returncode == 255, ended.stderr
     last = ended.stderr.strip().splitlines()[-1]
     assert last.startswith(f"linkflap: no space left for the run directory {small / 'r'}; "), ended.stderr

@@ -30,7 +30,7 @@ from linkflap.spark_verify.checks.parts.logs import recompute_last_stable
 from linkflap.spark_verify.facts.view import Batches, Records, Replica
 from tests.on_runtimes import Events, topology
 from tests.oracles.dump_log import Dumped, dump
-from tests.oracles.words import as_dumped, consumed_as, data_of, got, record_dumped, slowly_decoded, states, without_place
+from tests.oracles.words import as_dumped, consumed_as, data_of, got, record_dumped, slowly_decoded, states, without_position
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("decoder-oracle")]
 
@@ -219,8 +219,8 @@ def _written(cluster: Cluster, folder: Path) -> Written:
         writer.one_client(topic)
     kept = writer.across()
     writer.end()
-    places = [(topic, 0) for topic in TOPICS]
-    high, stable = (bounds(admin, places, which, within=60) for which in ("high", "stable"))
+    partitions = [(topic, 0) for topic in TOPICS]
+    high, stable = (bounds(admin, partitions, which, within=60) for which in ("high", "stable"))
     committed = consumed(cluster.bootstrap, "read_committed", stable)
     uncommitted = consumed(cluster.bootstrap, "read_uncommitted", high)
     (broker,) = cluster.brokers.values()
@@ -264,7 +264,7 @@ def test_every_header_field_is_what_the_tool_says(written):
         assert len(log.headers) == len(dumped.batches)
         by_the_slow_one = list(reference.batches(path.read_bytes()))
         assert_same(
-            [without_place(dumped_one) for dumped_one in dumped.batches], [slowly_decoded(batch) for batch in by_the_slow_one]
+            [without_position(dumped_one) for dumped_one in dumped.batches], [slowly_decoded(batch) for batch in by_the_slow_one]
         )
         compared += len(dumped.batches)
     assert compared > 300

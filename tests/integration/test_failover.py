@@ -19,7 +19,7 @@ from linkflap.harness.wire.offsets import bounds, quiet
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
 TOPIC = "A.records"
-PLACES = [(TOPIC, 0), (TOPIC, 1)]
+TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 
 
 class OneClient:
@@ -109,7 +109,7 @@ def spec(kind: str) -> FaultSpec:
 
 
 def ends(stage: Stage, cluster: str, which="high") -> dict:
-    return bounds(AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)), PLACES, which, within=120)
+    return bounds(AdminClient(quiet(stage.deployment.clusters[cluster].bootstrap)), TOPIC_PARTITIONS, which, within=120)
 
 
 def test_planned_drains_even_what_an_open_transaction_hid(stage):
@@ -165,7 +165,7 @@ def test_forced_kills_the_source_with_transactions_open_and_captures_the_dead(st
     assert stage.clients.calls == [("move", "A", "B", False)]
     promoted = {(data["topic"], data["partition"]): data["offset"] for data in stage.events_of("promotion")}
     assert promoted == {(TOPIC, 0): 100, (TOPIC, 1): 100}
-    assert all(end > promoted[place] for place, end in ends(stage, "B").items())
+    assert all(end > promoted[tp] for tp, end in ends(stage, "B").items())
     (failover,) = stage.events_of("failover")
     assert failover["kind"] == "forced"
     assert before < failover["fault_time"] < now()

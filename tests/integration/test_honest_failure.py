@@ -39,20 +39,20 @@ NOT_VISIBLE = {"aborted-read", "phantom-read", "lost-write", "torn-transaction"}
 def judged(recorded, tmp_path_factory, spark):
     """name -> (judgement, place of the mutation); the untouched run is "recorded"."""
     folder = tmp_path_factory.mktemp("mutated")
-    places = {}
+    sites = {}
     for name, how in MUTATIONS.items():
         run = mutations.copy(recorded, folder / name)
-        places[name] = how(run)
+        sites[name] = how(run)
         run.seal()
     judgements = verify([recorded, *(folder / name for name in MUTATIONS)], spark=spark)
-    return {judgement.folder.name if judgement.folder != recorded else "recorded": judgement for judgement in judgements}, places
+    return {judgement.folder.name if judgement.folder != recorded else "recorded": judgement for judgement in judgements}, sites
 
 
 @pytest.fixture
 def of(judged):
     """The judgement and the place of one mutation."""
-    judgements, places = judged
-    return lambda name: (judgements[name], places.get(name))
+    judgements, sites = judged
+    return lambda name: (judgements[name], sites.get(name))
 
 
 def anomalies(judgement, kind):
@@ -60,8 +60,8 @@ def anomalies(judgement, kind):
     return [a for a in judgement.anomalies if a.kind == kind and not a.allowed]
 
 
-def at(place):
-    return lambda a: (a.cluster, a.partition, a.offset) == (place.cluster, place.partition, place.offset)
+def at(site):
+    return lambda a: (a.cluster, a.partition, a.offset) == (site.cluster, site.partition, site.offset)
 
 
 def kinds(judgement):
@@ -69,15 +69,15 @@ def kinds(judgement):
     return {a.kind for a in judgement.anomalies if not a.allowed}
 
 
-def assert_lost(judgement, place):
+def assert_lost(judgement, site):
     """What was acknowledged of the batch is lost, exactly, and named where A had acknowledged it."""
     lost = anomalies(judgement, "lost-write")
-    assert place.promised
-    uid, offset = next(iter(place.promised.items()))
+    assert site.promised
+    uid, offset = next(iter(site.promised.items()))
     first = min(lost, key=lambda a: a.offset)
-    assert (first.cluster, first.partition, first.offset, first.evidence["uid"]) == ("A", place.partition, offset, uid)
+    assert (first.cluster, first.partition, first.offset, first.evidence["uid"]) == ("A", site.partition, offset, uid)
     named = [u for a in lost for u in range(a.evidence["uid"], a.evidence["uid"] + a.evidence["records"])]
-    assert sorted(named) == sorted(place.promised)
+    assert sorted(named) == sorted(site.promised)
 
 
 def rpo(judgement):
@@ -93,49 +93,49 @@ def test_the_run_itself_is_valid(of):
 
 
 def test_one_byte_of_one_replica_is_a_disagreement_and_names_the_record(of):
-    judgement, place = of("one_byte")
+    judgement, site = of("one_byte")
     assert judgement.verdict == Verdict.INVALID
     (found,) = anomalies(judgement, "replica-disagreement")
-    assert at(place)(found)
-    assert found.evidence["batch"][0] < place.offset, "not the first of its batch"
-    (uid,) = place.uids
-    assert found.evidence["changed"] == [{"offset": place.offset, "uid": uid, "fields": ["value"]}]
+    assert at(site)(found)
+    assert found.evidence["batch"][0] < site.offset, "not the first of its batch"
+    (uid,) = site.uids
+    assert found.evidence["changed"] == [{"offset": site.offset, "uid": uid, "fields": ["value"]}]
 
 
 def test_an_interior_batch_that_is_gone_is_a_lost_write(of):
-    judgement, place = of("interior_batch")
+    judgement, site = of("interior_batch")
     assert judgement.verdict == Verdict.INVALID
-    assert_lost(judgement, place)
+    assert_lost(judgement, site)
 
 
 def test_a_native_batch_that_is_there_twice_is_a_duplicate(of):
-    judgement, place = of("repeated_batch")
+    judgement, site = of("repeated_batch")
     assert judgement.verdict == Verdict.INVALID
-    assert any(map(at(place), anomalies(judgement, "duplicate")))
+    assert any(map(at(site), anomalies(judgement, "duplicate")))
     assert kinds(judgement) <= {"duplicate", *SEQUENCES}, kinds(judgement)
 
 
 def test_a_commit_that_became_an_abort(of):
-    judgement, place = of("commit_to_abort")
+    judgement, site = of("commit_to_abort")
     assert judgement.verdict == Verdict.INVALID
-    assert any(map(at(place), anomalies(judgement, "commit-aborted")))
+    assert any(map(at(site), anomalies(judgement, "commit-aborted")))
     # The coordinator, whose log was not changed, says that it committed.
     assert kinds(judgement) <= {"commit-aborted", "outcome-disagreement", *NOT_VISIBLE}, kinds(judgement)
 
 
 def test_a_commit_marker_that_is_gone(of):
-    judgement, place = of("commit_removed")
+    judgement, site = of("commit_removed")
     assert judgement.verdict == Verdict.INVALID
     named = [*anomalies(judgement, "marker-missing"), *anomalies(judgement, "commit-unmarked")]
-    assert any(map(at(place), named))
+    assert any(map(at(site), named))
     # What is left is closed by the producer's next COMMIT, so that nothing is hidden; samples of the LSO had seen the marker.
     assert kinds(judgement) <= {"marker-missing", "commit-unmarked", "lso-mismatch"}, kinds(judgement)
 
 
 def test_a_producer_id_in_use(of):
-    judgement, place = of("producer_id_in_use")
+    judgement, site = of("producer_id_in_use")
     assert judgement.verdict == Verdict.INVALID
-    assert any(map(at(place), anomalies(judgement, "producer-id-collision")))
+    assert any(map(at(site), anomalies(judgement, "producer-id-collision")))
     # Stale: where the transaction of that epoch was over by then. The id may be a transactional producer's.
     assert kinds(judgement) <= {"producer-id-collision", "stale-data", "not-transactional", *SEQUENCES}, kinds(judgement)
 
@@ -146,14 +146,14 @@ def test_an_emptied_history_is_unknown(of):
 
 
 def test_a_tail_that_nobody_had_seen_is_the_recovery_point(of):
-    judgement, place = of("unseen_tail")
+    judgement, site = of("unseen_tail")
     assert anomalies(judgement, "lost-write") == []
     assert judgement.verdict == Verdict.VALID, [c for c in judgement.checks if c.verdict is not Verdict.VALID]
     before, _ = of("recorded")
-    assert rpo(judgement) == rpo(before) + len(place.uids)
+    assert rpo(judgement) == rpo(before) + len(site.uids)
 
 
 def test_a_tail_that_was_shown_is_a_lost_write(of):
-    judgement, place = of("shown_tail")
+    judgement, site = of("shown_tail")
     assert judgement.verdict == Verdict.INVALID
-    assert_lost(judgement, place)
+    assert_lost(judgement, site)

@@ -20,7 +20,7 @@ from linkflap.harness.wire.offsets import bounds, quiet
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
 TOPIC = "A.records"
-PLACES = [(TOPIC, 0), (TOPIC, 1)]
+TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 ABORTED = b"aborted"
 
 
@@ -38,7 +38,7 @@ class Writer:
         self.producer = Producer(quiet(bootstrap) | {"transactional.id": "writer", "linger.ms": 0})
         self.producer.init_transactions(30)
         self.transactions = 0
-        self.committed = {partition: [] for _, partition in PLACES}
+        self.committed = {partition: [] for _, partition in TOPIC_PARTITIONS}
 
     def write(self, count: int) -> None:
         for _ in range(count):
@@ -98,7 +98,7 @@ def seen(bootstrap: str, isolation: str = "read_committed") -> dict[int, list[by
     found: dict[int, list[bytes]] = {0: [], 1: []}
     ended: set[int] = set()
     consumer = reader(bootstrap, isolation)
-    consumer.assign([TopicPartition(*place, 0) for place in PLACES])
+    consumer.assign([TopicPartition(*tp, 0) for tp in TOPIC_PARTITIONS])
 
     def read_through() -> bool:
         for message in consumer.consume(5000, 0.1):
@@ -127,9 +127,9 @@ def crash_between_produce_and_offset_commit(deployment, mirror) -> None:
     admin, progress = AdminClient(quiet(b)), Progress(mirror.link, b)
     known = dict(progress.positions) if progress.refresh() else {}
     until(lambda: progress.refresh() and progress.positions != known, within=120, what="Connect to commit offsets", every=0.005)
-    then = bounds(admin, PLACES, "high", within=120)
+    then = bounds(admin, TOPIC_PARTITIONS, "high", within=120)
     until(
-        lambda: all(end > then[place] + 20 for place, end in bounds(admin, PLACES, "high", within=120).items()),
+        lambda: all(end > then[tp] + 20 for tp, end in bounds(admin, TOPIC_PARTITIONS, "high", within=120).items()),
         within=120,
         what="B to grow",
         every=0.005,
@@ -174,21 +174,21 @@ def test_a_stop_leaves_no_transaction_open_and_nothing_is_appended_after_it(link
         mirror.stop()
         assert not open_on(admin)
         promoted = mirror.promotion()
-        assert promoted == bounds(admin, PLACES, "high", within=120)
+        assert promoted == bounds(admin, TOPIC_PARTITIONS, "high", within=120)
         mirror.stop()  # a failover and the end of a run may both ask for it
         assert mirror.promotion() == promoted
 
 
 def open_on(admin: AdminClient) -> bool:
-    return bounds(admin, PLACES, "stable", within=10) != bounds(admin, PLACES, "high", within=120)
+    return bounds(admin, TOPIC_PARTITIONS, "stable", within=10) != bounds(admin, TOPIC_PARTITIONS, "high", within=120)
 
 
 def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_synced(linkflap_deployment):
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     with mirrored(linkflap_deployment, isolation="read_uncommitted", groups="app") as (mirror, writer, _):
         writer.write(20)
-        commit_group(a, "app", {place: 30 for place in PLACES})
-        commit_group(a, "other", {place: 30 for place in PLACES})
+        commit_group(a, "app", {tp: 30 for tp in TOPIC_PARTITIONS})
+        commit_group(a, "other", {tp: 30 for tp in TOPIC_PARTITIONS})
         drained(mirror)
         on_b = seen(b)
         assert {partition: len(values) for partition, values in on_b.items()} == {0: 100, 1: 100}
@@ -203,7 +203,7 @@ def test_reading_uncommitted_makes_aborted_records_plain_records_and_groups_are_
 
 def commit_group(bootstrap: str, group: str, offsets) -> None:
     consumer = Consumer(quiet(bootstrap) | {"group.id": group, "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition(*place, offset) for place, offset in offsets.items()], asynchronous=False)
+    consumer.commit(offsets=[TopicPartition(*tp, offset) for tp, offset in offsets.items()], asynchronous=False)
     consumer.close()
 
 
@@ -279,7 +279,7 @@ def test_lag_is_exact_while_the_link_is_cut_and_unknown_when_the_source_is_dead(
         assert mirror.lag() is None
         mirror.stop()
         assert not mirror.alive
-        assert set(mirror.promotion()) == set(PLACES)
+        assert set(mirror.promotion()) == set(TOPIC_PARTITIONS)
 
 
 @pytest.mark.nightly

@@ -23,7 +23,7 @@ from tests.shadows import answered
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
 TOPIC = "A.records"
-PLACES = [(TOPIC, 0), (TOPIC, 1)]
+TOPIC_PARTITIONS = [(TOPIC, 0), (TOPIC, 1)]
 
 
 class Events(list):
@@ -81,8 +81,8 @@ def shadowed(deployment, **options):
     return make_mirror(MirrorSpec(kind="shadow", options=options), deployment.topology.links[0], deployment, events), events
 
 
-def headers(broker, place, *, below: int | None = None):
-    topic, number = place
+def headers(broker, tp, *, below: int | None = None):
+    topic, number = tp
     found = scan(sorted((broker.log_dir / f"{topic}-{number}").glob("*.log")))
     assert not found.damage
     keep = np.full(len(found.headers), True) if below is None else found.headers.last_offset < below
@@ -92,16 +92,16 @@ def headers(broker, place, *, below: int | None = None):
 SAME = ("base_offset", "last_offset", "length", "crc", "producer_id", "control")
 
 
-def assert_equal(deployment, places=PLACES, *, below=None, names=SAME) -> None:
+def assert_equal(deployment, partitions=TOPIC_PARTITIONS, *, below=None, names=SAME) -> None:
     """Every replica on B has A's bytes, leader epochs apart."""
     source = next(iter(deployment.clusters["A"].brokers.values()))
-    for place in places:
-        end = None if below is None else below[place]
-        there = headers(source, place, below=end)
-        assert there["base_offset"], f"nothing in {place}"
+    for tp in partitions:
+        end = None if below is None else below[tp]
+        there = headers(source, tp, below=end)
+        assert there["base_offset"], f"nothing in {tp}"
         for broker in deployment.clusters["B"].brokers.values():
-            here = headers(broker, place, below=end)
-            assert [here[name] for name in names] == [there[name] for name in names], (place, broker.id)
+            here = headers(broker, tp, below=end)
+            assert [here[name] for name in names] == [there[name] for name in names], (tp, broker.id)
 
 
 def drained(mirror) -> None:
@@ -112,7 +112,7 @@ def count(bootstrap: str, isolation: str) -> int:
     """Records of TOPIC that a reader of that isolation is given."""
     seen, ended = 0, set()
     consumer = reader(bootstrap, isolation)
-    consumer.assign([TopicPartition(*place, 0) for place in PLACES])
+    consumer.assign([TopicPartition(*tp, 0) for tp in TOPIC_PARTITIONS])
 
     def read_through() -> bool:
         nonlocal seen
@@ -121,7 +121,7 @@ def count(bootstrap: str, isolation: str) -> int:
                 ended.add(message.partition())
             else:
                 seen += 1
-        return len(ended) == len(PLACES)
+        return len(ended) == len(TOPIC_PARTITIONS)
 
     until(read_through, within=60, what=f"{TOPIC} to be read", state=lambda: (seen, ended))
     consumer.close()
@@ -137,8 +137,8 @@ def own_write(bootstrap: str, partition: int = 0, **settings) -> object:
     return answers[0]
 
 
-def ends(bootstrap: str, which="high", places=PLACES) -> dict:
-    return answered(bootstrap, which, places)
+def ends(bootstrap: str, which="high", partitions=TOPIC_PARTITIONS) -> dict:
+    return answered(bootstrap, which, partitions)
 
 
 def test_bytes_are_equal_across_a_kill_readers_see_what_they_should_and_a_failover_aborts_what_was_open(linkflap_deployment):
@@ -191,7 +191,7 @@ def test_growth_and_log_start_are_followed_and_a_topic_made_again_is_refused(lin
     mirror.start()
     drained(mirror)
     until(
-        lambda: ends(b, "start") == {PLACES[0]: 15, PLACES[1]: 0},
+        lambda: ends(b, "start") == {TOPIC_PARTITIONS[0]: 15, TOPIC_PARTITIONS[1]: 0},
         within=120,
         what="B's log start",
         state=lambda: ends(b, "start"),
@@ -291,7 +291,7 @@ def test_what_is_done_to_producer_ids_decides_what_brokers_track(linkflap_deploy
     assert (ends(b, "stable") == ends(b)) == blind
     assert (count(b, "read_committed") > writer.committed) == blind
     assert_equal(linkflap_deployment, names=("base_offset", "last_offset", "length", "control"))
-    here = headers(linkflap_deployment.clusters["B"].brokers[1], PLACES[0])["producer_id"]
+    here = headers(linkflap_deployment.clusters["B"].brokers[1], TOPIC_PARTITIONS[0])["producer_id"]
     assert all(producer_id < 0 for producer_id in here) == blind
 
 
@@ -329,7 +329,7 @@ def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(li
     promoted = mirror.promotion()
     assert promoted == ends(a)
     # The reset of each partition is behind what was mirrored, and readers skip it.
-    assert {place: end - promoted[place] for place, end in ends(b).items()} == dict.fromkeys(PLACES, 1)
+    assert {tp: end - promoted[tp] for tp, end in ends(b).items()} == dict.fromkeys(TOPIC_PARTITIONS, 1)
     assert count(b, "read_committed") == writer.committed
 
 
@@ -348,7 +348,7 @@ def test_a_source_that_was_cut_by_an_unclean_election_is_followed(linkflap_deplo
         linkflap_deployment,
         Events(),
     )
-    place = (TOPIC, 0)
+    tp = (TOPIC, 0)
     assert [own_write(a.bootstrap) for _ in range(5)] == list(range(5))
     mirror.start()
     drained(mirror)
@@ -360,12 +360,12 @@ def test_a_source_that_was_cut_by_an_unclean_election_is_followed(linkflap_deplo
     until(lambda: own_write(a.bootstrap) == 5, within=90, what="an unclean election on A")
     reaching = AdminClient(quiet(b.bootstrap))
     # While the shadow raises leader epochs the partition has no leader for a moment.
-    until(lambda: answered_bounds(reaching, [place], "high", within=5) == {place: 6}, within=60, what="B to be cut and to follow")
+    until(lambda: answered_bounds(reaching, [tp], "high", within=5) == {tp: 6}, within=60, what="B to be cut and to follow")
     drained(mirror)
-    there, here = headers(a.brokers[2], place), headers(b.brokers[1], place)
+    there, here = headers(a.brokers[2], tp), headers(b.brokers[1], tp)
     assert [here[name] for name in SAME] == [there[name] for name in SAME]
     assert here["leader_epoch"][5] > here["leader_epoch"][4]
     if epochs == "keep":
         assert here["leader_epoch"] == there["leader_epoch"]
     mirror.stop()
-    assert mirror.promotion()[place] == 6
+    assert mirror.promotion()[tp] == 6

@@ -22,7 +22,7 @@ from linkflap.harness.runtimes import runtime
 from linkflap.harness.wire.offsets import bounds, quiet
 from linkflap.topologies import parse
 from tests.shadow_cells import Shadowed, shadow
-from tests.shadows import PLACES, TOPIC, headers
+from tests.shadows import TOPIC, TOPIC_PARTITIONS, headers
 
 pytestmark = pytest.mark.integration
 
@@ -76,15 +76,15 @@ def test_a_topic_with_data_of_its_own_is_left_alone(pair, mirror):
     for n in range(10):
         producer.produce(TOPIC, b"B's own", partition=n % 2)
     producer.flush(30)
-    before = [headers(b.brokers[1], place) for place in PLACES]
+    before = [headers(b.brokers[1], tp) for tp in TOPIC_PARTITIONS]
     assert len(topics_of(b)) == 2
     with unchanged(b):
         assert f"topic {TOPIC} exists on the destination of A->B already; remove it there" in error_of(mirror, InputError)
-    assert [headers(b.brokers[1], place) for place in PLACES] == before
+    assert [headers(b.brokers[1], tp) for tp in TOPIC_PARTITIONS] == before
     producer.produce(TOPIC, b"B's own", partition=0)
     assert producer.flush(30) == 0
-    ends = bounds(admin, PLACES, "high", within=120)
-    assert ends == {PLACES[0]: 6, PLACES[1]: 5}
+    ends = bounds(admin, TOPIC_PARTITIONS, "high", within=120)
+    assert ends == {TOPIC_PARTITIONS[0]: 6, TOPIC_PARTITIONS[1]: 5}
 
 
 def test_another_cluster_than_was_meant(pair, mirror):

@@ -17,7 +17,18 @@ from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests import shadows
-from tests.integration.test_shadow import PLACES, SAME, TOPIC, Events, Writer, drained, ends, headers, own_write, shadowed
+from tests.integration.test_shadow import (
+    SAME,
+    TOPIC,
+    TOPIC_PARTITIONS,
+    Events,
+    Writer,
+    drained,
+    ends,
+    headers,
+    own_write,
+    shadowed,
+)
 from tests.shadow_cells import Shadowed, Sides, forgotten
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
@@ -25,16 +36,16 @@ pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
 def same_everywhere(deployment) -> None:
     """Every live replica of every cluster has the same bytes, leader epochs apart."""
-    for place in PLACES:
+    for tp in TOPIC_PARTITIONS:
         logs = {
-            (cluster.name, broker.id): [headers(broker, place)[key] for key in SAME]
+            (cluster.name, broker.id): [headers(broker, tp)[key] for key in SAME]
             for cluster in deployment.clusters.values()
             for broker in cluster.brokers.values()
             if broker.state == "running"
         }
         (first, *others) = logs.values()
-        assert first[0], f"nothing in {place}"
-        assert all(log == first for log in others), (place, {where: log[0][-3:] for where, log in logs.items()})
+        assert first[0], f"nothing in {tp}"
+        assert all(log == first for log in others), (tp, {where: log[0][-3:] for where, log in logs.items()})
 
 
 def led_by_its_own(cluster, *, replicas: int = 1) -> None:
@@ -94,14 +105,14 @@ def test_a_round_trip(linkflap_deployment):
         mirror.reversed()
     tail = away(linkflap_deployment, mirror)
     promoted = mirror.promotion()
-    assert all(promoted[place] < tail[place] for place in PLACES)
+    assert all(promoted[tp] < tail[tp] for tp in TOPIC_PARTITIONS)
     revived(a)
     assert ends(a.bootstrap) == tail
     back = mirror.reversed()
     back.start()
     cut = cuts(events, "B->A")
-    assert {place: where for place, (where, _) in cut.items()} == promoted
-    assert all(cut[place][1] >= tail[place] for place in PLACES)
+    assert {tp: where for tp, (where, _) in cut.items()} == promoted
+    assert all(cut[tp][1] >= tail[tp] for tp in TOPIC_PARTITIONS)
     assert own_write(a.bootstrap) == "POLICY_VIOLATION"
     Writer(b.bootstrap).write(2)
     drained(back)
@@ -131,8 +142,8 @@ def test_rounds_of_ping_pong(linkflap_deployment, rounds, options):
         mirror = mirror.reversed()
         mirror.start()
         cut = cuts(events, mirror.link.name)
-        assert {place: where for place, (where, _) in cut.items()} == promoted
-        assert all(cut[place][1] >= tail[place] > promoted[place] for place in PLACES)
+        assert {tp: where for tp, (where, _) in cut.items()} == promoted
+        assert all(cut[tp][1] >= tail[tp] > promoted[tp] for tp in TOPIC_PARTITIONS)
         drained(mirror)
         same_everywhere(linkflap_deployment)
     mirror.stop()
@@ -163,12 +174,12 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, mo
                 started.result(60)
         if step in uncut:
             # Nothing is lost before the shadow leads alone: A is as it was.
-            assert all(ends(a.bootstrap)[place] >= tail[place] for place in PLACES)
+            assert all(ends(a.bootstrap)[tp] >= tail[tp] for tp in TOPIC_PARTITIONS)
         else:
             assert not isinstance(own_write(a.bootstrap, **{"message.timeout.ms": 2000}), int)
     monkeypatch.delenv(PAUSE_AT)
     back.restart()
-    assert {place: where for place, (where, _) in cuts(events, "B->A").items()} == promoted
+    assert {tp: where for tp, (where, _) in cuts(events, "B->A").items()} == promoted
     Writer(b.bootstrap).write(2)
     drained(back)
     same_everywhere(linkflap_deployment)
@@ -205,7 +216,7 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(linkflap_deployment, monke
             back_to_b.cut()
         until(forgotten(a, plain.broker_id), within=120, every=0.1, what="its session to end")
         if step in TAKING_OVER[: TAKING_OVER.index("alone")]:
-            assert all(ends(a.bootstrap)[place] >= tail[place] for place in PLACES)
+            assert all(ends(a.bootstrap)[tp] >= tail[tp] for tp in TOPIC_PARTITIONS)
         else:
             assert not isinstance(own_write(a.bootstrap, **{"message.timeout.ms": 2000}), int)
         monkeypatch.delenv(PAUSE_AT)
@@ -216,7 +227,7 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(linkflap_deployment, monke
             back_to_b.restore()
         back.go_on()
         started.result(120)
-    assert {place: where for place, (where, _) in cuts(events, "B->A").items()} == promoted
+    assert {tp: where for tp, (where, _) in cuts(events, "B->A").items()} == promoted
     Writer(b.bootstrap).write(2)
     drained(back)
     same_everywhere(linkflap_deployment)
@@ -243,7 +254,7 @@ def test_a_broker_that_was_down_during_the_failback_loses_its_tail_when_it_comes
     Writer(b.bootstrap).write(2)
 
     def caught_up() -> bool:
-        return all(headers(a.brokers[3], place)["crc"] == headers(b.brokers[1], place)["crc"] for place in PLACES)
+        return all(headers(a.brokers[3], tp)["crc"] == headers(b.brokers[1], tp)["crc"] for tp in TOPIC_PARTITIONS)
 
     until(caught_up, within=60, every=0.2, what="broker 3 to have what the others have")
     drained(back)
@@ -400,7 +411,7 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
 def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_deployment):
     """A's brokers come back without the one that had all of what was mirrored, and elect one that had not; it writes on."""
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
-    admin, place = AdminClient(quiet(a.bootstrap)), (TOPIC, 0)
+    admin, tp = AdminClient(quiet(a.bootstrap)), (TOPIC, 0)
     config = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
     admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[1, 2]], config=config)])[TOPIC].result(60)
     events = Events()
@@ -412,31 +423,31 @@ def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_depl
     drained(mirror)
     side_by_side(a.brokers[broker].kill for broker in (1, 3))
     mirror.stop()
-    assert mirror.promotion() == {place: 10}
+    assert mirror.promotion() == {tp: 10}
     assert [own_write(b.bootstrap) for _ in range(3)] == [10, 11, 12]
     side_by_side(a.brokers[broker].start for broker in (2, 3))
     until(lambda: isinstance(own_write(a.bootstrap), int), within=90, what="an unclean election on A")
-    assert headers(a.brokers[2], place)["base_offset"][:6] == list(range(6))
+    assert headers(a.brokers[2], tp)["base_offset"][:6] == list(range(6))
     refused = mirror.reversed()
     with pytest.raises(InputError, match=f"{TOPIC}-0 has only what is below offset 5 of what was mirrored up to 10"):
         refused.start()
     assert not cuts(events, "B->A")
-    tail = ends(a.bootstrap, places=[place])[place]
+    tail = ends(a.bootstrap, partitions=[tp])[tp]
     mirror.spec = MirrorSpec(kind="shadow", options={"failback_point": "epoch"})
     back = mirror.reversed()
     back.start()
-    assert cuts(events, "B->A") == {place: (5, tail)}
+    assert cuts(events, "B->A") == {tp: (5, tail)}
     drained(back)
-    wanted = headers(b.brokers[1], place)
+    wanted = headers(b.brokers[1], tp)
     a.brokers[1].start()  # with what was lost, in the epoch in which it was written
 
     def same() -> bool:
-        return all([headers(a.brokers[broker], place)[key] for key in SAME] == [wanted[key] for key in SAME] for broker in (1, 2))
+        return all([headers(a.brokers[broker], tp)[key] for key in SAME] == [wanted[key] for key in SAME] for broker in (1, 2))
 
     until(same, within=60, every=0.2, what="both replicas of A to have what B has")
     back.stop()
-    assert back.promotion() == {place: 13}
+    assert back.promotion() == {tp: 13}
     until(lambda: own_write(a.bootstrap) == 13, within=60, what="A to take writes")
-    epochs = headers(a.brokers[2], place)["leader_epoch"]
+    epochs = headers(a.brokers[2], tp)["leader_epoch"]
     assert epochs == sorted(epochs)
     assert epochs[13] > epochs[5] > epochs[4], "an epoch and an offset name one batch"

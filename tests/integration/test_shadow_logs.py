@@ -40,9 +40,9 @@ def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(linkflap_d
     for topic, (codec, batch) in topics.items():
         fill(a, topic, codec=codec, batch=batch)
     fill(a, "A.huge", codec="none", batch=BATCHES[1], size=2 * WINDOW_BYTES, count=4)
-    places = [(topic, number) for topic in (*topics, "A.huge") for number in (0, 1)]
+    topic_partitions = [(topic, number) for topic in (*topics, "A.huge") for number in (0, 1)]
     drained(mirror)
-    assert_equal(up, "A", "B", places)
+    assert_equal(up, "A", "B", topic_partitions)
     here = up.clusters["B"].brokers[1]
     for topic, (codec, _) in topics.items():
         assert {bits & 7 for bits in headers(here, (topic, 0))["attributes"]} == {CODECS[codec]}, topic
@@ -50,7 +50,7 @@ def test_every_codec_and_batches_of_16_kb_1_mb_and_more_than_a_window(linkflap_d
     assert longest[BATCHES[0]] < 20_000 < 500_000 < longest[BATCHES[1]]
     assert min(headers(here, ("A.huge", 0))["length"]) > WINDOW_BYTES
     mirror.stop()
-    assert {place: mirror.promotion()[place] for place in places} == ends(up, "A", places=places)
+    assert {tp: mirror.promotion()[tp] for tp in topic_partitions} == ends(up, "A", topic_partitions=topic_partitions)
 
 
 @pytest.mark.nightly
@@ -60,21 +60,21 @@ def test_two_hundred_partitions_of_several_topics(linkflap_deployment):
     topics = {f"A.wide{n}": 50 for n in range(4)}
     for topic, partitions in topics.items():
         make_topic(up, "A", topic, partitions)
-    places = [(topic, number) for topic, count in topics.items() for number in range(count)]
+    topic_partitions = [(topic, number) for topic, count in topics.items() for number in range(count)]
     mirror = shadow(up, "A->B")
     mirror.start()
     producer = Producer(quiet(up.clusters["A"].bootstrap) | {"linger.ms": 5})
     for turn in range(20):
-        for topic, number in places:
+        for topic, number in topic_partitions:
             producer.produce(topic, b"%d" % turn * 50, partition=number)
         if turn == 10:
             mirror.crash()
             mirror.restart()
     until(lambda: producer.flush(1) == 0, within=60, what="200 partitions to be written")
     drained(mirror)
-    assert ends(up, "B", places=places) == dict.fromkeys(places, 20)
+    assert ends(up, "B", topic_partitions=topic_partitions) == dict.fromkeys(topic_partitions, 20)
     mirror.stop()
-    assert_equal(up, "A", "B", places)
+    assert_equal(up, "A", "B", topic_partitions)
     assert own_write(up.clusters["B"].bootstrap, "A.wide3", 49) == 20
 
 
@@ -92,8 +92,8 @@ def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment)
     for number in range(6):
         until(lambda n=number: isinstance(own_write(a.bootstrap, TOPIC, n), int), within=120, what=f"partition {number} of A")
     drained(mirror)
-    places = [(TOPIC, number) for number in range(6)]
-    assert_equal(up, "A", "B", places)
+    topic_partitions = [(TOPIC, number) for number in range(6)]
+    assert_equal(up, "A", "B", topic_partitions)
     asked = AdminClient(quiet(b.bootstrap))
 
     def in_sync() -> list[list[int]]:
@@ -102,15 +102,17 @@ def test_partitions_that_a_adds_while_a_broker_of_b_is_down(linkflap_deployment)
     assert in_sync() == [[1000]] * 6
     b.brokers[3].start()
     drained(mirror)
-    until(lambda: _has(b.brokers[3], places), within=60, every=0.2, what="the broker that was down to have all partitions")
+    until(
+        lambda: _has(b.brokers[3], topic_partitions), within=60, every=0.2, what="the broker that was down to have all partitions"
+    )
     mirror.stop()
     until(lambda: in_sync() == [[1, 2, 3]] * 6, within=60, every=0.2, what="every ISR to be whole", state=in_sync)
-    assert_equal(up, "A", "B", places)
+    assert_equal(up, "A", "B", topic_partitions)
 
 
-def _has(broker, places) -> bool:
-    return all(any((broker.log_dir / f"{topic}-{number}").glob("*.log")) for topic, number in places) and all(
-        headers(broker, place)["base_offset"] for place in places
+def _has(broker, topic_partitions) -> bool:
+    return all(any((broker.log_dir / f"{topic}-{number}").glob("*.log")) for topic, number in topic_partitions) and all(
+        headers(broker, tp)["base_offset"] for tp in topic_partitions
     )
 
 
@@ -126,8 +128,8 @@ def test_the_log_start_of_the_source_is_followed_while_mirroring_also_past_what_
     admin = AdminClient(quiet(up.clusters["A"].bootstrap))
 
     def begins_at(offset: int, *, of: str = "B") -> None:
-        place = TopicPartition(TOPIC, 0, offset)
-        admin.delete_records([place])[place].result(20)
+        tp = TopicPartition(TOPIC, 0, offset)
+        admin.delete_records([tp])[tp].result(20)
         wanted = {(TOPIC, 0): offset}
         until(lambda: ends(up, of, "start", [(TOPIC, 0)]) == wanted, within=120, every=0.1, what=f"{of} to begin at {offset}")
 

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
-from tests.shadows import PLACES, TOPIC, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
+from tests.shadows import TOPIC, TOPIC_PARTITIONS, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
 
 pytestmark = [pytest.mark.integration, pytest.mark.linkflap(topology="A->B")]
 
@@ -24,8 +24,8 @@ def begun(bootstrap: str, name: str, partitions: range) -> Producer:
     return producer
 
 
-def aborts(broker, place, above: int) -> list[int]:
-    found = headers(broker, place, above=above)
+def aborts(broker, tp, above: int) -> list[int]:
+    found = headers(broker, tp, above=above)
     return [offset for offset, control in zip(found["base_offset"], found["control"], strict=True) if control == 0]
 
 
@@ -43,10 +43,13 @@ def test_what_was_open_is_aborted_once_by_the_new_leader_also_when_the_shadow_di
     promoted = mirror.promotion()
     assert promoted == ends(up, "A")
     assert_equal(up, "A", "B", below=promoted)
-    on_disk = {place: aborts(up.clusters["B"].brokers[1], place, promoted[place]) for place in PLACES}
-    assert on_disk == {PLACES[0]: [promoted[PLACES[0]], promoted[PLACES[0]] + 1], PLACES[1]: [promoted[PLACES[1]]]}
-    noted = {place: mirror.notes().partitions[place[0]][place[1]].appended for place in PLACES}
-    assert {place: [offset for offset, _ in rows] for place, rows in noted.items()} == on_disk
+    on_disk = {tp: aborts(up.clusters["B"].brokers[1], tp, promoted[tp]) for tp in TOPIC_PARTITIONS}
+    assert on_disk == {
+        TOPIC_PARTITIONS[0]: [promoted[TOPIC_PARTITIONS[0]], promoted[TOPIC_PARTITIONS[0]] + 1],
+        TOPIC_PARTITIONS[1]: [promoted[TOPIC_PARTITIONS[1]]],
+    }
+    noted = {tp: mirror.notes().partitions[tp[0]][tp[1]].appended for tp in TOPIC_PARTITIONS}
+    assert {tp: [offset for offset, _ in rows] for tp, rows in noted.items()} == on_disk
     assert all(what.startswith("ABORT of producer") for rows in noted.values() for _, what in rows)
     assert ends(up, "B", "stable") == ends(up, "B")
     own = begun(b, "own", range(2))
@@ -59,11 +62,11 @@ def test_what_was_open_is_aborted_once_by_the_new_leader_also_when_the_shadow_di
         journal.partition(TOPIC, number).appended = []
     journal.save()
     mirror.stop()
-    assert {place: mirror.notes().partitions[place[0]][place[1]].appended for place in PLACES} == noted
+    assert {tp: mirror.notes().partitions[tp[0]][tp[1]].appended for tp in TOPIC_PARTITIONS} == noted
     assert ends(up, "B") == end
     own.commit_transaction(60)  # nobody took it for one of the source's
-    after = {place: offset + 1 for place, offset in end.items()}  # markers are written after the commit was acknowledged
+    after = {tp: offset + 1 for tp, offset in end.items()}  # markers are written after the commit was acknowledged
     until(lambda: ends(up, "B", "stable") == after, within=120, every=0.1, what="own to have its markers")
-    assert own_write(b) == end[PLACES[0]] + 1
+    assert own_write(b) == end[TOPIC_PARTITIONS[0]] + 1
     assert mirror.notes().phase == "handed-over"
     del left

@@ -20,7 +20,7 @@ from linkflap.harness.wire.connection import Connection
 from linkflap.harness.wire.offsets import quiet
 from linkflap.topologies import parse
 from tests import shadows
-from tests.shadow_cells import PLACES, TOPIC, Shadowed, Traffic, Watch, assert_failed_over, ends, forgotten, shadow
+from tests.shadow_cells import TOPIC, TOPIC_PARTITIONS, Shadowed, Traffic, Watch, assert_failed_over, ends, forgotten, shadow
 
 OTHER = "A.other"
 SESSION_SECONDS = 2.0
@@ -113,10 +113,8 @@ def test_a_broker_that_was_away_and_has_more_is_cut(wide, mirror):
     for broker in (1, 3):
         b.brokers[broker].pause()
     shadows.own_write(a.bootstrap)
-    place = PLACES[0]
-    until(
-        lambda: shadows.headers(b.brokers[2], place)["last_offset"][-1] + 1 == ends(a)[place], within=120, what="2 to have more"
-    )
+    tp = TOPIC_PARTITIONS[0]
+    until(lambda: shadows.headers(b.brokers[2], tp)["last_offset"][-1] + 1 == ends(a)[tp], within=120, what="2 to have more")
     b.brokers[2].kill()
     for broker in (1, 3):
         b.brokers[broker].resume()
@@ -194,7 +192,7 @@ def test_commits_beyond_the_end_are_taken_back(wide, mirror):
     _, mirrored = mirroring(wide, mirror)
     a, b = (wide.clusters[name].bootstrap for name in "AB")
     group = Consumer(quiet(a) | {"group.id": rule, "enable.auto.commit": False})
-    beyond = [TopicPartition(*place, end) for place, end in mirrored.items()]
+    beyond = [TopicPartition(*tp, end) for tp, end in mirrored.items()]
     group.commit(offsets=beyond, asynchronous=False)
     group.close()
 
@@ -207,7 +205,7 @@ def test_commits_beyond_the_end_are_taken_back(wide, mirror):
     until(lambda: committed() == mirrored, within=120, every=0.2, what="commits to be synced", state=committed)
     mirror.stop()
     promoted = mirror.promotion()
-    assert all(promoted[place] < mirrored[place] for place in PLACES)
+    assert all(promoted[tp] < mirrored[tp] for tp in TOPIC_PARTITIONS)
     assert committed() == promoted
 
 
@@ -248,7 +246,7 @@ def test_growth_that_was_lost_is_reported_and_holds_nobody_up(wide, mirror, monk
     assert mirror.lag()
     mirror.stop()
     assert mirror.promotion()[TOPIC, 2] == 0
-    assert {place: mirror.promotion()[place] for place in PLACES} == mirrored
+    assert {tp: mirror.promotion()[tp] for tp in TOPIC_PARTITIONS} == mirrored
     assert markers == 3
 
 
@@ -288,7 +286,7 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirr
     assert f"topic {OTHER} was deleted " in reported[0]["reason"]
     assert [kind for kind, _, _ in mirror._recorder].count("mirror-stopped") == 1
     promoted = mirror.promotion()
-    assert {place: promoted[place] for place in PLACES} == mirrored
+    assert {tp: promoted[tp] for tp in TOPIC_PARTITIONS} == mirrored
     until(lambda: not pending(wide.clusters["B"]), within=60, every=0.2, what="reassignments to end")
     if then == "made again":
         there = admin.list_topics(timeout=20).topics[OTHER].partitions
@@ -296,7 +294,7 @@ def test_a_topic_that_is_deleted_on_b_in_the_middle_holds_no_other_up(wide, mirr
         assert shadows.own_write(b, OTHER) == 0
     else:
         assert OTHER not in admin.list_topics(timeout=20).topics
-    gone = {place: end for place, end in promoted.items() if place[0] == OTHER}
+    gone = {tp: end for tp, end in promoted.items() if tp[0] == OTHER}
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored | gone)
 
 
@@ -343,12 +341,12 @@ def test_two_links_into_one_cluster_fail_over_at_once(tmp_path):
             for stopping in [pool.submit(lambda m: (barrier.wait(30), m.stop()), one) for one in mirrors]:
                 stopping.result(160)
         for one, topic in zip(mirrors, topics.values(), strict=True):
-            places = [(topic, 0), (topic, 1)]
+            partitions = [(topic, 0), (topic, 1)]
             promoted = one.promotion()
-            assert promoted == shadows.ends(up, topic[0], places=places)
-            shadows.assert_equal(up, topic[0], "C", places, below=promoted)
-            stable = shadows.ends(up, "C", "stable", places)
-            assert stable == shadows.ends(up, "C", places=places) == {place: end + 1 for place, end in promoted.items()}
+            assert promoted == shadows.ends(up, topic[0], partitions=partitions)
+            shadows.assert_equal(up, topic[0], "C", partitions, below=promoted)
+            stable = shadows.ends(up, "C", "stable", partitions)
+            assert stable == shadows.ends(up, "C", partitions=partitions) == {tp: end + 1 for tp, end in promoted.items()}
         producer = Producer(quiet(up.clusters["C"].bootstrap) | {"transactional.id": "own"})
         producer.init_transactions(60)
     events.close()

@@ -13,7 +13,7 @@ from linkflap.harness.mirrors.shadow.journal import Journal
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
-from tests.shadows import PLACES, TOPIC, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
+from tests.shadows import TOPIC, TOPIC_PARTITIONS, Writer, assert_equal, drained, ends, headers, make_topic, own_write, shadow
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
 
@@ -98,7 +98,7 @@ def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoc
     end = ends(up, "A")
     mirror.crash()
     journal = Journal(mirror.log.parent)
-    for topic, number in PLACES:
+    for topic, number in TOPIC_PARTITIONS:
         note = journal.partition(topic, number)
         note.epochs = [*note.epochs, (3, end[topic, number])]
     journal.save()
@@ -107,7 +107,7 @@ def test_a_batch_above_the_leader_epoch_is_skipped_for_ever_and_raising_the_epoc
     with pytest.raises(DeadlineExceeded):
         drained(mirror, within=5)
     broker = up.clusters["B"].brokers[1]
-    assert {place: headers(broker, place)["last_offset"][-1] + 1 for place in PLACES} == end
+    assert {tp: headers(broker, tp)["last_offset"][-1] + 1 for tp in TOPIC_PARTITIONS} == end
     assert max(headers(broker, HERE)["leader_epoch"]) < 3
     for _ in range(2):  # each time that the shadow is fenced and back, the leader epoch is 2 higher
         mirror.crash()

@@ -13,9 +13,9 @@ from linkflap.harness.model.side_by_side import side_by_side
 from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import quiet
 from tests.shadows import (
-    PLACES,
     SAME,
     TOPIC,
+    TOPIC_PARTITIONS,
     Writer,
     all_end,
     assert_equal,
@@ -135,13 +135,13 @@ def test_c_had_read_what_only_a_dead_broker_of_b_had(linkflap_deployment):
     all_end(up, "C", ends(up, "B"))
     b.brokers[1].start()
     second.stop()
-    for place in PLACES:
-        wanted = headers(b.brokers[2], place)
-        assert [headers(lone, place)[name] for name in SAME] == [wanted[name] for name in SAME]
+    for tp in TOPIC_PARTITIONS:
+        wanted = headers(b.brokers[2], tp)
+        assert [headers(lone, tp)[name] for name in SAME] == [wanted[name] for name in SAME]
 
 
 def _ends(broker) -> dict[tuple[str, int], int]:
-    return {place: max(headers(broker, place)["last_offset"], default=-1) + 1 for place in PLACES}
+    return {tp: max(headers(broker, tp)["last_offset"], default=-1) + 1 for tp in TOPIC_PARTITIONS}
 
 
 @pytest.mark.nightly

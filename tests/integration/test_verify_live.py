@@ -21,7 +21,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import RunReader
 from tests.copied_logs import judged_again
 from tests.secured import PASSWORD, add_reader, certificates, properties, secure, state_of
-from tests.shadows import PLACES, SAME, TOPIC, Writer, all_end, drained, ends, headers, make_topic, own_write, shadow
+from tests.shadows import SAME, TOPIC, TOPIC_PARTITIONS, Writer, all_end, drained, ends, headers, make_topic, own_write, shadow
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -166,7 +166,7 @@ def gone_half_way(deployment, bootstrap, credentials, tmp_path):
 
 def diverged(deployment, bootstrap, entered, tmp_path):
     """Both write on by themselves: invalid, until somebody says that B was promoted."""
-    (end,) = ends(deployment, "B", places=[(TOPIC, 0)]).values()
+    (end,) = ends(deployment, "B", partitions=[(TOPIC, 0)]).values()
     assert own_write(deployment.clusters["B"].bootstrap) == end
     assert own_write(deployment.clusters["A"].bootstrap) == end
     code, document = verified(bootstrap, tmp_path / "diverged", *entered)
@@ -209,10 +209,10 @@ def test_a_leader_that_moves_is_followed(linkflap_deployment, tmp_path):
     assert RunReader(out).run.status == "finished"
     assert [broker.state for broker in cluster.brokers.values()].count("stopped") == 1
     (left, *_) = (broker for broker in cluster.brokers.values() if broker.state == "running")
-    for place in PLACES:
-        (path,) = out.glob(f"captures/*/A/*/{place[0]}-{place[1]}/*.log")
+    for tp in TOPIC_PARTITIONS:
+        (path,) = out.glob(f"captures/*/A/*/{tp[0]}-{tp[1]}/*.log")
         found = scan([path])
-        wanted = headers(left, place)
+        wanted = headers(left, tp)
         assert not found.damage
         assert found.headers.crc_ok.all()
         assert {name: getattr(found.headers, name).tolist() for name in SAME} == {name: wanted[name] for name in SAME}

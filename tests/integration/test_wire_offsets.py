@@ -9,7 +9,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.wire.offsets import answered_bounds, bounds, quiet
 
 pytestmark = [pytest.mark.integration, pytest.mark.nightly]
-PLACE = ("t", 0)
+TOPIC_PARTITION = ("t", 0)
 
 
 @pytest.mark.linkflap(topology="A:3->B")
@@ -25,8 +25,10 @@ def test_a_client_that_is_kept_asks_whoever_leads(linkflap_deployment):
         until(lambda: leader() in wanted, within=60, every=0.1, what=f"one of {wanted} to lead", state=leader)
 
     def answered() -> None:
-        until(lambda: answered_bounds(kept, [PLACE], "high", within=5) == {PLACE: 0}, within=60, what="the end")
-        assert bounds(kept, [PLACE], "stable", within=20) == {PLACE: 0}
+        until(
+            lambda: answered_bounds(kept, [TOPIC_PARTITION], "high", within=5) == {TOPIC_PARTITION: 0}, within=60, what="the end"
+        )
+        assert bounds(kept, [TOPIC_PARTITION], "stable", within=20) == {TOPIC_PARTITION: 0}
 
     led_by([1])
     answered()
@@ -38,4 +40,4 @@ def test_a_client_that_is_kept_asks_whoever_leads(linkflap_deployment):
     answered()
     for broker in cluster.brokers.values():
         broker.kill()
-    assert answered_bounds(kept, [PLACE], "high", within=1) == {}
+    assert answered_bounds(kept, [TOPIC_PARTITION], "high", within=1) == {}

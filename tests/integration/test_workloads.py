@@ -465,7 +465,7 @@ def test_a_planned_failover_gets_over_a_death_while_clients_pause(rig: Rig) -> N
 
 def uncommitted(rig: Rig) -> int:
     """Partitions of A with an open transaction: their last stable offset is below the high watermark."""
-    places = [(TOPIC, p) for p in range(PARTITIONS)]
+    partitions = [(TOPIC, p) for p in range(PARTITIONS)]
     admin = AdminClient(quiet(rig.deployment.clusters["A"].bootstrap))
-    stable, high = (bounds(admin, places, kind, within=10.0) for kind in ("stable", "high"))
-    return sum(stable[place] < high[place] for place in places)
+    stable, high = (bounds(admin, partitions, kind, within=10.0) for kind in ("stable", "high"))
+    return sum(stable[tp] < high[tp] for tp in partitions)

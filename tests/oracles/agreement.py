@@ -11,7 +11,7 @@ from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Check
 from linkflap.spark_verify.facts.view import PartitionView
 from linkflap.spark_verify.spark.job import FindingRow, combined, examine
-from tests.oracles.plain import Place, Plain, plain
+from tests.oracles.plain import Anomaly, Plain, plain
 
 
 def reference_of(check: str) -> ModuleType:
@@ -42,36 +42,36 @@ def disagreement(check: str, rows: Iterable[FindingRow], views: Sequence[Partiti
     if not (REGISTRY[check].from_bytes or all(view.recorded for view in views)):
         return ""
     plains = [plain(view) for view in views]
-    wanted: list[Place] = [place for place in module.reference(plains) if not _doubtful(module, place, plains)]
-    kinds = {row.kind for row in found} | {place[0] for place in wanted}
+    wanted: list[Anomaly] = [anomaly for anomaly in module.reference(plains) if not _doubtful(module, anomaly, plains)]
+    kinds = {row.kind for row in found} | {anomaly[0] for anomaly in wanted}
     parts = [_of_kind(kind, found, wanted, each=kind in module.EACH, some=kind in some) for kind in sorted(kinds)]
     return "; ".join(part for part in parts if part)
 
 
-def _doubtful(module: ModuleType, place: Place, views: Sequence[Plain]) -> bool:
+def _doubtful(module: ModuleType, anomaly: Anomaly, views: Sequence[Plain]) -> bool:
     """Whether the rest of a torn log does not prove this; what several partitions show of the references know themselves."""
-    torn = any(view.torn for view in views if (view.topic, view.partition) == place[2:4])
+    torn = any(view.torn for view in views if (view.topic, view.partition) == anomaly[2:4])
     proven: frozenset[str] = getattr(module, "DESPITE_TORN", frozenset())
-    return torn and not getattr(module, "KNOWS_TORN", False) and place[0] not in proven
+    return torn and not getattr(module, "KNOWS_TORN", False) and anomaly[0] not in proven
 
 
-def _of_kind(kind: str, found: Sequence[FindingRow], wanted: Sequence[Place], *, each: bool, some: bool) -> str:
-    found_places = Counter((row.kind, row.cluster, row.topic, row.partition, row.offset) for row in found if row.kind == kind)
-    right = Counter(place for place in wanted if place[0] == kind)
-    stranger = sorted(place for place in found_places if place not in right)
+def _of_kind(kind: str, found: Sequence[FindingRow], wanted: Sequence[Anomaly], *, each: bool, some: bool) -> str:
+    reported = Counter((row.kind, row.cluster, row.topic, row.partition, row.offset) for row in found if row.kind == kind)
+    right = Counter(anomaly for anomaly in wanted if anomaly[0] == kind)
+    stranger = sorted(anomaly for anomaly in reported if anomaly not in right)
     if stranger:
         return f"only the check tells of {stranger}, the reference of {sorted(right.elements())}"
     if not each and not some:
         return (
             ""
-            if found_places == right
-            else f"the check tells of {sorted(found_places.elements())}, the reference of {sorted(right.elements())}"
+            if reported == right
+            else f"the check tells of {sorted(reported.elements())}, the reference of {sorted(right.elements())}"
         )
     ours: Counter[tuple[str, str, int]] = Counter()
     for row in found:
         if row.kind == kind:
             records = row.data.get("records", 1)
             ours[row.cluster, row.topic, row.partition] += records if isinstance(records, int) else 1
-    theirs = Counter(place[1:4] for place in right.elements())
+    theirs = Counter(anomaly[1:4] for anomaly in right.elements())
     same = ours == theirs if each else ours.keys() == theirs.keys()
     return "" if same else f"{kind}: the check tells of {dict(ours)} records, the reference of {sorted(right.elements())}"

@@ -15,15 +15,15 @@ def _logs(made: World) -> list[list[Row]]:
 
 
 def _some_batch(made: World, *, data: bool = False) -> tuple[list[Row], int] | None:
-    places = [(log, n) for log in _logs(made) for n, b in enumerate(log) if not data or b["records"]]
-    return made.random.choice(places) if places else None
+    candidates = [(log, n) for log in _logs(made) for n, b in enumerate(log) if not data or b["records"]]
+    return made.random.choice(candidates) if candidates else None
 
 
 def change_header(made: World) -> bool:
-    place = _some_batch(made)
-    if place is None:
+    chosen = _some_batch(made)
+    if chosen is None:
         return False
-    batch, random = place[0][place[1]], made.random
+    batch, random = chosen[0][chosen[1]], made.random
     field = random.choice(["pid", "pepoch", "seq", "crc", "epoch", "length", "txn", "coordinator"])
     values: dict[str, Any] = {
         "pid": random.choice([1, 2, 3, 1001, 900, -1, -5]),
@@ -48,34 +48,34 @@ def change_marker(made: World) -> bool:
 
 
 def lose_batch(made: World) -> bool:
-    place = _some_batch(made)
-    if place is not None:
-        del place[0][place[1]]
-    return place is not None
+    chosen = _some_batch(made)
+    if chosen is not None:
+        del chosen[0][chosen[1]]
+    return chosen is not None
 
 
 def cut_tail(made: World) -> bool:
-    place = _some_batch(made)
-    if place is not None:
-        del place[0][place[1] :]
-    return place is not None
+    chosen = _some_batch(made)
+    if chosen is not None:
+        del chosen[0][chosen[1] :]
+    return chosen is not None
 
 
 def repeat_batch(made: World) -> bool:
     """The same batch again, at the end."""
-    place = _some_batch(made)
-    if place is not None:
-        log, n = place
+    chosen = _some_batch(made)
+    if chosen is not None:
+        log, n = chosen
         log.append(deepcopy(log[n]) | {"base": log[-1]["base"] + log[-1]["size"]})
-    return place is not None
+    return chosen is not None
 
 
 def swap_batches(made: World) -> bool:
     """Two neighbours change places."""
-    place = _some_batch(made)
-    if place is None or place[1] == 0:
+    chosen = _some_batch(made)
+    if chosen is None or chosen[1] == 0:
         return False
-    log, n = place
+    log, n = chosen
     first, second = log[n - 1], log[n]
     second["base"], first["base"] = first["base"], first["base"] + second["size"]
     log[n - 1], log[n] = second, first
@@ -83,10 +83,10 @@ def swap_batches(made: World) -> bool:
 
 
 def change_record(made: World) -> bool:
-    place = _some_batch(made, data=True)
-    if place is None:
+    chosen = _some_batch(made, data=True)
+    if chosen is None:
         return False
-    records, random = place[0][place[1]]["records"], made.random
+    records, random = chosen[0][chosen[1]]["records"], made.random
     record, other = random.choice(records), random.choice(records)
     what = random.choice(["uid", "digest", "operation", "swap", "stranger", "foreign"])
     if what == "swap":
@@ -100,11 +100,11 @@ def change_record(made: World) -> bool:
 
 def lose_beginning(made: World) -> bool:
     """Retention."""
-    place, log = made.random.choice(list(made.logs.items()))
+    chosen, log = made.random.choice(list(made.logs.items()))
     if len(log) < 2:
         return False
     del log[: made.random.randint(1, len(log) - 1)]
-    made.starts[place] = log[0]["base"]
+    made.starts[chosen] = log[0]["base"]
     return True
 
 
@@ -120,11 +120,11 @@ def overlap(made: World) -> bool:
     """A batch of a follower begins where the one before it has not ended; where leaders' do, no record has a place."""
     if not made.others:
         second_replica(made)
-    places = [(log, n) for log in made.others.values() for n, b in enumerate(log) if n and log[n - 1]["base"] > 0]
-    if places:
-        log, n = made.random.choice(places)
+    candidates = [(log, n) for log in made.others.values() for n, b in enumerate(log) if n and log[n - 1]["base"] > 0]
+    if candidates:
+        log, n = made.random.choice(candidates)
         log[n]["base"] = log[n - 1]["base"] - made.random.choice([0, 1])
-    return bool(places)
+    return bool(candidates)
 
 
 def keep_tail(made: World) -> bool:
@@ -174,16 +174,16 @@ def _damaged(made: World) -> list[Row] | None:
     """The log of a replica that is now a damaged one; None where there is none."""
     random = made.random
     broker, logs = random.choice([(1, made.logs), (1, made.logs), (2, made.others)])
-    places = [(place, log) for place, log in logs.items() if log]
+    candidates = [(chosen, log) for chosen, log in logs.items() if log]
     if made.earlier and random.random() < 0.3:
         row = random.choice(made.earlier)
         row["torn"] = True
         found: list[Row] = row["log"]
         return found
-    if not places:
+    if not candidates:
         return None
-    place, log = random.choice(places)
-    made.torn.add((*place, broker))
+    chosen, log = random.choice(candidates)
+    made.torn.add((*chosen, broker))
     return log
 
 
@@ -221,15 +221,15 @@ def change_own(made: World) -> bool:
     random = made.random
     if not made.own:
         return False
-    place = random.choice(sorted(made.own))
-    log = made.own[place]
+    chosen = random.choice(sorted(made.own))
+    log = made.own[chosen]
     n = random.randrange(len(log))
     what = random.choice(["lose", "crc", "epoch", "twice", "cut", "other", "other", "other", "start", "second", "second"])
     if what in ("lose", "cut"):
-        made.highs.setdefault(place, log[-1]["base"] + 1)
+        made.highs.setdefault(chosen, log[-1]["base"] + 1)
         del log[n : len(log) if what == "cut" else n + 1]
         if not log:
-            del made.own[place]
+            del made.own[chosen]
     elif what == "crc":
         log[n]["crc_ok"] = False
     elif what == "epoch":
@@ -239,7 +239,7 @@ def change_own(made: World) -> bool:
     elif what == "start":
         del log[:n]
     elif what == "second":
-        other = made.own_others[place] = deepcopy(log)
+        other = made.own_others[chosen] = deepcopy(log)
         if random.random() < 0.5:
             other[n]["crc"] += 1
         else:
@@ -274,8 +274,8 @@ def copied(made: World) -> bool:
 
 
 def second_replica(made: World) -> bool:
-    place, log = made.random.choice(list(made.logs.items()))
-    made.others[place] = deepcopy(log)
+    chosen, log = made.random.choice(list(made.logs.items()))
+    made.others[chosen] = deepcopy(log)
     return True
 
 
@@ -283,10 +283,10 @@ def end_early(made: World) -> bool:
     """A leader or a follower has lost the end of its log, and its broker notes the high watermark that it had."""
     if made.random.random() < 0.5:
         second_replica(made)
-    logs = [((*place, n), log) for n, mine in ((1, made.logs), (2, made.others)) for place, log in mine.items() if log]
+    logs = [((*chosen, n), log) for n, mine in ((1, made.logs), (2, made.others)) for chosen, log in mine.items() if log]
     if logs:
-        place, log = made.random.choice(logs)
-        made.noted[place] = log[-1]["base"] + log[-1]["size"]
+        chosen, log = made.random.choice(logs)
+        made.noted[chosen] = log[-1]["base"] + log[-1]["size"]
         del log[-made.random.randint(1, len(log)) :]
     return bool(logs)
 

@@ -72,9 +72,9 @@ def compare(plain: Plain, story: Story, mirrored_range: PlainMirroredRange, sour
     may_be = everything[: destination.log_start] if may_repeat(plain, mirrored_range.destination) else []
     gone = [r for n, r in missing if n > front and r.uid in may_be]
     cleaned = plain.compacted.get(destination.cluster, 0)
-    gone += [r for n, r in missing if n < front and _place(n, sent, arrived) < cleaned]
+    gone += [r for n, r in missing if n < front and _position(n, sent, arrived) < cleaned]
     gone += _cleaned_tail(
-        plain, [r for n, r in missing if n > front], _place(len(sent), sent, arrived), min(cleaned, mirrored_range.end)
+        plain, [r for n, r in missing if n > front], _position(len(sent), sent, arrived), min(cleaned, mirrored_range.end)
     )
     late = [r for _, r in missing if plain.keeps and r.offset < mirrored_range.end <= marker_at(r) < NEVER]
     return Compared(
@@ -96,14 +96,14 @@ def compare(plain: Plain, story: Story, mirrored_range: PlainMirroredRange, sour
     )
 
 
-def _cleaned_tail(plain: Plain, tail: list[Any], place: int, end: int) -> list[Any]:
+def _cleaned_tail(plain: Plain, tail: list[Any], index: int, end: int) -> list[Any]:
     """What may have been behind the last that is there, and have been compacted: up to `end`, at an offset each."""
     if plain.keeps:
         return [r for r in tail if r.offset < end]
-    return tail[: max(0, end - place)]
+    return tail[: max(0, end - index)]
 
 
-def _place(n: int, sent: list[Any], arrived: dict[int, Any]) -> int:
+def _position(n: int, sent: list[Any], arrived: dict[int, Any]) -> int:
     """The first offset of the destination at which a missing record can have been."""
     before = [arrived[r.uid].offset for r in sent[:n] if r.uid in arrived]
     return before[-1] + 1 if before else 0
@@ -114,8 +114,8 @@ def may_repeat(plain: Plain, cluster: str) -> bool:
     if plain.keeps or plain.options.get("delivery") == "exactly-once":
         return False
     for source, destination in plain.hops:
-        places = (source, destination, f"{source}->{destination}")
-        hit = any(w.target in places or w.target.split("/")[0] in places for w in plain.view.windows)
+        where = (source, destination, f"{source}->{destination}")
+        hit = any(w.target in where or w.target.split("/")[0] in where for w in plain.view.windows)
         if destination == cluster and (hit or may_repeat(plain, source)):
             return True
     return False

@@ -18,7 +18,7 @@ NEVER = 2**62
 """After everything: an offset or a time that does not come."""
 KEEP_OFFSETS = ("shadow", "exact")
 
-Place = tuple[str, str, str, int, int]
+Anomaly = tuple[str, str, str, int, int]
 """Kind, cluster, topic, partition, offset."""
 
 
@@ -74,7 +74,7 @@ class Plain:
     groups: list[Any]
     ended: int
     compacted: dict[str, int]
-    found: list[Place] = field(default_factory=list)
+    found: list[Anomaly] = field(default_factory=list)
 
     @property
     def keeps(self) -> bool:
@@ -96,7 +96,7 @@ class Plain:
         above = [b.last_offset + 1 for b in thin if not self.view.recorded]
         return max([self.compacted.get(log.cluster, 0), *above])
 
-    def place(self, kind: str, cluster: str, offset: int) -> Place:
+    def anomaly(self, kind: str, cluster: str, offset: int) -> Anomaly:
         return kind, cluster, self.topic, self.partition, offset
 
 
@@ -142,8 +142,8 @@ def _log(replica: Replica) -> PlainLog:
         **{name: getattr(replica, name) for name in names},
         torn=bool(replica.damage), batches=batches, records=records, parts=list(_rows(replica.parts)),
     )  # fmt: skip
-    for place, batch in enumerate(batches):
-        batch.row = place
+    for index, batch in enumerate(batches):
+        batch.row = index
         batch.data = batch.control == DATA
         batch.reset = batch.control == OTHER_CONTROL
         batch.ends = not batch.data and not batch.reset
@@ -153,12 +153,12 @@ def _log(replica: Replica) -> PlainLog:
 
 def pair(log: PlainLog, *, untracked: bool = False) -> None:
     """Gives each batch its marker and each record its state. Brokers do not track negative producer ids (`untracked`: as if)."""
-    for place, batch in enumerate(log.batches):
+    for index, batch in enumerate(log.batches):
         tracked = batch.producer_id != -1 if untracked else batch.producer_id >= 0
         batch.inside = batch.data and batch.transactional and tracked and batch.crc_ok
         batch.marker = None
         if batch.inside:
-            after = list(takewhile(lambda b: not (b.reset and b.crc_ok), log.batches[place + 1 :]))
+            after = list(takewhile(lambda b: not (b.reset and b.crc_ok), log.batches[index + 1 :]))
             batch.marker = next((b for b in after if b.ends and b.producer_id == batch.producer_id), None)
     for record in log.records:
         record.state = _state(record.batch)

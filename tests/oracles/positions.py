@@ -106,10 +106,10 @@ def spans(rows: Sequence[Any], cuts: Sequence[tuple[int, int]], left_at: int) ->
 
 
 def _beyond(end: int, rows: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> Iterator[Said]:
-    for place, row in enumerate(rows):
-        known = any(r.kind == "assign" or (r.kind == "poll" and r.offsets) for r in rows[: place + 1])
-        moved = max((n for n, r in enumerate(rows[:place]) if r.kind in ("assign", "revoke")), default=0)
-        since = [stood(r) for r in rows[moved:place] if r.kind in ("assign", "poll", "drained")]
+    for index, row in enumerate(rows):
+        known = any(r.kind == "assign" or (r.kind == "poll" and r.offsets) for r in rows[: index + 1])
+        moved = max((n for n, r in enumerate(rows[:index]) if r.kind in ("assign", "revoke")), default=0)
+        since = [stood(r) for r in rows[moved:index] if r.kind in ("assign", "poll", "drained")]
         stays = row.kind not in ("assign", "revoke") and since[-1:] == [stood(row)]
         if known and end < stood(row) <= limit(row, cuts) and not stays:
             yield "position-beyond-end", row.reader, end

@@ -96,7 +96,7 @@ class Story:
         for source, destination in self._plain.hops:
             self._follow(source, destination, 0, 0)
         steps: list[tuple[int, int, Any]] = [(p.time, 0, p) for p in view.promotions]
-        steps += [(w.start, 1, w) for w in view.windows if w.fault == "mirror-reverse" and w.took_place]
+        steps += [(w.start, 1, w) for w in view.windows if w.fault == "mirror-reverse" and w.took_effect]
         for time, kind, step in sorted(steps, key=lambda s: s[:2]):
             if kind == 0:
                 self._promote(step)

@@ -63,7 +63,7 @@ def slowly_decoded(batch: reference.Batch) -> Fields:
     }
 
 
-def without_place(fields: Fields) -> Fields:
+def without_position(fields: Fields) -> Fields:
     return {name: value for name, value in fields.items() if name != "position"}
 
 

@@ -118,8 +118,8 @@ class World:
         """A transaction coordinator ends a transaction; its markers are the caller's to write."""
         state = PREPARE_COMMIT if control == COMMIT else PREPARE_ABORT
         common = {"offset": 0, "transactional_id": f"t{pid}", "producer_id": pid, "producer_epoch": 0}
-        places = tuple((TOPIC, partition) for partition in partitions)
-        self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state, partitions=places))
+        topic_partitions = tuple((TOPIC, partition) for partition in partitions)
+        self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state, partitions=topic_partitions))
         self.note(cluster, TRANSACTIONS, TransactionState(**common, state=state + 2))
 
     def commit(self, cluster: str, group: str, partition: int, offset: int) -> None:
@@ -152,8 +152,8 @@ class World:
         log, committed = self.logs[cluster, partition], isolation == "read_committed"
         limit = self.open_first(cluster, partition) if committed else self.end(cluster, partition)
         found = []
-        for place, batch in enumerate(log):
-            ends = [b["control"] for b in log[place:] if b["control"] in (COMMIT, ABORT) and b["pid"] == batch["pid"]]
+        for index, batch in enumerate(log):
+            ends = [b["control"] for b in log[index:] if b["control"] in (COMMIT, ABORT) and b["pid"] == batch["pid"]]
             if committed and batch["txn"] and ends[:1] != [COMMIT]:
                 continue
             found += [(batch["base"] + i, r["uid"]) for i, r in enumerate(batch["records"]) if batch["base"] + i < limit]

@@ -86,7 +86,7 @@ def _operation(parts: list[Row]) -> Iterator[Operation]:
 
 def _group(part: Row) -> SendGroup:
     inputs = tuple((uid, offset, 1) for uid, offset in zip(part.get("input_uids", ()), part.get("inputs", ()), strict=True))
-    place = {"topic": part.get("input_topic", ""), "partition": part.get("input_partition", -1)}
+    position = {"topic": part.get("input_topic", ""), "partition": part.get("input_partition", -1)}
     return SendGroup(
         topic=TOPIC,
         partition=part["partition"],
@@ -94,7 +94,7 @@ def _group(part: Row) -> SendGroup:
         count=len(part["offsets"]),
         acks=tuple((i, 1, offset) for i, offset in enumerate(part["offsets"]) if offset >= 0),
         refused=tuple((i, 1) for i, refused in enumerate(part["refused"]) if refused),
-        made_from=Fetched(runs=inputs, position=part["position"], **place) if inputs else None,
+        made_from=Fetched(runs=inputs, position=part["position"], **position) if inputs else None,
     )
 
 
@@ -107,13 +107,13 @@ def _events(made: World) -> Iterator[Event]:
             data = {"mirror": made.mirror, "options": {}, "seconds": 1.0}
             yield Event(time=window["start"] + 1, kind="mirror-started", subject="B->A", data=data)
     for row in made.promotions:
-        place = {name: row[name] for name in ("cluster", "partition", "offset")} | {"topic": TOPIC}
-        yield Event(time=row["time"], kind="promotion", subject=row["link"], data=place)
+        position = {name: row[name] for name in ("cluster", "partition", "offset")} | {"topic": TOPIC}
+        yield Event(time=row["time"], kind="promotion", subject=row["link"], data=position)
         data = {"kind": row["kind"], "fault_time": row["fault_time"], "open_transactions": 0}
         yield Event(time=row["time"], kind="failover", subject=row["link"], data=data)
     for row in made.truncations:
-        place = {name: row[name] for name in ("cluster", "partition", "offset", "end")} | {"topic": TOPIC}
-        yield Event(time=row["time"], kind="truncation", subject=row["link"], data=place)
+        position = {name: row[name] for name in ("cluster", "partition", "offset", "end")} | {"topic": TOPIC}
+        yield Event(time=row["time"], kind="truncation", subject=row["link"], data=position)
     for row in made.stops:
         returned = {name: row[name] for name in ("partition", "mirrored", "promoted", "truncated", "appended", "epochs")} | {
             "topic": TOPIC

@@ -67,7 +67,7 @@ def test_clusters(text: str, name: str, brokers: int, kafka: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "says"),
+    ("text", "column", "says"),
     [
         ("", "", "the topology is empty"),
         (" \n", "", "the topology is empty"),
@@ -131,11 +131,11 @@ def test_clusters(text: str, name: str, brokers: int, kafka: str) -> None:
         ("pair:2", "character 6", "cluster pair has 2 brokers"),
     ],
 )
-def test_malformed(text: str, place: str, says: str) -> None:
+def test_malformed(text: str, column: str, says: str) -> None:
     with pytest.raises(InputError) as error:
         parse(text)
     message = str(error.value)
-    assert place in message
+    assert column in message
     assert says in message
     assert "\n" not in message.replace(repr(text), "")
 

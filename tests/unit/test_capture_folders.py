@@ -18,7 +18,7 @@ from tests.kafka_log import ABORT, batch, batches_in, marker, mirror_pid_reset, 
 THERE, BACK = LinkSpec(source="A", destination="B"), LinkSpec(source="B", destination="A")
 
 
-def places(found):
+def where_found(found):
     return [(f.broker, f.topic, f.partition) for f in found]
 
 
@@ -28,15 +28,15 @@ def test_a_log_directory_and_a_folder_of_brokers_are_both_read(tmp_path):
     (tmp_path / "one" / "meta.properties").write_text("version=1\nnode.id=4\n")
     for broker in ("1", "2", "spare"):
         sound(tmp_path / "two" / broker / "a.b-c-7")
-    assert places(folders("A", tmp_path / "one")) == [(4, "orders", 0), (4, "orders", 10)]
-    assert places(folders("A", tmp_path / "two")) == [(1, "a.b-c", 7), (2, "a.b-c", 7), (0, "a.b-c", 7)]
+    assert where_found(folders("A", tmp_path / "one")) == [(4, "orders", 0), (4, "orders", 10)]
+    assert where_found(folders("A", tmp_path / "two")) == [(1, "a.b-c", 7), (2, "a.b-c", 7), (0, "a.b-c", 7)]
 
 
 def test_two_disks_of_one_broker_are_distinguished(tmp_path):
     for disk in ("d1", "d2"):
         sound(tmp_path / disk / "orders-0")
         (tmp_path / disk / "meta.properties").write_text("node.id=1\n")
-    assert places(folders("A", tmp_path)) == [(1, "orders", 0), (2, "orders", 0)]
+    assert where_found(folders("A", tmp_path)) == [(1, "orders", 0), (2, "orders", 0)]
 
 
 def test_folders_without_partitions_are_refused(tmp_path):
@@ -166,7 +166,7 @@ def test_brokers_that_are_called_as_partitions_are_brokers(tmp_path):
         sound(tmp_path / broker / "orders-0")
     (tmp_path / "kafka-3" / "orders-0").mkdir(parents=True)
     (tmp_path / "kafka-3" / "stranger-7").mkdir()
-    assert places(folders("A", tmp_path)) == [(1, "orders", 0), (2, "orders", 0), (3, "orders", 0)]
+    assert where_found(folders("A", tmp_path)) == [(1, "orders", 0), (2, "orders", 0), (3, "orders", 0)]
 
 
 def test_a_partition_without_a_segment_is_one_beside_others(tmp_path):

@@ -205,8 +205,8 @@ def test_a_name_at_the_beginning_stays_as_it_is() -> None:
 
 
 def in_words(check: str, kind: str, offset: int, topic: str, **evidence: object) -> str:
-    place = {"cluster": "B", "topic": topic, "partition": 0, "offset": offset}
-    return begin(sentence(Anomaly(check=check, kind=kind, evidence=evidence, **place), REGISTRY, NAMES))
+    position = {"cluster": "B", "topic": topic, "partition": 0, "offset": offset}
+    return begin(sentence(Anomaly(check=check, kind=kind, evidence=evidence, **position), REGISTRY, NAMES))
 
 
 def test_logs_of_kafkas_own_topics_are_named_with_their_broker() -> None:

@@ -123,7 +123,7 @@ def test_a_link_has_two_ends(text):
 
 
 @pytest.mark.parametrize("text", ["B:t=1", "t-0=1", "B:t-0", "B:t-0=-1", "B:t-x=1"])
-def test_a_promotion_has_a_place_and_an_offset(text):
+def test_a_promotion_has_a_partition_and_an_offset(text):
     with pytest.raises(InputError, match="is not CLUSTER:TOPIC-PARTITION=OFFSET"):
         asked(logs=("A=x", "B=y"), promotions=(text,))
 

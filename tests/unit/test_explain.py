@@ -39,7 +39,7 @@ def aborted(tmp_path) -> tuple[Path, int]:
     return written(judged_again(root)), field_of(data[3], "base_offset")
 
 
-def test_both_sides_are_shown_around_the_place(diverged):
+def test_both_sides_are_shown_around_the_offset(diverged):
     explained = explain(diverged, "byte-equality:A:tx-0@22")
     assert explained.promised.startswith("Where a mirror keeps offsets")
     assert explained.meaning.startswith("A batch at the same offset has another")
@@ -55,7 +55,7 @@ def test_both_sides_are_shown_around_the_place(diverged):
     assert explained.total == 0
 
 
-def test_a_number_and_a_place_name_the_same(diverged):
+def test_a_number_and_a_position_name_the_same(diverged):
     first = explain(diverged, "1")
     assert first.of == 5
     assert explain(diverged, first.anomaly.address) == first

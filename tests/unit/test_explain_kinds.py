@@ -22,7 +22,7 @@ from tests.oracles.written import write
 KINDS = [(check.name, kind.name) for check in REGISTRY.values() for kind in check.anomalies]
 
 
-def place_in(made: World) -> Row | None:
+def row_in(made: World) -> Row | None:
     """A record that was acknowledged on A, read there, and is on B, in a world that failed over."""
     if not made.promotions or not any(g["group"] == "g" and g["partition"] == 0 for g in made.groups):
         return None
@@ -38,10 +38,10 @@ def place_in(made: World) -> Row | None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> tuple[Path, Row]:
-    made = next(made for made in (world(Random(seed)) for seed in range(1000)) if made.mirror == "shadow" and place_in(made))
-    place = place_in(made)
-    assert place is not None
-    return write(made, tmp_path_factory.mktemp("explained") / "run"), place
+    made = next(made for made in (world(Random(seed)) for seed in range(1000)) if made.mirror == "shadow" and row_in(made))
+    named = row_in(made)
+    assert named is not None
+    return write(made, tmp_path_factory.mktemp("explained") / "run"), named
 
 
 def with_verdict(root: Path, *anomalies: Row) -> Path:
@@ -56,9 +56,9 @@ def text_of(explained: Explanation) -> str:
 
 
 @pytest.mark.parametrize(("check", "kind"), KINDS)
-def test_a_place_is_enough_for_all_that_shows_it(run, check, kind):
-    root, place = run
-    anomaly = {"check": check, "kind": kind, "cluster": "A", "topic": TOPIC, "partition": 0, "offset": place["offset"]}
+def test_an_offset_is_enough_for_all_that_shows_it(run, check, kind):
+    root, named = run
+    anomaly = {"check": check, "kind": kind, "cluster": "A", "topic": TOPIC, "partition": 0, "offset": named["offset"]}
     shown = explain(with_verdict(root, anomaly | {"evidence": {"group": "g"}}), "1")
     assert shown.promised == REGISTRY[check].guarantee
     assert shown.meaning
@@ -66,10 +66,10 @@ def test_a_place_is_enough_for_all_that_shows_it(run, check, kind):
     assert shown.there in shown.sentence
     assert {side.cluster for side in shown.sides} >= {"A", "B"}
     for side in shown.sides:
-        assert any(b["base_offset"] <= place["offset"] <= b["last_offset"] for b in side.batches), "the batch itself"
+        assert any(b["base_offset"] <= named["offset"] <= b["last_offset"] for b in side.batches), "the batch itself"
         assert len(side.batches) > 1, "and its neighbours"
-    assert place["operation"] in {row.number for row in shown.operations}
-    assert place["reader"] in {row.reader for row in shown.polls}
+    assert named["operation"] in {row.number for row in shown.operations}
+    assert named["reader"] in {row.reader for row in shown.polls}
     assert shown.watermarks
     assert all(mark.cluster == "A" for mark in shown.watermarks)
     assert {row.group for row in shown.groups} == {"g"}
@@ -79,12 +79,12 @@ def test_a_place_is_enough_for_all_that_shows_it(run, check, kind):
 
 
 def test_the_polls_of_a_reader_next_to_the_one_that_is_named_are_shown(run):
-    root, place = run
-    evidence = {"uid": place["uid"], "reader": place["reader"]}
+    root, named = run
+    evidence = {"uid": named["uid"], "reader": named["reader"]}
     anomaly = {"check": "aborted-read", "kind": "aborted-read", "cluster": "A", "topic": TOPIC, "partition": 0, "offset": -1}
     shown = explain(with_verdict(root, anomaly | {"evidence": evidence}), "1")
-    mine = [row for row in shown.polls if row.reader == place["reader"]]
-    got = [n for n, row in enumerate(mine) if any(u <= place["uid"] < u + c for f in row.fetched for u, _, c in f.runs)]
+    mine = [row for row in shown.polls if row.reader == named["reader"]]
+    got = [n for n, row in enumerate(mine) if any(u <= named["uid"] < u + c for f in row.fetched for u, _, c in f.runs)]
     assert got
     assert got[0] > 0, "what the reader did before is there: at least its assignment"
 

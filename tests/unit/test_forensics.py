@@ -179,7 +179,7 @@ def test_brokers_that_compacted_by_themselves_are_no_disagreement(tmp_path):
     assert note.endswith("are missing, first 1: compaction")
 
 
-def test_two_batches_of_one_log_at_one_place_are_both_shown(tmp_path):
+def test_two_batches_of_one_log_at_one_offset_are_both_shown(tmp_path):
     path = segment(tmp_path / "t-0", [batch(0, ONE, pid=1, epoch=0, seq=0), batch(1, ONE)])
     segment(tmp_path / "t-0", [batch(1, TWO)], base_offset=1)
     (reuse,) = (c for c in look(tmp_path, code=1)["cases"] if c["kind"] == "epoch-reuse")

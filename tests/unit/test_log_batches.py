@@ -86,7 +86,7 @@ def test_bytes_after_zeros_are_damage(tmp_path: Path):
 
 
 @pytest.mark.parametrize("kept", [8, 11, 16, 17, 40, 60, 61, -1])
-def test_a_torn_tail_is_reported_with_its_place(tmp_path: Path, kept: int):
+def test_a_torn_tail_is_reported_with_its_position(tmp_path: Path, kept: int):
     torn = batch(3, [record(b"value")])[:kept]
     found = batches.scan([segment(tmp_path / FOLDER, DATA, tail=torn)])
     assert len(found.headers) == 2

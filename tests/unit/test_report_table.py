@@ -37,7 +37,7 @@ def test_valid(folder: Path) -> None:
     assert "\x1b" not in text
 
 
-def test_invalid_names_the_place_and_the_evidence(folder: Path) -> None:
+def test_invalid_names_the_offset_and_the_evidence(folder: Path) -> None:
     text = shown(document(folder, "invalid"), folder)
     assert "INVALID  link-flap" in text
     assert "lost-write  B A.orders-0 @ 1201  uid 1099511628417, acknowledged_on A" in text

@@ -212,7 +212,7 @@ def test_a_row_that_cannot_be_is_named_and_left_out(tmp_path, good, bad, said):
         ("failover", {"fault_time": -1}, "fault_time -1"),
     ],
 )
-def test_an_event_of_a_place_that_no_log_has_is_named_and_left_out(tmp_path, kind, data, said):
+def test_an_event_of_an_offset_that_no_log_has_is_named_and_left_out(tmp_path, kind, data, said):
     writer = RunWriter(tmp_path / "run", run())
     writer.event(kind, "A->B", **data)
     writer.event("host-stall", "host", seconds=-1)

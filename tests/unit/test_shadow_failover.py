@@ -14,7 +14,7 @@ from linkflap.harness.mirrors.shadow.log.mirrored_log import MirroredLog
 from linkflap.harness.model.errors import DeadlineExceeded
 from tests.shadows import config
 
-PLACE = ("A.t", 0)
+TOPIC_PARTITION = ("A.t", 0)
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def settling(tmp_path, monkeypatch) -> Failover:
     mirrored = MirroredLog(config(real=real), Journal(tmp_path))
     mirrored.brokers = frozenset((1, 2, 3))
     mirrored.journal.notes.phase = "settling"
-    mirrored.lead(mirrored.add(*PLACE), 4)
+    mirrored.lead(mirrored.add(*TOPIC_PARTITION), 4)
     topics = SimpleNamespace(replicas=lambda _number, _topic: [1, 2, 3])
     parts = [SimpleNamespace() for _ in range(4)]
     return Failover(mirrored, parts[0], SimpleNamespace(), topics, *parts[1:])
@@ -33,7 +33,7 @@ def settling(tmp_path, monkeypatch) -> Failover:
 
 def fetching(made: Failover, offsets: dict[int, int], *, epoch_from: int = 0, most: int = 1000) -> asyncio.Task[None]:
     """Followers that fetch, truncate and catch up, by so many offsets at `most`, at each look."""
-    partition = made._log.partitions[PLACE]
+    partition = made._log.partitions[TOPIC_PARTITION]
 
     async def fetch() -> None:
         while True:
@@ -56,7 +56,7 @@ def settle(made: Failover, *followers: tuple[dict[int, int], int], most: int = 1
         finally:
             for task in tasks:
                 task.cancel()
-        return made._log.partitions[PLACE].end
+        return made._log.partitions[TOPIC_PARTITION].end
 
     return asyncio.run(play())
 
@@ -67,7 +67,7 @@ def test_the_longest_live_replica_is_the_log(settling):
 
 def test_who_comes_back_with_more_when_it_was_settled_is_cut(settling):
     settling._log.journal.notes.phase = "ending"
-    note = settling._log.partitions[PLACE].note
+    note = settling._log.partitions[TOPIC_PARTITION].note
     note.mirrored, note.appended = 7, [(7, "ABORT")]
     assert settle(settling, ({1: 8, 2: 8, 3: 12}, 0)) == 8
     assert note.appended == [(7, "ABORT")]
@@ -75,7 +75,7 @@ def test_who_comes_back_with_more_when_it_was_settled_is_cut(settling):
 
 def test_what_was_noted_and_nobody_has_was_not_appended(settling):
     settling._log.journal.notes.phase = "ending"
-    note = settling._log.partitions[PLACE].note
+    note = settling._log.partitions[TOPIC_PARTITION].note
     note.mirrored, note.appended = 7, [(7, "ABORT"), (8, "ABORT")]
     assert settle(settling, ({1: 8, 2: 7, 3: 7}, 0)) == 8
     assert note.appended == [(7, "ABORT")]
@@ -83,13 +83,13 @@ def test_what_was_noted_and_nobody_has_was_not_appended(settling):
 
 def test_a_replica_that_failed_is_woken_by_a_new_epoch(settling):
     assert settle(settling, ({1: 7, 2: 7}, 0), ({3: 7}, 5)) == 7
-    assert settling._log.partitions[PLACE].leader_epoch == 5
-    assert settling.live(settling._log.partitions[PLACE]) == {1, 2, 3}
+    assert settling._log.partitions[TOPIC_PARTITION].leader_epoch == 5
+    assert settling.live(settling._log.partitions[TOPIC_PARTITION]) == {1, 2, 3}
 
 
 def test_a_replica_that_does_not_wake_is_left_behind(settling):
     assert settle(settling, ({1: 7, 2: 9}, 0)) == 9
-    assert settling.live(settling._log.partitions[PLACE]) == {1, 2}
+    assert settling.live(settling._log.partitions[TOPIC_PARTITION]) == {1, 2}
 
 
 def test_replicas_that_have_much_to_copy_are_waited_for(settling, monkeypatch):

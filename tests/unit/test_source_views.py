@@ -268,7 +268,7 @@ def test_a_reversal_that_never_came_to_the_point_cut_nothing(tmp_path: Path):
     made = rounds.round_trip()
     made.events = [e for e in made.events if e.subject != "B->A"]
     (view,) = views(made.write(tmp_path / "rounds"))
-    assert [w.took_place for w in view.windows if w.fault == "mirror-reverse"] == [False]
+    assert [w.took_effect for w in view.windows if w.fault == "mirror-reverse"] == [False]
     assert [e.origin for e in eras(view.story, "A")] == ["native"]
 
 

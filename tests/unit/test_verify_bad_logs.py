@@ -49,16 +49,16 @@ def test_what_is_wrong_is_named_and_the_rest_is_verified(tmp_path, what, cluster
 
 
 @pytest.mark.parametrize(
-    ("spoil", "place"),
+    ("spoil", "where"),
     [
         (segment_of_another_topic, "00000000000000003000.log at byte 0"),
         (overlapping_segments, "00000000000000000007.log at byte 0"),
     ],
 )
-def test_the_file_is_named_and_not_the_first_one(tmp_path, spoil, place):
+def test_the_file_is_named_and_not_the_first_one(tmp_path, spoil, where):
     wanted, path = logs(tmp_path)
     spoil(path)
-    assert place in reason(judged(tmp_path / "run", wanted), "recording")
+    assert where in reason(judged(tmp_path / "run", wanted), "recording")
 
 
 def test_a_topic_that_one_side_does_not_have_is_unknown(tmp_path):

@@ -92,10 +92,10 @@ def _aborted(replica: Replica) -> Ints:
     for producer in np.unique(batches.producer_id[at][batches.transactional[at]]).tolist():
         markers = np.flatnonzero(ends & (batches.producer_id == producer))
         mine = np.flatnonzero(batches.transactional[at] & (batches.producer_id[at] == producer))
-        place = np.searchsorted(batches.base_offset[markers], offsets[mine])
-        there = place < len(markers)
+        index = np.searchsorted(batches.base_offset[markers], offsets[mine])
+        there = index < len(markers)
         found[mine] = -1
-        found[mine[there]] = batches.control[markers[place[there]]] == ABORT
+        found[mine[there]] = batches.control[markers[index[there]]] == ABORT
     return found
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from linkflap.harness.log.coordinators import COMPLETE_ABORT, COMPLETE_COMMIT, PREPARE_ABORT, PREPARE_COMMIT
+from linkflap.harness.model.topology import TopicPartition
 from linkflap.spark_verify.checks.base import Combined, Found, PartialFinding
 
-Place = tuple[str, int]
 """Topic, partition."""
 Producer = tuple[int, int]
 """Producer id, epoch."""
@@ -34,7 +34,7 @@ class _Decided:
     producer: Producer
     commit: bool
     offset: int
-    places: Sequence[Place]
+    partitions: Sequence[TopicPartition]
     complete: bool = False
 
 
@@ -42,7 +42,7 @@ class _Decided:
 class _Decisions:
     """What the coordinators of a cluster decided, in their order, per partition and producer; `every`: since the beginning."""
 
-    decided: Mapping[Place, Mapping[Producer, Sequence[_Decided]]]
+    decided: Mapping[TopicPartition, Mapping[Producer, Sequence[_Decided]]]
     every: bool
 
 
@@ -71,11 +71,11 @@ def _outcomes(partials: Sequence[PartialFinding]) -> Iterator[Combined]:
         return
     decisions = _decisions(states)
     for partial in _of(partials, "markers"):
-        place = partial.topic, partial.partition
+        tp = partial.topic, partial.partition
         actual: dict[Producer, list[tuple[bool, int]]] = defaultdict(list)
         for pid, epoch, control, offset in _rows(partial.data["markers"], 4):
             actual[pid, epoch].append((control == 1, offset))
-        expected = decisions.decided.get(place, {})
+        expected = decisions.decided.get(tp, {})
         exact = bool(partial.data["exact"]) and decisions.every
         for producer in sorted(expected.keys() | actual.keys()):
             wanted, markers = expected.get(producer, ()), actual.get(producer, [])
@@ -95,20 +95,20 @@ def _shown(decided: _Decided | None) -> dict[str, object]:
 
 
 def _decisions(states: Sequence[PartialFinding]) -> _Decisions:
-    found: dict[Place, dict[Producer, list[_Decided]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[TopicPartition, dict[Producer, list[_Decided]]] = defaultdict(lambda: defaultdict(list))
     for partial in states:
         for decided in _transactions(partial.data):
-            for place in decided.places:
-                found[place][decided.producer].append(decided)
+            for tp in decided.partitions:
+                found[tp][decided.producer].append(decided)
     return _Decisions(decided=found, every=all(partial.data["begins"] == 0 for partial in states))
 
 
 def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
     """The transactions of one partition of `__transaction_state`, in the order in which they were prepared."""
     ids, topics = data["ids"], data["topics"]
-    places: dict[int, list[Place]] = defaultdict(list)
-    for row, topic, partition in _rows(data["places"], 3):
-        places[row].append((topics[topic], partition))
+    partitions: dict[int, list[TopicPartition]] = defaultdict(list)
+    for row, topic, partition in _rows(data["partitions_of_states"], 3):
+        partitions[row].append((topics[topic], partition))
     found: list[_Decided] = []
     prepared: dict[int, _Decided] = {}
     for row, (name, pid, epoch, state, offset, below) in enumerate(_rows(data["states"], 6)):
@@ -118,7 +118,7 @@ def _transactions(data: Mapping[str, Any]) -> list[_Decided]:
             if known is None or known.producer != (pid, epoch) or known.complete:
                 prepared[name] = _Decided(
                     transactional_id=ids[name], producer=(pid, epoch), commit=state == PREPARE_COMMIT, offset=offset,
-                    places=places[row],
+                    partitions=partitions[row],
                 )  # fmt: skip
                 found.append(prepared[name])
         elif state in (COMPLETE_COMMIT, COMPLETE_ABORT) and name in prepared:
@@ -134,16 +134,16 @@ One = tuple[str, int, _Decided | None]
 def _in_order(wanted: Sequence[_Decided], markers: Sequence[tuple[bool, int]]) -> One | None:
     """The first place at which markers are not what was decided; of what is not complete they may be missing."""
     complete = sum(decided.complete for decided in wanted)
-    place = 0
+    index = 0
     for decided in wanted:
-        if place < len(markers) and markers[place][0] == decided.commit:
-            place += 1
-        elif decided.complete and (len(markers) < complete or place == len(markers)):
+        if index < len(markers) and markers[index][0] == decided.commit:
+            index += 1
+        elif decided.complete and (len(markers) < complete or index == len(markers)):
             return "marker-missing", -1, decided
-        elif place < len(markers):
+        elif index < len(markers):
             kind = "marker-unexplained" if len(markers) > len(wanted) else "outcome-disagreement"
-            return kind, markers[place][1], decided
-    return ("marker-unexplained", markers[place][1], None) if place < len(markers) else None
+            return kind, markers[index][1], decided
+    return ("marker-unexplained", markers[index][1], None) if index < len(markers) else None
 
 
 def _at_the_end(wanted: Sequence[_Decided], markers: Sequence[tuple[bool, int]]) -> One | None:
@@ -187,14 +187,14 @@ def _not_in(log: Sequence[tuple[int, bool]], seen: Sequence[tuple[int, bool]], *
 
     It may be before that once the coordinator has loaded the log anew: as the log says of a commit, or a sample of itself.
     """
-    commits, place = [committed for committed, _ in log], 0
+    commits, index = [committed for committed, _ in log], 0
     for offset, disturbed in seen:
         try:
-            place = commits.index(offset, place)
+            index = commits.index(offset, index)
         except ValueError:
-            if not commits or not (disturbed or log[place][1]) or offset not in commits:
+            if not commits or not (disturbed or log[index][1]) or offset not in commits:
                 return offset, how
-            place = commits.index(offset)
+            index = commits.index(offset)
     return None
 
 

@@ -67,8 +67,8 @@ def of_transactions(view: PartitionView, got: Delivered, what: Callable[[Sends],
     lasts = firsts + sends.sizes
     for some in chunks(got.uid):
         uids = got.uid[some]
-        place = np.maximum(np.searchsorted(firsts, uids, side="right") - 1, 0)
-        said[some] = np.where((uids >= firsts[place]) & (uids < lasts[place]), chosen[place], otherwise)
+        index = np.maximum(np.searchsorted(firsts, uids, side="right") - 1, 0)
+        said[some] = np.where((uids >= firsts[index]) & (uids < lasts[index]), chosen[index], otherwise)
     return said
 
 

@@ -145,9 +145,9 @@ def native(generation: LogGeneration, offsets: Ints) -> Bools:
 def eras_of(generation: LogGeneration, offsets: Ints) -> Ints:
     """Per offset twice the place of its era, plus one where that is native."""
     starts = np.array([e.start for e in generation.eras], np.int64)
-    place = np.maximum(np.searchsorted(starts, offsets, side="right") - 1, 0)
+    index = np.maximum(np.searchsorted(starts, offsets, side="right") - 1, 0)
     own_ones = np.array([e.origin == "native" for e in generation.eras], np.int64)
-    return 2 * place + own_ones[place]
+    return 2 * index + own_ones[index]
 
 
 def owners_of(generation: LogGeneration, offsets: Ints) -> Ints:

@@ -106,13 +106,13 @@ def _pair(batches: Batches, *, untracked: bool) -> tuple[Ints, Ints, Ints]:
     if not len(order):
         return order, marker_at, first_at
     pid, marks = _numbered(batches.producer_id[order], section[order]), is_marker[order]
-    place = np.arange(len(order))
-    following = np.minimum.accumulate(np.where(marks, place, len(order))[::-1])[::-1]
+    index = np.arange(len(order))
+    following = np.minimum.accumulate(np.where(marks, index, len(order))[::-1])[::-1]
     inside = following < len(order)
     mine = inside & (pid[np.where(inside, following, 0)] == pid)
     marker_at[order[mine]] = order[following[mine]]
     new = np.concatenate(([True], (pid[1:] != pid[:-1]) | marks[:-1])) & ~marks
-    first_at[order] = order[np.maximum.accumulate(np.where(new, place, 0))]
+    first_at[order] = order[np.maximum.accumulate(np.where(new, index, 0))]
     data = order[~marks]
     marker_at[order[marks]] = -1
     return np.sort(data), marker_at, first_at
@@ -165,8 +165,8 @@ def followed(log: Log) -> Ints:
     together = (pid[1:] == pid[:-1]) & (marker[1:] == marker[:-1])
     overrun = np.append(together & (operation[1:] != operation[:-1]), False)
     edge = np.append(~together, True) | overrun
-    place = np.arange(len(order))
-    last = np.minimum.accumulate(np.where(edge, place, len(order))[::-1])[::-1]
+    index = np.arange(len(order))
+    last = np.minimum.accumulate(np.where(edge, index, len(order))[::-1])[::-1]
     next_of[order] = np.where(overrun[last], order[np.minimum(last + 1, len(order) - 1)], -1)
     return next_of
 
@@ -185,8 +185,8 @@ def locate(keys: Ints, wanted: Ints) -> Ints:
     order = None if (keys[1:] >= keys[:-1]).all() else np.argsort(keys, kind="stable")
     ordered = keys if order is None else keys[order]
     for some in chunks(wanted):
-        place = np.minimum(np.searchsorted(ordered, wanted[some], side="left"), len(keys) - 1)
-        found[some] = np.where(ordered[place] == wanted[some], place if order is None else order[place], -1)
+        index = np.minimum(np.searchsorted(ordered, wanted[some], side="left"), len(keys) - 1)
+        found[some] = np.where(ordered[index] == wanted[some], index if order is None else order[index], -1)
     return found
 
 
@@ -208,8 +208,8 @@ def among(values: Ints, others: Ints) -> Bools:
         return found
     ordered = np.sort(others)
     for some in chunks(values):
-        place = np.minimum(np.searchsorted(ordered, values[some]), len(ordered) - 1)
-        found[some] = ordered[place] == values[some]
+        index = np.minimum(np.searchsorted(ordered, values[some]), len(ordered) - 1)
+        found[some] = ordered[index] == values[some]
     return found
 
 

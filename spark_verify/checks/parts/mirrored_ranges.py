@@ -82,10 +82,10 @@ class Hop:
 
     def neighbours(self, position: int) -> dict[str, object]:
         """Where on the destination the record of a position belongs: the offset it comes after, that it comes before, or None."""
-        place = int(np.searchsorted(self.present, position))
+        index = int(np.searchsorted(self.present, position))
         return {
-            "after_offset": int(self.arrived_at[self.present[place - 1]]) if place else None,
-            "before_offset": int(self.arrived_at[self.present[place]]) if place < len(self.present) else None,
+            "after_offset": int(self.arrived_at[self.present[index - 1]]) if index else None,
+            "before_offset": int(self.arrived_at[self.present[index]]) if index < len(self.present) else None,
         }
 
 
@@ -253,10 +253,10 @@ def _cleaned(
     those that have them, else the first.
     """
     compacted = view.compacted.get(mirrored_range.destination, 0)
-    place = np.searchsorted(present, missing)
-    before = np.where(place > 0, arrived_at[present[np.maximum(place - 1, 0)]], -1) if len(present) else place - 1
-    cleaned = (place < len(present)) & (before + 1 < compacted)
-    tail, end = np.flatnonzero(place == len(present)), min(compacted, mirrored_range.end)
+    index = np.searchsorted(present, missing)
+    before = np.where(index > 0, arrived_at[present[np.maximum(index - 1, 0)]], -1) if len(present) else index - 1
+    cleaned = (index < len(present)) & (before + 1 < compacted)
+    tail, end = np.flatnonzero(index == len(present)), min(compacted, mirrored_range.end)
     kept = view.mirror.guarantee.offsets_kept
     cleaned[tail] = sent[missing[tail]] < end if kept else np.arange(len(tail)) < end - before[tail] - 1
     return missing[cleaned]

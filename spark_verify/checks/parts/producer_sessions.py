@@ -107,9 +107,9 @@ def _behind_an_owner(replica: Replica, rows: Ints, key: tuple[Ints, Ints, Ints],
     begins = chosen & (first > 0) & ~_as_before(*key, section)
     order = np.lexsort((rows, *reversed(key)))
     heads = np.flatnonzero(~_as_before(*(column[order] for column in key)))
-    for place in np.flatnonzero(begins[order]).tolist():
-        head = heads[np.searchsorted(heads, place, "right") - 1]
-        earlier, at = order[head:place], order[place]
+    for index in np.flatnonzero(begins[order]).tolist():
+        head = heads[np.searchsorted(heads, index, "right") - 1]
+        earlier, at = order[head:index], order[index]
         ends = earlier[np.diff(section[earlier], append=section[at]) > 0]
         ends = ends[section[ends] < section[at] - 1]
         found[at] = bool(((first[at] - last[ends] - 1) % WRAP < WRAP // 2).any())

@@ -78,11 +78,11 @@ def _parted(reads: Sequence[Read], turn: Turn) -> Iterator[tuple[list[Read], lis
     ordered = sorted(reads, key=attrgetter("reader", "process", "returned"))
     for _, mine in groupby(ordered, attrgetter("reader", "process")):
         rows = list(mine)
-        place, records = _point(rows, turn)
-        old, new = rows[:place], rows[place + 1 :]
-        if place < len(rows):
-            old += _part(rows[place], slice(0, records))
-            new[:0] = _part(rows[place], slice(records, None)) if records else [rows[place]]
+        index, records = _point(rows, turn)
+        old, new = rows[:index], rows[index + 1 :]
+        if index < len(rows):
+            old += _part(rows[index], slice(0, records))
+            new[:0] = _part(rows[index], slice(records, None)) if records else [rows[index]]
         yield old, new
 
 

@@ -37,8 +37,8 @@ def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
     every, batches = log.transactions, log.replica.batches
     resets = batches.base_offset[(batches.control == OTHER_CONTROL) & batches.crc_ok]
     unended = every.marker == NOWHERE
-    place = np.searchsorted(resets, every.last, side="right")
-    given_up = unended & (place < len(resets))
+    index = np.searchsorted(resets, every.last, side="right")
+    given_up = unended & (index < len(resets))
     findings: list[Finding] = [
         Found(
             kind=LEFT_OPEN,
@@ -48,7 +48,7 @@ def left_open(view: PartitionView, generation: LogGeneration, log: Log) -> Seque
                 "producer_id": int(every.producer_id[i]),
                 "producer_epoch": int(every.highest_epoch[i]),
                 "last_offset": int(every.last[i]),
-                "reset_offset": int(resets[place[i]]),
+                "reset_offset": int(resets[index[i]]),
                 "log_end": log.replica.end,
                 **_sampled(log.replica),
             },

@@ -25,7 +25,7 @@ How = Callable[[Made, Random], Afterwards | None]
 Verdict = Literal["invalid", "unknown", "valid"]
 
 
-class NoPlace(LookupError):
+class NothingToChange(LookupError):
     """A story has nothing that a mutation could change."""
 
 
@@ -57,9 +57,9 @@ class Mutation:
             made = story(spec(seed + 10_000 * further, **self.on))
             try:
                 return made, self.how(made, Random(seed))
-            except (StopIteration, NoPlace):
+            except (StopIteration, NothingToChange):
                 continue
-        raise NoPlace(f"{self.name} has no place in {SEEDS} stories from seed {seed} on")
+        raise NothingToChange(f"{self.name} has no place in {SEEDS} stories from seed {seed} on")
 
 
 SEEDS = 30
@@ -208,9 +208,9 @@ def put(entry: Entry, **fields: object) -> Callable[[list[Entry]], list[Entry]]:
 
 def event(made: Made, kind: str, at: int = 0, /, **changes: object) -> None:
     """Changes the data of the how-manyeth event of a kind."""
-    place = [i for i, e in enumerate(made.events) if e.kind == kind][at]
-    old = made.events[place]
-    made.events[place] = replace(old, data={**old.data, **changes})
+    index = [i for i, e in enumerate(made.events) if e.kind == kind][at]
+    old = made.events[index]
+    made.events[index] = replace(old, data={**old.data, **changes})
 
 
 def journal(made: Made, **changes: object) -> None:

@@ -7,7 +7,7 @@ from random import Random
 
 from linkflap.harness.model.history import Fetched
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import ROUND_TRIP, NoPlace, change_poll, data, got, mutation, polls, promotion
+from tests.faithful.mutations.base import ROUND_TRIP, NothingToChange, change_poll, data, got, mutation, polls, promotion
 
 READER = "A-uncommitted"
 
@@ -19,12 +19,12 @@ def stayed_beyond_the_cut(made: Made, rng: Random) -> None:
     all_of_it = data(made, "A", native=True, moment="1-reverse")
     tail = [e for e in all_of_it if e.offset >= cut]
     if not tail:
-        raise NoPlace("A had nothing that B did not have")
+        raise NothingToChange("A had nothing that B did not have")
     stood = tail[-1].end
     skipped = [e for e in data(made, "A", native=True) if cut <= e.offset and e.end <= stood]
     later = [poll for poll in polls(made, READER) if poll.time > since]
     if not skipped or not any(offset >= stood for poll in later for _, offset in got(poll)):
-        raise NoPlace("nobody read what came after that from B")
+        raise NothingToChange("nobody read what came after that from B")
     for poll in later:
         change_poll(made, poll, [pair for pair in got(poll) if pair[1] >= stood])
     _not_moved(made, since)
@@ -32,7 +32,7 @@ def stayed_beyond_the_cut(made: Made, rng: Random) -> None:
     last = max(offset for poll in polls(made, READER) if poll.time < since for _, offset in got(poll))
     fresh = [(uid, e.offset_of(uid)) for e in all_of_it for uid in e.uids]
     runs = tuple((uid, offset, 1) for uid, offset in fresh if offset > last)
-    row = Fetched(topic=made.places("A", 0)[0].topic, partition=0, runs=runs, position=stood)
+    row = Fetched(topic=made.log_keys("A", 0)[0].topic, partition=0, runs=runs, position=stood)
     made.polls.append(replace(before, time=since - 2, returned=since - 1, fetched=(row,)))
 
 

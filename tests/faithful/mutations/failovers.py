@@ -17,7 +17,7 @@ from tests.faithful.mutations.base import (
     PLANNED,
     PLANNED_ROUND_TRIP,
     ROUND_TRIP,
-    NoPlace,
+    NothingToChange,
     change_mark,
     data,
     drop_events,
@@ -56,7 +56,7 @@ def epoch_that_nobody_assigned(made: Made, rng: Random) -> None:
     """One sample of A, between two others, reports leader epoch 1000."""
     sampled = marks(made, "A")
     if len(sampled) < 3:
-        raise NoPlace("nothing later contradicts the last sample")
+        raise NothingToChange("nothing later contradicts the last sample")
     change_mark(made, sampled[len(sampled) // 2], leader_epoch=1000)
 
 
@@ -108,9 +108,9 @@ def came_round(made: Made, rng: Random) -> None:
 def promotion_recorded_too_late(made: Made, rng: Random) -> None:
     """The promotion of B is recorded behind B's first own batches, so that these are in the era of the mirror."""
     first = data(made, "B", native=True)[0]
-    place = next(i for i, e in enumerate(made.events) if e.kind == "promotion")
-    old = made.events[place]
-    made.events[place] = replace(old, data={**old.data, "offset": first.end})
+    index = next(i for i, e in enumerate(made.events) if e.kind == "promotion")
+    old = made.events[index]
+    made.events[index] = replace(old, data={**old.data, "offset": first.end})
 
 
 @mutation(ROUND_TRIP, must="truncation-accounting/truncation-too-deep")
@@ -165,8 +165,8 @@ def acknowledged_and_cut(made: Made, rng: Random) -> None:
         replace(invoke, number=number, time=time, sends=(group,)),
         replace(row, number=number, time=time + MS, sends=(replace(group, acks=((0, 1, entry.offset),)),)),
     ]
-    places = [i for i, e in enumerate(made.events) if e.kind == "truncation"]
-    at = next(i for i in places if (made.events[i].data["topic"], made.events[i].data["partition"]) == (group.topic, 0))
+    indexes = [i for i, e in enumerate(made.events) if e.kind == "truncation"]
+    at = next(i for i in indexes if (made.events[i].data["topic"], made.events[i].data["partition"]) == (group.topic, 0))
     made.events[at] = replace(made.events[at], data={**made.events[at].data, "offset": entry.offset, "end": entry.end})
 
 

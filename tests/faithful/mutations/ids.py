@@ -13,7 +13,7 @@ from tests.faithful.mutations.base import (
     FORCED,
     PAIR,
     V1,
-    NoPlace,
+    NothingToChange,
     change_return,
     data,
     mapped,
@@ -31,7 +31,7 @@ def _idempotent(made: Made, cluster: str = "B", *, least: int = 2) -> list[Entry
     mine = [e for e in data(made, cluster, native=True, state="plain") if e.pid >= 0]
     found = [e for e in mine if e.pid == mine[0].pid]
     if len(found) < least:
-        raise NoPlace(f"{cluster} has {len(found)} batches of an idempotent producer")
+        raise NothingToChange(f"{cluster} has {len(found)} batches of an idempotent producer")
     return found
 
 
@@ -159,7 +159,7 @@ def gap_at_the_wrap(made: Made, rng: Random) -> None:
                 how = [replace(e, sequence=e.sequence + 1) if e.offset in later else e for e in made.log(cluster, partition)]
                 made.change(cluster, partition, lambda _, how=how: list(how))
             return
-    raise NoPlace("nobody's sequence wrapped")
+    raise NothingToChange("nobody's sequence wrapped")
 
 
 @mutation(PAIR, must="byte-equality/byte-divergence")

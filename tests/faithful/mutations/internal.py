@@ -22,7 +22,7 @@ from tests.faithful.coordinators import (
 )
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import FORCED, PAIR, NoPlace, kept_out, mutation, put
+from tests.faithful.mutations.base import FORCED, PAIR, NothingToChange, kept_out, mutation, put
 
 OTHER = {PREPARE_COMMIT: PREPARE_ABORT, COMPLETE_COMMIT: COMPLETE_ABORT}
 
@@ -38,7 +38,7 @@ def _rewrite(made: Made, cluster: str, spot: tuple[str, int], how: Callable[[lis
 def _middle(made: Made, cluster: str, spot: tuple[str, int]) -> Entry:
     log = _own(made, cluster, spot)
     if len(log) < 3:
-        raise NoPlace(f"{spot[0]} of {cluster} is too short")
+        raise NothingToChange(f"{spot[0]} of {cluster} is too short")
     return log[len(log) // 2]
 
 
@@ -54,13 +54,13 @@ def own_replica_changed(made: Made, rng: Random) -> None:
     entry = _middle(made, "A", COMMITS)
     (record,) = entry.records
     changed = record._replace(value=(record.value or b"")[:-1] + b"\x07")
-    made.rewrite(made.places("A", 0, topic=COMMITS[0])[1], put(entry, records=(changed,)))
+    made.rewrite(made.log_keys("A", 0, topic=COMMITS[0])[1], put(entry, records=(changed,)))
 
 
 @mutation(PAIR, must="internal-topics/replica-missing internal-topics/offsets-missing")
 def own_replica_without(made: Made, rng: Random) -> None:
     """A batch of __cluster_metadata is gone from the broker that does not lead."""
-    made.rewrite(made.places("A", 0, topic=METADATA[0])[1], kept_out(_middle(made, "A", METADATA)))
+    made.rewrite(made.log_keys("A", 0, topic=METADATA[0])[1], kept_out(_middle(made, "A", METADATA)))
 
 
 @mutation(PAIR, must="internal-topics/offsets-missing")
@@ -72,16 +72,16 @@ def own_batch_lost(made: Made, rng: Random) -> None:
 @mutation(PAIR, must="internal-topics/ends-early")
 def own_tail_lost(made: Made, rng: Random) -> None:
     """The last batch of __consumer_offsets, below the high watermark, is gone from every broker."""
-    for place in made.places("A", 0, topic=COMMITS[0]):
-        made.logs[place].entries = made.logs[place].entries[:-1]
+    for key in made.log_keys("A", 0, topic=COMMITS[0]):
+        made.logs[key].entries = made.logs[key].entries[:-1]
 
 
 @mutation(PAIR, must="internal-topics/log-disorder")
 def own_file_out_of_order(made: Made, rng: Random) -> None:
     """Two batches of __transaction_state have changed places in the file of the broker that does not lead."""
-    place = made.places("A", 0, topic=STATES[0])[1]
-    made.logs[place].cuts = ()
-    made.rewrite(place, lambda log: [log[0], log[2], log[1], *log[3:]])
+    key = made.log_keys("A", 0, topic=STATES[0])[1]
+    made.logs[key].cuts = ()
+    made.rewrite(key, lambda log: [log[0], log[2], log[1], *log[3:]])
 
 
 @mutation(PAIR, must="internal-topics/leader-epoch-regression")
@@ -94,10 +94,10 @@ def own_epoch_raised(made: Made, rng: Random) -> None:
 @mutation(PAIR, unknown="internal-topics recording", verdict="unknown")
 def own_segment_torn(made: Made, rng: Random):
     """The last bytes of __transaction_state, below the high watermark, are missing on its leader."""
-    place = made.places("A", 0, topic=STATES[0])[0]
+    key = made.log_keys("A", 0, topic=STATES[0])[0]
 
     def tear(root: Path) -> None:
-        folder = root / "captures" / place.moment / place.cluster / str(place.broker) / f"{place.topic}-{place.partition}"
+        folder = root / "captures" / key.moment / key.cluster / str(key.broker) / f"{key.topic}-{key.partition}"
         path = sorted(folder.glob("*.log"))[-1]
         path.write_bytes(path.read_bytes()[:-7])
 
@@ -138,7 +138,7 @@ def commit_not_written(made: Made, rng: Random) -> None:
     """__consumer_offsets has another offset than the one that a group was seen to have committed."""
     sampled = [g for g in made.groups if g.cluster == "A" and g.partition == 0]
     if not sampled:
-        raise NoPlace("no group was sampled")
+        raise NothingToChange("no group was sampled")
     wrong = sampled[-1]
     spot = wrong.topic, wrong.partition
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import PAIR, NoPlace, change_poll, got, marks, mutation, polls
+from tests.faithful.mutations.base import PAIR, NothingToChange, change_poll, got, marks, mutation, polls
 
 
 def _alone(made: Made, reader: str, keep: Callable[[int], bool]) -> None:
@@ -19,7 +19,7 @@ def _alone(made: Made, reader: str, keep: Callable[[int], bool]) -> None:
 def _offsets(made: Made, reader: str) -> list[int]:
     found = [offset for poll in polls(made, reader) for _, offset in got(poll)]
     if len(found) < 4:
-        raise NoPlace(f"{reader} got {len(found)} records")
+        raise NothingToChange(f"{reader} got {len(found)} records")
     return sorted(found)
 
 
@@ -60,7 +60,7 @@ def drained_before_the_end(made: Made, rng: Random) -> None:
     middle = offsets[len(offsets) // 4]
     busy = max(row.time for row in made.operations)
     if not any(mark.returned <= busy and mark.last_stable > middle for mark in marks(made, "A")):
-        raise NoPlace("nobody sampled more of A while its clients wrote")
+        raise NothingToChange("nobody sampled more of A while its clients wrote")
     for poll in [p for p in made.polls if (p.reader, p.kind) == ("A-uncommitted", "poll")]:
         fetched = tuple(replace(f, position=min(f.position, middle)) if f.partition == 0 else f for f in poll.fetched)
         made.polls[made.polls.index(poll)] = stopped = replace(poll, fetched=fetched)
@@ -80,17 +80,17 @@ def member_began_ahead(made: Made, rng: Random) -> None:
     rows = [p for p in made.polls if p.reader == "follower" and p.cluster == "A"]
     full = [p for p in rows if p.kind == "poll" and got(p)]
     if len(full) < 3:
-        raise NoPlace("the group's member polled less than three times")
+        raise NothingToChange("the group's member polled less than three times")
     lost, then = full[1], full[2]
     upto = got(then)[0][1]
     for row in [p for p in rows if full[0].returned < p.returned < then.returned]:
         made.polls.remove(row)
     assert lost not in made.polls
-    place = made.polls.index(then)
+    index = made.polls.index(then)
     for poll in [p for p in made.polls if p.reader == "follower" and p.returned >= then.returned]:
         made.polls[made.polls.index(poll)] = replace(poll, process=poll.process + 900)
-    first = made.polls[place]
+    first = made.polls[index]
     fetched = tuple(
         replace(f, runs=(), position=upto if f.partition == 0 else f.runs[0][1] if f.runs else -1) for f in first.fetched
     )
-    made.polls.insert(place, replace(first, kind="assign", time=first.time - 2, returned=first.time - 1, fetched=fetched))
+    made.polls.insert(index, replace(first, kind="assign", time=first.time - 2, returned=first.time - 1, fetched=fetched))

@@ -13,7 +13,7 @@ from tests.faithful.mutations.base import (
     FORCED,
     PAIR,
     PLANNED,
-    NoPlace,
+    NothingToChange,
     change_poll,
     change_return,
     data,
@@ -41,7 +41,7 @@ def _shown(made: Made, reader: str, entry: Entry) -> None:
         if position >= entry.end:
             change_poll(made, poll, sorted([*got(poll), *wanted], key=lambda pair: pair[1]))
             return
-    raise NoPlace(f"{reader} never passed {entry.offset}")
+    raise NothingToChange(f"{reader} never passed {entry.offset}")
 
 
 @mutation(PAIR, must="aborted-read/aborted-read read-committed-visibility/phantom-read")
@@ -218,7 +218,7 @@ def checkpoint_went_back(made: Made, rng: Random) -> None:
     """The offset that the mirror committed for the group on B went back."""
     first, *later = _synced(made)
     if not later:
-        raise NoPlace("the mirror committed the group's offset once")
+        raise NothingToChange("the mirror committed the group's offset once")
     made.groups[made.groups.index(later[-1])] = replace(later[-1], offset=first.offset - 1)
 
 

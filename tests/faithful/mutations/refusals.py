@@ -8,14 +8,14 @@ from random import Random
 from linkflap.harness.model.history import SendGroup
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import PAIR, NoPlace, change_return, data, forget, mutation, promised, returned
+from tests.faithful.mutations.base import PAIR, NothingToChange, change_return, data, forget, mutation, promised, returned
 
 
 def _batch(made: Made, state: str) -> Entry:
     """A batch of A that was acknowledged, of a transaction that was committed, or of none."""
     found = [e for e in data(made, "A", native=True, state=state)[2:-2] if promised(made, e) and e.pid >= 0]
     if not found:
-        raise NoPlace(f"A has no {state} batch that was acknowledged")
+        raise NothingToChange(f"A has no {state} batch that was acknowledged")
     return found[0]
 
 

@@ -8,7 +8,7 @@ from random import Random
 from linkflap.harness.model.history import Operation, SendGroup
 from tests.faithful.entries import ABORT
 from tests.faithful.made import Made
-from tests.faithful.mutations.base import FORCED, PAIR, PLANNED, NoPlace, change_return, mutation, put, states
+from tests.faithful.mutations.base import FORCED, PAIR, PLANNED, NothingToChange, change_return, mutation, put, states
 from tests.faithful.relays import GROUP
 from tests.faithful.spec import OUTPUTS
 
@@ -20,7 +20,7 @@ def _steps(made: Made, *, least: int) -> list[tuple[Operation, SendGroup]]:
     rows = [o for o in made.operations if (o.phase, o.ending, o.outcome, o.group) == ("return", "commit", "ok", GROUP)]
     found = [(o, g) for o in rows for g in o.sends if g.partition == 0 and o.cluster == "A"]
     if len(found) < least:
-        raise NoPlace(f"the relay committed {len(found)} transactions")
+        raise NothingToChange(f"the relay committed {len(found)} transactions")
     return found
 
 
@@ -83,7 +83,7 @@ def offset_lost(made: Made, rng: Random) -> None:
     mine = [g for g in made.groups if (g.cluster, g.group, g.partition) == ("A", GROUP, 0)]
     late = [g for g in mine if g.time > over and g.offset > 0]
     if not late:
-        raise NoPlace("nobody sampled the group late enough")
+        raise NothingToChange("nobody sampled the group late enough")
     made.groups[made.groups.index(late[-1])] = replace(late[-1], offset=0)
 
 

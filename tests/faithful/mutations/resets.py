@@ -13,7 +13,7 @@ from tests.faithful.mutations.base import (
     FORCED,
     RESETS,
     V1,
-    NoPlace,
+    NothingToChange,
     data,
     kept_out,
     mutation,
@@ -31,15 +31,15 @@ def _adopted(made: Made, further: int = 0) -> None:
     """An idempotent producer of B's own in partition 0 goes on from where a mirrored one of A's ended."""
     theirs = [e for e in data(made, "B", native=False, state="plain") if e.pid >= 0]
     if not theirs:
-        raise NoPlace("nothing of an idempotent producer was mirrored")
+        raise NothingToChange("nothing of an idempotent producer was mirrored")
     last = theirs[-1]
     mine = [e for e in data(made, "B", native=True, state="plain") if e.pid >= 0]
     if not mine:
-        raise NoPlace("no idempotent producer of B's own wrote")
+        raise NothingToChange("no idempotent producer of B's own wrote")
     old, ahead = mine[0].pid, last.sequence + last.span + further
     used = {e.pid for e in data(made, "B", native=True)} - {old}
     if last.pid in used:
-        raise NoPlace("B hands out that id to another one")
+        raise NothingToChange("B hands out that id to another one")
     here = {e.offset for e in mine if e.pid == old}
     for partition in range(made.scenario.topics.partitions):
         own = here if partition == 0 else set()
@@ -81,7 +81,7 @@ def _mirrored_again(made: Made) -> Entry:
     """The last mirrored batch of an idempotent producer is there once more, at B's end."""
     mirrored = [e for e in data(made, "B", native=False, state="plain") if e.pid >= 0]
     if not mirrored:
-        raise NoPlace("nothing of an idempotent producer was mirrored")
+        raise NothingToChange("nothing of an idempotent producer was mirrored")
     end = made.log("B")[-1]
     again = replace(mirrored[-1], offset=end.end, leader_epoch=end.leader_epoch)
     made.change("B", 0, lambda log: [*log, again])
@@ -141,8 +141,8 @@ def left_open_in_copied_logs(made: Made, rng: Random) -> None:
 def stable_offset_stuck(made: Made, rng: Random) -> None:
     """The leader of a running cluster says that B is stable only up to a transaction that has a marker."""
     first = data(made, "B", native=True, state="committed")[0].offset
-    for place in made.places("B", 0):
-        captured = made.logs[place]
+    for key in made.log_keys("B", 0):
+        captured = made.logs[key]
         if captured.bounds.leader:
             captured.bounds = replace(captured.bounds, last_stable=first)
 
@@ -170,7 +170,7 @@ def _committed_late(made: Made) -> None:
         opened = {e.pid: e for e in reversed(made.log("A", partition)) if state.get(e.offset) == "open"}
         for pid, first in sorted(opened.items()):
             if not _sent_with(made, first.uids[0]) <= there:
-                raise NoPlace("A commits nothing of which a part never arrived")
+                raise NothingToChange("A commits nothing of which a part never arrived")
             made.change("A", partition, lambda log, first=first: [*log, _commit(first, log[-1])])
             ended.add(pid)
     for pid in sorted(ended):
@@ -226,5 +226,5 @@ def marker_of_a_fenced_coordinator(made: Made, rng: Random) -> None:
     own = {e.pid for e in data(made, "B", native=True)}
     later = [e for n, e in enumerate(markers) if e.pid in own and e.pid in {b.pid for b in markers[:n]}]
     if not later:
-        raise NoPlace("no producer of B's own has two markers")
+        raise NothingToChange("no producer of B's own has two markers")
     made.change("B", 0, put(later[-1], coordinator=later[-1].coordinator - 1))

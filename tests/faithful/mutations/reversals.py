@@ -12,7 +12,7 @@ from tests.faithful.mutations.base import (
     FORCED,
     PAIR,
     ROUND_TRIP,
-    NoPlace,
+    NothingToChange,
     change_mark,
     change_poll,
     drop_events,
@@ -47,7 +47,7 @@ def _seen(made: Made, *, after: bool) -> list[Poll]:
     mine = [p for p in made.polls if p.cluster == "A" and p.kind == "poll" and got(p)]
     mine = [p for p in mine if began < p.time and p.returned < ended and (p.time > at if after else p.returned < at)]
     if not mine:
-        raise NoPlace("nobody read A while the reversal lasted")
+        raise NothingToChange("nobody read A while the reversal lasted")
     return mine
 
 
@@ -84,7 +84,7 @@ def _samples(made: Made) -> list[Watermark]:
     began, ended = _lasts(made)
     mine = [m for m in marks(made, "A") if began < m.time and m.returned < ended]
     if len(mine) < 2:
-        raise NoPlace("A was not sampled while the reversal lasted")
+        raise NothingToChange("A was not sampled while the reversal lasted")
     return mine
 
 
@@ -151,8 +151,8 @@ def truncated_from_below(made: Made, rng: Random) -> None:
 def truncated_that_never_followed(made: Made, rng: Random) -> None:
     """A truncation of B is written down, which no mirror ever made to follow again."""
     at = next(i for i, e in enumerate(made.events) if e.kind == "clients-moved")
-    place = {"cluster": "B", "topic": made.places("B", 0)[0].topic, "partition": 0, "offset": 5, "end": 9}
-    added = replace(made.events[at], kind="truncation", subject="A->B", data=place, time=made.events[at].time + 1)
+    position = {"cluster": "B", "topic": made.log_keys("B", 0)[0].topic, "partition": 0, "offset": 5, "end": 9}
+    added = replace(made.events[at], kind="truncation", subject="A->B", data=position, time=made.events[at].time + 1)
     made.events.insert(at + 1, added)
 
 
@@ -166,8 +166,8 @@ def truncated_that_never_followed(made: Made, rng: Random) -> None:
 )
 def last_batch_gone(made: Made, rng: Random) -> None:
     """The last batch of A is on none of its brokers, and its bounds and samples say that it was."""
-    for place in made.places("A", 0):
-        captured = made.logs[place]
+    for key in made.log_keys("A", 0):
+        captured = made.logs[key]
         captured.entries = captured.entries[:-1]
 
 
@@ -183,15 +183,15 @@ def sampled_above_the_end(made: Made, rng: Random) -> None:
 @mutation(PAIR, must="replica-agreement/log-ends-early", may="replica-agreement")
 def emptied_follower(made: Made, rng: Random) -> None:
     """A follower of A is empty, and its high watermark is not."""
-    place = next(p for p in made.places("A", 0) if not made.logs[p].bounds.leader)
-    made.logs[place].entries = []
+    key = next(p for p in made.log_keys("A", 0) if not made.logs[p].bounds.leader)
+    made.logs[key].entries = []
 
 
 @mutation(PAIR, must="replica-agreement/log-ends-early", may="replica-agreement")
 def half_a_follower(made: Made, rng: Random) -> None:
     """A follower of A has the first half of its log alone, and its high watermark is that of the other half."""
-    place = next(p for p in made.places("A", 0) if not made.logs[p].bounds.leader)
-    captured = made.logs[place]
+    key = next(p for p in made.log_keys("A", 0) if not made.logs[p].bounds.leader)
+    captured = made.logs[key]
     captured.entries = captured.entries[: len(captured.entries) // 2]
 
 

@@ -14,7 +14,7 @@ from tests.faithful.mutations.base import (
     PAIR,
     V1,
     V2,
-    NoPlace,
+    NothingToChange,
     change_return,
     data,
     kept_out,
@@ -44,7 +44,7 @@ def _marker(made: Made, cluster: str, ends: int, *, at: int = -1, going_on: bool
         if row and row.outcome == "ok" and row.ending == asked and going_on in (None, goes_on):
             found.append(marker)
     if not found:
-        raise NoPlace(f"{cluster} has no such marker")
+        raise NothingToChange(f"{cluster} has no such marker")
     return found[at]
 
 
@@ -198,7 +198,7 @@ def _fenced(made: Made, epochs: int) -> None:
         if entry.epoch >= epochs and earlier and markers and markers[-1].epoch == entry.epoch:
             break
     else:
-        raise NoPlace("no producer of B wrote in two epochs")
+        raise NothingToChange("no producer of B wrote in two epochs")
     made.change(
         "B",
         0,

@@ -13,7 +13,7 @@ from tests.faithful.mutations.base import (
     CUT,
     OVERLAPPING_CUT,
     PLANNED,
-    NoPlace,
+    NothingToChange,
     data,
     event,
     journal,
@@ -39,9 +39,9 @@ def _lost(made: Made) -> list[Entry]:
 def _promoted_at(made: Made, offset: int) -> None:
     """Promotion and journal say that the first partition was cut to another offset than it was."""
     mirrored = _said(made, "mirrored")
-    place = next(i for i, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0)
-    old = made.events[place]
-    made.events[place] = replace(old, data={**old.data, "offset": offset})
+    index = next(i for i, e in enumerate(made.events) if e.kind == "promotion" and e.data["partition"] == 0)
+    old = made.events[index]
+    made.events[index] = replace(old, data={**old.data, "offset": offset})
     journal(made, truncated=[[mirrored, offset]], promoted=offset)
 
 
@@ -60,7 +60,7 @@ def acknowledged_behind_the_cut(made: Made, rng: Random) -> None:
 def cut_by_a_planned_failover(made: Made, rng: Random) -> None:
     """The failover was planned, and what A had acknowledged behind an open transaction was cut off B all the same."""
     if not _lost(made):
-        raise NoPlace("nothing that A had acknowledged was cut off the first partition")
+        raise NothingToChange("nothing that A had acknowledged was cut off the first partition")
     event(made, "failover", 0, kind="planned")
 
 
@@ -69,11 +69,11 @@ def cut_after_it_was_read(made: Made, rng: Random) -> None:
     """A reader of everything had got on B, before that was cut, what A had acknowledged and what is on neither since."""
     lost = _lost(made)
     if not lost or lost[-1].end > _said(made, "mirrored"):
-        raise NoPlace("nothing that A had acknowledged, and B had, was cut off")
+        raise NothingToChange("nothing that A had acknowledged, and B had, was cut off")
     stopped = next(e.time for e in made.events if e.kind == "mirror-stopped")
     before = [p for p in made.polls if p.reader == READER and p.kind == "poll" and p.time < stopped][-1]
     runs = tuple((uid, entry.offset_of(uid), 1) for entry in lost for uid in entry.uids)
-    row = Fetched(topic=made.places("A", 0)[0].topic, partition=0, runs=runs, position=lost[-1].end)
+    row = Fetched(topic=made.log_keys("A", 0)[0].topic, partition=0, runs=runs, position=lost[-1].end)
     at = made.polls.index(before) + 1
     made.polls.insert(at, replace(before, time=stopped - 2, returned=stopped - 1, fetched=(row,)))
 
@@ -89,7 +89,7 @@ def sampled_after_the_cut(made: Made, rng: Random) -> None:
     stopped, cut = next(e.time for e in made.events if e.kind == "mirror-stopped"), promotion(made)
     mark = [m for m in marks(made, "B") if m.returned < stopped][-1]
     if mark.high_watermark <= cut:
-        raise NoPlace("nobody had sampled what was cut off")
+        raise NothingToChange("nobody had sampled what was cut off")
     at = made.marks.index(mark) + 1
     made.marks.insert(at, replace(mark, time=stopped - 2, returned=stopped - 1, high_watermark=cut, last_stable=cut))
 
@@ -104,7 +104,7 @@ def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
     """B was cut below the offset that the mirror tells, and its clients wrote from there on."""
     first, second = data(made, "B", native=True)[:2]
     if second.offset > _said(made, "mirrored"):
-        raise NoPlace("nothing was mirrored where B's own records are")
+        raise NothingToChange("nothing was mirrored where B's own records are")
     _promoted_at(made, first.end)
 
 
@@ -125,5 +125,5 @@ def one_truncation_of_two_was_reported(made: Made, rng: Random) -> None:
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
     cuts = next(row["truncated"] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined]
     if len(cuts) < 2:
-        raise NoPlace("it was cut once")
+        raise NothingToChange("it was cut once")
     journal(made, truncated=cuts[-1:])

@@ -110,15 +110,15 @@ def connector_of_groups_ran_again(made: Made, rng: Random) -> None:
 @mutation(PAIR, unknown="recording byte-equality", verdict="unknown")
 def no_capture_of_the_mirror(made: Made, rng: Random) -> None:
     """B's logs were not captured."""
-    made.logs = {place: captured for place, captured in made.logs.items() if place.cluster != "B"}
+    made.logs = {key: captured for key, captured in made.logs.items() if key.cluster != "B"}
     drop_events(made, lambda e: e.kind == "captured" and e.subject == "B")
 
 
 @mutation(PAIR, unknown="recording byte-equality", verdict="unknown")
 def empty_logs(made: Made, rng: Random) -> None:
     """Every captured log is empty, and no client was promised anything."""
-    for place in made.logs:
-        made.rewrite(place, lambda log: [])
+    for key in made.logs:
+        made.rewrite(key, lambda log: [])
     made.operations, made.polls, made.marks, made.groups = [], [], [], []
 
 
@@ -187,9 +187,9 @@ def clocks_apart_and_open(made: Made, rng: Random) -> None:
 
 
 def _skew(made: Made, milliseconds: int) -> None:
-    for place in made.logs:
+    for key in made.logs:
         made.rewrite(
-            place,
+            key,
             lambda log: [
                 replace(
                     e,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.oracles.plain import Place, Plain, of_send
+from tests.oracles.plain import Anomaly, Plain, of_send
 from tests.oracles.promises import never_committed, refused
 from tests.oracles.story import PlainGeneration, Story
 
@@ -14,18 +14,18 @@ DESPITE_TORN = frozenset({"refused-read"})
 BESIDE = "a reader had got it before its marker said ABORT"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
             wrong = {
                 offset for _, offset, uid in committed_reads(story, generation) if aborted(plain, story, generation, offset, uid)
             }
-            found += [plain.place("aborted-read", generation.cluster, offset) for offset in wrong]
+            found += [plain.anomaly("aborted-read", generation.cluster, offset) for offset in wrong]
             got = {pair for r in story.reads(generation) if r.kind == "poll" for pair in zip(r.offsets, r.uids, strict=True)}
             never = {offset for offset, uid in got if uid in refused(plain)}
-            found += [plain.place("refused-read", generation.cluster, offset) for offset in never]
+            found += [plain.anomaly("refused-read", generation.cluster, offset) for offset in never]
     return found
 
 

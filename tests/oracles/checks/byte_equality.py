@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
-from tests.oracles.plain import NEVER, Place, Plain
+from tests.oracles.plain import NEVER, Anomaly, Plain
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
@@ -17,11 +17,11 @@ MAPPED = ("last_offset", "length", "count", "producer_epoch", "base_sequence", "
 LARGEST = 2**63 - 1
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         for compared in mirrored_ranges(plain, Story(plain), far=True) if plain.keeps else ():
-            found += [plain.place(kind, compared.destination.cluster, offset) for kind, offset in _compare(plain, compared)]
+            found += [plain.anomaly(kind, compared.destination.cluster, offset) for kind, offset in _compare(plain, compared)]
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles.checks.marker_pairing import next_operation
-from tests.oracles.plain import Place, Plain
+from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.promises import promises
 from tests.oracles.story import PlainGeneration, Story, kept
 
@@ -18,13 +18,13 @@ BESIDE = "a commit or an abort that was acknowledged ends with the marker that i
 GRACE = 5_000_000_000
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
-            found_at: dict[tuple[str, int], Place] = {}
+            found_at: dict[tuple[str, int], Anomaly] = {}
             for promise in promises(plain, story, generation) if log else ():
                 record = log.of(promise.uid)
                 if record is None or promise.refused or promise.send.outcome == "info":
@@ -32,8 +32,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 kind = _wrong(plain, generation, log, promise.send, record)
                 if kind:
                     offset = record.offset if kind == "commit-unmarked" else record.batch.marker.base_offset
-                    found_at.setdefault((kind, promise.send.number), plain.place(kind, generation.cluster, offset))
-            found += [place for place in found_at.values() if kept(generation, place[4])]
+                    found_at.setdefault((kind, promise.send.number), plain.anomaly(kind, generation.cluster, offset))
+            found += [anomaly for anomaly in found_at.values() if kept(generation, anomaly[4])]
     return found
 
 

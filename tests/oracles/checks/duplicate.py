@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tests.oracles.mirrored_ranges import mirrored_ranges
-from tests.oracles.plain import Place, Plain
+from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"duplicate", "mirrored-duplicate"})
 BESIDE = "a payload is there twice"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
@@ -31,7 +31,9 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                     and (native or not _faithful(plain, story, generation.cluster, record.uid, copy))
                     and kept(generation, record.offset)
                 ):
-                    found.append(plain.place("duplicate" if native else "mirrored-duplicate", generation.cluster, record.offset))
+                    found.append(
+                        plain.anomaly("duplicate" if native else "mirrored-duplicate", generation.cluster, record.offset)
+                    )
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset({"input-lost", "output-repeated-by-failover", "output-lost-by-failover"})
@@ -40,23 +40,23 @@ class Outputs:
     torn: bool = False
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
     inputs: dict[Key, Inputs] = {}
     outputs: dict[Key, Outputs] = {}
     for plain in views:
         story = Story(plain)
         for generation in [generation for generation in story.every() if generation.last]:
             _look(plain, story, generation, inputs, outputs)
-    found: list[Place] = []
+    found: list[Anomaly] = []
     for key, input_log in inputs.items():
         mine = outputs.get(key, Outputs())
         if mine.torn:
             continue
         before = (*key[:3], input_log.promotion.source if input_log.promotion else "")
-        places = list(_here(input_log, mine))
+        suspects = list(_here(input_log, mine))
         if before in inputs and not outputs.get(before, Outputs()).torn:
-            places += _over(input_log, mine, inputs[before], outputs.get(before, Outputs()))
-        found += [(kind, key[3], key[1], key[2], offset) for kind, offset in places]
+            suspects += _over(input_log, mine, inputs[before], outputs.get(before, Outputs()))
+        found += [(kind, key[3], key[1], key[2], offset) for kind, offset in suspects]
     return found
 
 
@@ -112,19 +112,19 @@ def _look(
             mine.claims.append((send.position, send.process, send.number, send.returned if committed else -1))
 
 
-def _deleted(plain: Plain, log: PlainLog, send: Any, place: int, *, own: bool) -> bool:
+def _deleted(plain: Plain, log: PlainLog, send: Any, index: int, *, own: bool) -> bool:
     """Whether a log that lost its beginning, or was compacted, had an output; with other offsets, any that came."""
     start = max(log.log_start, plain.compacted.get(log.cluster, 0))
     if own or plain.keeps:
-        acked = send.offsets[place] if place < len(send.offsets) else -1
+        acked = send.offsets[index] if index < len(send.offsets) else -1
         return bool(0 <= acked < start)
     return start > 0
 
 
 def _here(input_log: Inputs, mine: Outputs) -> Iterator[tuple[str, int]]:
     used = [(offset, uid) for offset, uid, own in mine.made if own]
-    for place, (offset, uid) in enumerate(used):
-        if any(offset == other for other, _ in used[:place]):
+    for index, (offset, uid) in enumerate(used):
+        if any(offset == other for other, _ in used[:index]):
             yield "output-duplicated", offset
         there = any(offset == other for other, _ in input_log.visible)
         if (offset, uid) not in input_log.visible and offset >= input_log.floor and (there or offset >= input_log.cleaned):

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracles.checks.lost_write import shown
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
-from tests.oracles.plain import NEVER, Place, Plain
+from tests.oracles.plain import NEVER, Anomaly, Plain
 from tests.oracles.promises import promises
 from tests.oracles.story import Story
 
@@ -16,7 +16,7 @@ KNOWS_TORN = True
 FAITHFUL_TOO = True
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
     every: dict[tuple[int, str, str], list[tuple[Plain, Any, int, list[int]]]] = {}
     for plain in sorted(views, key=lambda p: (p.topic, p.partition)):
         story = Story(plain)
@@ -27,28 +27,28 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 lost = _lost(plain, story, compared) if promotion.kind == "forced" and not torn else 0
                 key = (promotion.fault_time, promotion.link, promotion.kind)
                 every.setdefault(key, []).append((plain, promotion, lost, _writes(plain, story, promotion)))
-    found: list[Place] = []
+    found: list[Anomaly] = []
     for (fault_time, _, _), parts in every.items():
         plain, promotion = min(((p, q) for p, q, _, _ in parts), key=lambda x: (x[0].topic, x[0].partition, x[1].offset))
         budgets = plain.view.budgets
         writes = [w for *_, mine in parts for w in mine]
         if budgets.rpo_records is not None and sum(lost for _, _, lost, _ in parts) > budgets.rpo_records:
-            found.append(plain.place("rpo-over-budget", promotion.cluster, promotion.offset))
+            found.append(plain.anomaly("rpo-over-budget", promotion.cluster, promotion.offset))
         if budgets.rto_seconds is not None and writes and round((min(writes) - fault_time) / 1e9, 3) > budgets.rto_seconds:
-            found.append(plain.place("rto-over-budget", promotion.cluster, promotion.offset))
+            found.append(plain.anomaly("rto-over-budget", promotion.cluster, promotion.offset))
     return [*found, *_refused(views)]
 
 
-def _refused(views: Sequence[Plain]) -> list[Place]:
+def _refused(views: Sequence[Plain]) -> list[Anomaly]:
     """Failovers that were asked for and never took place: of the first partition that crosses their links."""
-    found: dict[int, Place] = {}
+    found: dict[int, Anomaly] = {}
     for plain in sorted(views, key=lambda p: (p.topic, p.partition)):
         links = {link.name: link for link in plain.view.topology.links}
         for nth, refusal in enumerate(plain.view.refusals):
             a, b = refusal.link.split("->")
             link = links.get(f"{a}->{b}") or links.get(f"{b}->{a}")
             if nth not in found and link is not None and plain.view.home in plain.view.topology.homes_over(link):
-                found[nth] = plain.place("failover-refused", b, -1)
+                found[nth] = plain.anomaly("failover-refused", b, -1)
     return list(found.values())
 
 

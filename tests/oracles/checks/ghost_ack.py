@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.oracles.plain import Place, Plain
+from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.promises import promises
 from tests.oracles.story import Story, kept
 
@@ -13,8 +13,8 @@ DESPITE_TORN = frozenset({"ghost-ack"})
 BESIDE = "what was acknowledged at an offset is not what lies there now"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
@@ -33,6 +33,6 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                     # Compacted away; or a torn log had it.
                     right = offset >= log.torn_from or offset < min(plain.compacted.get(generation.cluster, 0), log.end)
                 if not right and kept(generation, offset):
-                    found.append(plain.place("ghost-ack", generation.cluster, offset))
+                    found.append(plain.anomaly("ghost-ack", generation.cluster, offset))
                 given.add(offset)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracles.checks.internal_topics import _disturbed
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
-from tests.oracles.plain import NEVER, Place, Plain
+from tests.oracles.plain import NEVER, Anomaly, Plain
 from tests.oracles.story import Story
 
 EACH = frozenset({"group-skip", "group-replay", "checkpoint-ahead"})
@@ -16,8 +16,8 @@ FAITHFUL_TOO = True
 BESIDE = "a group's records are known by payload, and those are elsewhere; or another of its bounds was crossed too"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     offsets = [plain for plain in views if plain.topic == "__consumer_offsets"]
     for plain in views:
         for compared in (
@@ -25,8 +25,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
         ):
             if compared.mirrored_range.promotion is not None:
                 for group in {r.group for r in plain.reads if r.group}:
-                    places = _judge(plain, compared, group, offsets)
-                    found += [plain.place(kind, compared.mirrored_range.promotion.cluster, offset) for kind, offset in places]
+                    suspects = _judge(plain, compared, group, offsets)
+                    found += [plain.anomaly(kind, compared.mirrored_range.promotion.cluster, offset) for kind, offset in suspects]
     return found
 
 

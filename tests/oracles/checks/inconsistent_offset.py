@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.oracles.plain import NEVER, Place, Plain, of_send
+from tests.oracles.plain import NEVER, Anomaly, Plain, of_send
 from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH = frozenset({"inconsistent-offset"})
@@ -15,8 +15,8 @@ DESPITE_TORN = frozenset({"inconsistent-offset"})
 BESIDE = "a reader or an acknowledgement had seen at that offset what the bytes no longer have there"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
@@ -24,7 +24,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             for offset, uid in _observed(plain, story, generation):
                 if kept(generation, offset):
                     seen.setdefault(offset, set()).add(uid)
-            found += [plain.place("inconsistent-offset", generation.cluster, o) for o, uids in seen.items() if len(uids) > 1]
+            found += [plain.anomaly("inconsistent-offset", generation.cluster, o) for o, uids in seen.items() if len(uids) > 1]
     return found
 
 

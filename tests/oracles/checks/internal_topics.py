@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.oracles.checks.leader_epochs import _falls
 from tests.oracles.checks.replica_agreement import _alone, _between
-from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.plain import Anomaly, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset(
@@ -33,8 +33,8 @@ BESIDE = "the coordinator had decided as the cluster did, and its own topics wer
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     internal = [plain for plain in views if plain.view.internal]
     for plain in internal:
         found += _logs(plain)
@@ -44,17 +44,17 @@ def reference(views: Sequence[Plain]) -> list[Place]:
     return found
 
 
-def _logs(plain: Plain) -> Iterator[Place]:
+def _logs(plain: Plain) -> Iterator[Anomaly]:
     for cluster in sorted({r.cluster for r in plain.replicas}):
         logs = [_below(r) for r in plain.replicas if r.cluster == cluster]
         for log in logs:
-            yield from (plain.place(kind, cluster, offset) for kind, offset in _wrong(plain, log))
+            yield from (plain.anomaly(kind, cluster, offset) for kind, offset in _wrong(plain, log))
         model = next((r for r in logs if r.canonical), logs[0])
         start, end = max(r.log_start for r in logs), min(r.high_watermark for r in logs)
         for other in logs:
             for kind, offset in _between(model, other, start, end) if other is not model else ():
                 if offset >= plain.compacted.get(cluster, 0):
-                    yield plain.place(kind, cluster, offset)
+                    yield plain.anomaly(kind, cluster, offset)
 
 
 def _below(log: PlainLog) -> PlainLog:
@@ -83,7 +83,7 @@ def _sound(plain: Plain, cluster: str) -> PlainLog | None:
     return None if any(kind != "leader-epoch-regression" for kind, _ in _wrong(plain, _below(log))) else log
 
 
-def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> Iterator[Place]:
+def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> Iterator[Anomaly]:
     logs = [(plain, plain.final(cluster)) for plain in states]
     logs = [(plain, log) for plain, log in logs if log is not None]
     if not logs or any(_sound(plain, cluster) is None for plain, _ in logs):
@@ -96,14 +96,14 @@ def _outcomes(cluster: str, views: Sequence[Plain], states: Sequence[Plain]) -> 
             continue
         exact, known, own = _markers(plain, log)
         producers = {(b.producer_id, b.producer_epoch) for b in own}
-        producers |= {row["producer"] for row in decided if (plain.topic, plain.partition) in row["places"]}
+        producers |= {row["producer"] for row in decided if (plain.topic, plain.partition) in row["partitions"]}
         for producer in sorted(producers):
             mine = [b for b in own if (b.producer_id, b.producer_epoch) == producer]
-            wanted = [r for r in decided if r["producer"] == producer and (plain.topic, plain.partition) in r["places"]]
+            wanted = [r for r in decided if r["producer"] == producer and (plain.topic, plain.partition) in r["partitions"]]
             if exact and every:
-                yield from (plain.place(kind, cluster, offset) for kind, offset in _exact(wanted, mine))
+                yield from (plain.anomaly(kind, cluster, offset) for kind, offset in _exact(wanted, mine))
             elif known and mine and wanted and not _ends_alike(wanted, mine):
-                yield plain.place("outcome-disagreement", cluster, mine[-1].base_offset)
+                yield plain.anomaly("outcome-disagreement", cluster, mine[-1].base_offset)
 
 
 def _markers(plain: Plain, log: PlainLog) -> tuple[bool, bool, list[Any]]:
@@ -139,7 +139,7 @@ def _decided(plain: Plain, cluster: str) -> list[dict[str, Any]]:
             for row in mine:
                 row["closed"] = True
             commit = entry.state == PREPARE_COMMIT
-            row = {"id": entry.transactional_id, "producer": producer, "commit": commit, "places": set(entry.partitions)}
+            row = {"id": entry.transactional_id, "producer": producer, "commit": commit, "partitions": set(entry.partitions)}
             found.append(row | {"complete": False, "closed": False})
         elif entry.state in (COMPLETE_COMMIT, COMPLETE_ABORT) and mine:
             mine[-1]["closed"] = True
@@ -175,7 +175,7 @@ def _ends_alike(wanted: Sequence[dict[str, Any]], markers: Sequence[Any]) -> boo
     return True
 
 
-def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> Iterator[Place]:
+def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> Iterator[Anomaly]:
     logs = [(plain, _sound(plain, cluster)) for plain in offsets if plain.final(cluster) is not None]
     if not logs or any(log is None or log.log_start or plain.compacted.get(cluster) for plain, log in logs):
         return
@@ -197,7 +197,7 @@ def _groups(cluster: str, views: Sequence[Plain], offsets: Sequence[Plain]) -> I
             lost = _lost(log_, [(offset, late) for g, offset, late in sampled if g == group])
             lost += [o for g, o in acknowledged if g == group and o not in [committed for committed, _ in log_]]
             if lost:
-                yield plain.place("commit-missing", cluster, lost[0])
+                yield plain.anomaly("commit-missing", cluster, lost[0])
 
 
 def _disturbed(plain: Plain, cluster: str, time: int) -> bool:

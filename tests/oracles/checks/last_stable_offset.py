@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tests.oracles.plain import NEVER, Place, Plain, PlainLog, of_send, pair, transactions
+from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, of_send, pair, transactions
 from tests.oracles.story import PlainGeneration, Story
 
 EACH: frozenset[str] = frozenset()
@@ -18,24 +18,28 @@ BESIDE = "a sample holds for a log in which that transaction ended elsewhere, or
 TIMEOUT = 75_000_000_000
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
             marks = [m for m in story.marks(generation) if m.last_stable >= 0 and m.high_watermark >= 0]
-            places = list(_order(plain, generation, marks))
-            places += list(_above(plain, story, generation))
+            suspects = list(_order(plain, generation, marks))
+            suspects += list(_above(plain, story, generation))
             if log is not None:
-                places += [place for n, place in _recomputed(plain, generation, log, marks) if marks[n].time < generation.ended]
+                suspects += [
+                    anomaly for n, anomaly in _recomputed(plain, generation, log, marks) if marks[n].time < generation.ended
+                ]
                 if generation.last and generation.lost is None:
-                    places += list(_hanging(plain, generation, log))
+                    suspects += list(_hanging(plain, generation, log))
             last = None if generation.last else story.before_cut(generation)
             if last is not None:
                 late = _recomputed(plain, generation, last, marks)
-                places += [place for n, place in late if marks[n].time >= generation.ended and _shows(last, marks[n + 1 : n + 2])]
-            found += [plain.place(kind, generation.cluster, offset) for kind, offset in places]
+                suspects += [
+                    anomaly for n, anomaly in late if marks[n].time >= generation.ended and _shows(last, marks[n + 1 : n + 2])
+                ]
+            found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in suspects]
     return found
 
 
@@ -92,9 +96,9 @@ def _recomputed(
     pair(log, untracked=True)
     every = transactions(log)
     pair(log)
-    for place, mark in enumerate(marks):
-        before = marks[place - 1] if place else None
-        after = marks[place + 1] if place + 1 < len(marks) else None
+    for index, mark in enumerate(marks):
+        before = marks[index - 1] if index else None
+        after = marks[index + 1] if index + 1 < len(marks) else None
         lowest = min(before.high_watermark, mark.high_watermark) if _same(before, mark) else 0
         highest = max(mark.high_watermark, after.high_watermark if _same(mark, after) else log.end)
         truncated = [generation.began, *(t.time for t in plain.view.truncations if t.cluster == generation.cluster)]
@@ -103,7 +107,7 @@ def _recomputed(
         if mark.last_stable < max(log.log_start, plain.cleaned(log)):
             continue
         if all(_lso(every, high) != mark.last_stable for high in range(lowest, highest + 1)):
-            yield place, ("lso-mismatch", mark.last_stable)
+            yield index, ("lso-mismatch", mark.last_stable)
 
 
 def _cut_since(plain: Plain, generation: PlainGeneration, mark: Any) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from tests.oracles.checks.byte_equality import _appended
 from tests.oracles.checks.replica_agreement import KEPT
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
-from tests.oracles.plain import NEVER, Place, Plain, PlainLog, starts
+from tests.oracles.plain import NEVER, Anomaly, Plain, PlainLog, starts
 from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
@@ -17,33 +17,33 @@ DESPITE_TORN = frozenset({"leader-epoch-regression", "epoch-reuse", "epoch-behin
 BESIDE = "the batch keeps a leader epoch that the place it is in now does not have"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for log in (*plain.replicas, *plain.earlier):
-            found += [plain.place("leader-epoch-regression", log.cluster, offset) for offset in _falls(log)]
+            found += [plain.anomaly("leader-epoch-regression", log.cluster, offset) for offset in _falls(log)]
         for cluster in {r.cluster for r in plain.replicas}:
             logs = [r for r in (*plain.replicas, *plain.earlier) if r.cluster == cluster]
             cleaned = max(plain.cleaned(log) for log in logs)
             if cleaned and not plain.view.recorded and not plain.compacted.get(cluster):
                 cleaned = NEVER  # nobody knows how far
-            found += [plain.place("epoch-reuse", cluster, offset) for offset in _reuse(logs, cleaned)]
+            found += [plain.anomaly("epoch-reuse", cluster, offset) for offset in _reuse(logs, cleaned)]
         for generation in story.every():
             log = story.log(generation)
             if log is not None and plain.mirror == "shadow":
                 found += [
-                    plain.place("epoch-not-raised", generation.cluster, o)
+                    plain.anomaly("epoch-not-raised", generation.cluster, o)
                     for o in _not_raised(generation, log)
                     if kept(generation, o)
                 ]
             if log is not None and log.batches:
-                found += [plain.place("epoch-behind", generation.cluster, o) for o in _behind(plain, story, generation, log)]
+                found += [plain.anomaly("epoch-behind", generation.cluster, o) for o in _behind(plain, story, generation, log)]
         found += [
-            plain.place("sampled-epoch-regression", cluster, o) for cluster in plain.marks for o in _sampled(plain, cluster)
+            plain.anomaly("sampled-epoch-regression", cluster, o) for cluster in plain.marks for o in _sampled(plain, cluster)
         ]
         for compared in mirrored_ranges(plain, story) if plain.keeps and plain.options.get("leader_epochs") == "keep" else ():
-            found += [plain.place("epoch-not-kept", compared.destination.cluster, o) for o in _not_kept(plain, compared)]
+            found += [plain.anomaly("epoch-not-kept", compared.destination.cluster, o) for o in _not_kept(plain, compared)]
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
-from tests.oracles.plain import NEVER, Place, Plain
+from tests.oracles.plain import NEVER, Anomaly, Plain
 from tests.oracles.promises import marker_at, promises
 from tests.oracles.story import Story, kept
 
@@ -14,8 +14,8 @@ EACH = frozenset({"lost-write"})
 BESIDE = "a payload that was promised is not there any more, not visible, or cannot be distinguished from one that did not cross"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
@@ -26,13 +26,13 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 deleted = deleted or (record is None and 0 <= promise.acked < plain.compacted.get(generation.cluster, 0))
                 there = record is not None and (record.visible or (record.state == "open" and generation.lost is not None))
                 if promise.must and not deleted and not there and kept(generation, promise.acked):
-                    found.append(plain.place("lost-write", generation.cluster, promise.acked))
+                    found.append(plain.anomaly("lost-write", generation.cluster, promise.acked))
         for compared in mirrored_ranges(plain, story):
             lost = {r.uid for r in [*compared.holes, *_tail(plain, story, compared)]}
             for generation in story.every():
                 for promise in promises(plain, story, generation, earlier=False):
                     if promise.must and promise.uid in lost:
-                        found.append(plain.place("lost-write", generation.cluster, promise.acked))
+                        found.append(plain.anomaly("lost-write", generation.cluster, promise.acked))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.plain import Place, Plain, PlainLog, pair, transactions
+from tests.oracles.plain import Anomaly, Plain, PlainLog, pair, transactions
 from tests.oracles.sections import resets_before
 from tests.oracles.story import PlainGeneration, Story, kept
 
@@ -14,18 +14,20 @@ DESPITE_TORN = frozenset({"marker-epoch", "stale-data", "coordinator-epoch-regre
 BESIDE = "a marker ends other data, or data of another epoch, than it was written for"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
             if log is not None:
-                places = [*_epochs(log), *_went_on(plain, generation, log), *_stale(generation, log), *_left_open(log)]
-                places += [*_not_transactional(generation, log), *_coordinators(plain, generation, log)]
-                places += [("impossible-header", b.base_offset) for b in log.batches if b.crc_ok and _impossible(b)]
-                places += _stuck(log) if generation.last else []
-                found += [plain.place(kind, generation.cluster, offset) for kind, offset in places if kept(generation, offset)]
+                suspects = [*_epochs(log), *_went_on(plain, generation, log), *_stale(generation, log), *_left_open(log)]
+                suspects += [*_not_transactional(generation, log), *_coordinators(plain, generation, log)]
+                suspects += [("impossible-header", b.base_offset) for b in log.batches if b.crc_ok and _impossible(b)]
+                suspects += _stuck(log) if generation.last else []
+                found += [
+                    plain.anomaly(kind, generation.cluster, offset) for kind, offset in suspects if kept(generation, offset)
+                ]
         found += _split(plain, story) if plain.keeps else []
     return found
 
@@ -79,8 +81,8 @@ def _coordinators(plain: Plain, generation: PlainGeneration, log: PlainLog) -> l
     found = []
     for mine in _producers(generation, log):
         ends = [b for b in mine if b.ends]
-        for place, marker in enumerate(ends):
-            before = ends[:place]
+        for index, marker in enumerate(ends):
+            before = ends[:index]
             promoted = len(generation.eras()) > 1 and generation.native(marker.base_offset)
             if plain.view.recorded:
                 of_a_mirror = any(marker.base_offset == at for stop in plain.view.stops for at, _ in stop.appended)
@@ -94,7 +96,7 @@ def _coordinators(plain: Plain, generation: PlainGeneration, log: PlainLog) -> l
     return found
 
 
-def _split(plain: Plain, story: Story) -> list[Place]:
+def _split(plain: Plain, story: Story) -> list[Anomaly]:
     found = []
     for mirrored_range in story.mirrored_ranges:
         mine = story.generations.get(mirrored_range.destination, [])
@@ -109,7 +111,7 @@ def _split(plain: Plain, story: Story) -> list[Place]:
                 continue
             alike = _mapped(plain.options.get("producer_ids"), other.pid, one.pid) and min(one.epochs) == min(other.epochs)
             if alike and one.marker.control != other.marker.control:
-                found.append(plain.place("outcome-split", mirrored_range.destination, one.marker.base_offset))
+                found.append(plain.anomaly("outcome-split", mirrored_range.destination, one.marker.base_offset))
         for log in (theirs, ours):
             pair(log)
     return found
@@ -135,8 +137,8 @@ def next_operation(log: PlainLog, record: Any) -> Any:
     """The first record of its producer's next operation, if no marker of it lies between the two."""
     if record.state in ("plain", "control") or record.operation < 0:
         return None
-    place = next(i for i, r in enumerate(log.records) if r is record)
-    for after in log.records[place + 1 :]:
+    index = next(i for i, r in enumerate(log.records) if r is record)
+    for after in log.records[index + 1 :]:
         mine = after.batch.inside and after.batch.producer_id == record.batch.producer_id and after.operation >= 0
         if mine and after.batch.marker is not record.batch.marker:
             return None
@@ -160,13 +162,13 @@ def _went_on(plain: Plain, generation: PlainGeneration, log: PlainLog) -> list[t
 
 def _stale(generation: PlainGeneration, log: PlainLog) -> list[tuple[str, int]]:
     found = []
-    for place, batch in enumerate(log.batches):
+    for index, batch in enumerate(log.batches):
         if not batch.data or batch.producer_id < 0 or not batch.crc_ok:
             continue
-        before = [b for b in log.batches[:place] if b.ends and b.crc_ok and b.producer_id == batch.producer_id]
+        before = [b for b in log.batches[:index] if b.ends and b.crc_ok and b.producer_id == batch.producer_id]
         if not before or generation.owner(before[-1].base_offset) != generation.owner(batch.base_offset):
             continue
-        reset = any(b.reset for b in log.batches[before[-1].row : place])
+        reset = any(b.reset for b in log.batches[before[-1].row : index])
         if not reset and batch.producer_epoch < before[-1].producer_epoch:
             found.append(("stale-data", batch.base_offset))
     return found

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
-from tests.oracles.plain import Place, Plain
+from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.story import Story
 
 EACH = frozenset(
@@ -15,8 +15,8 @@ EACH = frozenset(
 BESIDE = "the payloads of one end have changed, and those of the other have not"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         for compared in mirrored_ranges(plain, Story(plain), far=True):
             cluster = compared.destination.cluster
@@ -26,7 +26,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             if all(compared.generation.sources) and any(s.cluster == cluster for s in plain.sends):
                 continue
             for part in (_repeats, _strangers, _holes, _inversions, _divergences):
-                found += [plain.place(kind, cluster, offset) for kind, offset in part(compared)]
+                found += [plain.anomaly(kind, cluster, offset) for kind, offset in part(compared)]
     return found
 
 
@@ -58,14 +58,14 @@ def _holes(compared: Compared) -> Iterator[tuple[str, int]]:
 
 
 def _inversions(compared: Compared) -> Iterator[tuple[str, int]]:
-    place = {r.uid: n for n, r in enumerate(compared.sent)}
+    index = {r.uid: n for n, r in enumerate(compared.sent)}
     reached = -1
     for record in compared.came:
-        if record.uid in place and record is compared.arrived[record.uid]:
-            if place[record.uid] < reached:
+        if record.uid in index and record is compared.arrived[record.uid]:
+            if index[record.uid] < reached:
                 yield "mirror-inversion", record.offset
             if record.uid not in compared.doubted:
-                reached = max(reached, place[record.uid])
+                reached = max(reached, index[record.uid])
 
 
 def _divergences(compared: Compared) -> Iterator[tuple[str, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tests.oracles.checks.inconsistent_offset import cut_since
-from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.positions import positions
 from tests.oracles.story import PlainGeneration, Story
 
@@ -17,8 +17,8 @@ DESPITE_TORN = frozenset({"poll-regression", "internal-regression"})
 BESIDE = "a consumer's polls no longer fit what lies between them, or each other"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
@@ -28,12 +28,13 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 mine = sorted((r for r in reads if (r.reader, r.process) == who), key=lambda r: r.returned)
                 followed = list(_follow(plain, log, mine))
                 skipped[who[0]] = skipped.get(who[0], set()) | {at for kind, at in followed if kind.endswith("-skip")}
-                found += [plain.place(kind, generation.cluster, offset) for kind, offset in followed]
+                found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in followed]
             if log is not None:
                 said = positions(plain, story, generation, log)
-                found += [plain.place(kind, generation.cluster, at) for kind, who, at in said if at not in skipped.get(who, ())]
+                found += [plain.anomaly(kind, generation.cluster, at) for kind, who, at in said if at not in skipped.get(who, ())]
                 found += [
-                    plain.place("skipped-by-cut", generation.cluster, offset) for offset in _across(plain, story, generation, log)
+                    plain.anomaly("skipped-by-cut", generation.cluster, offset)
+                    for offset in _across(plain, story, generation, log)
                 ]
     return found
 
@@ -65,13 +66,13 @@ def _missed(
         (t, at) for cluster, t, at in reported if cluster == generation.cluster and generation.settled <= t <= generation.ended
     ]
     inside += [(s.time, at) for s in plain.view.stops if s.cluster == generation.cluster for _, at in s.truncated]
-    places = [at for time, at in inside if generation.settled <= time <= generation.ended and last[0].time <= time < read.time]
+    offsets = [at for time, at in inside if generation.settled <= time <= generation.ended and last[0].time <= time < read.time]
     if not last[1]:
-        places.append(generation.earlier[-1])
+        offsets.append(generation.earlier[-1])
     gone = [
         record.offset
         for record in log.records
-        if places and min(places) <= record.offset < read.offsets[0] < cut_since(plain, read)
+        if offsets and min(offsets) <= record.offset < read.offsets[0] < cut_since(plain, read)
         if record.uid >= 0 and record.uid not in had and (record.visible or read.isolation != "read_committed")
     ]
     yield from sorted(gone)[:1]
@@ -91,9 +92,9 @@ def _follow(plain: Plain, log: PlainLog | None, reads: Sequence[Any]) -> Iterato
             at = None
             continue
         isolation = read.isolation if at is None else isolation
-        for place, offset in enumerate(offsets):
+        for index, offset in enumerate(offsets):
             if at is not None:
-                yield from _step(log, isolation, at, offset, "internal" if place else "poll")
+                yield from _step(log, isolation, at, offset, "internal" if index else "poll")
             at = offset
         if len(offsets) < len(read.offsets):
             at = None

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from tests.oracles import sections
-from tests.oracles.plain import Place, Plain, PlainLog, incarnation
+from tests.oracles.plain import Anomaly, Plain, PlainLog, incarnation
 from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
@@ -26,12 +26,12 @@ class Trace:
     process: int
     epochs: list[int]
     count: int
-    place: tuple[str, int, int]
+    position: tuple[str, int, int]
     transactional_id: str | None
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     traces: list[Trace] = []
     for plain in views:
         story = Story(plain)
@@ -43,7 +43,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 refused = _refused(story, generation, log, set(twice))
                 # A torn log may have lost the reset between two; what two processes wrote is there.
                 offsets = [] if plain.torn else [*twice.values(), *refused.values()]
-                found += [plain.place(KIND, generation.cluster, offset) for offset in offsets if kept(generation, offset)]
+                found += [plain.anomaly(KIND, generation.cluster, offset) for offset in offsets if kept(generation, offset)]
                 traces += _in_bytes(plain, generation, log)
         traces += _reported(plain)
     return found + _between(traces)
@@ -107,8 +107,8 @@ def _in_bytes(plain: Plain, generation: PlainGeneration, log: PlainLog) -> Itera
         if batch.data and batch.producer_id >= 0 and generation.native(batch.base_offset) and first is not None:
             mine.setdefault((batch.producer_id, incarnation(first.uid)), []).append(batch)
     for (pid, process), batches in mine.items():
-        place = (plain.topic, plain.partition, batches[0].base_offset)
-        yield Trace(generation.cluster, pid, process, [b.producer_epoch for b in batches], len(batches), place, None)
+        position = (plain.topic, plain.partition, batches[0].base_offset)
+        yield Trace(generation.cluster, pid, process, [b.producer_epoch for b in batches], len(batches), position, None)
 
 
 def _reported(plain: Plain) -> Iterator[Trace]:
@@ -118,20 +118,20 @@ def _reported(plain: Plain) -> Iterator[Trace]:
             mine.setdefault((send.cluster, send.producer_id, send.process, send.transactional_id), []).append(send)
     for (cluster, pid, process, transactional_id), sends in mine.items():
         acked = next((offset for offset in sends[0].offsets if offset >= 0), -1)
-        place = (plain.topic, plain.partition, acked)
-        yield Trace(cluster, pid, process, [s.producer_epoch for s in sends], len(sends), place, transactional_id)
+        position = (plain.topic, plain.partition, acked)
+        yield Trace(cluster, pid, process, [s.producer_epoch for s in sends], len(sends), position, transactional_id)
 
 
-def _between(traces: list[Trace]) -> list[Place]:
+def _between(traces: list[Trace]) -> list[Anomaly]:
     """Pairs of processes with one id whose epochs overlap or whose transactional ids have nothing in common."""
-    found: list[Place] = []
+    found: list[Anomaly] = []
     for cluster, pid in {(t.cluster, t.pid) for t in traces}:
         mine = [t for t in traces if (t.cluster, t.pid) == (cluster, pid)]
         for one, other in combinations(sorted({t.process for t in mine}), 2):
             a, b = [t for t in mine if t.process == one], [t for t in mine if t.process == other]
             if _clash(a, b):
                 blamed = min((a, b), key=lambda u: (_claimed(u), _count(u), -u[0].process))
-                topic, partition, offset = min(_seen(blamed), key=lambda t: (t.count, *t.place)).place
+                topic, partition, offset = min(_seen(blamed), key=lambda t: (t.count, *t.position)).position
                 found.append((KIND, cluster, topic, partition, offset))
     return found
 

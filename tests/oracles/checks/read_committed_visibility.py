@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import Story
 
 EACH = frozenset({"hidden-committed", "phantom-read"})
 BESIDE = "readers got what is not visible there any more, or passed what is"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
@@ -23,8 +23,8 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 mine = sorted((r for r in reads if (r.group or r.reader) == name), key=lambda r: r.returned)
                 cleaned = plain.compacted.get(generation.cluster, 0)
                 phantoms = [(kind, at) for kind, at in _phantoms(log, mine) if at >= cleaned or log.at(at) is not None]
-                places = [*phantoms, *_hidden(log, mine)]
-                found += [plain.place(kind, generation.cluster, offset) for kind, offset in places]
+                suspects = [*phantoms, *_hidden(log, mine)]
+                found += [plain.anomaly(kind, generation.cluster, offset) for kind, offset in suspects]
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracles.checks.byte_equality import window
 from tests.oracles.mirrored_ranges import Compared, mirrored_ranges
-from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import Story
 
 EACH = frozenset({"record-divergence", "record-hole", "record-stranger"})
@@ -16,12 +16,12 @@ BESIDE = "the two ends have other records at one offset where only one of them w
 HEADER = ("base_offset", "last_offset", "length", "count", "crc")
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         if plain.keeps and plain.options.get("producer_ids") not in ("negate", "complement", "region"):
             for compared in mirrored_ranges(plain, Story(plain), far=True):
-                found += [plain.place(kind, compared.destination.cluster, at) for kind, at in _compare(plain, compared)]
+                found += [plain.anomaly(kind, compared.destination.cluster, at) for kind, at in _compare(plain, compared)]
     return found
 
 

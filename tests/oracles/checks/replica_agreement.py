@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from linkflap.spark_verify.facts.view import NULL
-from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.plain import Anomaly, Plain, PlainLog
 
 EACH: frozenset[str] = frozenset()
 DESPITE_TORN = frozenset({"replica-disagreement", "replica-missing", "corrupt-batch", "log-disorder"})
@@ -18,13 +18,13 @@ KEPT = ("last_offset", "leader_epoch", "producer_id", "producer_epoch", "base_se
 SAME = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         for cluster in {r.cluster for r in plain.replicas}:
             replicas = [r for r in plain.replicas if r.cluster == cluster]
-            places = [place for r in replicas for place in _alone(r)]
-            places += [("log-ends-early", r.end) for r in replicas if r.end < r.high_watermark and not r.torn]
+            suspects = [one for r in replicas for one in _alone(r)]
+            suspects += [("log-ends-early", r.end) for r in replicas if r.end < r.high_watermark and not r.torn]
             model = next((r for r in replicas if r.canonical), replicas[0])
             start, end = max(r.log_start for r in replicas), min(r.high_watermark for r in replicas)
             cleaned = max(plain.cleaned(r) for r in replicas)
@@ -32,10 +32,10 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 if other is not model:
                     for kind, base, offset in _parted(model, other, start, end):
                         if base < cleaned:
-                            places += _cleaned(replicas, model, other, kind, base, offset)
+                            suspects += _cleaned(replicas, model, other, kind, base, offset)
                         elif not (cleaned and kind == "replica-disagreement" and _repacked(plain, model, other, base)):
-                            places.append((kind, offset))
-            found += [plain.place(kind, cluster, offset) for kind, offset in places]
+                            suspects.append((kind, offset))
+            found += [plain.anomaly(kind, cluster, offset) for kind, offset in suspects]
     return found
 
 
@@ -112,8 +112,8 @@ def _content(log: PlainLog, batch: Any) -> dict[int, tuple[int, ...]]:
 
 def _alone(log: PlainLog) -> list[tuple[str, int]]:
     found = [("corrupt-batch", b.base_offset) for b in log.batches if not b.crc_ok]
-    for place, batch in enumerate(log.batches):
-        if any(before.last_offset >= batch.base_offset for before in log.batches[:place]):
+    for index, batch in enumerate(log.batches):
+        if any(before.last_offset >= batch.base_offset for before in log.batches[:index]):
             found.append(("log-disorder", batch.base_offset))
     return found
 

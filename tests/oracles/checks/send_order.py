@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.plain import Place, Plain, incarnation
+from tests.oracles.plain import Anomaly, Plain, incarnation
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"send-inversion", "internal-inversion"})
 BESIDE = "records of one producer lie in another order than they were sent in"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
@@ -35,7 +35,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 if before is not None and record.uid < before.uid:
                     kind = "internal-inversion" if before.operation == record.operation else "send-inversion"
                     if kept(generation, record.offset):
-                        found.append(plain.place(kind, generation.cluster, record.offset))
+                        found.append(plain.anomaly(kind, generation.cluster, record.offset))
                 else:
                     highest[who] = record
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.oracles import sections
-from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.story import PlainGeneration, Story, kept
 
 EACH: frozenset[str] = frozenset()
@@ -15,15 +15,15 @@ BESIDE = "a producer's batches are missing, repeated or elsewhere, and their seq
 WRAP = 2**31
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
             for batch in log.batches if log else ():
                 for kind in _kinds(plain, story, generation, log, batch) if kept(generation, batch.base_offset) else ():
-                    found.append(plain.place(kind, generation.cluster, batch.base_offset))
+                    found.append(plain.anomaly(kind, generation.cluster, batch.base_offset))
     return found
 
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from linkflap.spark_verify.facts.story import Promotion
-from tests.oracles.plain import NEVER, Place, Plain, of_send
+from tests.oracles.plain import NEVER, Anomaly, Plain, of_send
 from tests.oracles.story import Story, kept
 
 EACH = frozenset({"circular-mirror"})
 SOME = frozenset({"standby-write"})
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
@@ -25,14 +25,14 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 if record.uid < 0 or not kept(generation, record.offset):
                     continue
                 if not generation.native(record.offset) and record.uid in planned and not _unrecorded(plain, generation.cluster):
-                    found.append(plain.place("standby-write", generation.cluster, record.offset))
+                    found.append(plain.anomaly("standby-write", generation.cluster, record.offset))
                 if generation.native(record.offset) and record.uid not in planned and record.uid in everybodys:
-                    found.append(plain.place("circular-mirror", generation.cluster, record.offset))
+                    found.append(plain.anomaly("circular-mirror", generation.cluster, record.offset))
         for send in plain.sends:
             acked = [offset for offset in send.offsets if offset >= 0]
             if acked and _mirrored_then(story, send) and not _unrecorded(plain, send.cluster):
-                found.append(plain.place("standby-write", send.cluster, acked[0]))
-        found += [plain.place("circular-mirror", cut.cluster, cut.offset) for cut in _circles(plain)]
+                found.append(plain.anomaly("standby-write", send.cluster, acked[0]))
+        found += [plain.anomaly("circular-mirror", cut.cluster, cut.offset) for cut in _circles(plain)]
     return found
 
 

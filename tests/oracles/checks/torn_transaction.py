@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.oracles.mirrored_ranges import mirrored_ranges
-from tests.oracles.plain import Place, Plain
+from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.promises import Promise, promises, read_uids
 from tests.oracles.story import PlainGeneration, Story
 
@@ -31,7 +31,7 @@ Key = tuple[str, str, str, int]
 """Cluster, link and time of the failover (empty on the cluster that took it), its kind, operation."""
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
     every: dict[Key, list[Seen]] = {}
     for plain in views:
         story = Story(plain)
@@ -39,14 +39,14 @@ def reference(views: Sequence[Plain]) -> list[Place]:
             what = [p for p in promises(plain, story, generation, earlier=False) if p.send.kind == "transaction"]
             for key, seen in [*_native(plain, story, generation, what), *_mirrored(plain, story, generation, what)]:
                 every.setdefault(key, []).append(seen)
-    found: list[Place] = []
+    found: list[Anomaly] = []
     for (cluster, _, kind, _), mine in every.items():
         hidden = [s for s in mine if not s.visible]
         if hidden and any(s.visible or s.read for s in mine):
             partial = {id(s.plain) for s in mine if s.visible}
             worst = min(hidden, key=lambda s: (id(s.plain) in partial, s.plain.topic, s.plain.partition))
             name = "torn-by-failover" if kind == "forced" else "torn-transaction"
-            found.append(worst.plain.place(name, cluster, worst.offset))
+            found.append(worst.plain.anomaly(name, cluster, worst.offset))
     return found
 
 

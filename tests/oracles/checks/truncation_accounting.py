@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from tests.oracles.plain import Place, Plain, PlainLog, starts
+from tests.oracles.plain import Anomaly, Plain, PlainLog, starts
 from tests.oracles.promises import promises
 from tests.oracles.story import PlainGeneration, Story
 
@@ -18,24 +18,24 @@ BESIDE = "what the mirror wrote down of its end is held against bytes that were 
 SAME = ("base_offset", "last_offset", "length", "crc", "leader_epoch")
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for truncation in plain.view.truncations:
             mine = story.generations.get(truncation.cluster, [])
             if mine and not any(a.ended <= truncation.time <= b.settled for a, b in pairwise(mine)):
-                found.append(plain.place("truncation-impossible", truncation.cluster, truncation.offset))
+                found.append(plain.anomaly("truncation-impossible", truncation.cluster, truncation.offset))
         for cluster, generations in story.generations.items():
             for generation, following in pairwise(generations):
-                found += [plain.place(kind, cluster, offset) for kind, offset in _cut(plain, story, generation, following)]
+                found += [plain.anomaly(kind, cluster, offset) for kind, offset in _cut(plain, story, generation, following)]
         for stop in plain.view.stops:
             promotion = next((p for p in plain.view.promotions if p.link == stop.link and p.time >= stop.time), None)
             if promotion is None or stop.cluster not in story.generations:
                 continue
             log = story.log(story.generations[stop.cluster][story.number_at(stop.cluster, stop.time)])
             if log is not None and stop.promoted >= 0:
-                found += [plain.place(kind, stop.cluster, offset) for kind, offset in _ended(log, stop, promotion)]
+                found += [plain.anomaly(kind, stop.cluster, offset) for kind, offset in _ended(log, stop, promotion)]
     return found
 
 
@@ -135,8 +135,8 @@ def _ways(stop: Any) -> set[int]:
 
 
 def _not_made(log: PlainLog, stop: Any) -> Iterator[tuple[str, int]]:
-    for place, (end, at) in enumerate(stop.truncated):
-        deeper = any(later < at for _, later in stop.truncated[place + 1 :])
+    for index, (end, at) in enumerate(stop.truncated):
+        deeper = any(later < at for _, later in stop.truncated[index + 1 :])
         below = [b for b in log.batches if b.base_offset < at]
         behind = [b for b in log.batches if b.last_offset >= at]
         if at >= end or deeper or not below or not behind:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.oracles.checks.aborted_read import aborted, committed_reads, sent
-from tests.oracles.plain import NEVER, Place, Plain
+from tests.oracles.plain import NEVER, Anomaly, Plain
 from tests.oracles.story import PlainGeneration, Story
 
 EACH = frozenset({"uncommitted-read"})
@@ -15,8 +15,8 @@ DESPITE_TORN = frozenset({"uncommitted-read"})
 BESIDE = "the sample says that the transaction was open when a reader got it"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
@@ -26,7 +26,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 if (read.returned < _asked(sent(plain, uid)) or _beyond(story, generation, read, offset))
                 and not aborted(plain, story, generation, offset, uid)
             }
-            found += [plain.place("uncommitted-read", generation.cluster, offset) for offset in wrong]
+            found += [plain.anomaly("uncommitted-read", generation.cluster, offset) for offset in wrong]
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.oracles.plain import Place, Plain, PlainLog
+from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.promises import Promise, promises, read_uids
 from tests.oracles.story import PlainGeneration, Story
 
@@ -13,8 +13,8 @@ EACH = frozenset({"unseen-write"})
 BESIDE = "what was promised is at an offset that a reader passed, and nobody got it"
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
@@ -26,7 +26,7 @@ def reference(views: Sequence[Plain]) -> list[Place]:
                 offset = _where(generation, log, promise, own=own, cleaned=plain.compacted.get(generation.cluster, 0))
                 passed = any(start <= offset < end for start, end in spans)
                 if promise.must and offset >= floor and passed and promise.uid not in seen:
-                    found.append(plain.place("unseen-write", generation.cluster, offset))
+                    found.append(plain.anomaly("unseen-write", generation.cluster, offset))
     return found
 
 

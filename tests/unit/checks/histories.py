@@ -368,7 +368,7 @@ def findings(name: str, seen: PartitionView) -> list[Found]:
     return [*(f for f in raw if isinstance(f, Found)), *combined]
 
 
-def places(name: str, seen: PartitionView) -> list[tuple[str, str, int]]:
+def anomalies(name: str, seen: PartitionView) -> list[tuple[str, str, int]]:
     return [(f.kind, f.cluster, f.offset) for f in findings(name, seen)]
 
 
@@ -387,13 +387,13 @@ def unjudged(name: str, seen: PartitionView) -> list[str]:
 
 def assert_rejected(name: str, kind: str, example: Rejected) -> None:
     """The anomaly is found at that very offset, once, and nothing else but `only`."""
-    found = places(name, example.view)
+    found = anomalies(name, example.view)
     assert found.count((kind, example.cluster, example.offset)) == 1, found
     assert {k for k, _, _ in found} <= {kind, *example.only}, found
 
 
 def assert_accepted(name: str, seen: PartitionView, *, counted: Mapping[str, int]) -> None:
     """Nothing is found, nothing is left open, and this much was examined."""
-    assert places(name, seen) == []
+    assert anomalies(name, seen) == []
     assert unjudged(name, seen) == []
     assert examined(name, seen) == counted

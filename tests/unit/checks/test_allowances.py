@@ -39,7 +39,7 @@ def test_at_least_once_is_the_mirrors_default():
 
 
 @pytest.mark.parametrize("target", [LINK, "A/1", "B/2"])
-def test_places_that_count(target):
+def test_clusters_that_count(target):
     assert why_allowed(repeat(), AT_LEAST_ONCE, LINK, [killed(target)])
 
 

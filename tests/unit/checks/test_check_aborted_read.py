@@ -5,12 +5,12 @@ from histories import (
     SECOND,
     Log,
     Rejected,
+    anomalies,
     assert_accepted,
     assert_rejected,
     commit,
     examined,
     findings,
-    places,
     poll,
     send,
     view,
@@ -72,7 +72,7 @@ def test_what_was_refused_of_a_committed_transaction_was_read_on_a_mirror_too(is
         sends=[sent],
         reads=[poll((0, 1), (1, 2), (2, 3), cluster=cluster, isolation=isolation) for cluster in "AB"],
     )
-    assert places(NAME, seen) == [("refused-read", "A", 1), ("refused-read", "B", 1)]
+    assert anomalies(NAME, seen) == [("refused-read", "A", 1), ("refused-read", "B", 1)]
 
 
 def test_a_send_that_failed_for_certain_refused_all_of_its_records():
@@ -82,12 +82,12 @@ def test_a_send_that_failed_for_certain_refused_all_of_its_records():
 
 def test_a_commit_refused_for_certain():
     seen = view([A], sends=[commit(1, acked=0, outcome="fail")], reads=[poll((0, 1))])
-    assert places(NAME, seen) == [("aborted-read", "A", 0)]
+    assert anomalies(NAME, seen) == [("aborted-read", "A", 0)]
 
 
 def test_what_was_read_before_a_cut_is_judged_by_the_log_of_that_time_wherever_it_was():
     before = Log("A").txn(9, pid=7, end="abort").data(3).taken("1-away", at=510)
     got = [poll((0, 9), at=400 * SECOND), poll((2, 3), at=401 * SECOND)]
     seen = trip(earlier=[before], reads=got)
-    assert places(NAME, seen) == [("aborted-read", "A", 0)]
+    assert anomalies(NAME, seen) == [("aborted-read", "A", 0)]
     assert examined(NAME, seen) == {"A/native": 2}

@@ -1,7 +1,7 @@
 """byte-equality: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, but, places, promoted, unjudged, view
+from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, but, promoted, unjudged, view
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec
@@ -56,9 +56,9 @@ REJECTS = {
 )
 def test_a_torn_log_is_compared_to_where_it_is_torn(ours, found):
     seen = kept([Log("A").data(1).data(2).data(3), ours])
-    assert places(NAME, seen) == found
+    assert anomalies(NAME, seen) == found
     assert unjudged(NAME, seen)
-    assert places(NAME, kept([Log("A").data(1).torn().data(2), Log("B").data(1).data(2, crc=5)])) == []
+    assert anomalies(NAME, kept([Log("A").data(1).torn().data(2), Log("B").data(1).data(2, crc=5)])) == []
 
 
 def test_copied_logs_of_which_nothing_was_mirrored_are_not_equal():
@@ -93,7 +93,7 @@ REGION = -(1 << 63) + (77 << 31)
     ],
 )
 def test_each_id_is_what_the_mapping_gives(how, source, pids, wrong):
-    assert places(NAME, mapped(how, source, *pids)) == [("byte-divergence", "B", offset) for offset in wrong]
+    assert anomalies(NAME, mapped(how, source, *pids)) == [("byte-divergence", "B", offset) for offset in wrong]
 
 
 @pytest.mark.parametrize("case", ACCEPTED)
@@ -108,7 +108,7 @@ def test_rejects(kind):
 
 
 def test_a_mirror_that_moves_offsets_is_not_judged():
-    assert places(NAME, view([Log("A").data(1), Log("B").data(1, crc=5)])) == []
+    assert anomalies(NAME, view([Log("A").data(1), Log("B").data(1, crc=5)])) == []
 
 
 def test_a_log_that_was_not_captured_is_unjudged():
@@ -130,8 +130,8 @@ def test_what_another_mirror_appended_further_down_the_chain_does_not_count(crc)
         )
         for link, at in (("A->B", ends["B"]), ("B->C", ends["C"]))
     ]
-    assert places(NAME, kept(logs, topology="A->B->C", stops=stops)) == []
-    assert places(NAME, kept(logs, topology="A->B->C", stops=stops[1:])) == ([("byte-divergence", "B", 2)] if crc == 7 else [])
+    assert anomalies(NAME, kept(logs, topology="A->B->C", stops=stops)) == []
+    assert anomalies(NAME, kept(logs, topology="A->B->C", stops=stops[1:])) == ([("byte-divergence", "B", 2)] if crc == 7 else [])
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_what_a_mirror_appended_at_the_end_of_the_run_is_its_own(log, appended, 
     """A has 1; no failover: the mirror is ended when the run is over, and says what it appended then."""
     stop = Stop(link="A->B", cluster="B", time=900 * SECOND, mirrored=1, promoted=2, truncated=(), appended=appended)
     seen = kept([Log("A").data(1), log], stops=[stop])
-    assert places(NAME, seen) == [("byte-stranger", "B", offset) for offset in wrong]
+    assert anomalies(NAME, seen) == [("byte-stranger", "B", offset) for offset in wrong]

@@ -1,7 +1,7 @@
 """commit-aborted: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, commit, places, promoted, unjudged, view
+from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, commit, promoted, unjudged, view
 
 from linkflap.spark_verify.facts.story import Window
 
@@ -58,24 +58,24 @@ def test_rejects(kind):
 
 def test_a_commit_that_was_certainly_never_asked_for_and_was_done():
     seen = view([Log("A").txn(1, pid=7)], sends=[commit(1, acked=0, outcome="fail")])
-    assert places(NAME, seen) == [("abort-committed", "A", 1)]
-    assert places(NAME, view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, outcome="fail")])) == []
+    assert anomalies(NAME, seen) == [("abort-committed", "A", 1)]
+    assert anomalies(NAME, view([Log("A").txn(1, pid=7, end="abort")], sends=[commit(1, acked=0, outcome="fail")])) == []
 
 
 def test_a_marker_that_was_due_long_before_the_cluster_died():
     seen = view([OPEN], sends=[commit(1, acked=0, returned=DIES - 60 * SECOND)], promotions=[promoted(0, at=DIES)])
-    assert places(NAME, seen) == [("commit-unmarked", "A", 0)]
+    assert anomalies(NAME, seen) == [("commit-unmarked", "A", 0)]
 
 
 def test_a_torn_log_without_the_marker_is_not_judged():
     seen = view([Log("A").txn(1, pid=7, end=None).torn()], sends=[commit(1, acked=0)])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
 def test_one_anomaly_per_transaction():
     seen = view([Log("A").txn(1, 2, 3, pid=7, end="abort")], sends=[commit(1, 2, 3, acked=0)])
-    assert places(NAME, seen) == [("commit-aborted", "A", 3)]
+    assert anomalies(NAME, seen) == [("commit-aborted", "A", 3)]
 
 
 MERGED = Log("A").txn(1, 2, pid=7, end=None).txn(3, pid=7)
@@ -83,15 +83,15 @@ ACKED = [commit(1, 2, acked=0, returned=DIES - 1), commit(3, acked=2, returned=D
 
 
 def test_the_marker_of_the_next_transaction_is_not_its_own():
-    assert places(NAME, view([MERGED], sends=ACKED)) == [("commit-unmarked", "A", 0)]
+    assert anomalies(NAME, view([MERGED], sends=ACKED)) == [("commit-unmarked", "A", 0)]
 
 
 def test_a_cluster_that_died_is_no_excuse_once_the_next_transaction_has_begun():
-    assert places(NAME, view([MERGED], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
+    assert anomalies(NAME, view([MERGED], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
     still_open = Log("A").txn(1, 2, pid=7, end=None).txn(3, pid=7, end=None)
-    assert places(NAME, view([still_open], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
+    assert anomalies(NAME, view([still_open], sends=ACKED, promotions=[promoted(0, at=DIES)])) == [("commit-unmarked", "A", 0)]
 
 
 def test_a_missing_marker_before_an_abort_aborts():
     seen = view([Log("A").txn(1, pid=7, end=None).txn(2, pid=7, end="abort")], sends=[commit(1, acked=0)])
-    assert places(NAME, seen) == [("commit-aborted", "A", 2)]
+    assert anomalies(NAME, seen) == [("commit-aborted", "A", 2)]

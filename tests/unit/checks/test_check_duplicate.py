@@ -1,7 +1,7 @@
 """duplicate: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, samples, view
+from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, promoted, samples, view
 
 NAME = "duplicate"
 ACCEPTED = {
@@ -30,7 +30,7 @@ def test_rejects(kind):
 
 def test_an_open_copy_at_the_end_of_a_native_log_is_one_too_many():
     seen = view([Log("A").txn(1, 2, pid=7).data(1, 2, pid=7, sequence=0, transactional=True)])
-    assert places(NAME, seen) == [("duplicate", "A", 3)]
+    assert anomalies(NAME, seen) == [("duplicate", "A", 3)]
 
 
 def test_a_replayed_range_is_one_anomaly_whoever_wrote_it():
@@ -48,9 +48,9 @@ def test_a_mirrored_repeat_says_when_both_copies_were_written():
 
 def test_a_repeat_that_the_source_has_as_well_was_mirrored_faithfully():
     logs = [Log("A").data(1), Log("B").data(1, 1), Log("C").data(1, 1)]
-    assert places(NAME, view(logs, topology="A->B->C")) == [("mirrored-duplicate", "B", 1)]
+    assert anomalies(NAME, view(logs, topology="A->B->C")) == [("mirrored-duplicate", "B", 1)]
 
 
 def test_what_clients_repeat_behind_what_a_mirror_repeated_is_another_anomaly():
     seen = view([Log("A").data(1, 2), Log("B").data(1, 2, 1).data(2)], promotions=[promoted(3)])
-    assert places(NAME, seen) == [("mirrored-duplicate", "B", 2), ("duplicate", "B", 3)]
+    assert anomalies(NAME, seen) == [("mirrored-duplicate", "B", 2), ("duplicate", "B", 3)]

@@ -7,10 +7,10 @@ from histories import (
     SECOND,
     Log,
     Rejected,
+    anomalies,
     assert_accepted,
     assert_rejected,
     commit,
-    places,
     poll,
     promoted,
     samples,
@@ -90,12 +90,12 @@ def test_rejects(kind):
 def test_a_refused_failover_is_one_however_often_and_of_a_reversed_mirror_too():
     twice = [REFUSED, replace(REFUSED, link="B->A", kind="planned")]
     seen = view([A3, Log("B").data(1)], sends=ACKED, refusals=twice)
-    assert places("failover", seen) == [("failover-refused", "B", -1), ("failover-refused", "A", -1)]
+    assert anomalies("failover", seen) == [("failover-refused", "B", -1), ("failover-refused", "A", -1)]
 
 
 def test_a_round_trip_loses_the_tail_of_the_forced_failover_and_nothing_on_the_way_back():
     assert costs(trip()) == [(1, 551 * SECOND), (0, 751 * SECOND)]
-    assert places("failover", trip(budgets=Budgets(rpo_records=0))) == [("rpo-over-budget", "B", 2)]
+    assert anomalies("failover", trip(budgets=Budgets(rpo_records=0))) == [("rpo-over-budget", "B", 2)]
 
 
 def test_without_the_capture_next_to_the_failover_the_tail_is_lost_all_the_same():
@@ -150,5 +150,5 @@ def test_without_both_logs_it_is_unknown():
 
 def test_what_a_torn_log_lacks_is_held_against_no_budget():
     seen = replace(REJECTS["rpo-over-budget"].view, replicas=[A3.replica(), Log("B").data(1).torn().replica()])
-    assert places("failover", seen) == []
+    assert anomalies("failover", seen) == []
     assert "the log of B is torn" in unjudged("failover", seen)[0]

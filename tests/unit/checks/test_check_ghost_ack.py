@@ -5,11 +5,11 @@ from histories import (
     SECOND,
     Log,
     Rejected,
+    anomalies,
     assert_accepted,
     assert_rejected,
     commit,
     findings,
-    places,
     promoted,
     send,
     unjudged,
@@ -73,8 +73,8 @@ def test_a_torn_log_is_not_judged_beyond_its_end():
 
 def test_what_is_missing_before_the_damage_was_never_there():
     seen = view([Log("A").data(1).skip(1).data(3).torn()], sends=[send(2, acked=1)])
-    assert places(NAME, seen) == [("ghost-ack", "A", 1)]
-    assert places(NAME, view([Log("A").data(1).torn().skip(1).data(3)], sends=[send(2, acked=1)])) == []
+    assert anomalies(NAME, seen) == [("ghost-ack", "A", 1)]
+    assert anomalies(NAME, view([Log("A").data(1).torn().skip(1).data(3)], sends=[send(2, acked=1)])) == []
 
 
 def test_writes_to_a_cluster_that_nobody_promoted_are_not_judged():
@@ -82,20 +82,20 @@ def test_writes_to_a_cluster_that_nobody_promoted_are_not_judged():
 
 
 def test_an_acknowledgement_in_the_tail_is_held_against_the_log_of_its_time():
-    assert places(NAME, trip()) == []
-    assert places(NAME, trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]
+    assert anomalies(NAME, trip()) == []
+    assert anomalies(NAME, trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]
 
 
 def test_after_the_failback_the_same_offset_is_another_acknowledgement():
     late = send(8, acked=2, invoked=750 * SECOND, returned=751 * SECOND)
-    assert places(NAME, trip(sends=[*TRIP, late])) == [("ghost-ack", "A", 2)]
+    assert anomalies(NAME, trip(sends=[*TRIP, late])) == [("ghost-ack", "A", 2)]
 
 
 def test_an_offset_below_the_cut_must_hold_its_record_for_ever():
     other = Log("A").data(1).data(9).data(4).data(5).data(6)
-    assert places(NAME, trip(logs=[other, on_b()])) == [("ghost-ack", "A", 1)]
+    assert anomalies(NAME, trip(logs=[other, on_b()])) == [("ghost-ack", "A", 1)]
 
 
 def test_what_follows_an_acknowledgement_below_the_truncation_is_reported_separately():
     """Below the cut the next generation has the right record; behind it nobody else answers."""
-    assert places(NAME, trip(earlier=[Log("A").data(1).data(9).data(8).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]
+    assert anomalies(NAME, trip(earlier=[Log("A").data(1).data(9).data(8).taken("1-away", at=510)])) == [("ghost-ack", "A", 2)]

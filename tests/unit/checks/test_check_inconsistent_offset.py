@@ -5,11 +5,11 @@ from histories import (
     SECOND,
     Log,
     Rejected,
+    anomalies,
     assert_accepted,
     assert_rejected,
     commit,
     findings,
-    places,
     poll,
     promoted,
     send,
@@ -70,7 +70,7 @@ def test_rejects(kind):
     ids=["log and reader", "log and uncommitted", "log and client", "clients", "client and reader", "one reader", "not ours"],
 )
 def test_whoever_the_two_are(seen):
-    assert places(NAME, seen) == [("inconsistent-offset", "A", 0)]
+    assert anomalies(NAME, seen) == [("inconsistent-offset", "A", 0)]
 
 
 def test_neighbours_are_one_anomaly_and_everybody_is_named():
@@ -80,7 +80,7 @@ def test_neighbours_are_one_anomaly_and_everybody_is_named():
 
 
 def test_what_was_seen_below_a_cut_still_holds():
-    assert places(NAME, trip(reads=[poll((1, 9), at=400 * SECOND)])) == [("inconsistent-offset", "A", 1)]
+    assert anomalies(NAME, trip(reads=[poll((1, 9), at=400 * SECOND)])) == [("inconsistent-offset", "A", 1)]
 
 
 def test_what_was_seen_in_the_tail_is_held_against_the_tail():
@@ -89,12 +89,12 @@ def test_what_was_seen_in_the_tail_is_held_against_the_tail():
 
 
 def test_a_reader_that_goes_on_getting_the_tail_after_the_cut():
-    assert places(NAME, trip(reads=[poll((2, 3), at=650 * SECOND)])) == [("inconsistent-offset", "A", 2)]
+    assert anomalies(NAME, trip(reads=[poll((2, 3), at=650 * SECOND)])) == [("inconsistent-offset", "A", 2)]
 
 
 def test_a_tail_that_was_not_captured_is_still_held_against_its_clients():
-    assert places(NAME, trip(earlier=[], reads=[poll((2, 4), at=400 * SECOND)])) == [("inconsistent-offset", "A", 2)]
-    assert places(NAME, trip(earlier=[before()])) == []
+    assert anomalies(NAME, trip(earlier=[], reads=[poll((2, 4), at=400 * SECOND)])) == [("inconsistent-offset", "A", 2)]
+    assert anomalies(NAME, trip(earlier=[before()])) == []
 
 
 @pytest.mark.parametrize(("truncated", "found"), [([(2, 1)], []), ([(2, 2)], [("inconsistent-offset", "B", 1)])])
@@ -103,7 +103,7 @@ def test_what_a_mirror_says_it_cut_at_the_promotion_was_another_era(truncated, f
     b = Log("B").data(1).data(8)
     got = [poll((1, 2), cluster="B", isolation="read_uncommitted"), poll((1, 8), cluster="B", at=600 * SECOND)]
     seen = view([Log("A").data(1, 2), b], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got)
-    assert places(NAME, seen) == found
+    assert anomalies(NAME, seen) == found
 
 
 def test_nothing_is_left_open_by_a_torn_log():

@@ -23,7 +23,7 @@ from linkflap.spark_verify.facts.story import Window
 from linkflap.spark_verify.spark.job import examine
 
 CHECK = REGISTRY["internal-topics"]
-PLACE = ("A.t", 0)
+TOPIC_PARTITION = ("A.t", 0)
 END = {PREPARE_COMMIT: "commit", PREPARE_ABORT: "abort"}
 
 
@@ -41,15 +41,15 @@ def written(count, **header):
     return log
 
 
-def state(kind, *places, at, pid=7, epoch=0, name="t"):
+def state(kind, *partitions, at, pid=7, epoch=0, name="t"):
     return TransactionState(
-        offset=at, transactional_id=name, producer_id=pid, producer_epoch=epoch, state=kind, partitions=tuple(places)
+        offset=at, transactional_id=name, producer_id=pid, producer_epoch=epoch, state=kind, partitions=tuple(partitions)
     )
 
 
-def coordinator(*kinds, places=(PLACE,), log=None, **rest):
+def coordinator(*kinds, partitions=(TOPIC_PARTITION,), log=None, **rest):
     """A's coordinator, one state after the other; those that prepare an end name the partitions."""
-    entries = [state(k, *(places if k <= PREPARE_ABORT else ()), at=n, **rest) for n, k in enumerate(kinds)]
+    entries = [state(k, *(partitions if k <= PREPARE_ABORT else ()), at=n, **rest) for n, k in enumerate(kinds)]
     return own(log or written(len(kinds)), entries=entries)
 
 
@@ -164,7 +164,7 @@ SMALLEST = {
     "ends-early": ([own(above(written(1), 2))], TRANSACTIONS, 1),
     "outcome-disagreement": ([coordinator(*DONE), data("abort")], "A.t", 1),
     "marker-missing": ([coordinator(*DONE), data(None)], "A.t", -1),
-    "marker-unexplained": ([coordinator(ONGOING, places=()), data("commit")], "A.t", 1),
+    "marker-unexplained": ([coordinator(ONGOING, partitions=()), data("commit")], "A.t", 1),
     "commit-missing": ([groups(3), sampled(3, 5)], "A.t", 5),
 }
 REJECTS = {kind: Rejected(view=seen[-1], cluster="A", offset=offset) for kind, (seen, _, offset) in SMALLEST.items()}
@@ -179,11 +179,10 @@ NEIGHBOURS = {
         [coordinator(*DONE, *UNDONE, *DONE), cleaned("abort")], "outcome-disagreement", 5,
     ),
     "a marker more than was decided": ([coordinator(*DONE), data("commit", "commit")], "marker-unexplained", 3),
-    "a marker of an epoch that nobody had": ([coordinator(*DONE, epoch=1, places=()), data("commit")], "marker-unexplained", 1),
-    "acknowledged and not written": ([groups(3), acknowledged(4)], "commit-missing", 4),
-    "written in another order": ([groups(5, 3), sampled(3, 5)], "commit-missing", 5),
-    "an earlier commit again, of the one leader": ([groups(3, 5), sampled(3, 5, 3)], "commit-missing", 3),
-    "an earlier commit again, of the leader that wrote the later one": (
+    "a marker of an epoch that nobody had": ([coordinator(*DONE, epoch=1, partitions=()), data("commit")], "marker-unexplained",
+    1), "acknowledged and not written": ([groups(3), acknowledged(4)], "commit-missing", 4), "written in another order":
+    ([groups(5, 3), sampled(3, 5)], "commit-missing", 5), "an earlier commit again, of the one leader": ([groups(3, 5), sampled(3,
+    5, 3)], "commit-missing", 3), "an earlier commit again, of the leader that wrote the later one": (
         [groups(3, 5, log=led_again(0, 2)), sampled(3, 5, 3)], "commit-missing", 3,
     ),
     "an earlier commit again, before the fault": (

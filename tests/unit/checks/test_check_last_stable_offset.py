@@ -9,11 +9,11 @@ from histories import (
     SECOND,
     Log,
     Rejected,
+    anomalies,
     assert_accepted,
     assert_rejected,
     commit,
     ints,
-    places,
     promoted,
     samples,
     view,
@@ -137,20 +137,20 @@ def test_rejects(kind):
 @pytest.mark.parametrize("log", [Log("A", start=2).txn(3, pid=7, end=None), Log("A").skip(2).txn(3, pid=7, end=None)])
 def test_what_is_there_of_a_shortened_log_is_judged(log):
     one = view([log], watermarks={"A": samples((2, 3), (3, 3))}, compacted={} if log.start else {"A": 2})
-    assert places(NAME, one) == [("lso-mismatch", "A", 3)]
+    assert anomalies(NAME, one) == [("lso-mismatch", "A", 3)]
 
 
 def test_a_stable_offset_that_lags_behind_its_markers():
     seen = view([Log("A").txn(1, pid=7)], watermarks={"A": samples((0, 2), (0, 2), (2, 2))})
-    assert places(NAME, seen) == [("lso-mismatch", "A", 0)]
+    assert anomalies(NAME, seen) == [("lso-mismatch", "A", 0)]
 
 
 def test_brokers_that_are_blind_to_negative_producer_ids():
     """They take a transaction for plain data; by the bytes it is open until its marker."""
     b = Log("B").txn(1, pid=-9)
-    assert places(NAME, view([b], watermarks={"B": samples((0, 1), (2, 2))}, mirror_kind="shadow")) == []
+    assert anomalies(NAME, view([b], watermarks={"B": samples((0, 1), (2, 2))}, mirror_kind="shadow")) == []
     seen = view([b], watermarks={"B": samples((1, 1), (2, 2))}, mirror_kind="shadow")
-    assert places(NAME, seen) == [("lso-mismatch", "B", 1)]
+    assert anomalies(NAME, seen) == [("lso-mismatch", "B", 1)]
 
 
 @pytest.mark.parametrize(("kind", "found"), [("shadow", [("hanging-transaction", "B", 1)]), ("mm2", [])])
@@ -158,7 +158,7 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind, found):
     """MirrorMaker 2 writes transactions of its own, which a coordinator on B ends."""
     b = Log("B").data(1).txn(2, pid=7, end=None)
     seen = view([b], promotions=[promoted(2)], watermarks={"B": samples((1, 2))}, mirror_kind=kind)
-    assert places(NAME, seen) == found
+    assert anomalies(NAME, seen) == found
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_what_a_mirror_that_keeps_offsets_left_open_hangs_for_ever(kind, found):
     ids=["nothing was cut", "cut above it", "below the cut"],
 )
 def test_what_no_cut_explains(truncated, marks, found):
-    assert places(NAME, cut_back(truncated, *marks))[:1] == found
+    assert anomalies(NAME, cut_back(truncated, *marks))[:1] == found
 
 
 def test_unknown_epochs_under_a_broker_fault_are_not_compared():
@@ -182,7 +182,7 @@ def test_unknown_epochs_under_a_broker_fault_are_not_compared():
         watermarks={"A": samples((2, 2), (1, 1), (2, 2), epochs=[-1, -1, -1])},
         windows=[Window(id="f", fault="broker-kill", target="A/1", start=0, end=5 * SECOND)],
     )
-    assert [kind for kind, _, _ in places(NAME, seen) if kind.endswith("regression")] == []
+    assert [kind for kind, _, _ in anomalies(NAME, seen) if kind.endswith("regression")] == []
 
 
 @pytest.mark.parametrize(("at", "found"), [(5, ["high-watermark-regression"]), (2, [])])
@@ -194,9 +194,9 @@ def test_unknown_epochs_are_not_compared_when_a_mirror_ended_between_them(at, fo
         stops=[truncated],
         watermarks={"B": samples((1, 2), (1, 1), epochs=[-1, -1])},
     )
-    assert [kind for kind, _, _ in places(NAME, seen) if kind.endswith("regression")] == found
+    assert [kind for kind, _, _ in anomalies(NAME, seen) if kind.endswith("regression")] == found
     known = {"B": samples((1, 2), (1, 1), epochs=[0, 0])}
-    assert "high-watermark-regression" in [kind for kind, _, _ in places(NAME, replace(seen, watermarks=known))]
+    assert "high-watermark-regression" in [kind for kind, _, _ in anomalies(NAME, replace(seen, watermarks=known))]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort", "plain"])), max_size=25))

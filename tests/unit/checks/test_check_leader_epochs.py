@@ -1,7 +1,7 @@
 """leader-epochs: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, examined, places, promoted, samples, view
+from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, examined, promoted, samples, view
 from round_trip import before, on_b, trip
 
 from linkflap.spark_verify.facts.story import Stop, Window
@@ -111,15 +111,15 @@ def test_rejects(kind):
 
 @pytest.mark.parametrize("case", BEHIND)
 def test_no_leader_is_behind_what_it_serves(case):
-    assert places(NAME, BEHIND[case]) == [("epoch-behind", "B", 0)]
+    assert anomalies(NAME, BEHIND[case]) == [("epoch-behind", "B", 0)]
 
 
 def test_what_no_cleaner_changes_is_reuse_below_its_checkpoint_too():
     reused = [("epoch-reuse", "A", 1)]
-    assert places(NAME, cleaned_twice(below=1)) == reused
-    assert places(NAME, cleaned_twice(producer_epoch=1)) == reused
-    assert places(NAME, cleaned_twice(producer_id=8)) == reused
-    assert places(NAME, cleaned_twice(last_offset=2)) == reused
+    assert anomalies(NAME, cleaned_twice(below=1)) == reused
+    assert anomalies(NAME, cleaned_twice(producer_epoch=1)) == reused
+    assert anomalies(NAME, cleaned_twice(producer_id=8)) == reused
+    assert anomalies(NAME, cleaned_twice(last_offset=2)) == reused
 
 
 def test_the_first_of_each_range_of_batches_in_another_epoch_is_reported_once():
@@ -129,12 +129,15 @@ def test_the_first_of_each_range_of_batches_in_another_epoch_is_reported_once():
         source[0].data(uid, leader_epoch=2)
         mine.data(uid, leader_epoch=epoch)
     seen = view([*source, mine], mirror_kind="shadow", mirror=KEEP)
-    assert [p for p in places(NAME, seen) if p[0] == "epoch-not-kept"] == [("epoch-not-kept", "B", 1), ("epoch-not-kept", "B", 4)]
+    assert [p for p in anomalies(NAME, seen) if p[0] == "epoch-not-kept"] == [
+        ("epoch-not-kept", "B", 1),
+        ("epoch-not-kept", "B", 4),
+    ]
 
 
 def test_an_earlier_capture_is_looked_at_too():
     fell = before().data(9, leader_epoch=-1)
-    assert places(NAME, trip(earlier=[fell])) == [("leader-epoch-regression", "A", 3)]
+    assert anomalies(NAME, trip(earlier=[fell])) == [("leader-epoch-regression", "A", 3)]
 
 
 def test_of_what_was_cut_only_the_tail_is_counted():
@@ -143,7 +146,7 @@ def test_of_what_was_cut_only_the_tail_is_counted():
 
 def test_a_sampled_epoch_is_above_the_last_one_before_and_after_a_fault():
     regression = [("sampled-epoch-regression", "A", 1)]
-    assert places(NAME, reported(4, 3)) == regression
-    assert places(NAME, reported(0, 1000, 1001, 3, 3)) == regression
-    assert places(NAME, reported(0, 1000, 3, windows=[election(1, 2)])) == regression
-    assert places(NAME, reported(0, 1000, -1, 3, -1)) == regression
+    assert anomalies(NAME, reported(4, 3)) == regression
+    assert anomalies(NAME, reported(0, 1000, 1001, 3, 3)) == regression
+    assert anomalies(NAME, reported(0, 1000, 3, windows=[election(1, 2)])) == regression
+    assert anomalies(NAME, reported(0, 1000, -1, 3, -1)) == regression

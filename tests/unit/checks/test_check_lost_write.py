@@ -7,11 +7,11 @@ from histories import (
     SECOND,
     Log,
     Rejected,
+    anomalies,
     assert_accepted,
     assert_rejected,
     commit,
     findings,
-    places,
     poll,
     promoted,
     samples,
@@ -71,7 +71,7 @@ def test_the_evidence_says_where_it_belongs_on_the_destination():
 
 def test_absent_where_it_was_acknowledged():
     seen = view([Log("A").data(1).skip(1).data(3), Log("B").data(1, 3)], sends=[send(1, 2, 3, acked=0)])
-    assert places(NAME, seen) == [("lost-write", "A", 1)]
+    assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
 
 
 def test_an_acknowledged_commit_that_the_bytes_aborted_is_not_visible():
@@ -81,17 +81,17 @@ def test_an_acknowledged_commit_that_the_bytes_aborted_is_not_visible():
 
 def test_an_unknown_commit_that_a_reader_saw_must_be_there():
     seen = view([Log("A"), Log("B")], sends=[commit(1, outcome="info")], reads=[poll((0, 1))])
-    assert places(NAME, seen) == [("lost-write", "A", -1)]
+    assert anomalies(NAME, seen) == [("lost-write", "A", -1)]
 
 
 def test_a_tail_missing_after_a_planned_failover():
     seen = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(1, kind="planned")])
-    assert places(NAME, seen) == [("lost-write", "A", 1)]
+    assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
 
 
 def test_a_tail_that_a_reader_on_the_destination_had_got():
     cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
-    assert places(NAME, cut) == [("lost-write", "A", 1)]
+    assert anomalies(NAME, cut) == [("lost-write", "A", 1)]
 
 
 @pytest.mark.parametrize(("isolation", "lost"), [("read_uncommitted", 0), ("read_committed", 1)])
@@ -99,22 +99,22 @@ def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_commit
     b = Log("B").txn(1, 2, 3, pid=7, end="abort")
     got = poll((1, 2), cluster="B", isolation=isolation)
     seen = view([A3, b], mirror_kind="shadow", sends=ACKED, promotions=[promoted(3)], reads=[got])
-    assert places(NAME, seen) == [("lost-write", "A", 1)] * lost
+    assert anomalies(NAME, seen) == [("lost-write", "A", 1)] * lost
 
 
 def test_a_tail_that_a_high_watermark_of_the_destination_had_covered():
     cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((2, 2))})
-    assert places(NAME, cut) == [("lost-write", "A", 1)]
+    assert anomalies(NAME, cut) == [("lost-write", "A", 1)]
 
 
 def test_a_tail_cut_off_that_nobody_had_seen_is_not_a_lost_write():
     cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((1, 1))})
-    assert places(NAME, cut) == []
+    assert anomalies(NAME, cut) == []
 
 
 def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mirrored_era():
     seen = view([A3, Log("B").data(1).data(8)], sends=ACKED, promotions=[promoted(1)], watermarks={"B": samples((2, 2))})
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
 
 
 def written_later(at: int):
@@ -128,31 +128,31 @@ GAP = [A3, Log("B").data(1).skip(2).data(8)]
 def test_after_the_first_native_write_a_high_watermark_proves_nothing():
     marks = {"B": samples(*[(1, 1)] * 509, *[(4, 4)] * 20)}
     seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks=marks)
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
 
 
 def test_until_the_first_native_write_a_high_watermark_speaks_of_the_mirrored_tail():
     marks = {"B": samples(*[(1, 1)] * 501, *[(3, 3)] * 20)}
     seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks=marks)
-    assert places(NAME, seen) == [("lost-write", "A", 1)]
+    assert anomalies(NAME, seen) == [("lost-write", "A", 1)]
     unwritten = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks=marks)
-    assert places(NAME, unwritten) == [("lost-write", "A", 1)]
+    assert anomalies(NAME, unwritten) == [("lost-write", "A", 1)]
 
 
 def test_a_sample_that_was_under_way_at_the_first_native_write_proves_nothing():
     marks = {"B": samples(*[(1, 1)] * 504, (3, 3))}
     late = replace(marks["B"], returned=marks["B"].returned + SECOND)
     seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], watermarks={"B": late})
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
 
 
 def test_a_tail_that_a_readers_position_had_passed():
     passed = poll(cluster="B", position=2, at=100 * SECOND)
     cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[passed])
-    assert places(NAME, cut) == [("lost-write", "A", 1)]
+    assert anomalies(NAME, cut) == [("lost-write", "A", 1)]
     later = poll(cluster="B", position=4, at=600 * SECOND)
     seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], reads=[later])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
 
 
 def test_without_the_destinations_log_it_is_unknown():
@@ -160,17 +160,17 @@ def test_without_the_destinations_log_it_is_unknown():
 
 
 def test_a_tail_that_was_cut_is_no_lost_write_of_the_log_that_came_after_it():
-    assert places(NAME, trip()) == []
+    assert anomalies(NAME, trip()) == []
 
 
 def test_what_was_acknowledged_below_the_cut_must_live_on():
     lost = Log("A").data(1).data(4, at=2, crc=44).data(5, crc=55).data(6)
-    assert places(NAME, trip(logs=[lost, on_b()])) == [("lost-write", "A", 1)]
+    assert anomalies(NAME, trip(logs=[lost, on_b()])) == [("lost-write", "A", 1)]
 
 
 def test_a_hole_in_what_came_back():
     hole = Log("A").data(1).data(2).data(5, at=3, crc=55).data(6)
-    assert ("lost-write", "B", 2) in places(NAME, trip(logs=[hole, on_b()]))
+    assert ("lost-write", "B", 2) in anomalies(NAME, trip(logs=[hole, on_b()]))
 
 
 def test_a_commit_whose_marker_was_in_the_tail_is_the_next_owners_to_end():
@@ -182,8 +182,8 @@ def test_a_commit_whose_marker_was_in_the_tail_is_the_next_owners_to_end():
     seen = trip(
         logs=[a, b], earlier=[before], promotions=ends, sends=[replace(s, offsets=s.offsets + (s.number > 3)) for s in sends]
     )
-    assert places(NAME, seen) == []
-    assert places("commit-aborted", seen) == []
+    assert anomalies(NAME, seen) == []
+    assert anomalies("commit-aborted", seen) == []
 
 
 def test_neighbours_are_one_anomaly():
@@ -193,18 +193,18 @@ def test_neighbours_are_one_anomaly():
 
 def test_a_torn_log_is_not_judged():
     seen = view([Log("A").torn(), Log("B")], sends=[send(1, acked=0)])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
 def test_an_unknown_leader_with_replicas_missing_is_not_judged():
     seen = view([Log("A", leader=False), Log("B")], topology="A:3->B:3", sends=[send(1, acked=0)])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
 def test_what_retention_deleted_is_not_lost():
-    assert places(NAME, view([Log("A", start=5).data(9), Log("B").data(9)], sends=[send(1, acked=0)])) == []
+    assert anomalies(NAME, view([Log("A", start=5).data(9), Log("B").data(9)], sends=[send(1, acked=0)])) == []
 
 
 def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_the_repeats_are_there():
@@ -212,13 +212,13 @@ def test_what_was_mirrored_before_the_mirror_began_again_may_be_deleted_while_th
     flap = Window(id="flap", fault="link-flap", target="A->B", start=SECOND, end=2 * SECOND)
     logs, sends = [Log("A").data(1, 2, 3), Log("B", start=3).data(1)], [send(1, 2, 3, acked=0)]
     story = {"sends": sends, "promotions": [promoted(4)], "reads": [poll((2, 3), cluster="B")]}
-    assert places(NAME, view(logs, windows=[flap], **story)) == []
-    assert places(NAME, view(logs, **story)) == [("lost-write", "A", 2)]
-    assert places(NAME, view([logs[0], Log("B", start=2).data(1)], windows=[flap], **story)) == [("lost-write", "A", 2)]
+    assert anomalies(NAME, view(logs, windows=[flap], **story)) == []
+    assert anomalies(NAME, view(logs, **story)) == [("lost-write", "A", 2)]
+    assert anomalies(NAME, view([logs[0], Log("B", start=2).data(1)], windows=[flap], **story)) == [("lost-write", "A", 2)]
 
 
 def test_what_is_lost_above_a_truncation_is_reported_separately():
-    assert places(NAME, trip(earlier=[Log("A").data(1).taken("1-away", at=510)])) == [("lost-write", "A", 2)]
+    assert anomalies(NAME, trip(earlier=[Log("A").data(1).taken("1-away", at=510)])) == [("lost-write", "A", 2)]
 
 
 @pytest.mark.parametrize(("mirrored", "found"), [(1, []), (2, [("lost-write", "A", 0)])], ids=["open", "committed"])
@@ -233,4 +233,4 @@ def test_what_was_open_when_it_was_cut_had_been_promised_to_nobody(mirrored, fou
         sends=[commit(1, acked=0)],
         reads=[poll((0, 1), cluster="B", isolation="read_uncommitted")],
     )
-    assert places(NAME, seen) == found
+    assert anomalies(NAME, seen) == found

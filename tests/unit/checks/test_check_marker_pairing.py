@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, but, findings, places, promoted, unjudged, view
+from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, but, findings, promoted, unjudged, view
 
 from linkflap.spark_verify.facts.story import Stop
 
@@ -124,7 +124,7 @@ def test_rejects(kind):
 
 def test_a_new_epoch_without_a_marker():
     seen = view([Log("A").txn(1, pid=7, end=None).txn(2, pid=7, epoch=1, end=None)])
-    assert places(NAME, seen) == [("marker-missing", "A", 0)]
+    assert anomalies(NAME, seen) == [("marker-missing", "A", 0)]
 
 
 def test_each_operation_without_a_marker_is_one_anomaly_that_says_what_came_next():
@@ -140,34 +140,34 @@ def test_each_operation_without_a_marker_is_one_anomaly_that_says_what_came_next
 
 def test_a_mirror_that_keeps_bytes_keeps_markers():
     seen = view([Log("A"), Log("B").txn(1, pid=7, end=None).txn(2, pid=7)], mirror_kind="shadow")
-    assert places(NAME, seen) == [("marker-missing", "B", 0)]
+    assert anomalies(NAME, seen) == [("marker-missing", "B", 0)]
 
 
 def test_natively_on_a_promoted_cluster():
     seen = view([Log("A"), Log("B").data(9).txn(1, pid=7, end=None).txn(2, pid=7)], promotions=[promoted(1)])
-    assert places(NAME, seen) == [("marker-missing", "B", 1)]
+    assert anomalies(NAME, seen) == [("marker-missing", "B", 1)]
 
 
 def test_a_batch_that_rotted_may_have_been_another_producers():
     """Of 2 and 3 only the bytes are wrong: what they say of their producer's epoch proves nothing."""
     rotten = Log("A").txn(1, pid=7, epoch=1, end=None).data(2, pid=7, epoch=9, transactional=True, crc_ok=False)
     rotten.marker("commit", pid=7, epoch=1).data(3, pid=7, epoch=0, crc_ok=False)
-    assert places(NAME, view([rotten])) == []
+    assert anomalies(NAME, view([rotten])) == []
     whole = Log("A").txn(1, pid=7, epoch=1, end=None).data(2, pid=7, epoch=9, transactional=True).marker("commit", pid=7, epoch=1)
-    found = {kind for kind, *_ in places(NAME, view([whole.data(3, pid=7, epoch=0)]))}
+    found = {kind for kind, *_ in anomalies(NAME, view([whole.data(3, pid=7, epoch=0)]))}
     assert found >= {"marker-epoch", "stale-data"}
 
 
 def test_what_is_left_open_is_seen_in_the_log_of_one_cluster_too():
     seen = view([Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1)], topology="B->C", topic="B.t")
-    assert places(NAME, seen) == [("transaction-left-open", "B", 0)]
+    assert anomalies(NAME, seen) == [("transaction-left-open", "B", 0)]
 
 
 def test_a_marker_behind_the_reset_ends_nothing_before_it():
     """B hands the id out again: its own producer's transaction is committed, and A's is open for ever."""
     b = Log("B").txn(1, pid=7, end=None).marker("reset", pid=-1).data(2, pid=7, sequence=0, transactional=True)
     seen = pair(Log("A").txn(1, pid=7, end=None), b.marker("commit", pid=7))
-    assert places(NAME, seen) == [("transaction-left-open", "B", 0)]
+    assert anomalies(NAME, seen) == [("transaction-left-open", "B", 0)]
     assert findings(NAME, seen)[0].evidence == {
         "producer_id": 7, "producer_epoch": 0, "last_offset": 0, "reset_offset": 1, "log_end": 4,
     }  # fmt: skip
@@ -175,7 +175,7 @@ def test_a_marker_behind_the_reset_ends_nothing_before_it():
 
 def test_of_copied_logs_without_a_reset_the_marker_may_be_to_come():
     seen = but(pair(Log("A").txn(1, pid=7, end=None), Log("B").txn(1, pid=7, end=None).data(2)), recorded=False)
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen) == ["1 transactions were open where B was promoted, and have no marker: it may be on its way"]
 
 
@@ -207,7 +207,7 @@ def stopped(mirrored):
     ids=["copied", "planned", "mirrored marker", "no promotion", "behind at the end", "not behind at the end", "committed there"],
 )
 def test_only_what_was_open_when_a_mirror_ended_that_was_behind_may_be_allowed(seen, failover):
-    assert places(NAME, seen) == [("outcome-split", "B", 1)]
+    assert anomalies(NAME, seen) == [("outcome-split", "B", 1)]
     assert findings(NAME, seen)[0].evidence.get("failover") == failover
 
 
@@ -215,19 +215,19 @@ def test_only_what_was_open_when_a_mirror_ended_that_was_behind_may_be_allowed(s
     "other", [Log("B").txn(2, pid=8, end="abort"), Log("B").txn(1, pid=7, epoch=1, end="abort"), Log("B").data(0).txn(1, pid=7)]
 )
 def test_another_transaction_may_have_another_outcome(other):
-    assert places(NAME, pair(Log("A").txn(1, pid=7), other)) == []
+    assert anomalies(NAME, pair(Log("A").txn(1, pid=7), other)) == []
 
 
 def test_ids_that_a_mirror_maps_are_of_one_transaction():
     seen = pair(Log("A").txn(1, pid=7), Log("B").txn(1, pid=2**63 - 9, end="abort"), mirror={"producer_ids": "complement"})
-    assert places(NAME, seen) == [("outcome-split", "B", 1)]
+    assert anomalies(NAME, seen) == [("outcome-split", "B", 1)]
 
 
 def test_without_a_marker_the_kind_that_an_id_has_less_of_is_wrong():
     mixed = Log("A").data(1, pid=7, transactional=True).data(2, pid=7, transactional=True, operation=1).data(3, pid=7)
-    assert places(NAME, view([mixed])) == [("not-transactional", "A", 2)]
+    assert anomalies(NAME, view([mixed])) == [("not-transactional", "A", 2)]
     mixed = Log("A").data(1, pid=7, transactional=True).data(2, pid=7).data(3, pid=7)
-    assert places(NAME, view([mixed])) == [("not-transactional", "A", 0)]
+    assert anomalies(NAME, view([mixed])) == [("not-transactional", "A", 0)]
 
 
 def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known():
@@ -236,16 +236,16 @@ def test_a_mirrors_abort_is_of_no_coordinator_where_no_promotion_is_known():
         return log.data(2, pid=7, transactional=True).marker("abort", pid=7, **header)
 
     raised = view([log(leader_epoch=9)])
-    assert places(NAME, raised) == [("coordinator-epoch-regression", "A", 3)]
-    assert places(NAME, but(raised, recorded=False)) == []
-    assert places(NAME, but(view([log()]), recorded=False)) == [("coordinator-epoch-regression", "A", 3)]
+    assert anomalies(NAME, raised) == [("coordinator-epoch-regression", "A", 3)]
+    assert anomalies(NAME, but(raised, recorded=False)) == []
+    assert anomalies(NAME, but(view([log()]), recorded=False)) == [("coordinator-epoch-regression", "A", 3)]
 
 
 @pytest.mark.parametrize(("rotten", "found"), [(False, [("stale-data", "A", 2)]), (True, [])])
 def test_a_marker_that_rotted_fences_nobody(rotten, found):
     log = Log("A").txn(1, pid=7, marker_epoch=1).data(2, pid=7, transactional=True, sequence=1)
     log.batches[1]["crc_ok"] = not rotten
-    assert [place for place in places(NAME, view([log])) if place[0] == "stale-data"] == found
+    assert [anomaly for anomaly in anomalies(NAME, view([log])) if anomaly[0] == "stale-data"] == found
 
 
 @pytest.mark.parametrize(
@@ -260,16 +260,16 @@ def test_a_marker_that_rotted_fences_nobody(rotten, found):
     ids=["a sequence", "an epoch", "an id alone", "a marker of nobody", "a marker without an epoch"],
 )
 def test_a_header_that_names_a_producer_in_part(log):
-    assert places(NAME, view([log])) == [("impossible-header", "A", 0)]
+    assert anomalies(NAME, view([log])) == [("impossible-header", "A", 0)]
 
 
 def test_a_marker_is_transactional():
     seen = view([Log("A").txn(1, pid=7)])
     (replica,) = seen.replicas
     batches = replace(replica.batches, transactional=np.array([True, False]))
-    assert places(NAME, replace(seen, replicas=[replace(replica, batches=batches)])) == [("impossible-header", "A", 1)]
+    assert anomalies(NAME, replace(seen, replicas=[replace(replica, batches=batches)])) == [("impossible-header", "A", 1)]
 
 
 @pytest.mark.parametrize("log", [Log("A").data(1), Log("A").data(1, pid=-9, producer_epoch=0), Log("A").marker("reset", pid=-1)])
 def test_a_header_without_a_producer_or_with_a_mirrors_id_is_none(log):
-    assert places(NAME, view([log])) == []
+    assert anomalies(NAME, view([log])) == []

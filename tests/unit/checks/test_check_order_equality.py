@@ -1,7 +1,7 @@
 """order-equality: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, send, unjudged, view
+from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, promoted, send, unjudged, view
 
 from linkflap.spark_verify.facts.story import Window
 
@@ -51,28 +51,28 @@ def test_rejects(kind):
 
 def test_a_batch_repeated_after_a_rewind_is_one_duplicate_and_keeps_the_order():
     seen = view([Log("A").data(1, 2, 3, 4), Log("B").data(1, 2, 3).data(2, 3, 4)])
-    assert places(NAME, seen) == [("mirrored-duplicate", "B", 3)]
+    assert anomalies(NAME, seen) == [("mirrored-duplicate", "B", 3)]
 
 
 def test_an_open_transaction_mirrored_by_an_uncommitted_reader_is_found():
-    assert places(NAME, view([Log("A").txn(1, pid=7, end=None), Log("B").data(1)])) == [("mirrored-aborted", "B", 0)]
+    assert anomalies(NAME, view([Log("A").txn(1, pid=7, end=None), Log("B").data(1)])) == [("mirrored-aborted", "B", 0)]
 
 
 def test_a_tail_at_the_end_of_a_run_without_failover_is_not_judged():
     seen = view([Log("A").data(1, 2), Log("B").data(1)])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     assert "1 committed records of A not yet on B" in unjudged(NAME, seen)[0]
 
 
 def test_a_torn_log_is_not_judged():
     seen = view([Log("A").data(1, 2, 3), Log("B").data(1).torn()])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
 def test_a_deleted_log_start_makes_strangers_unjudged():
     seen = view([Log("A", start=1).data(2), Log("B").data(1, 2)])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
@@ -91,37 +91,37 @@ def chain(b, c, *windows, **mirror):
 def test_nobody_can_tell_what_came_of_copies_that_a_cluster_on_the_way_has_deleted(b):
     seen = chain(b, REPEATED, FLAP)
     allowed = [("mirrored-duplicate", "B", 4)] if b.count(3) > 1 else []
-    assert places(NAME, seen) == places("duplicate", seen) == allowed
+    assert anomalies(NAME, seen) == anomalies("duplicate", seen) == allowed
     assert any("came again, out of order, or never: so may B have had them" in reason for reason in unjudged(NAME, seen))
-    assert places("lost-write", seen) == []
+    assert anomalies("lost-write", seen) == []
 
 
 def test_but_not_where_nothing_can_have_repeated_them():
     for seen in (chain((2, 3, 4), REPEATED), chain((2, 3, 4), REPEATED, FLAP, delivery="exactly-once")):
-        assert ("mirrored-duplicate", "C", 3) in places(NAME, seen)
-        assert ("mirrored-duplicate", "C", 3) in places("duplicate", seen)
+        assert ("mirrored-duplicate", "C", 3) in anomalies(NAME, seen)
+        assert ("mirrored-duplicate", "C", 3) in anomalies("duplicate", seen)
 
 
 def test_nor_of_what_came_after_as_many_records_as_it_has_deleted():
     """B has deleted 1: 2 and 4 cannot have been there before."""
     logs = [Log("A").data(1, 2, 3, 4), Log("B", start=1).data(2, 3, 4), Log("C").data(1, 2, 4, 2)]
     seen = view(logs, topology="A->B->C", windows=[FLAP])
-    assert places(NAME, seen) == [("mirrored-duplicate", "C", 3), ("mirror-hole", "C", 2)]
+    assert anomalies(NAME, seen) == [("mirrored-duplicate", "C", 3), ("mirror-hole", "C", 2)]
     logs[2] = Log("C").data(1, 2, 4, 3)
-    assert places(NAME, view(logs, topology="A->B->C", windows=[FLAP])) == [("mirror-inversion", "C", 3)]
+    assert anomalies(NAME, view(logs, topology="A->B->C", windows=[FLAP])) == [("mirror-inversion", "C", 3)]
 
 
 def test_what_may_have_been_overtaken_by_a_copy_that_was_deleted_is_not_lost_for_sure():
     """B had 1 2 1 2 3, and C stopped after the first of them: whether 1 was lost cannot be seen in what B has left."""
     logs = [Log("A").data(1, 2, 3), Log("B", start=2).data(1, 2, 3), Log("C").data(2)]
     seen = view(logs, topology="A->B->C", windows=[FLAP], sends=[send(1, 2, 3, acked=0)])
-    assert [places(name, seen) for name in (NAME, "lost-write")] == [[], []]
+    assert [anomalies(name, seen) for name in (NAME, "lost-write")] == [[], []]
     assert len(unjudged("lost-write", seen)) == 1
 
 
 def test_a_chain_is_compared_hop_by_hop():
     seen = view([Log("A").data(1, 2, 3), Log("B").data(1, 2, 3), Log("C").data(1, 3)], topology="A->B->C")
-    assert places(NAME, seen) == [("mirror-hole", "C", 1)]
+    assert anomalies(NAME, seen) == [("mirror-hole", "C", 1)]
 
 
 def test_a_missing_log_is_not_judged():
@@ -138,9 +138,9 @@ def test_neighbours_that_diverge_are_one_anomaly():
 
 def test_clients_on_a_cluster_that_nobody_promoted_are_not_taken_for_a_mirror():
     logs, sends = [Log("A").data(1), Log("B").data(1).data(8)], [send(1), send(8, cluster="B")]
-    assert places(NAME, view(logs, sends=sends)) == []
+    assert anomalies(NAME, view(logs, sends=sends)) == []
     assert "no promotion was recorded" in unjudged(NAME, view(logs, sends=sends))[0]
-    assert places(NAME, view(logs, sends=sends[:1])) == [("mirror-phantom", "B", 1)]
+    assert anomalies(NAME, view(logs, sends=sends[:1])) == [("mirror-phantom", "B", 1)]
     assert unjudged(NAME, view(logs, sends=sends, promotions=[promoted(1)])) == []
 
 
@@ -149,7 +149,7 @@ def test_a_commit_that_did_not_cross_takes_its_records_along_and_makes_no_hole()
     begun = Log("A").data(1, pid=7, transactional=True).data(2)
     a = begun.marker("commit", pid=7)
     b = Log("B").data(1, pid=7, transactional=True).data(2).marker("abort", pid=7)
-    assert places(NAME, view([a, b], promotions=[promoted(2)], mirror_kind="shadow")) == []
+    assert anomalies(NAME, view([a, b], promotions=[promoted(2)], mirror_kind="shadow")) == []
     crossed = Log("A").data(1, pid=7, transactional=True).marker("commit", pid=7).data(2)
     lost = Log("B").data(1, pid=7, transactional=True).marker("abort", pid=7).data(2)
-    assert places(NAME, view([crossed, lost], promotions=[promoted(3)], mirror_kind="shadow")) == [("mirror-hole", "B", 2)]
+    assert anomalies(NAME, view([crossed, lost], promotions=[promoted(3)], mirror_kind="shadow")) == [("mirror-hole", "B", 2)]

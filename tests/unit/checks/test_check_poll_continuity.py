@@ -7,10 +7,10 @@ from histories import (
     SECOND,
     Log,
     Rejected,
+    anomalies,
     assert_accepted,
     assert_rejected,
     findings,
-    places,
     poll,
     promoted,
     reversed_,
@@ -196,19 +196,19 @@ def test_rejects(kind):
 
 
 def test_the_same_record_again():
-    assert places(NAME, view([A], reads=[poll((0, 1)), later((0, 1))])) == [("poll-regression", "A", 0)]
+    assert anomalies(NAME, view([A], reads=[poll((0, 1)), later((0, 1))])) == [("poll-regression", "A", 0)]
 
 
 def test_who_reads_uncommitted_sees_what_was_aborted():
     seen = view([GAPS], reads=[poll((0, 1), isolation="read_uncommitted"), later((4, 3), isolation="read_uncommitted")])
-    assert places(NAME, seen) == [("poll-skip", "A", 2)]
+    assert anomalies(NAME, seen) == [("poll-skip", "A", 2)]
 
 
 def test_an_open_transaction_is_seen_by_those_alone_who_read_uncommitted():
     log = Log("A").data(1).txn(2, pid=7, end=None).data(3)
     for isolation, skips in (("read_committed", []), ("read_uncommitted", [("poll-skip", "A", 1)])):
         seen = view([log], reads=[poll((0, 1), isolation=isolation), later((2, 3), isolation=isolation)])
-        assert places(NAME, seen) == skips
+        assert anomalies(NAME, seen) == skips
 
 
 def test_a_poll_in_which_a_rebalance_came_says_nothing():
@@ -216,9 +216,9 @@ def test_a_poll_in_which_a_rebalance_came_says_nothing():
     assigned = later(kind="assign", position=0, at=150)
     around = replace(poll((2, 3), (0, 1)), time=149 * SECOND, returned=151 * SECOND)
     seen = view([A], reads=[poll((0, 1)), assigned, around, later((1, 2), (2, 3))])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     # Where it was assigned counts all the same: 2 it never got.
-    assert places(NAME, view([A], reads=[poll((0, 1)), assigned, around, later((2, 3))])) == [("passed-unread", "A", 1)]
+    assert anomalies(NAME, view([A], reads=[poll((0, 1)), assigned, around, later((2, 3))])) == [("passed-unread", "A", 1)]
 
 
 def test_records_that_were_skipped_are_one_anomaly():
@@ -228,7 +228,7 @@ def test_records_that_were_skipped_are_one_anomaly():
 
 
 def test_before_a_cut_it_is_judged_by_the_log_of_that_time():
-    assert places(NAME, trip(reads=[poll((0, 1), (2, 3), at=400 * SECOND)])) == [("internal-skip", "A", 1)]
+    assert anomalies(NAME, trip(reads=[poll((0, 1), (2, 3), at=400 * SECOND)])) == [("internal-skip", "A", 1)]
     (found,) = findings(NAME, trip(reads=[poll((2, 3), at=400 * SECOND), poll((2, 3), at=401 * SECOND)]))
     assert (found.kind, found.offset, found.evidence["capture"]) == ("poll-regression", 2, "1-away")
 
@@ -247,7 +247,7 @@ def test_what_a_mirror_says_it_cut_at_the_promotion_was_another_era(truncated, f
     seen = view(
         [A, Log("B").data(1, 8)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got[:2] if found else got
     )
-    assert places(NAME, seen) == found
+    assert anomalies(NAME, seen) == found
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_be
     got = [poll((0, 1), (1, 2), (2, 3), cluster="B"), poll(kind="drained", position=stands, cluster="B", at=600 * SECOND)]
     logs = [Log("A").data(1).data(2).data(3), Log("B").data(1, 8)]
     seen = view(logs, mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got)
-    assert [place for place in places(NAME, seen) if place[0] == "position-beyond-end"] == found
+    assert [expected for expected in anomalies(NAME, seen) if expected[0] == "position-beyond-end"] == found
 
 
 def test_what_was_skipped_says_where_the_log_was_cut_and_where_the_reader_stood():
@@ -278,7 +278,7 @@ def test_a_mirror_that_cuts_when_it_ends_may_leave_readers_beyond_it():
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=[(3, 1)], appended=())
     got = [poll((0, 1), (1, 2), cluster="B"), poll((2, 9), cluster="B", at=600 * SECOND)]
     seen = view([A, Log("B").data(1, 8, 9)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got)
-    assert places(NAME, seen) == [("skipped-by-cut", "B", 1)]
+    assert anomalies(NAME, seen) == [("skipped-by-cut", "B", 1)]
 
 
 def test_behind_a_cut_a_reader_of_committed_records_skips_no_aborted_ones():
@@ -286,17 +286,17 @@ def test_behind_a_cut_a_reader_of_committed_records_skips_no_aborted_ones():
     got = [poll((2, 3), at=400 * SECOND), poll((4, 5), at=650 * SECOND)]
     for isolation, skips in (("read_committed", []), ("read_uncommitted", [("skipped-by-cut", "A", 2)])):
         seen = trip(logs=[after], reads=[replace(each, isolation=isolation) for each in got])
-        assert places(NAME, seen) == skips
+        assert anomalies(NAME, seen) == skips
 
 
 def test_without_a_log_only_going_back_can_be_found():
     seen = view([], reads=[poll((0, 1), (2, 3)), later((0, 1))])
-    assert places(NAME, seen) == [("poll-regression", "A", 0)]
+    assert anomalies(NAME, seen) == [("poll-regression", "A", 0)]
     assert unjudged(NAME, seen) == ["no log of A was captured for A.t-0"]
 
 
 @pytest.mark.parametrize(
-    ("rows", "place"),
+    ("rows", "expected"),
     [
         ([assigned(0), later((1, 2), (2, 3))], 0),
         ([assigned(0), later(at=150, position=2), later((2, 3))], 0),
@@ -312,17 +312,17 @@ def test_without_a_log_only_going_back_can_be_found():
         "no poll at all",
     ],
 )
-def test_what_one_consumer_passed_by_its_own_account_it_got_whoever_else_got_it(rows, place):
+def test_what_one_consumer_passed_by_its_own_account_it_got_whoever_else_got_it(rows, expected):
     other = [assigned(0, reader="s"), poll((0, 1), (1, 2), (2, 3), reader="s")]
-    assert places(NAME, view([A], reads=[*rows, *other])) == [("passed-unread", "A", place)]
+    assert anomalies(NAME, view([A], reads=[*rows, *other])) == [("passed-unread", "A", expected)]
     alike = [replace(row, group="g") for row in [*rows, *other]]
-    assert ("passed-unread", "A", place) in places(NAME, view([A], reads=alike))
+    assert ("passed-unread", "A", expected) in anomalies(NAME, view([A], reads=alike))
 
 
 def test_a_position_in_a_generation_that_was_truncated_is_held_against_what_it_had():
     stood = [assigned(0), poll((0, 1), (1, 2), (2, 3), at=400 * SECOND)]
-    assert places(NAME, trip(reads=[*stood, later(kind="revoke", position=3, at=401)])) == []
-    assert places(NAME, trip(reads=[*stood, later(kind="revoke", position=4, at=401)])) == [("position-beyond-end", "A", 3)]
+    assert anomalies(NAME, trip(reads=[*stood, later(kind="revoke", position=3, at=401)])) == []
+    assert anomalies(NAME, trip(reads=[*stood, later(kind="revoke", position=4, at=401)])) == [("position-beyond-end", "A", 3)]
 
 
 def test_a_commit_beyond_what_was_passed_loses_what_lies_between():
@@ -349,7 +349,7 @@ def test_a_commit_beyond_what_was_passed_loses_what_lies_between():
 )
 def test_who_stood_below_a_truncation_goes_on_from_there(then, found):
     """A reader had got offset 0 when A died; 1 is below the truncation, and there still."""
-    assert places(NAME, trip(reads=[assigned(0), poll((0, 1), at=400 * SECOND), then])) == found
+    assert anomalies(NAME, trip(reads=[assigned(0), poll((0, 1), at=400 * SECOND), then])) == found
 
 
 @pytest.mark.parametrize(
@@ -365,20 +365,20 @@ def test_a_poll_that_spans_a_truncation_which_nobody_wrote_down_goes_on_from_its
     lasts = replace(BACK, end=640 * SECOND)
     spanning = replace(poll(*got, at=625 * SECOND), time=615 * SECOND)
     seen = trip(windows=[lasts], truncations=[], reads=[assigned(0), poll((0, 1), at=400 * SECOND), spanning])
-    assert places(NAME, seen) == found
+    assert anomalies(NAME, seen) == found
 
 
 def test_what_the_polls_of_a_reader_show_as_skipped_its_positions_do_not_show_again():
     """Assigned ahead of where it had been, it got what lies before and behind a record, but not that record."""
     moved = [assigned(0), later(kind="revoke", position=0, at=60), assigned(2, at=70)]
-    assert places(NAME, view([A], reads=[*moved, poll((0, 1), (2, 3))])) == [("internal-skip", "A", 1)]
-    assert places(NAME, view([A], reads=[*moved, poll((2, 3))])) == [("began-ahead", "A", 0)]
+    assert anomalies(NAME, view([A], reads=[*moved, poll((0, 1), (2, 3))])) == [("internal-skip", "A", 1)]
+    assert anomalies(NAME, view([A], reads=[*moved, poll((2, 3))])) == [("began-ahead", "A", 0)]
 
 
 def test_the_position_of_a_poll_that_spans_a_truncation_may_be_of_either_log():
     """What it handed over it had fetched before; how far it stood then may be how far it looked in the log that came instead."""
     spanning = replace(poll((2, 3), position=4), time=615 * SECOND, returned=625 * SECOND)
     lasts, truncated = replace(BACK, end=640 * SECOND), replace(cut(), time=620 * SECOND)
-    assert places(NAME, trip(windows=[lasts], truncations=[truncated], reads=[spanning])) == []
+    assert anomalies(NAME, trip(windows=[lasts], truncations=[truncated], reads=[spanning])) == []
     before = replace(spanning, returned=618 * SECOND)
-    assert places(NAME, trip(windows=[lasts], truncations=[truncated], reads=[before])) == [("position-beyond-end", "A", 3)]
+    assert anomalies(NAME, trip(windows=[lasts], truncations=[truncated], reads=[before])) == [("position-beyond-end", "A", 3)]

@@ -1,7 +1,7 @@
 """producer-id-uniqueness: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, places, promoted, send, uid, view
+from histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, commit, findings, promoted, send, uid, view
 
 NAME = "producer-id-uniqueness"
 P1, P2, P3 = (lambda n, p=p: uid(p, n) for p in (1, 2, 3))
@@ -45,12 +45,12 @@ def test_rejects(kind):
 
 def test_the_intruder_is_the_one_with_fewer_batches():
     seen = view([Log("A").data(P2(1), pid=7).data(P1(1), pid=7).data(P1(2), pid=7)])
-    assert places(NAME, seen) == [("producer-id-collision", "A", 0)]
+    assert anomalies(NAME, seen) == [("producer-id-collision", "A", 0)]
 
 
 def test_a_native_id_that_the_mirror_had_written_with():
     seen = view([Log("B").data(P1(1), pid=7).data(P2(1), pid=7, epoch=3)], promotions=[promoted(1)])
-    assert places(NAME, seen) == [("producer-id-collision", "B", 1)]
+    assert anomalies(NAME, seen) == [("producer-id-collision", "B", 1)]
 
 
 def test_two_transactional_ids_with_one_producer_id():
@@ -58,7 +58,7 @@ def test_two_transactional_ids_with_one_producer_id():
         commit(P1(1), acked=0, producer_id=7, producer_epoch=0, transactional_id="t"),
         commit(P2(1), acked=1, producer_id=7, producer_epoch=1, transactional_id="u", process=2),
     ]
-    assert places(NAME, view([Log("A")], sends=sends)) == [("producer-id-collision", "A", 1)]
+    assert anomalies(NAME, view([Log("A")], sends=sends)) == [("producer-id-collision", "A", 1)]
 
 
 def test_a_collision_that_never_reached_a_log_is_seen_in_what_the_clients_knew():
@@ -66,13 +66,13 @@ def test_a_collision_that_never_reached_a_log_is_seen_in_what_the_clients_knew()
         send(P1(1), acked=0, producer_id=7, producer_epoch=0),
         send(P2(1), acked=0, producer_id=7, producer_epoch=0, process=2),
     ]
-    found = places(NAME, view([Log("A").data(P1(1), pid=7)], sends=sends))
+    found = anomalies(NAME, view([Log("A").data(P1(1), pid=7)], sends=sends))
     assert [(kind, cluster) for kind, cluster, _ in found] == [("producer-id-collision", "A")]
 
 
 def test_interleaved_epochs_collide():
     seen = view([Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1).txn(P1(2), pid=7, epoch=2)])
-    assert places(NAME, seen) == [("producer-id-collision", "A", 2)]
+    assert anomalies(NAME, seen) == [("producer-id-collision", "A", 2)]
 
 
 def test_the_intruder_is_the_one_whose_client_never_had_that_id():
@@ -81,7 +81,7 @@ def test_the_intruder_is_the_one_whose_client_never_had_that_id():
         send(P1(1), acked=0, producer_id=6, producer_epoch=0),
     ]
     seen = view([Log("A").data(P1(1), pid=7).data(P2(1), pid=7)], sends=sends)
-    assert places(NAME, seen) == [("producer-id-collision", "A", 0)]
+    assert anomalies(NAME, seen) == [("producer-id-collision", "A", 0)]
 
 
 @pytest.mark.parametrize(("acked", "reset", "found"), [(-1, False, -1), (0, False, 0), (-1, True, None)])
@@ -91,7 +91,7 @@ def test_a_mirrored_id_that_was_handed_out_again_to_somebody_who_was_turned_away
         b = b.marker("reset", pid=-1)
     sends = [send(P2(1), acked=acked, cluster="B", outcome="info", producer_id=7, producer_epoch=0, process=2)]
     seen = view([b], promotions=[promoted(1)], sends=sends)
-    assert places(NAME, seen) == ([] if found is None else [("producer-id-collision", "B", found)])
+    assert anomalies(NAME, seen) == ([] if found is None else [("producer-id-collision", "B", found)])
 
 
 def behind_a_reset(**second):
@@ -101,7 +101,7 @@ def behind_a_reset(**second):
 
 def test_an_id_that_goes_on_behind_a_reset_where_the_mirrored_one_ended():
     seen = behind_a_reset(pid=7, sequence=1)
-    assert places(NAME, seen) == [("producer-id-collision", "B", 2)]
+    assert anomalies(NAME, seen) == [("producer-id-collision", "B", 2)]
     assert findings(NAME, seen)[0].evidence == {
         "producer_id": 7, "producer_epoch": 0, "mirrored_offset": 0, "handed_out_by": ["A", "B"], "processes": [1, 2],
     }  # fmt: skip
@@ -109,4 +109,4 @@ def test_an_id_that_goes_on_behind_a_reset_where_the_mirrored_one_ended():
 
 @pytest.mark.parametrize("second", [{"pid": 7, "sequence": 2}, {"pid": 7, "epoch": 1, "sequence": 1}, {"pid": 8, "sequence": 1}])
 def test_an_id_that_begins_elsewhere_behind_a_reset_is_another_one(second):
-    assert places(NAME, behind_a_reset(**second)) == []
+    assert anomalies(NAME, behind_a_reset(**second)) == []

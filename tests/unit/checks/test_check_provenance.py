@@ -5,12 +5,12 @@ from histories import (
     SECOND,
     Log,
     Rejected,
+    anomalies,
     assert_accepted,
     assert_rejected,
     but,
     commit,
     findings,
-    places,
     promoted,
     reversed_,
     send,
@@ -63,7 +63,7 @@ def test_rejects(kind):
 def test_without_any_history_there_is_nothing_to_hold_a_log_against():
     (unjudged,) = [f for f in REGISTRY[NAME].kernel(view([Log("A").data(1)])) if isinstance(f, Unjudged)]
     assert unjudged.reason == "nothing is written down of what clients sent to A.t-0"
-    assert places(NAME, view([Log("A").data(1)])) == []
+    assert anomalies(NAME, view([Log("A").data(1)])) == []
 
 
 @pytest.mark.parametrize("end", ["commit", "abort", None])
@@ -76,7 +76,7 @@ def test_what_was_refused_is_not_there_however_its_transaction_ended(end):
 
 def test_a_mirrored_copy_of_it_is_the_sources_to_answer_for():
     sent = [send(1, outcome="fail", refused=(1,))]
-    assert places(NAME, view([Log("A").data(1), Log("B").data(1)], sends=sent)) == [("refused-write", "A", 0)]
+    assert anomalies(NAME, view([Log("A").data(1), Log("B").data(1)], sends=sent)) == [("refused-write", "A", 0)]
 
 
 def test_before_between_and_after_what_was_sent_neighbours_together():
@@ -96,7 +96,7 @@ def test_a_record_without_a_payload_id_on_a_cluster_that_was_left():
         sends=[send(1), send(2, 3, cluster="B")], promotions=[away, home], mirror_kind="shadow",
         windows=[reversed_("A->B", at=600)],
     )  # fmt: skip
-    assert places(NAME, seen) == [("stranger", "B", 3)]
+    assert anomalies(NAME, seen) == [("stranger", "B", 3)]
 
 
 def test_sent_to_another_cluster():
@@ -106,4 +106,4 @@ def test_sent_to_another_cluster():
 
 def test_a_stranger_above_a_truncation_is_reported_separately():
     before = Log("A").data(1).data(90).data(91).taken("1-away", at=510)
-    assert places(NAME, trip(earlier=[before])) == [("stranger", "A", 2)]
+    assert anomalies(NAME, trip(earlier=[before])) == [("stranger", "A", 2)]

@@ -1,7 +1,7 @@
 """read-committed-visibility: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, findings, places, poll, unjudged, view
+from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, poll, unjudged, view
 from round_trip import trip
 
 NAME = "read-committed-visibility"
@@ -42,7 +42,7 @@ REJECTS = {
 def test_accepts(case):
     seen, counted = ACCEPTED[case]
     if not counted:
-        assert places(NAME, seen) == []
+        assert anomalies(NAME, seen) == []
         return
     assert_accepted(NAME, seen, counted=counted)
 
@@ -53,30 +53,30 @@ def test_rejects(kind):
 
 
 def test_an_aborted_record_that_was_read_is_a_phantom():
-    assert places(NAME, view([A], reads=[poll((2, 9))])) == [("phantom-read", "A", 2)]
+    assert anomalies(NAME, view([A], reads=[poll((2, 9))])) == [("phantom-read", "A", 2)]
 
 
 def test_hidden_between_two_polls_of_one_assignment():
     seen = view([Log("A").data(1, 2, 3)], reads=[poll((0, 1)), poll((2, 3), at=101 * SECOND)])
-    assert places(NAME, seen) == [("hidden-committed", "A", 1)]
+    assert anomalies(NAME, seen) == [("hidden-committed", "A", 1)]
 
 
 def test_what_another_group_got_does_not_count():
     seen = view(
         [Log("A").data(1, 2, 3)], reads=[poll((0, 1), (2, 3), reader="x", group="g"), poll((1, 2), reader="y", group="h")]
     )
-    assert places(NAME, seen) == [("hidden-committed", "A", 1)]
+    assert anomalies(NAME, seen) == [("hidden-committed", "A", 1)]
 
 
 def test_a_torn_log_cannot_show_what_was_read():
     seen = view([Log("A").data(1).torn()], reads=[poll((0, 1), (1, 2))])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen)
 
 
 def test_a_step_back_begins_anew():
     seen = view([Log("A").data(1, 2)], reads=[poll((0, 1), (1, 2)), poll((1, 2), at=101 * SECOND)])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
 
 
 def test_readers_of_a_log_that_was_cut_are_judged_wherever_they_were():

@@ -1,7 +1,7 @@
 """record-equality: the smallest histories."""
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, but, findings, places, promoted, unjudged, view
+from histories import SECOND, Log, Rejected, anomalies, assert_accepted, assert_rejected, but, findings, promoted, unjudged, view
 from round_trip import on_a, on_b, trip
 
 from linkflap.harness.guarantees import declared
@@ -55,20 +55,20 @@ def test_rejects(kind):
 
 def test_what_headers_prove_to_be_the_same_is_not_looked_at():
     same = kept([Log("A").data(1), Log("B").data(1, digest={1: 5})])
-    assert places(NAME, same) == []
+    assert anomalies(NAME, same) == []
     wrong_crc = kept([Log("A").data(1), Log("B").data(1, digest={1: 5}, crc_ok=False)])
-    assert places(NAME, wrong_crc) == [("record-divergence", "B", 0)]
+    assert anomalies(NAME, wrong_crc) == [("record-divergence", "B", 0)]
 
 
 def test_aborted_records_and_those_that_are_not_ours_count_too():
     a, b = Log("A").txn(1, pid=7, end="abort").data(-1), Log("B").txn(1, pid=7, end="abort").data(-1, crc=5, digest={-1: 5})
-    assert places(NAME, kept([a, b])) == [("record-divergence", "B", 2)]
+    assert anomalies(NAME, kept([a, b])) == [("record-divergence", "B", 2)]
     other = Log("B").data(1, pid=7, transactional=True, crc=4, digest={1: 5}).marker("abort", pid=7).data(-1)
-    assert places(NAME, kept([a, other])) == [("record-divergence", "B", 0)]
+    assert anomalies(NAME, kept([a, other])) == [("record-divergence", "B", 0)]
 
 
-def test_records_that_changed_places():
-    assert places(NAME, kept([Log("A").data(1, 2), Log("B").data(2, 1, crc=5)])) == [("record-divergence", "B", 0)]
+def test_records_that_were_swapped():
+    assert anomalies(NAME, kept([Log("A").data(1, 2), Log("B").data(2, 1, crc=5)])) == [("record-divergence", "B", 0)]
 
 
 def test_neighbours_are_one_anomaly():
@@ -78,33 +78,33 @@ def test_neighbours_are_one_anomaly():
 
 
 def test_a_mirror_that_moves_offsets_is_not_judged():
-    assert places(NAME, view([Log("A").data(1), Log("B").data(1, crc=5, digest={1: 5})])) == []
+    assert anomalies(NAME, view([Log("A").data(1), Log("B").data(1, crc=5, digest={1: 5})])) == []
 
 
 def test_what_came_back_is_compared_with_its_owner():
     a = Log("A").data(1).data(2).data(4, crc=9, digest={4: 1}).data(5, crc=55).data(6)
-    assert places(NAME, trip(logs=[a, on_b()])) == [("record-divergence", "A", 2)]
+    assert anomalies(NAME, trip(logs=[a, on_b()])) == [("record-divergence", "A", 2)]
     hole = Log("A").data(1).data(2).data(5, at=3, crc=55, leader_epoch=3).data(6, leader_epoch=4)
-    assert places(NAME, trip(logs=[hole, on_b()])) == [("record-hole", "A", 2)]
-    assert places(NAME, trip(logs=[on_a(), on_b()])) == []
+    assert anomalies(NAME, trip(logs=[hole, on_b()])) == [("record-hole", "A", 2)]
+    assert anomalies(NAME, trip(logs=[on_a(), on_b()])) == []
 
 
 def test_the_far_end_of_a_chain_is_held_against_its_owner():
     logs = [Log("A").data(1), Log("B").data(1, crc=5), Log("C").data(1, crc=6, digest={1: 5})]
-    assert places(NAME, kept(logs, topology="A->B->C")) == [("record-divergence", "C", 0)] * 2
+    assert anomalies(NAME, kept(logs, topology="A->B->C")) == [("record-divergence", "C", 0)] * 2
 
 
 def test_a_log_that_is_torn_or_was_not_captured_is_unjudged():
     assert unjudged(NAME, kept([Log("A").data(1)])) == ["no log of B was captured for A.t-0"]
     assert unjudged(NAME, kept([Log("A").data(1), Log("B").torn()]))
     behind = kept([Log("A").data(1), Log("B").torn().data(1, crc=5, digest={1: 5})])
-    assert places(NAME, behind) == []
+    assert anomalies(NAME, behind) == []
     assert unjudged(NAME, behind)
 
 
 def test_what_is_before_the_damage_is_compared():
     seen = kept([Log("A").data(1).data(2), Log("B").data(1, crc=5, digest={1: 5}).torn()])
-    assert places(NAME, seen) == [("record-divergence", "B", 0)]
+    assert anomalies(NAME, seen) == [("record-divergence", "B", 0)]
     assert unjudged(NAME, seen)
 
 
@@ -129,5 +129,5 @@ def test_what_a_mirror_cut_and_appended_at_the_end_of_the_run_is_its_own():
     """A has 1 and an open transaction; no failover: when the run is over the mirror cuts that off B, and resets there."""
     reported = {"link": "A->B", "cluster": "B", "time": 900 * SECOND, "truncated": [(2, 1)], "appended": [(1, "reset")]}
     logs = [Log("A").data(1).data(2, pid=7, transactional=True, crc=5), Log("B").data(1).marker("reset", pid=-1)]
-    assert places(NAME, kept(logs, stops=[Stop(mirrored=2, promoted=2, **reported)])) == []
-    assert places(NAME, kept(logs)) == [("record-hole", "B", 1)]
+    assert anomalies(NAME, kept(logs, stops=[Stop(mirrored=2, promoted=2, **reported)])) == []
+    assert anomalies(NAME, kept(logs)) == [("record-hole", "B", 1)]

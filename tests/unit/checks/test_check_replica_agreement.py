@@ -1,7 +1,7 @@
 """replica-agreement: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, unjudged, view
+from histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, unjudged, view
 
 NAME = "replica-agreement"
 NEEDS_NO_EVENTS = "it only counts by era what it compared; copies of one log are equal whoever wrote it"
@@ -79,13 +79,13 @@ def test_another_producer_is_reported():
 
 def test_what_a_torn_log_lacks_is_not_a_disagreement_and_not_agreement_either():
     seen = view([replica(1).data(1).data(2), held_back(replica(2).data(1).torn(), 2)])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen) == ["the log of A.t-0 on A/2 is torn, so not all of it could be compared"]
 
 
 def test_a_wrong_crc_on_one_side_is_a_disagreement_too():
     seen = view([replica(1).data(1, 2), replica(2).data(1, 2, crc_ok=False, digest={2: 0})])
-    assert ("replica-disagreement", "A", 1) in places(NAME, seen)
+    assert ("replica-disagreement", "A", 1) in anomalies(NAME, seen)
 
 
 def test_the_odd_one_of_three_is_named():
@@ -95,7 +95,7 @@ def test_the_odd_one_of_three_is_named():
 
 
 def test_a_batch_twice_on_one_replica_is_not_hidden_by_its_content():
-    found = places(NAME, view([replica(1).data(1), replica(2).data(1).data(1, at=0)]))
+    found = anomalies(NAME, view([replica(1).data(1), replica(2).data(1).data(1, at=0)]))
     assert ("replica-missing", "A", 0) in found
 
 
@@ -112,19 +112,19 @@ def cleaned(*, below: int = 9, **header: int | bool):
 
 
 def test_a_delete_horizon_of_one_brokers_cleaner_is_no_difference():
-    assert places(NAME, cleaned()) == unjudged(NAME, cleaned()) == []
-    assert places(NAME, cleaned(below=1)) == [("replica-disagreement", "A", 1)]
+    assert anomalies(NAME, cleaned()) == unjudged(NAME, cleaned()) == []
+    assert anomalies(NAME, cleaned(below=1)) == [("replica-disagreement", "A", 1)]
 
 
 @pytest.mark.parametrize("kept", [{"producer_epoch": 1}, {"leader_epoch": 4}, {"producer_id": 8}])
 def test_what_no_cleaner_changes_must_agree_below_its_checkpoint_too(kept):
-    assert places(NAME, cleaned(**kept)) == [("replica-disagreement", "A", 1)]
+    assert anomalies(NAME, cleaned(**kept)) == [("replica-disagreement", "A", 1)]
 
 
 def test_an_emptied_follower_ends_below_what_its_broker_noted():
     emptied = held_back(replica(2), 2)
-    assert places(NAME, view([replica(1).data(1).data(2), emptied])).count(("log-ends-early", "A", 0)) == 1
+    assert anomalies(NAME, view([replica(1).data(1).data(2), emptied])).count(("log-ends-early", "A", 0)) == 1
     torn = held_back(replica(1).data(1), 2)
     torn.damage, torn.torn_from = ("half a batch",), 1
-    assert places(NAME, view([torn])) == []
+    assert anomalies(NAME, view([torn])) == []
     assert unjudged(NAME, view([torn])) != []

@@ -1,7 +1,7 @@
 """send-order: the smallest histories."""
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, findings, places, promoted, uid, view
+from histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, findings, promoted, uid, view
 from round_trip import on_b, trip
 
 NAME = "send-order"
@@ -37,12 +37,12 @@ def test_rejects(kind):
 
 def test_a_mirror_that_turned_two_transactions_round():
     seen = view([Log("A").data(1).data(2), Log("B").data(2).data(1)])
-    assert places(NAME, seen) == [("send-inversion", "B", 1)]
+    assert anomalies(NAME, seen) == [("send-inversion", "B", 1)]
 
 
 def test_a_native_order_counts_aborted_records_too():
     seen = view([Log("A").txn(2, pid=7, end="abort").txn(1, pid=7)])
-    assert places(NAME, seen) == [("send-inversion", "A", 2)]
+    assert anomalies(NAME, seen) == [("send-inversion", "A", 2)]
 
 
 def test_neighbours_are_one_anomaly_and_say_what_they_are_behind():
@@ -59,4 +59,4 @@ def test_an_order_that_was_lost_before_the_cut_is_named_with_its_capture():
 
 def test_another_cluster_s_records_have_an_order_of_their_own():
     seen = view([Log("A").data(5), on_b()], mirror_kind="shadow", promotions=[promoted(2)])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []

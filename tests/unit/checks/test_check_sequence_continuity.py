@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, but, places, promoted, unjudged, view
+from histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, but, promoted, unjudged, view
 from round_trip import AWAY, BACK, home_again
 
 NAME = "sequence-continuity"
@@ -70,23 +70,23 @@ def test_behind_a_reset_an_id_begins_at_zero(first, pid, epoch):
 
 
 def test_behind_a_reset_an_id_may_come_again_from_zero():
-    assert places(NAME, promoted_b(follower(first=0))) == []
+    assert anomalies(NAME, promoted_b(follower(first=0))) == []
 
 
 def test_the_log_of_one_cluster_alone_shows_it_too():
-    assert places(NAME, alone(follower())) == [("sequence-start", "B", 2)]
+    assert anomalies(NAME, alone(follower())) == [("sequence-start", "B", 2)]
 
 
 def test_a_batch_that_was_mirrored_is_there_again_behind_the_reset():
     b = Log("B").data(1, pid=7).marker("reset", pid=-1).data(2, pid=7, sequence=0, crc=77).data(1, pid=7, sequence=0, crc=1000)
     for each in (promoted_b(b), alone(b)):
-        assert ("sequence-repeat", "B", 3) in places(NAME, each)
+        assert ("sequence-repeat", "B", 3) in anomalies(NAME, each)
 
 
 def test_a_deleted_beginning_excuses_only_what_it_may_have_held():
     b = Log("B", start=1).data(1, pid=7).marker("reset", pid=-1).data(2, pid=8, sequence=4)
-    assert places(NAME, but(promoted_b(b), promotions=[promoted(2)])) == [("sequence-start", "B", 3)]
-    assert places(NAME, alone(b)) == []
+    assert anomalies(NAME, but(promoted_b(b), promotions=[promoted(2)])) == [("sequence-start", "B", 3)]
+    assert anomalies(NAME, alone(b)) == []
 
 
 def home(*, first, pid=7, epoch=0):
@@ -103,26 +103,26 @@ def trip(a, **rest):
 
 @pytest.mark.parametrize("first", [2, 5], ids=["goes on", "its tail was truncated"])
 def test_a_session_that_outlives_a_failback_goes_on(first):
-    assert places(NAME, trip(home(first=first))) == []
-    assert places(NAME, alone(home(first=first))) == []
+    assert anomalies(NAME, trip(home(first=first))) == []
+    assert anomalies(NAME, alone(home(first=first))) == []
 
 
 def test_a_session_that_outlives_a_failback_repeats_nothing():
-    assert places(NAME, trip(home(first=1))) == [("sequence-repeat", "A", 5)]
+    assert anomalies(NAME, trip(home(first=1))) == [("sequence-repeat", "A", 5)]
 
 
 def test_alone_it_is_no_session_that_outlives_a_failback_where_it_goes_on_below_what_that_had():
     """Behind two resets it may be A's, which had 0 and 1, or another cluster's, which begins at 0: neither begins at 1."""
-    assert places(NAME, alone(home(first=1))) == [("sequence-start", "A", 5)]
+    assert anomalies(NAME, alone(home(first=1))) == [("sequence-start", "A", 5)]
 
 
 def test_a_session_whose_beginning_was_truncated_is_known_by_what_was_captured_and_unknown_without():
     seen = trip(home(first=3, pid=8))
     tail = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=8).taken("1-away", at=510)
     other = Log("A").data(1, pid=7).data(2, pid=7).data(3, pid=9).taken("1-away", at=510)
-    assert places(NAME, replace(seen, earlier=[tail.replica()])) == []
-    assert places(NAME, replace(seen, earlier=[other.replica()])) == [("sequence-start", "A", 5)]
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, replace(seen, earlier=[tail.replica()])) == []
+    assert anomalies(NAME, replace(seen, earlier=[other.replica()])) == [("sequence-start", "A", 5)]
+    assert anomalies(NAME, seen) == []
     assert unjudged(NAME, seen) == [
         "1 sequences of A begin above 0 where a log goes on that may have been truncated: "
         "what came before was truncated, or acknowledged and never appended"
@@ -132,7 +132,7 @@ def test_a_session_whose_beginning_was_truncated_is_known_by_what_was_captured_a
 def test_a_session_of_another_cluster_that_goes_on_is_no_tail():
     a = Log("A").data(1, pid=9).data(2, pid=9).marker("reset", pid=-1).data(4, pid=7, sequence=0, crc=44).marker("reset", pid=-1)
     seen = trip(a.data(6, pid=7, sequence=1, crc=66))
-    assert places(NAME, seen) == [("sequence-start", "A", 5)]
+    assert anomalies(NAME, seen) == [("sequence-start", "A", 5)]
 
 
 @pytest.mark.parametrize(("unclear", "found"), [({}, [("sequence-start", "B", 3)]), ({"B": 3}, [])])
@@ -141,4 +141,4 @@ def test_where_retention_took_the_mark_of_a_promotion_an_era_may_have_begun_belo
     logs = [Log("A").data(1).data(2).data(3), Log("B", start=3).data(4, pid=7, sequence=5).data(5, pid=7)]
     seen = view(logs, promotions=[promoted(3)], mirror_kind="exact")
     seen = replace(seen, story=replace(seen.story, unclear=unclear, facts=replace(seen.story.facts, recorded=False)))
-    assert places(NAME, seen) == found
+    assert anomalies(NAME, seen) == found

@@ -6,10 +6,10 @@ from histories import (
     Log,
     Rejected,
     Window,
+    anomalies,
     assert_accepted,
     assert_rejected,
     findings,
-    places,
     promoted,
     send,
     unjudged,
@@ -66,7 +66,7 @@ def test_an_acknowledgement_from_before_the_promotion_whatever_became_of_it():
 
 def test_a_write_to_the_old_home_while_it_follows():
     late = at(650, 9, acked=4, cluster="A")
-    assert places(NAME, trip(sends=[*ACKED, late])) == [("standby-write", "A", 4)]
+    assert anomalies(NAME, trip(sends=[*ACKED, late])) == [("standby-write", "A", 4)]
 
 
 def test_a_record_of_its_own_in_an_era_that_is_mirrored():
@@ -78,7 +78,7 @@ def test_a_record_of_its_own_in_an_era_that_is_mirrored():
 def test_a_promotion_that_was_not_written_down_proves_nothing():
     away = Window(id="f", fault="failover-forced", target="A->B", start=SECOND, end=2 * SECOND)
     seen = view([A, Log("B").data(9)], sends=[at(7, 9, acked=0)], windows=[away])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
     assert set(unjudged(NAME, seen)) == {"B acknowledged writes to A.t but no promotion was recorded"}
 
 
@@ -97,10 +97,10 @@ def test_a_cluster_that_was_made_to_follow_one_that_follows_it():
 def test_a_circle_over_three_clusters():
     logs = [Log(name).data(1) for name in "ABC"]
     seen = view(logs, topology="A->B->C", mirror_kind="shadow", truncations=[followed("C->A", 1, at=600)])
-    assert places(NAME, seen) == [("circular-mirror", "A", 1)]
+    assert anomalies(NAME, seen) == [("circular-mirror", "A", 1)]
 
 
 def test_the_second_reversal_without_a_promotion_in_between():
     cuts = [followed("B->A", 2, at=600), followed("A->B", 3, at=650)]
-    assert places(NAME, trip(truncations=cuts)) == [("circular-mirror", "B", 3)]
-    assert places(NAME, trip(truncations=[cuts[0], followed("A->B", 4, at=800)])) == []
+    assert anomalies(NAME, trip(truncations=cuts)) == [("circular-mirror", "B", 3)]
+    assert anomalies(NAME, trip(truncations=[cuts[0], followed("A->B", 4, at=800)])) == []

@@ -3,7 +3,19 @@
 from dataclasses import replace
 
 import pytest
-from histories import SECOND, Log, Rejected, assert_accepted, assert_rejected, places, promoted, reversed_, send, unjudged, view
+from histories import (
+    SECOND,
+    Log,
+    Rejected,
+    anomalies,
+    assert_accepted,
+    assert_rejected,
+    promoted,
+    reversed_,
+    send,
+    unjudged,
+    view,
+)
 from round_trip import ACKED, AWAY, BACK, before, cut, home_again, on_a, on_b, trip
 
 from linkflap.spark_verify.facts.story import Stop
@@ -127,7 +139,7 @@ def test_rejects(kind):
 
 def test_a_leader_epoch_below_the_cut_that_changed():
     other = Log("A").data(1).data(2, leader_epoch=1).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
-    assert places(NAME, trip(logs=[other, on_b()])) == [("history-changed", "A", 1)]
+    assert anomalies(NAME, trip(logs=[other, on_b()])) == [("history-changed", "A", 1)]
 
 
 @pytest.mark.parametrize(
@@ -140,12 +152,12 @@ def test_a_leader_epoch_below_the_cut_that_changed():
     ],
 )
 def test_a_truncation_that_cannot_have_been(truncations, earlier):
-    kinds = {kind for kind, _, _ in places(NAME, trip(truncations=truncations, earlier=earlier))}
+    kinds = {kind for kind, _, _ in anomalies(NAME, trip(truncations=truncations, earlier=earlier))}
     assert "truncation-impossible" in kinds
 
 
 def test_a_cluster_that_was_started_appends_markers_before_it_is_truncated():
-    assert places(NAME, trip(truncations=[cut(end=5)])) == []
+    assert anomalies(NAME, trip(truncations=[cut(end=5)])) == []
 
 
 @pytest.mark.parametrize("log", [Log("A").data(2, at=1).data(3), Log("A").data(1)])
@@ -153,20 +165,20 @@ def test_a_cluster_that_was_started_appends_markers_before_it_is_truncated():
 def test_a_capture_that_lacks_what_was_there_before_and_after(log, moment):
     at = 510 if moment == "1-away" else 600
     others = [before()] if moment != "1-away" else []
-    found = places(NAME, trip(earlier=[*others, log.taken(moment, at=at)], truncations=[cut()]))
+    found = anomalies(NAME, trip(earlier=[*others, log.taken(moment, at=at)], truncations=[cut()]))
     assert ("history-changed", "A", 0 if log.batches[0]["base_offset"] else 1) in found
 
 
 def test_what_was_written_after_the_failover_was_lost_by_the_cut():
     late = send(7, acked=3, invoked=560 * SECOND, returned=561 * SECOND)
-    assert places(NAME, trip(earlier=[before().data(7)], sends=[*ACKED, late], truncations=[cut(end=4)])) == [
+    assert anomalies(NAME, trip(earlier=[before().data(7)], sends=[*ACKED, late], truncations=[cut(end=4)])) == [
         ("truncated-write", "A", 3)
     ]
 
 
 def test_a_marker_of_another_producer():
     seen = ended(stop(1, 2, (1, "ABORT of producer 8, epoch 0")))
-    assert places(NAME, seen) == [("marker-not-appended", "B", 1)]
+    assert anomalies(NAME, seen) == [("marker-not-appended", "B", 1)]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +192,7 @@ def test_a_marker_of_another_producer():
     ids=["not so deep", "from elsewhere", "and promoted as if it had not been", "in the middle of a batch"],
 )
 def test_cuts_that_do_not_lead_to_the_promotion(seen, where):
-    assert places(NAME, seen) == where
+    assert anomalies(NAME, seen) == where
 
 
 def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began():
@@ -197,17 +209,17 @@ def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began():
         promotions=[AWAY, home_again(), away], windows=[BACK, *again], stops=[home],
         earlier=[before(), first.taken("1-reverse-800", at=790)], truncations=[cut(), cut_again()], sends=[],
     )  # fmt: skip
-    assert places(NAME, reported) == []
+    assert anomalies(NAME, reported) == []
 
 
 def test_without_a_capture_from_before_the_truncation_it_is_unknown():
     (reason,) = unjudged(NAME, trip(earlier=[]))
     assert "no log of it from before and after that was captured" in reason
-    assert places(NAME, trip(logs=[on_a(), on_b()])) == []
+    assert anomalies(NAME, trip(logs=[on_a(), on_b()])) == []
 
 
 def test_what_was_appended_and_deleted_since_was_there():
     a, b = Log("A").txn(1, pid=7, end=None), Log("B", start=2).data(9, pid=8)
     reported = {"mirror_kind": "shadow", "promotions": [promoted(1)], "stops": [stop(1, 2, SAID)]}
-    assert places(NAME, view([a, b], **reported)) == []
-    assert places(NAME, view([a, Log("B").data(1).skip(1).data(9, pid=8)], **reported)) == [("marker-not-appended", "B", 1)]
+    assert anomalies(NAME, view([a, b], **reported)) == []
+    assert anomalies(NAME, view([a, Log("B").data(1).skip(1).data(9, pid=8)], **reported)) == [("marker-not-appended", "B", 1)]

@@ -5,12 +5,12 @@ from histories import (
     SECOND,
     Log,
     Rejected,
+    anomalies,
     assert_accepted,
     assert_rejected,
     commit,
     examined,
     findings,
-    places,
     poll,
     promoted,
     samples,
@@ -68,7 +68,7 @@ def test_the_producer_knows_on_every_cluster():
 
 def test_a_transaction_left_open():
     seen = view([A], sends=[commit(1, acked=0, ending="open", asked=0)], reads=[poll((0, 1))])
-    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+    assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
 def test_read_while_the_last_stable_offset_was_still_below():
@@ -84,29 +84,29 @@ def test_a_new_leaders_lower_offset_proves_nothing():
         reads=[poll((0, 1), at=25 * SECOND)],
         watermarks={"A": samples(*[(2, 2)] * 25, *[(0, 2)] * 15, epochs=epochs)},
     )
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
 
 
 def test_read_before_an_operation_that_never_returned_was_invoked():
     seen = view([A], sends=[commit(1, outcome="info", asked=0, returned=-1)], reads=[poll((0, 1), at=SECOND - 1)])
-    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+    assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
 def test_an_operation_that_returned_without_asking_for_its_commit():
     seen = view([A], sends=[commit(1, outcome="info", asked=0)], reads=[poll((0, 1))])
-    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+    assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
 def test_an_operation_that_was_to_stay_open_and_never_returned():
     seen = view([A], sends=[commit(1, ending="open", outcome="info", asked=0, returned=-1)], reads=[poll((0, 1))])
-    assert places(NAME, seen) == [("uncommitted-read", "A", 0)]
+    assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
 def test_before_a_cut_too():
     early = commit(4, acked=2, cluster="B", invoked=550 * SECOND, asked=700 * SECOND, returned=701 * SECOND)
     got = [poll((0, 1), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]
     seen = trip(sends=[commit(1, acked=0, asked=450 * SECOND), early], reads=got)
-    assert places(NAME, seen) == [("uncommitted-read", "A", 0), ("uncommitted-read", "A", 2)]
+    assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0), ("uncommitted-read", "A", 2)]
     assert examined(NAME, seen) == {"A/native": 1, "A/mirrored": 1}
 
 
@@ -128,4 +128,4 @@ def test_a_mirror_that_cut_its_destination_took_the_last_stable_offset_back(late
         reads=[poll((0, 1), cluster="B", at=20 * SECOND + 1)],
         watermarks={"B": samples(*marks)},
     )
-    assert places(NAME, seen) == found
+    assert anomalies(NAME, seen) == found

@@ -5,12 +5,12 @@ from histories import (
     SECOND,
     Log,
     Rejected,
+    anomalies,
     assert_accepted,
     assert_rejected,
     commit,
     examined,
     findings,
-    places,
     poll,
     promoted,
     samples,
@@ -107,13 +107,13 @@ def test_mirrored_and_not_seen_there():
 
 def test_a_reader_that_saw_it_on_another_cluster_does_not_count():
     seen = view([A, Log("B").data(1, 2)], sends=SENT, reads=by(drained((0, 1), (1, 2)), drained((0, 1), cluster="B", end=2)))
-    assert places(NAME, seen) == [("unseen-write", "B", 1)]
+    assert anomalies(NAME, seen) == [("unseen-write", "B", 1)]
 
 
 def test_what_was_seen_before_a_cut_was_seen():
     early, late = poll((0, 1), (1, 2), at=300 * SECOND), drained((2, 4), (3, 5), (4, 6), begin=0, at=800)
-    assert places(NAME, trip(reads=[early, *late])) == []
-    assert places(NAME, trip(reads=late)) == [("unseen-write", "A", 0)]
+    assert anomalies(NAME, trip(reads=[early, *late])) == []
+    assert anomalies(NAME, trip(reads=late)) == [("unseen-write", "A", 0)]
     assert examined(NAME, trip(reads=late)) == {"A/native": 3, "A/mirrored": 2}
     assert len(ACKED) == 4
 
@@ -125,16 +125,16 @@ def test_a_member_that_kept_its_position_over_a_truncation_reads_on_by_itself():
         poll(kind="drained", position=5, group="g", at=802 * SECOND),
     ]
     assigned = drained((0, 1), (1, 2), end=2, reader="s", group="g", at=790)[:2]
-    assert places(NAME, trip(reads=[*before, *assigned, *kept])) == []
+    assert anomalies(NAME, trip(reads=[*before, *assigned, *kept])) == []
     both_assigned = drained((4, 6), begin=4, group="g", at=801)
-    assert places(NAME, trip(reads=[*before, *assigned, *both_assigned])) == [("unseen-write", "A", 2)]
+    assert anomalies(NAME, trip(reads=[*before, *assigned, *both_assigned])) == [("unseen-write", "A", 2)]
 
 
 def test_what_retention_had_deleted_by_a_sample_need_not_be_seen():
     marks = samples((2, 2))
     marks.log_start[:] = 1
     seen = view([], sends=SENT, reads=drained((1, 2), begin=0), watermarks={"A": marks})
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
 
 
 GROUP = WorkloadSpec(kind="readers", home="A", options={"group": "g"})

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, Rejected, assert_accepted, assert_rejected, commit, findings, ints, places, view
+from histories import Log, Rejected, anomalies, assert_accepted, assert_rejected, commit, findings, ints, view
 
 from linkflap.harness.guarantees import declared
 from linkflap.harness.model.scenario import MirrorSpec, Scenario, WorkloadSpec
@@ -66,7 +66,9 @@ def test_a_transaction_that_read_what_it_wrote_itself():
 
 
 def test_one_of_unknown_outcome_counts():
-    assert places(NAME, view([A], sends=[made(1, of=[2], acked=0, outcome="info"), made(2, of=[1])])) == [("write-cycle", "A", 0)]
+    assert anomalies(NAME, view([A], sends=[made(1, of=[2], acked=0, outcome="info"), made(2, of=[1])])) == [
+        ("write-cycle", "A", 0)
+    ]
 
 
 def test_circles_are_closed_over_partitions_and_clusters():

@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-from histories import Log, commit, examined, places, poll, promoted, samples, view
+from histories import Log, anomalies, commit, examined, poll, promoted, samples, view
 
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.base import Examined, Found, PartialFinding, Unjudged
@@ -31,7 +31,7 @@ def test_a_kind_that_is_found_was_declared(name):
     declared = {kind.name for kind in REGISTRY[name].anomalies}
     for module in MODULES.values():
         for example in getattr(module, "REJECTS", {}).values():
-            assert {kind for kind, _, _ in places(name, example.view)} <= declared
+            assert {kind for kind, _, _ in anomalies(name, example.view)} <= declared
 
 
 def odd_views():
@@ -67,7 +67,7 @@ def test_odd_input_never_raises(name, what, seen):
 def test_an_empty_history_examines_nothing(name):
     seen = view([])
     assert examined(name, seen) == {}
-    assert places(name, seen) == []
+    assert anomalies(name, seen) == []
 
 
 def test_names_are_kebab_case_and_once():

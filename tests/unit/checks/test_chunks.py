@@ -40,12 +40,12 @@ def test_copies_are_counted_in_the_order_given(seed: int):
     keys = [random.randrange(1, 8) for _ in range(random.randrange(12))]
     first, number = logs.copies(np.array(keys, np.int64))
     assert first.tolist() == [keys.index(key) for key in keys]
-    assert number.tolist() == [keys[:place].count(key) for place, key in enumerate(keys)]
+    assert number.tolist() == [keys[:index].count(key) for index, key in enumerate(keys)]
 
 
 @pytest.mark.parametrize("keys", [[], [3, 3, 5, 9], [5, 3, 9, 3]])
 def test_keys_are_found_where_they_are_first(keys: list[int]):
     wanted = [9, 3, 4, 3, 10, 0]
-    places = [keys.index(key) if key in keys else -1 for key in wanted]
-    assert logs.locate(np.array(keys, np.int64), np.array(wanted, np.int64)).tolist() == places
+    indexes = [keys.index(key) if key in keys else -1 for key in wanted]
+    assert logs.locate(np.array(keys, np.int64), np.array(wanted, np.int64)).tolist() == indexes
     assert logs.among(np.array(wanted, np.int64), np.array(keys, np.int64)).tolist() == [key in keys for key in wanted]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from histories import Log, findings, places, unjudged, view
+from histories import Log, anomalies, findings, unjudged, view
 
 from linkflap.spark_verify.facts.view import NULL
 from linkflap.spark_verify.read.differing_batches import digested
@@ -20,7 +20,7 @@ def compacted(*logs, upto=9):
 
 
 def found(*logs, upto=9):
-    return places(NAME, compacted(*logs, upto=upto))
+    return anomalies(NAME, compacted(*logs, upto=upto))
 
 
 FULL = on(1).data(1, keys={1: 5}).data(2, keys={2: 6}).data(3, keys={3: 5})
@@ -57,13 +57,13 @@ def test_the_last_record_of_a_key_is_on_every_replica(holder):
     assert (one.evidence["missing_on"], one.evidence["uids"]) == (3 - holder, [2])
 
 
-@pytest.mark.parametrize(("left", "places"), [((2, 3), []), ((1, 3), [("replica-missing", "A", 1)])])
-def test_also_within_a_batch_that_both_have(left, places):
+@pytest.mark.parametrize(("left", "anomalies"), [((2, 3), []), ((1, 3), [("replica-missing", "A", 1)])])
+def test_also_within_a_batch_that_both_have(left, anomalies):
     """Of 1 2 3 with the keys 5, 6 and 5 two are left in the batch: it keeps its offsets."""
     keys = {1: 5, 2: 6, 3: 5}
     thin = on(2).data(*left, keys=keys, last_offset=2, crc=7).skip(1)
     thin.records = [(uid - 1, uid, content, 0, 1) for _, uid, content, _, _ in thin.records]
-    assert found(on(1).data(1, 2, 3, keys=keys), thin) == places
+    assert found(on(1).data(1, 2, 3, keys=keys), thin) == anomalies
     assert unjudged(NAME, compacted(on(1).data(1, 2, 3, keys=keys), thin)) == []
 
 
@@ -83,11 +83,11 @@ def test_a_record_without_a_key_is_not_kept():
     assert found(on(1).data(1, keys={1: NULL}).data(2), on(2).skip(1).data(2)) == []
 
 
-@pytest.mark.parametrize(("end", "places"), [("commit", [("replica-missing", "A", 0)]), ("abort", []), (None, [])])
-def test_what_was_aborted_goes_and_what_was_committed_stays(end, places):
+@pytest.mark.parametrize(("end", "anomalies"), [("commit", [("replica-missing", "A", 0)]), ("abort", []), (None, [])])
+def test_what_was_aborted_goes_and_what_was_committed_stays(end, anomalies):
     one = on(1).txn(1, pid=7, end=end).data(2, keys={2: 6})
     other = on(2).skip(1).data(2, keys={2: 6}) if end is None else on(2).skip(1).marker(end, pid=7).data(2, keys={2: 6})
-    assert found(one, other) == places
+    assert found(one, other) == anomalies
     assert unjudged(NAME, compacted(one, other)) == (["1 batches differ" + UNREAD] if end is None else [])
 
 
@@ -116,7 +116,7 @@ def test_of_records_that_could_not_be_read_nobody_knows_why_they_are_gone():
     unread = replace(
         one, replicas=[replace(r, parts=type(r.parts)(**dict.fromkeys(r.parts.__slots__, r.parts.uid[:0]))) for r in one.replicas]
     )
-    assert places(NAME, unread) == []
+    assert anomalies(NAME, unread) == []
     assert unjudged(NAME, unread) == ["1 batches differ" + UNREAD]
 
 
@@ -136,4 +136,4 @@ def test_of_copied_logs_a_cleaner_may_have_been_beyond_what_shows(digest, wrong)
 
 
 def findings_of(seen):
-    return [*places(NAME, seen), *places("leader-epochs", seen)]
+    return [*anomalies(NAME, seen), *anomalies("leader-epochs", seen)]

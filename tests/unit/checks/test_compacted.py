@@ -1,7 +1,7 @@
 """Compacted logs: what a broker's cleaner took away is no loss, what lies above is judged as ever."""
 
 import pytest
-from histories import Log, but, commit, findings, places, poll, promoted, send, unjudged, view
+from histories import Log, anomalies, but, commit, findings, poll, promoted, send, unjudged, view
 
 from linkflap.harness.capture.folders import bounds, folders
 from linkflap.spark_verify.checks import REGISTRY
@@ -51,7 +51,7 @@ def test_what_is_missing_above_is_lost_all_the_same(check, kind):
     b = Log("B").data(1).data(3, at=2)
     mirror = "shadow" if check == "record-equality" else "mm2"
     one = view([A, b], sends=SENT, mirror_kind=mirror, compacted={"B": 1})
-    assert [k for k, _, _ in places(check, one)] == [kind]
+    assert [k for k, _, _ in anomalies(check, one)] == [kind]
 
 
 @pytest.mark.parametrize("mirror", ["mm2", "shadow"])
@@ -67,7 +67,7 @@ def test_the_end_of_what_was_mirrored_may_have_been_compacted_too(mirror, compac
         mirror_kind=mirror,
         compacted={"B": compacted},
     )
-    assert places("lost-write", one) == lost
+    assert anomalies("lost-write", one) == lost
 
 
 def test_a_tail_that_never_arrived_is_none_that_was_compacted():
@@ -75,7 +75,7 @@ def test_a_tail_that_never_arrived_is_none_that_was_compacted():
     b = Log("B").data(1).data(9, at=2)
     sent = [*SENT, send(8, 9, acked=1, cluster="B")]
     one = view([A, b], sends=sent, promotions=[promoted(1)], mirror_kind="shadow", compacted={"B": 2})
-    assert places("lost-write", one) == []
+    assert anomalies("lost-write", one) == []
     (cost,) = [f for f in REGISTRY["failover"].kernel(one) if hasattr(f, "data") and "rpo_records" in f.data]
     assert cost.data["rpo_records"] == 2
 
@@ -83,8 +83,8 @@ def test_a_tail_that_never_arrived_is_none_that_was_compacted():
 def test_what_both_sides_have_must_still_be_the_same():
     b = Log("B").skip(1).data(2, crc=7, digest={2: 5}).data(3)
     one = view([A, b], mirror_kind="shadow", compacted={"B": 2})
-    assert places("record-equality", one) == [("record-divergence", "B", 1)]
-    assert places("byte-equality", one) == []
+    assert anomalies("record-equality", one) == [("record-divergence", "B", 1)]
+    assert anomalies("byte-equality", one) == []
 
 
 def test_of_logs_alone_it_is_said_that_their_bytes_were_not_compared():
@@ -103,9 +103,9 @@ def test_copied_logs_that_were_compacted_before_they_were_mirrored_are_equal():
 def test_a_batch_with_fewer_records_than_offsets_tells_that_a_copied_log_is_compacted():
     thin = Log("B").data(2, last_offset=1).data(3, at=2)
     whole = Log("A").data(1, 2).data(3)
-    assert places("byte-equality", alone(whole, thin)) == []
+    assert anomalies("byte-equality", alone(whole, thin)) == []
     assert len(unjudged("byte-equality", alone(whole, thin))) == 1
-    assert places("byte-equality", but(alone(whole, thin), recorded=True)) == [("byte-divergence", "B", 0)]
+    assert anomalies("byte-equality", but(alone(whole, thin), recorded=True)) == [("byte-divergence", "B", 0)]
 
 
 def missing(*logs, **compacted):
@@ -159,8 +159,8 @@ FOLLOWER = Log("A", broker=2, canonical=False, leader=False).skip(2).data(3, pid
 def test_sequences_break_where_offsets_are_missing_and_replicas_differ():
     one = view([THINNED, FOLLOWER], topology="A:3->B", compacted={"A": 2})
     for name in ("sequence-continuity", "replica-agreement"):
-        assert places(name, one) == []
-        assert places(name, but(one, compacted={})) != []
+        assert anomalies(name, one) == []
+        assert anomalies(name, but(one, compacted={})) != []
     assert unjudged("sequence-continuity", one) == []
     assert unjudged("sequence-continuity", but(one, recorded=False)) == [
         "1 sequences of A break where offsets are missing: compaction, or loss"
@@ -183,7 +183,7 @@ def test_sequences_break_where_offsets_are_missing_and_replicas_differ():
     ],
 )
 def test_below_a_checkpoint_a_sequence_lacks_what_offsets_are_missing_and_no_more(log, compacted, found):
-    assert places("sequence-continuity", view([log], compacted={"A": compacted})) == found
+    assert anomalies("sequence-continuity", view([log], compacted={"A": compacted})) == found
 
 
 def test_a_brokers_checkpoint_file_says_how_far_it_has_compacted(tmp_path):

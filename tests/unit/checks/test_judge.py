@@ -127,8 +127,8 @@ def row(folder, check, finding, **rest):
 
 def looked(folder, *checks):
     """Findings of checks that looked everywhere and found nothing."""
-    places = (("A", "native"), ("B", "mirrored"))
-    return [row(folder, c, "examined", cluster=cluster, origin=origin, count=3) for c in checks for cluster, origin in places]
+    where = (("A", "native"), ("B", "mirrored"))
+    return [row(folder, c, "examined", cluster=cluster, origin=origin, count=3) for c in checks for cluster, origin in where]
 
 
 def result(judgement, name):
@@ -336,8 +336,8 @@ FAILED = (CHECKPOINTS, -1, "FAILED", TRACE)
 @pytest.mark.parametrize("synced", [False, True])
 def test_a_connector_of_groups_that_failed_makes_what_was_synced_unknown(tmp_path, states, why, synced):
     folder = group_failed_over(tmp_path, *states)
-    places = [("B", "mirrored"), ("A", "checkpoints"), *([("B", "checkpoints")] if synced else [])]
-    rows = [row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2) for c, o in places]
+    where = [("B", "mirrored"), ("A", "checkpoints"), *([("B", "checkpoints")] if synced else [])]
+    rows = [row(folder, "group-offsets", "examined", cluster=c, origin=o, count=2) for c, o in where]
     checked = result(verdict_of(folder, rows, "group-offsets"), "group-offsets")
     assert checked.verdict is Verdict.UNKNOWN
     assert f"offsets of groups were not carried to B from then on: {why}" in checked.reason
@@ -608,8 +608,8 @@ def followed(tmp_path):
 
 
 def everywhere(folder, check, *, mirrored_to_a):
-    places = [("A", "native"), ("B", "mirrored"), ("B", "native"), *([("A", "mirrored")] if mirrored_to_a else [])]
-    return [row(folder, check, "examined", cluster=cluster, origin=origin, count=3) for cluster, origin in places]
+    where = [("A", "native"), ("B", "mirrored"), ("B", "native"), *([("A", "mirrored")] if mirrored_to_a else [])]
+    return [row(folder, check, "examined", cluster=cluster, origin=origin, count=3) for cluster, origin in where]
 
 
 def test_what_came_back_must_have_been_compared(tmp_path):
@@ -644,10 +644,8 @@ def heard(tmp_path, *rows, moved=False, status="finished"):
         run.read(kind, reader, cluster=cluster, group=group)
     folder = run.close(status=status)
     names = ("aborted-read", "lost-write", "exactly-once", "duplicate")
-    places = (("A", "native"), ("B", "mirrored"), ("A", "checkpoints"))
-    rows = [
-        row(folder, name, "examined", cluster=cluster, origin=origin, count=3) for name in names for cluster, origin in places
-    ]
+    where = (("A", "native"), ("B", "mirrored"), ("A", "checkpoints"))
+    rows = [row(folder, name, "examined", cluster=cluster, origin=origin, count=3) for name in names for cluster, origin in where]
     judgement = verdict_of(folder, rows, *names)
     return {name: result(judgement, name) for name in (*names, "recording")}
 

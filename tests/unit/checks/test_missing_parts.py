@@ -24,16 +24,16 @@ def recorded(tmp_path):
     return Recorded(tmp_path / "run")
 
 
-def captured(run, *places, moment="end"):
-    for cluster in places:
+def captured(run, *partitions, moment="end"):
+    for cluster in partitions:
         folder = run.folder / "captures" / moment / cluster / "1" / "A.t-0"
         folder.mkdir(parents=True)
         (folder / "0.log").write_bytes(b"")
         run.event("captured", cluster, moment=moment, replicas=1)
 
 
-def stopped(run, *places, link=LINK):
-    rows = [{"topic": topic, "partition": partition, "mirrored": 3, "promoted": 3} for topic, partition in places]
+def stopped(run, *partitions, link=LINK):
+    rows = [{"topic": topic, "partition": partition, "mirrored": 3, "promoted": 3} for topic, partition in partitions]
     run.event("mirror-stopped", link, drained=True, partitions=rows)
 
 

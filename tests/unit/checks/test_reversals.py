@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from histories import SECOND, Log, ints, places, poll, reversed_, view
+from histories import SECOND, Log, anomalies, ints, poll, reversed_, view
 from round_trip import before, cut, on_a, on_b, trip
 
 from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
@@ -66,8 +66,8 @@ def test_a_transaction_may_end_otherwise_in_either():
     a, b = (log.data(1).data(2, pid=7, transactional=True).marker("abort", pid=7) for log in (Log("A"), Log("B")))
     old = Log("A").data(1).data(2, pid=7, transactional=True).marker("commit", pid=7).taken("1-away", at=510)
     got = [poll((1, 2), at=623 * SECOND)]
-    assert places("aborted-read", during(*got, logs=[a, b], earlier=[old])) == []
-    assert places("aborted-read", during(EMPTY, poll((1, 2), at=630 * SECOND), logs=[a, b], earlier=[old])) == [
+    assert anomalies("aborted-read", during(*got, logs=[a, b], earlier=[old])) == []
+    assert anomalies("aborted-read", during(EMPTY, poll((1, 2), at=630 * SECOND), logs=[a, b], earlier=[old])) == [
         ("aborted-read", "A", 1)
     ]
 
@@ -75,30 +75,30 @@ def test_a_transaction_may_end_otherwise_in_either():
 @pytest.mark.parametrize("at", [610, 630])
 def test_another_payload_is_seen_whenever_it_was_got(at):
     seen = during(poll((2, 9), at=at * SECOND))
-    assert places("read-committed-visibility", seen) == [("phantom-read", "A", 2)]
-    assert places("inconsistent-offset", seen) == [("inconsistent-offset", "A", 2)]
+    assert anomalies("read-committed-visibility", seen) == [("phantom-read", "A", 2)]
+    assert anomalies("inconsistent-offset", seen) == [("inconsistent-offset", "A", 2)]
 
 
 @pytest.mark.parametrize(("at", "pairs"), [(610, ((1, 2), (0, 1))), (630, ((3, 5), (2, 4)))])
 def test_a_reader_that_went_back_while_it_lasted(at, pairs):
     one, two = (poll(pair, at=(at + n) * SECOND) for n, pair in enumerate(pairs))
-    assert places("poll-continuity", during(one, two)) == [("poll-regression", "A", pairs[1][0])]
+    assert anomalies("poll-continuity", during(one, two)) == [("poll-regression", "A", pairs[1][0])]
 
 
 def test_a_record_of_the_tail_that_came_back_is_none_that_was_left_over():
-    assert places("read-committed-visibility", during(OLD, NEW, poll((2, 3), at=635 * SECOND))) == [("phantom-read", "A", 2)]
+    assert anomalies("read-committed-visibility", during(OLD, NEW, poll((2, 3), at=635 * SECOND))) == [("phantom-read", "A", 2)]
 
 
 def test_without_a_truncation_written_down_the_reversal_lasts_to_its_end():
     seen = trip(windows=[LASTS], truncations=[], reads=[OLD, NEW])
     assert of_a(seen) == [[(2, 3)], [(2, 4), (3, 5)]]
-    assert places("read-committed-visibility", seen) == []
+    assert anomalies("read-committed-visibility", seen) == []
 
 
 def test_what_was_seen_of_b_meanwhile_is_of_b_alone():
     seen = during(poll((2, 4), cluster="B", at=610 * SECOND), poll((3, 5), cluster="B", at=630 * SECOND))
     assert of_a(seen) == [[], []]
-    assert places("read-committed-visibility", seen) == []
+    assert anomalies("read-committed-visibility", seen) == []
 
 
 def marks(*rows):
@@ -138,7 +138,7 @@ def test_a_sample_is_of_one_log_generation(rows, old, new):
 
 def test_samples_are_judged_while_it_lasts():
     name = "last-stable-offset"
-    assert places(name, sampled((605, 3, 3, 0), (610, 3, 3, 0), (622, 2, 2, 3), (630, 4, 4, 3))) == []
+    assert anomalies(name, sampled((605, 3, 3, 0), (610, 3, 3, 0), (622, 2, 2, 3), (630, 4, 4, 3))) == []
     for rows, kind, at in (
         ([(605, 2, 2, 0), (607, 9, 3, 0), (609, 9, 3, 0)], "lso-above-high-watermark", 9),
         ([(605, 3, 3, 0), (607, 1, 3, 0), (609, 3, 3, 0)], "lso-regression", 1),
@@ -146,16 +146,16 @@ def test_samples_are_judged_while_it_lasts():
         ([(622, 2, 2, 3), (626, 4, 4, 3), (630, 3, 4, 3)], "lso-mismatch", 3),
         ([(622, 2, 2, 3), (626, 4, 4, 3), (630, 3, 3, 3)], "high-watermark-regression", 3),
     ):
-        assert (kind, "A", at) in places(name, sampled(*rows)), rows
+        assert (kind, "A", at) in anomalies(name, sampled(*rows)), rows
 
 
 def test_what_a_coordinator_ended_before_the_truncation_no_capture_shows():
     """A transaction was open when A died; A was started, and its coordinator appended an ABORT after the capture."""
     old = Log("A").data(1).data(2).txn(3, pid=7, end=None).taken("1-reverse-600", at=605)
     rows = [(606, 2, 3, 0), (610, 2, 3, 0), (612, 4, 4, 0), (622, 2, 2, 3)]
-    assert places("last-stable-offset", sampled(*rows, earlier=[old])) == []
+    assert anomalies("last-stable-offset", sampled(*rows, earlier=[old])) == []
     wrong = [(606, 2, 3, 0), (608, 3, 3, 0), (610, 3, 3, 0)]
-    assert ("lso-mismatch", "A", 3) in places("last-stable-offset", sampled(*wrong, earlier=[old]))
+    assert ("lso-mismatch", "A", 3) in anomalies("last-stable-offset", sampled(*wrong, earlier=[old]))
 
 
 def test_a_log_that_was_never_truncated_has_one_generation():

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from histories import SECOND, Log, commit, examined, places, poll, promoted, reversed_, samples, send, uid, unjudged, view
+from histories import SECOND, Log, anomalies, commit, examined, poll, promoted, reversed_, samples, send, uid, unjudged, view
 from round_trip import ACKED, AWAY, BACK, before, home_again, on_a, on_b, trip
 
 from linkflap.spark_verify.checks import REGISTRY
@@ -21,7 +21,7 @@ def chain(**rest):
 @pytest.mark.parametrize("name", REGISTRY)
 @pytest.mark.parametrize("seen", [trip(), chain()], ids=["round trip", "chain"])
 def test_every_check_accepts_what_is_faithful(name, seen):
-    assert places(name, seen) == []
+    assert anomalies(name, seen) == []
     assert unjudged(name, seen) == []
 
 
@@ -42,27 +42,27 @@ def test_a_third_failover():
     last = send(7, acked=5, cluster="B", invoked=950 * SECOND, returned=951 * SECOND)
     seen = trip(logs=[on_a(), b], earlier=[before(), on_b().taken("1-reverse-800", at=805)], sends=[*ACKED, last], **AGAIN)
     for name in REGISTRY:
-        assert places(name, seen) == [], name
+        assert anomalies(name, seen) == [], name
         assert unjudged(name, seen) == [], name
     assert examined("order-equality", seen) == {"A/mirrored": 2, "B/mirrored": 3}
 
 
 def test_bytes_and_records_that_came_back_changed():
     other = Log("A").data(1).data(2).data(4, crc=45, digest={4: 7}).data(5, crc=55).data(6)
-    assert places("byte-equality", trip(logs=[other, on_b()])) == [("byte-divergence", "A", 2)]
-    assert places("order-equality", trip(logs=[other, on_b()])) == [("mirror-divergence", "A", 2)]
+    assert anomalies("byte-equality", trip(logs=[other, on_b()])) == [("byte-divergence", "A", 2)]
+    assert anomalies("order-equality", trip(logs=[other, on_b()])) == [("mirror-divergence", "A", 2)]
 
 
 def test_a_hole_in_what_came_back():
     hole = Log("A").data(1).data(2).data(5, at=3, crc=55, leader_epoch=3).data(6, leader_epoch=4)
-    assert places("byte-equality", trip(logs=[hole, on_b()])) == [("byte-hole", "A", 2)]
-    assert [kind for kind, _, _ in places("order-equality", trip(logs=[hole, on_b()]))] == ["mirror-hole"]
+    assert anomalies("byte-equality", trip(logs=[hole, on_b()])) == [("byte-hole", "A", 2)]
+    assert [kind for kind, _, _ in anomalies("order-equality", trip(logs=[hole, on_b()]))] == ["mirror-hole"]
 
 
 def test_the_far_end_of_a_chain_is_held_against_its_owner():
     log = [Log(name).data(1).data(2, crc=9).data(4, crc=44, leader_epoch=3) for name in "BC"]
     seen = chain(logs=[Log("A").data(1).data(2), *log])
-    assert places("byte-equality", seen) == [("byte-divergence", "B", 1), ("byte-divergence", "C", 1)]
+    assert anomalies("byte-equality", seen) == [("byte-divergence", "B", 1), ("byte-divergence", "C", 1)]
 
 
 def test_negated_ids_are_restored_on_a_second_hop():
@@ -72,11 +72,11 @@ def test_negated_ids_are_restored_on_a_second_hop():
     seen = view(
         [log("A", 3), log("B", -5), log("C", 3)], topology="A->B->C", mirror_kind="shadow", mirror={"producer_ids": "negate"}
     )
-    assert places("byte-equality", seen) == []
+    assert anomalies("byte-equality", seen) == []
     seen = view(
         [log("A", 3), log("B", -5), log("C", 4)], topology="A->B->C", mirror_kind="shadow", mirror={"producer_ids": "negate"}
     )
-    assert ("byte-divergence", "C", 0) in places("byte-equality", seen)
+    assert ("byte-divergence", "C", 0) in anomalies("byte-equality", seen)
 
 
 def ids(log, first, second, third=None):
@@ -90,40 +90,40 @@ NAME = "producer-id-uniqueness"
 
 def test_an_id_that_both_clusters_handed_out_is_a_collision_wherever_both_are():
     seen = trip(logs=[ids(Log("A"), 7, 7, 9), ids(Log("B"), 7, 7)], earlier=[], sends=[])
-    assert sorted(places(NAME, seen)) == [("producer-id-collision", "A", 2), ("producer-id-collision", "B", 2)]
+    assert sorted(anomalies(NAME, seen)) == [("producer-id-collision", "A", 2), ("producer-id-collision", "B", 2)]
     c = ids(Log("C"), 7, 7)
-    assert ("producer-id-collision", "C", 2) in places(NAME, chain(logs=[Log("A").data(1).data(2), c], sends=[]))
+    assert ("producer-id-collision", "C", 2) in anomalies(NAME, chain(logs=[Log("A").data(1).data(2), c], sends=[]))
 
 
 def test_an_id_of_the_other_cluster_that_is_handed_out_after_the_failback():
     seen = trip(logs=[ids(Log("A"), 7, 2001, 2001), ids(Log("B"), 7, 2001)], earlier=[], sends=[])
-    assert places(NAME, seen) == [("producer-id-collision", "A", 4)]
+    assert anomalies(NAME, seen) == [("producer-id-collision", "A", 4)]
 
 
 def test_an_id_that_its_own_cluster_goes_on_with_is_none():
     own = [Log("A").data(1, pid=7).data(2, pid=7).data(4, pid=2001).data(5, pid=2001).data(6, pid=7, epoch=1)]
-    assert places(NAME, trip(logs=own, earlier=[], sends=[])) == []
-    assert places("sequence-continuity", trip(logs=own, earlier=[], sends=[])) == []
+    assert anomalies(NAME, trip(logs=own, earlier=[], sends=[])) == []
+    assert anomalies("sequence-continuity", trip(logs=own, earlier=[], sends=[])) == []
 
 
 def test_a_reset_parts_two_producers_of_one_id():
     a, b = [ids(Log(name), 7, 2001).marker("reset", pid=-1, epoch=-1) for name in "AB"]
     seen = trip(logs=[a.data(uid(3, 6), pid=2001, sequence=0), b], promotions=[AWAY, home_again(5)], earlier=[], sends=[])
-    assert places(NAME, seen) == []
+    assert anomalies(NAME, seen) == []
 
 
 def test_one_id_on_two_clusters_has_two_sequences():
     log = [Log(n).data(1, pid=7).data(2, pid=7).data(4, pid=7, sequence=0).data(5, pid=7) for n in "AB"]
-    assert places("sequence-continuity", trip(logs=log, earlier=[], sends=[])) == []
+    assert anomalies("sequence-continuity", trip(logs=log, earlier=[], sends=[])) == []
 
 
 def test_duplicates_of_what_the_tail_had():
     twice = Log("A").data(1).data(2).data(4).data(5).data(3).data(3)
-    assert places("duplicate", trip(logs=[twice, on_b()])) == [("duplicate", "A", 5)]
+    assert anomalies("duplicate", trip(logs=[twice, on_b()])) == [("duplicate", "A", 5)]
 
 
 def test_a_stranger_in_the_tail_is_named_with_its_capture():
-    assert places("provenance", trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])) == [
+    assert anomalies("provenance", trip(earlier=[Log("A").data(1).data(2).data(9).taken("1-away", at=510)])) == [
         ("stranger", "A", 2)
     ]
 
@@ -131,14 +131,14 @@ def test_a_stranger_in_the_tail_is_named_with_its_capture():
 def test_readers_are_held_against_the_log_of_their_time():
     early, late = poll((2, 3), at=400 * SECOND), poll((2, 4), at=650 * SECOND)
     for name in ("read-committed-visibility", "aborted-read"):
-        assert places(name, trip(reads=[early, late])) == []
+        assert anomalies(name, trip(reads=[early, late])) == []
     stale = poll((2, 3), at=650 * SECOND)
-    assert places("read-committed-visibility", trip(reads=[stale])) == [("phantom-read", "A", 2)]
+    assert anomalies("read-committed-visibility", trip(reads=[stale])) == [("phantom-read", "A", 2)]
 
 
 def test_samples_are_held_against_the_log_of_their_time():
     marks = samples(*[(3, 3)] * 499, *[(-1, -1)] * 102, *[(4, 4)] * 148, epochs=[0] * 601 + [3] * 148)
-    assert places("last-stable-offset", trip(watermarks={"A": marks})) == []
+    assert anomalies("last-stable-offset", trip(watermarks={"A": marks})) == []
 
 
 def test_a_transaction_is_torn_by_the_failover_that_cut_it():
@@ -146,7 +146,7 @@ def test_a_transaction_is_torn_by_the_failover_that_cut_it():
     b = Log("B").txn(1, pid=7).data(4).data(5)
     sends = [commit(1, acked=0), commit(2, 3, acked=2)]
     seen = trip(logs=[b, replace_cluster(b)], earlier=[a.taken("1-away", at=510)], sends=sends)
-    assert places("torn-transaction", seen) == []
+    assert anomalies("torn-transaction", seen) == []
 
 
 def replace_cluster(log):
@@ -161,10 +161,10 @@ def test_groups_that_come_home():
     there = [poll((1, 2), (2, 4), (3, 5), cluster="B", group="g", at=560 * SECOND)]
     there += [poll(kind="commit", position=4, cluster="B", group="g", at=570 * SECOND)]
     home = poll((4, 6), group="g", at=760 * SECOND)
-    assert places("group-offsets", trip(reads=[*away, *there, home])) == []
+    assert anomalies("group-offsets", trip(reads=[*away, *there, home])) == []
     skipping = [*away, *there[:1], poll(kind="commit", position=3, cluster="B", group="g", at=570 * SECOND)]
     skipping[2] = poll((1, 2), (2, 4), cluster="B", group="g", at=560 * SECOND)
-    assert places("group-offsets", trip(reads=[*skipping, home])) == [("group-skip", "A", 3)]
+    assert anomalies("group-offsets", trip(reads=[*skipping, home])) == [("group-skip", "A", 3)]
 
 
 def test_an_era_without_its_capture_is_said_to_be_unjudged():

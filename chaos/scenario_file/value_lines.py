@@ -14,7 +14,7 @@ _PART = re.compile(r""""([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+)""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class ValueLines:
     """The lines of a file's tables and keys, from 1."""
 
     lines: Sequence[tuple[Path, int]]
@@ -28,7 +28,7 @@ class Places:
         return 1
 
 
-def places(text: str) -> Places:
+def value_lines(text: str) -> ValueLines:
     """Of a file that can be parsed. Keys inside of inline tables and of values over several lines have the line of their key."""
     found: list[tuple[Path, int]] = []
     table: Path = ()
@@ -40,7 +40,7 @@ def places(text: str) -> Places:
             found.append((table, number))
         elif key := _KEY.match(line):
             found.append(((*table, *_split(key[1])), number))
-    return Places(lines=found)
+    return ValueLines(lines=found)
 
 
 def _table(names: Sequence[str], counts: dict[Path, int], *, repeated: bool) -> Path:
