@@ -243,7 +243,7 @@ def _end_transactions(made: World, cluster: str) -> None:
 def _fail_back(made: World) -> None:
     """A follows B: what it had behind the promotion is cut off, in the middle of what readers and samplers of A see meanwhile."""
     start = made.tick()
-    window: Row = {"id": f"r{start}", "fault": "mirror-reverse", "target": "A->B", "start": start, "took_place": True}
+    window: Row = {"id": f"r{start}", "fault": "mirror-reverse", "target": "A->B", "start": start, "took_effect": True}
     _look_at(made, "A")
     if any(w["fault"] == "failover-forced" for w in made.windows):
         _load_groups(made, "A")
