@@ -11,6 +11,7 @@ import pytest
 from linkflap.chaos.generator.bounds import Bounds
 from linkflap.chaos.generator.coverage import Coverage
 from linkflap.chaos.generator.generate import generate, playable
+from linkflap.chaos.scenario_file import read
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.scenarios.base import Wish
 from linkflap.harness import mirrors
@@ -24,6 +25,7 @@ from linkflap.harness.runtimes.kraft.configuration import BrokerPorts, server_pr
 from linkflap.topologies import parse
 
 LOGS = Path(__file__).parents[1] / "data" / "logs" / "kip-1279"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "cluster-mirroring"
 ADMIN = "org/apache/kafka/clients/admin/"
 FIRST, NEWER = ["StartMirrorTopicsOptions"], ["StartMirrorTopicsOptions", "RecoverMirrorTopicsOptions"]
 
@@ -88,6 +90,16 @@ def test_a_destination_without_the_feature_is_refused_and_so_is_a_source_that_is
     assert refusal("link-flap", f"A->B@{libs}") is None, "any Kafka can be mirrored from"
     assert "cluster A runs Kafka 4.3.1" in refusal("failback-divergence", f"A->B@{libs}")
     assert refusal("failback-divergence", f"A@{libs}->B@{libs}") is None
+
+
+@pytest.mark.parametrize("name", ["stalled", "round-trip"])
+def test_the_examples_are_scenarios_that_a_build_can_play(tmp_path, name):
+    libs = build(tmp_path / "libs", FIRST)
+    text = (EXAMPLES / f"{name}.toml").read_text().replace("./build/libs", str(libs))
+    (tmp_path / "mine.toml").write_text(text)
+    made = read(tmp_path / "mine.toml", seed=1)
+    assert settings.refusal(made) is None
+    assert [fault.options for fault in made.schedule if fault.id == "failover"] == [{"source": "stalled"}]
 
 
 def test_a_suite_draws_it_where_a_build_is_named_and_never_kills_what_it_has_not(tmp_path):
