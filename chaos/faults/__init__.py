@@ -16,6 +16,7 @@ from linkflap.chaos.faults.client_kill import ClientKill
 from linkflap.chaos.faults.controller_loss import ControllerLoss
 from linkflap.chaos.faults.coordinator_loss import CoordinatorLoss
 from linkflap.chaos.faults.failover import FailoverForced, FailoverPlanned
+from linkflap.chaos.faults.leadership_move import LeadershipMove
 from linkflap.chaos.faults.link_bandwidth import LinkBandwidth
 from linkflap.chaos.faults.link_cut import LinkCut
 from linkflap.chaos.faults.link_flap import LinkFlap
@@ -27,6 +28,7 @@ from linkflap.chaos.faults.mirror_reverse import MirrorReverse
 from linkflap.chaos.faults.partition import Partition
 from linkflap.chaos.faults.partitions_added import PartitionsAdded
 from linkflap.chaos.faults.program_pause import ProgramPause
+from linkflap.chaos.faults.rolling_restart import RollingRestart
 from linkflap.chaos.faults.settings import settings
 from linkflap.harness.model.protocols import FaultFactory
 from linkflap.harness.model.scenario import FaultSpec
@@ -44,6 +46,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "coordinator-loss": CoordinatorLoss,
         "failover-forced": FailoverForced,
         "failover-planned": FailoverPlanned,
+        "leadership-move": LeadershipMove,
         "link-bandwidth": LinkBandwidth,
         "link-cut": LinkCut,
         "link-flap": LinkFlap,
@@ -55,6 +58,7 @@ FAULTS: Final[Mapping[str, FaultFactory]] = MappingProxyType(
         "partition": Partition,
         "partitions-added": PartitionsAdded,
         "program-pause": ProgramPause,
+        "rolling-restart": RollingRestart,
     }
 )
 OF_CLIENTS: Final = frozenset({"client-kill", "program-pause"})

@@ -34,6 +34,10 @@ VICTIMS: Final[Sequence[Mapping[str, Option]]] = (
     {"workload": "readers", "moment": "any"},
 )
 """Clients that can be killed, and what they can have in flight."""
+OF_BROKERS: Final = frozenset(
+    {"broker-kill", "broker-pause", "broker-restart", "coordinator-loss", "controller-loss", "leadership-move", "rolling-restart"}
+)
+"""Faults of the brokers of one cluster, which overlap no other of these."""
 _LONG_ENOUGH: Final = {"link-flap": 1.5, "broker-pause": 0.5}
 """Seconds that a fault has to last at least, to be what it is."""
 
@@ -54,7 +58,7 @@ def wants(fault: str, target: str, topology: Topology) -> Wants:
     if fault.startswith("link-"):
         into = destination if source == "*" else source
         return Wants(holds=frozenset([path(target)]), needs=frozenset([brokers(into)]))
-    if fault in ("broker-kill", "broker-pause", "broker-restart", "coordinator-loss", "controller-loss"):
+    if fault in OF_BROKERS:
         return Wants(holds=frozenset([brokers(cluster)]))
     if fault == "mirror-kill":
         return Wants(holds=frozenset([mirror(target)]), needs=frozenset([brokers(source), brokers(destination)]))
@@ -78,7 +82,11 @@ def targets(fault: str, draft: Draft) -> list[str]:
     if fault.startswith("link-"):
         into = {link: link.partition("->")[0] for link in draft.mirrored}
         every = [link for link, source in sorted(into.items()) if source in draft.up]
-    elif fault in ("broker-restart", "coordinator-loss", "controller-loss"):
+    elif fault == "leadership-move":
+        # Elsewhere mirrors lead, or nobody writes.
+        homes = sorted(set(draft.at.values()) & draft.up)
+        every = [name for name in homes if topology.cluster(name).brokers > 1]
+    elif fault in ("broker-restart", "coordinator-loss", "controller-loss", "rolling-restart"):
         # Alone in its cluster a broker that shuts down can lose a commit (docs/scenarios.md), and nobody takes its part.
         every = [t for name in names for t in _brokers(topology, name, least=3)]
         every = every if fault == "broker-restart" else sorted({t.partition("/")[0] for t in every})

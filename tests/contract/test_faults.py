@@ -24,7 +24,15 @@ PAIR = Topology(
 )
 LINK_FAULTS = sorted(name for name in FAULTS if name.startswith("link-"))
 BROKER_FAULTS = sorted(name for name in FAULTS if name.startswith("broker-"))
-CLUSTER_FAULTS = ["client-kill", "controller-loss", "coordinator-loss", "partitions-added", "program-pause"]
+CLUSTER_FAULTS = [
+    "client-kill",
+    "controller-loss",
+    "coordinator-loss",
+    "leadership-move",
+    "partitions-added",
+    "program-pause",
+    "rolling-restart",
+]
 HEADED = [*LINK_FAULTS, *BROKER_FAULTS, *CLUSTER_FAULTS, "partition", "mirror-kill"]
 
 

@@ -100,6 +100,21 @@ def test_the_coordinator_is_lost_and_another_elected(cluster_of_three, of):
     assert bites_and_heals(cluster_of_three, spec("coordinator-loss", "A", of=of))["lost"] == leader
 
 
+@pytest.mark.parametrize("of", ["data", pytest.param("coordinators", marks=pytest.mark.nightly)])
+def test_leaders_move_and_come_back(cluster_of_three, of):
+    admin = AdminClient({**QUIET, "bootstrap.servers": cluster_of_three.clusters["A"].bootstrap})
+    seen = bites_and_heals(cluster_of_three, spec("leadership-move", "A", of=of))
+    mine = [name for name, t in admin.list_topics(timeout=30).topics.items() if name.startswith("__") == (of == "coordinators")]
+    assert seen["moved"] == seen["of"] >= len(mine) > 0
+
+
+@pytest.mark.nightly
+def test_every_broker_is_restarted_in_its_turn(cluster_of_three):
+    seen = bites_and_heals(cluster_of_three, spec("rolling-restart", "A"))
+    assert [each["during_ms"] for each in seen] == [None, None, None]
+    assert all(each["before_ms"] > 0 for each in seen)
+
+
 def test_a_full_disk_ends_the_broker_at_every_start_until_there_is_room(cluster_of_three, tmp_path):
     skip_without_small_disks(tmp_path / "disk")
     broker = cluster_of_three.clusters["A"].brokers[2]

@@ -1,0 +1,64 @@
+"""rolling-restart: the brokers of a cluster are shut down in good order and started again one after the other, as in an upgrade.
+
+Breaks    every connection once, every leadership and every office of the cluster, while the others have to carry on.
+Bite      each broker answered a round trip before its turn, did not in it, and was in the ISR of all that it holds afterwards.
+Heal      every process runs, every listener answers, every broker is in the ISR of every partition that it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from linkflap.chaos.faults.broker_parts import BrokerParts
+from linkflap.chaos.faults.elected import cluster_reason
+from linkflap.chaos.faults.settings import settings
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.protocols import Bite, World
+from linkflap.harness.model.scenario import FaultSpec, Option
+from linkflap.harness.model.topology import Topology
+
+OBSERVABLE = "round trip at each broker's own listener"
+
+
+class RollingRestart:
+    """Restarts all brokers of a cluster in turn; the next when the one before is in sync again."""
+
+    restores = True
+    defaults: ClassVar[Mapping[str, Option]] = {}
+
+    def __init__(self, spec: FaultSpec, world: World) -> None:
+        settings(spec, self.defaults)
+        if spec.target not in world.deployment.clusters:
+            known = ", ".join(world.deployment.clusters)
+            raise InputError(f"fault {spec.id!r} targets {spec.target!r}, but the clusters are {known}")
+        self._world = world
+        self._parts = [
+            BrokerParts(replace(spec, target=f"{spec.target}/{number}"), world)
+            for number in world.deployment.clusters[spec.target].brokers
+        ]
+        self._begun: list[BrokerParts] = []
+        self._seen: list[tuple[bool, object]] = []
+
+    @classmethod
+    def applies_to(cls, target: str, topology: Topology) -> str | None:
+        return cluster_reason(target, topology)
+
+    def inject(self) -> None:
+        for parts in self._parts:
+            if self._world.stopping:
+                return
+            parts.look()
+            self._begun.append(parts)
+            parts.broker.stop()
+            gone, seen = parts.gone()
+            self._seen.append((gone and parts.before is not None, seen))
+            parts.heal()
+
+    def bite(self) -> Bite:
+        bit = len(self._seen) == len(self._parts) and all(gone for gone, _ in self._seen)
+        return Bite(bit=bit, observable=OBSERVABLE, measured=[seen for _, seen in self._seen], expected="each silent in its turn")
+
+    def heal(self) -> Sequence[str]:
+        return [line for parts in self._begun for line in parts.heal()] or ["no broker was restarted"]
