@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -113,6 +114,16 @@ def test_a_suite_draws_it_where_a_build_is_named_and_never_kills_what_it_has_not
     named = replace(bounds, faults=("mirror-kill",))
     with pytest.raises(InputError, match="no fault of mirror-kill can be played"):
         generate(7, 1, Coverage(), named)
+
+
+def test_patterns_are_of_all_topics_of_the_homes_but_the_one_that_proves_the_path():
+    (pattern,) = settings.patterns(("A", "B"))
+    assert [bool(re.fullmatch(pattern, name)) for name in ("A.orders", "B.x.y", "C.orders", "A.linkflap-canary")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 @pytest.mark.parametrize("given", [{"group": ".*"}, {"groups": "("}, {"groups": 3}])

@@ -204,7 +204,7 @@ class ClusterMirror:
             drained = self.lag() == 0
             wanted = self._destination_partitions()
             self._resets = {tp: from_bytes.resets(h) for tp, h in from_bytes.every(self._destination, wanted).items()}
-            answer = self._stop_topics(kind, sorted({topic for topic, _ in wanted}))
+            answer = self._stop_topics(kind, sorted({topic for topic, _ in wanted} | {topic_name(self.link.source, CANARY)}))
             self._await_stopped(wanted)
             self._running, self._promoted = False, True
             self._recorder.event("mirror-stopped", self.link.name, drained=drained, stopped=answer)
@@ -223,8 +223,11 @@ class ClusterMirror:
             ) from error
 
     def _await_stopped(self, wanted: list[TopicPartition]) -> None:
-        """By the bytes: a reset more than before, in every partition."""
+        """By the bytes a reset more than before, in every partition; and writable then, which is a moment later."""
         left = list(wanted)
+
+        def writable() -> bool:
+            return all(row.state == "STOPPED" for row in self._rows() if (row.topic, row.partition) in wanted)
 
         def reset() -> bool:
             nonlocal left
@@ -236,6 +239,7 @@ class ClusterMirror:
             return f"{', '.join(f'{topic}-{number}' for topic, number in left[:4])} without; {self._states()}"
 
         until(reset, within=STOP_SECONDS, every=0.1, what=f"the resets of {self.link.name}", state=state)
+        until(writable, within=STOP_SECONDS, every=0.1, what=f"partitions of {self.link.name} to be STOPPED", state=self._states)
 
     def _destination_partitions(self) -> list[TopicPartition]:
         """What the destination has of the mirrored topics."""

@@ -11,7 +11,7 @@ from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option, Scenario
 from linkflap.harness.model.spelling import nearest
-from linkflap.harness.model.topology import topic_pattern
+from linkflap.harness.model.topology import CANARY, topic_pattern
 from linkflap.harness.runtimes.distribution import cluster_mirroring
 from linkflap.harness.runtimes.distribution.kafka import look_for
 
@@ -46,8 +46,12 @@ def options(given: Mapping[str, Option]) -> Options:
 
 
 def patterns(homes: tuple[str, ...]) -> list[str]:
-    """What start and stop are given beside the topics that there are: all topics of these homes, also those made later."""
-    return [topic_pattern(homes)]
+    """What start and stop are given beside the topics that there are: all topics of these homes, also those made later.
+
+    But not the topic that a mirror proves its path with: the mirror back would take it over as well, and make it read-only where
+    the next mirror writes to it.
+    """
+    return [rf"(?!.*\.{CANARY}$){topic_pattern(homes)}"]
 
 
 def without_feature(cluster: str, version: str) -> str:
