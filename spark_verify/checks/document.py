@@ -19,6 +19,11 @@ Rows and events of clusters or times that the run does not have are named and le
 record contradicts itself, which says nothing of Kafka. A wrong leader epoch in the last sample of a cluster is not found: nothing
 later can contradict it.
 
+A transaction without a marker at the end of copied or fetched logs counts as open, not as hanging: whether its coordinator knows
+it is in no log of data. A running cluster is not asked for that either: ListTransactions (KIP-664) leaves out, without a word,
+every transactional id that the user may not DESCRIBE, so that a transaction that nobody shows may be one that is hidden.
+`kafka-transactions.sh find-hanging`, with those rights, finds it.
+
 A check is *invalid* when it found an anomaly that the mirror's guarantee does not allow, and the run directory is not damaged in
 a part that it needs whole; else *unknown* when it could not look, crashed, or examined nothing where something was due; else
 *valid*. One for which nothing was due is *not due*, and counts neither way; a run in which nothing at all was due is unknown. The

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from linkflap.harness.model.history import GroupOffset, Poll
+from linkflap.harness.model.history import Event, GroupOffset, Poll
+from linkflap.harness.model.scenario import FaultSpec
 from tests.faithful.clients import MS
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
@@ -220,6 +221,49 @@ def checkpoint_went_back(made: Made, rng: Random) -> None:
     if not later:
         raise NothingToChange("the mirror committed the group's offset once")
     made.groups[made.groups.index(later[-1])] = replace(later[-1], offset=first.offset - 1)
+
+
+def _killed(made: Made, at: int) -> None:
+    """A broker of B is killed, and comes back at once."""
+    facts: tuple[tuple[str, dict[str, object]], ...] = (
+        ("fault-start", {"id": "kill", "fault": "broker-kill", "options": {}, "restores": True}),
+        ("fault-bite", {"id": "kill", "bit": True, "observable": "it", "measured": 1, "expected": 1}),
+        ("fault-heal", {"id": "kill", "healed": True, "checked": []}),
+        ("fault-end", {"id": "kill"}),
+    )
+    made.events += [Event(time=at + n, kind=kind, subject="B/1", data=data) for n, (kind, data) in enumerate(facts)]
+    made.events.sort(key=lambda event: event.time)
+    fault = FaultSpec(id="kill", fault="broker-kill", target="B/1", at=1.0, duration=0.0)
+    made.scenario = replace(made.scenario, schedule=(*made.scenario.schedule, fault))
+
+
+def _stepped_back(made: Made) -> tuple[GroupOffset, GroupOffset]:
+    """Two samples of the group on B before the failover: of an earlier commit, and the last one."""
+    samples = _synced(made)
+    earlier = [g for g in samples if g.offset < samples[-1].offset] if samples else []
+    if not earlier:
+        raise NothingToChange("the mirror committed one offset of the group")
+    return earlier[-1], samples[-1]
+
+
+@mutation(PLANNED, verdict="valid")
+def coordinator_answers_late(made: Made, rng: Random) -> None:
+    """A broker of B is killed; the coordinator that loads the group anew answers once with an earlier commit (KAFKA-15910)."""
+    earlier, last = _stepped_back(made)
+    _killed(made, last.time + 1)
+    made.groups.insert(made.groups.index(last) + 1, replace(earlier, time=last.time + 5))
+
+
+@mutation(PLANNED, must="group-offsets/checkpoint-regression", may="internal-topics/commit-missing")
+def checkpoint_went_back_after_a_kill(made: Made, rng: Random) -> None:
+    """A broker of B is killed, and the group's offset on B is one that nobody had committed, below the last."""
+    earlier, last = _stepped_back(made)
+    known = {g.offset for g in made.groups}
+    never = next((n for n in range(last.offset - 1, 0, -1) if n not in known), None)
+    if never is None:
+        raise NothingToChange("every offset below was committed")
+    _killed(made, last.time + 1)
+    made.groups.insert(made.groups.index(last) + 1, replace(earlier, time=last.time + 5, offset=never))
 
 
 @mutation(
