@@ -1,0 +1,118 @@
+"""A suite that is killed at any moment: nothing is left, and it goes on with what it had. One that has no room does not start.
+
+`pytest -m nightly -s tests/integration/test_suite_killed.py` also prints what each moment hit.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from linkflap.harness.machine import ledger, mounts
+from linkflap.harness.model.wait import pause, until
+from linkflap.harness.suite.folder import Result, SuiteFolder
+from tests.command_line import Running, environment, linkflap, start
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.nightly]
+KILLS = 10
+RUNS = 6
+LONGEST = 60.0
+"""Seconds until a kill: some runs and verdicts."""
+SUITE = f"suite smoke --seed 7 --jobs 1 --runs {RUNS} --faults link-cut --for 2h --shrink 1s".split()
+
+
+@pytest.fixture
+def env(tmp_path, monkeypatch):
+    made = environment(tmp_path / "ledger")
+    monkeypatch.setenv("LINKFLAP_RUNTIME_DIR", made["LINKFLAP_RUNTIME_DIR"])
+    return made
+
+
+def begin(tmp_path: Path, env: Mapping[str, str]) -> Running:
+    """The suite from its start, or from where it is."""
+    there = (tmp_path / "suite" / "suite.json").exists()
+    return start(["suite", "--resume", "suite"] if there else [*SUITE, "--out", "suite"], env=env, cwd=tmp_path)
+
+
+def assert_nothing_left(running: Running) -> None:
+    until(lambda: not running.alive(), within=120, what="every process below the suite to be gone", state=running.alive)
+    until(lambda: not ledger.entries(), within=120, what="its ports and children to be given back", state=ledger.entries)
+
+
+def known(tmp_path: Path) -> tuple[dict[int, Result], dict[int, str]]:
+    """The verdicts, and the scenarios that were decided on, as they are on the disk."""
+    folder = SuiteFolder.open(tmp_path / "suite")
+    assert len({result.number for result in folder.results}) == len(folder.results), "a run has two verdicts"
+    scenarios = {number: folder.scenario_path(number).read_text() for number in folder.numbers()}
+    return {result.number: result for result in folder.results}, scenarios
+
+
+def assert_kept(before, after) -> None:
+    """No verdict lost or changed, and every run that was decided on is what it was."""
+    for earlier, later in zip(before, after, strict=True):
+        assert {number: later.get(number) for number in earlier} == earlier
+
+
+def kill(running: Running, dice: random.Random, *, at_verdict: bool) -> int:
+    """Kills it at a random moment, or within seconds of its next verdict; how many processes ran below it."""
+
+    def over() -> bool:
+        return running.process.poll() is not None
+
+    if at_verdict:
+        until(lambda: over() or any("  valid  " in line for line in list(running.said)), within=600, what="a verdict")
+    pause(dice.uniform(0.0, 5.0) if at_verdict else dice.uniform(2.0, LONGEST), over)
+    if not over():
+        running.look()
+        running.send(signal.SIGKILL)
+    running.ends()
+    return len(running.seen)
+
+
+def test_kill_9_at_random_moments_loses_and_invents_nothing(tmp_path, env):
+    dice, before = random.Random(14), ({}, {})
+    for number in range(KILLS):
+        began = time.monotonic()
+        with closing(begin(tmp_path, env)) as running:
+            seen = kill(running, dice, at_verdict=number % 3 == 2)
+            assert_nothing_left(running)
+        if (tmp_path / "suite" / "suite.json").exists():
+            after = known(tmp_path)
+            assert_kept(before, after)
+            before = after
+        said = f"{len(before[0])} verdicts, {len(before[1])} scenarios"
+        print(f"kill {number + 1} after {time.monotonic() - began:.0f} s with {seen} processes below: {said}")  # noqa: T201
+    ended = linkflap("suite", "--resume", "suite", env=env, cwd=tmp_path, within=1800)
+    after = known(tmp_path)
+    assert_kept(before, after)
+    assert sorted(after[0]) == list(range(RUNS)), ended.stderr
+    assert ended.returncode == (0 if all(result.verdict == "valid" for result in after[0].values()) else 2), ended.stderr
+    assert not (tmp_path / "suite" / "runs" / "0000").exists()
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A folder on a disk that has no room for what a suite may take."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    try:
+        mounts.mount(folder, size=64 << 20)
+    except OSError as error:
+        pytest.skip(f"no small disk can be mounted ({error.strerror}); that takes root, on Linux")
+    yield folder
+    mounts.unmount(folder)
+
+
+def test_a_disk_that_is_too_small_is_named_before_anything_starts(tmp_path, env, small):
+    ended = linkflap(*SUITE, "--out", str(small / "suite"), env=env, cwd=tmp_path)
+    assert ended.returncode == 254, ended.stderr
+    last = ended.stderr.strip().splitlines()[-1]
+    assert f"the disk of {small / 'suite'} has " in last
+    assert "and the suite may take" in last
+    assert not list((small / "suite" / "runs").iterdir())
