@@ -34,18 +34,18 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
 def options() -> Mapping[str, Mapping[str, OptionAbout]]:
     """What has options -> option -> what it may be, its default, what it does. Workloads name theirs without values."""
     return {f"mirror {name}": kind.about for name, kind in MIRRORS.items()} | {
-        f"fault {name}": {option: _of_fault(default) for option, default in fault.defaults.items()}
+        f"fault {name}": {option: _of_fault(default, fault.abouts.get(option, "")) for option, default in fault.defaults.items()}
         for name, fault in FAULTS.items()
         if fault.defaults
     }
 
 
-def _of_fault(default: Option) -> OptionAbout:
-    """A default that is text lists the choices; a number is one from 0."""
+def _of_fault(default: Option, about: str) -> OptionAbout:
+    """A default that is text lists the choices; a number is one of 0 or more."""
     if isinstance(default, str):
         choices = tuple(default.split("|"))
-        return OptionAbout(default=choices[0], choices=choices, about="")
-    return OptionAbout(default=default, takes="a number from 0", about="")
+        return OptionAbout(default=choices[0], choices=choices, about=about)
+    return OptionAbout(default=default, takes="a number", about=about)
 
 
 def _first_line(thing: object) -> str:

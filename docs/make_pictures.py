@@ -29,8 +29,13 @@ RUNS = (("link-flap",), ("producer-id-collision", "--set", "producer_ids=keep"))
 
 def main() -> None:
     given = [Path(argument).resolve() for argument in sys.argv[1:]]
-    with tempfile.TemporaryDirectory() as folder:
-        runs = given or [_recorded(Path(folder), *run) for run in RUNS]
+    if len(given) not in (0, len(RUNS)):
+        raise SystemExit(f"give a valid and an invalid run directory, or none and both are recorded; given {len(given)}")
+    for folder in given:
+        if not (folder / "report.html").is_file():
+            raise SystemExit(f"{folder} has no report.html; write it with: linkflap verify {folder}")
+    with tempfile.TemporaryDirectory() as scratch:
+        runs = given or [_recorded(Path(scratch), *run) for run in RUNS]
         with sync_playwright() as playwright:
             chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])

@@ -28,6 +28,9 @@ class BrokerDiskFull(BrokerFault):
     """Fills the disk of a broker's log directory; option spare (MB it has for the start before that). Needs root."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"spare": 64.0}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "spare": "MB that stay free while the broker starts; then none do",
+    }
     expected = "no byte free, and ended at every start"
 
     def __init__(self, spec: FaultSpec, world: World) -> None:

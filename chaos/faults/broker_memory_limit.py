@@ -25,6 +25,9 @@ class BrokerMemoryLimit(ConfinedFault):
     """Limits the memory of a broker's container to what it uses; option spare (MB more than that)."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"spare": 4.0}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "spare": "MB above what the container uses when it is limited",
+    }
     expected = "the limit met, or the broker killed for it"
 
     def __init__(self, spec: FaultSpec, world: World) -> None:

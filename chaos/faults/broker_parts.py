@@ -131,6 +131,7 @@ class BrokerFault(ABC):
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
     expected = "no answer"
 
     def __init__(self, spec: FaultSpec, world: World) -> None:

@@ -37,6 +37,10 @@ class ClientKill:
         "workload": "any|transactional|idempotent|zombie|relay|readers|command",
         "moment": "any|transaction|commit",
     }
+    abouts: ClassVar[Mapping[str, str]] = {
+        "workload": "whose process is killed",
+        "moment": "what it has in flight: an open transaction, a commit, or whatever it does",
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         values = settings(spec, self.defaults)

@@ -25,6 +25,9 @@ class CoordinatorLoss(ElectedLoss):
     """Kills the coordinator of a cluster, and starts it again at the end; option of (transactions or groups)."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"of": "transactions|groups"}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "of": "the coordinator of a transactional id, or that of a consumer group",
+    }
     office = "coordinator"
 
     def holder(self, address: str) -> int | None:

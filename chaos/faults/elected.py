@@ -35,6 +35,7 @@ class ElectedLoss(ABC):
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
     office: ClassVar[str]
 
     def __init__(self, spec: FaultSpec, world: World) -> None:

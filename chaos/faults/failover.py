@@ -55,6 +55,7 @@ class _Failover:
 
     restores = False
     defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._values = settings(spec, self.defaults)
@@ -150,6 +151,10 @@ class FailoverForced(_Failover):
     """
 
     defaults: ClassVar[Mapping[str, Option]] = {"least_open": 1, "source": "killed|stalled"}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "least_open": "transactions that are open on the source when it stops",
+        "source": "killed before the mirror is promoted, or only stopped until then",
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)

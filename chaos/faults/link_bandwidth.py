@@ -26,6 +26,9 @@ class LinkBandwidth(LinkFault):
     """Throttles the responses over a link; option rate (KB/s per connection)."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"rate": 100}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "rate": "KB/s per connection, at least 1",
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)

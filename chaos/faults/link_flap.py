@@ -26,6 +26,12 @@ class LinkFlap(LinkFault):
     """Cuts and restores a link repeatedly; options down and up (seconds), jitter (0 to 1, share of each), seed."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"down": 0.5, "up": 0.5, "jitter": 0.0, "seed": 0}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "down": "seconds of each interruption, above 0",
+        "up": "seconds between two interruptions, above 0",
+        "jitter": "share by which each of them varies, from 0 to below 1",
+        "seed": "of what jitter rolls",
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)

@@ -28,6 +28,9 @@ class LinkHalfOpen(LinkFault):
     """Silences one direction of a link; option stalled (responses or requests)."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"stalled": "responses|requests"}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "stalled": "the direction in which nothing passes",
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)

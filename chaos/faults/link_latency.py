@@ -27,6 +27,11 @@ class LinkLatency(LinkFault):
     """Delays what passes a link; options latency and jitter (ms), delayed (responses or requests)."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"latency": 100, "jitter": 0, "delayed": "responses|requests"}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "latency": "ms by which each chunk is delayed",
+        "jitter": "ms by which the delay varies",
+        "delayed": "the direction that is delayed",
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)

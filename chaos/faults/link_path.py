@@ -145,6 +145,7 @@ class LinkFault(ABC):
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._values = settings(spec, self.defaults)

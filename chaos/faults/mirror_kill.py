@@ -26,6 +26,7 @@ class MirrorKill:
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)

@@ -37,6 +37,7 @@ class MirrorReverse:
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {}
+    abouts: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         settings(spec, self.defaults)

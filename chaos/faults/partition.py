@@ -32,6 +32,10 @@ class Partition(ConfinedFault):
     """Cuts a broker off from its peers; options direction (both, out, in) and peer (0: all, else one broker's number)."""
 
     defaults: ClassVar[Mapping[str, Option]] = {"direction": "both|out|in", "peer": 0}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "direction": "both, what comes in, or what goes out",
+        "peer": "number of the one broker that it is cut off from; 0: all",
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         super().__init__(spec, world)

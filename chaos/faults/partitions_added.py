@@ -33,6 +33,9 @@ class PartitionsAdded:
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"add": 1}
+    abouts: ClassVar[Mapping[str, str]] = {
+        "add": "partitions that each topic gets, at least 1",
+    }
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._add = int(number(settings(spec, self.defaults), "add"))

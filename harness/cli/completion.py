@@ -4,7 +4,8 @@
     _LINKFLAP_COMPLETE=fish_source linkflap | source            in ~/.config/fish/config.fish
 
 Bash breaks words at `=` and `:`, so that `--set delivery=ex` reaches us as four words; they are joined again, and what is
-answered is what stands behind the last of these characters, since bash puts in no more.
+answered is what stands behind the last of these characters, since bash puts in no more. Zsh and fish put in words: of
+`--mirror=m` they are answered `--mirror=mm2`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+    split_arg_string,
+)
 
 Items = list[CompletionItem[str]]
 _BREAKS: Final = "=:"
@@ -53,6 +62,41 @@ class Bash(BashComplete):
         if item.type == "plain" and value.startswith(written):
             value = value[len(written) - kept :]
         return f"{item.type},{value}"
+
+
+@add_completion_class
+class Zsh(ZshComplete):
+    """Zsh, with words that hold `=`; no blank follows a name that ends in `=`."""
+
+    source_template = (
+        ZshComplete.source_template.replace("local -a response", "local -a response nospace")
+        .replace('"$type" == "plain" ]]; then', '"$type" == "plain" ]]; then\n            [[ "$key" == *= ]] && nospace=(-S "")')
+        .replace("completions_with_descriptions -U", 'completions_with_descriptions -U "${nospace[@]}"')
+        .replace("compadd -U", 'compadd -U "${nospace[@]}"')
+    )
+
+    def format_completion(self, item: CompletionItem[Any]) -> str:
+        """The word that is put in."""
+        return super().format_completion(_word(self, item))
+
+
+@add_completion_class
+class Fish(FishComplete):
+    """Fish, with words that hold `=` and help that holds commas."""
+
+    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
+
+    def format_completion(self, item: CompletionItem[Any]) -> str:
+        """The word that is put in."""
+        return super().format_completion(_word(self, item))
+
+
+def _word(shell: ShellComplete, item: CompletionItem[Any]) -> CompletionItem[Any]:
+    """What is put in for a word such as `--mirror=m`, of which click completes what is behind the first `=`."""
+    option, equals, _ = shell.get_completion_args()[1].partition("=")
+    if item.type != "plain" or not equals or not option.startswith("--"):
+        return item
+    return CompletionItem(f"{option}={item.value}", item.type, item.help)
 
 
 def _items(known: Mapping[str, str], incomplete: str) -> Items:

@@ -206,9 +206,9 @@ def _save(chosen: Scenario, runtime: str, path: Path, *, dry_run: bool) -> None:
 def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str | None) -> str:
     """The command that runs the same scenario again."""
     words = ["linkflap", "run", shlex.quote(name), "--runtime", runtime, "--seed", str(chosen.seed)]
-    words += ["--topology", f"'{topology}'"] if topology else []
+    words += ["--topology", shlex.quote(topology)] if topology else []
     words += ["--mirror", wish.mirror] if wish.mirror else []
-    words += [f"--set {name}={value}" for name, value in wish.mirror_options.items()]
+    words += [f"--set {shlex.quote(f'{name}={value}')}" for name, value in wish.mirror_options.items()]
     words += ["--duration", str(wish.duration)] if wish.duration else []
     return " ".join(words)
 

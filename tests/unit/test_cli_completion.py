@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,38 @@ def test_what_is_offered(shell, words, incomplete, found):
 )
 def test_words_that_bash_breaks_at_an_equals_sign(words, incomplete, found):
     assert [line.partition(",")[2] for line in completed("bash", words, incomplete)] == found
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize(
+    ("incomplete", "found"),
+    [("--mirror=m", "--mirror=mm2"), ("--set=producer_ids=k", "--set=producer_ids=keep"), ("--mir", "--mirror")],
+)
+def test_zsh_and_fish_put_in_words(shell, incomplete, found):
+    printed = completed(shell, ["linkflap", "run", "x"], incomplete)
+    offered = printed[1::3] if shell == "zsh" else [line.partition(",")[2].partition("\t")[0] for line in printed]
+    assert offered == [found]
+
+
+def test_fish_itself_shows_help_with_commas_and_values_behind_an_equals_sign(command, tmp_path):
+    if shutil.which("fish") is None:
+        pytest.skip("fish is not installed")
+    script = (
+        "_LINKFLAP_COMPLETE=fish_source linkflap | source; complete -C 'linkflap li'; complete -C 'linkflap run x --mirror=m'"
+    )
+    env = {**os.environ, "PATH": f"{command.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    done = subprocess.run(["fish", "-c", script], env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0].startswith("list\tLists scenarios, topologies")
+    assert done.stdout.splitlines()[1] == "--mirror=mm2"
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_the_script_of_zsh_is_one(command):
+    env = {**os.environ, "_LINKFLAP_COMPLETE": "zsh_source"}
+    script = subprocess.run([command], env=env, capture_output=True, text=True, timeout=300, check=True).stdout
+    assert script.count("nospace") == 4
+    assert subprocess.run(["zsh", "-n"], input=script, text=True, capture_output=True, timeout=60, check=False).stderr == ""
 
 
 def test_a_scenario_may_be_a_file():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from linkflap.chaos.catalogue import options
+from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.faults.settings import direction, number, settings
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import FaultSpec, Option
@@ -41,3 +43,9 @@ def test_a_wrong_option_is_one_sentence(options: dict[str, Option], said: str) -
     with pytest.raises(InputError) as error:
         settings(spec(**options), DEFAULTS)
     assert str(error.value) == said
+
+
+def test_every_option_says_what_it_is_and_every_number_its_unit() -> None:
+    for name, fault in FAULTS.items():
+        assert fault.abouts.keys() == fault.defaults.keys(), name
+    assert options()["fault link-latency"]["latency"].about.startswith("ms ")

@@ -76,5 +76,9 @@ class FaultFactory(Protocol):
     def defaults(self) -> Mapping[str, Option]:
         """Its options and what they are when not given; text lists the choices, the first is the default."""
 
+    @property
+    def abouts(self) -> Mapping[str, str]:
+        """What each option says, with the unit of a number."""
+
     def __call__(self, spec: FaultSpec, world: World) -> Fault: ...
     def applies_to(self, target: str, topology: Topology) -> str | None: ...
