@@ -17,7 +17,7 @@ from linkflap.chaos.triggers import TRIGGERS, condition, unknown
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.errors import FaultError, InputError, LinkflapError
 from linkflap.harness.model.protocols import World
-from linkflap.harness.model.scenario import FaultSpec
+from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.model.wait import pause, until
@@ -302,6 +302,29 @@ class Player:
 
     def _event(self, kind: str, spec: FaultSpec, **data: object) -> None:
         self._world.recorder.event(kind, spec.target, id=spec.id, **data)
+
+
+def spared(scenario: Scenario) -> Mapping[str, bool]:
+    """Links to which a schedule does nothing, nor to their clusters, and whether clients write what passes over each.
+
+    None where nothing is broken.
+    """
+    targets = [spec.target for spec in scenario.schedule]
+    written = {workload.home for workload in scenario.workloads}
+    if not targets:
+        return {}
+    hit = {_cluster(target) for target in targets if "->" not in target.removeprefix("*->")}
+    return {
+        link.name: not written.isdisjoint(scenario.topology.homes_over(link))
+        for link in scenario.topology.links
+        if link.name not in targets
+        and f"{link.destination}->{link.source}" not in targets
+        and hit.isdisjoint((link.source, link.destination))
+    }
+
+
+def _cluster(target: str) -> str:
+    return target.removeprefix("*->").partition("/")[0]
 
 
 def describe(schedule: Sequence[FaultSpec]) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from linkflap.chaos.triggers import SEEN_ON_BOTH_SIDES, after
 from linkflap.harness.model.scenario import FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
-from linkflap.harness.model.topology import LinkSpec, Topology
+from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free
 from linkflap.topologies import parse
 
 
@@ -85,14 +85,17 @@ def one_failover(
     minimums: Minimums | None = None,
     topics: TopicSpec | None = None,
 ) -> Scenario:
-    """A->B with everyday clients: what `before` says, then a failover over the first link `between` two times of the schedule."""
+    """A->B with everyday clients: what `before` says, then a failover over the first link `between` two times of the schedule.
+
+    `about` has {source} and {destination} where it names the link's clusters.
+    """
     topology, dice = wish.topology or parse("A->B"), wish.dice
     link = topology.links[0]
     earlier = before(link, dice)
     at = round(dice.uniform(*between), 2)
     return Scenario(
         name=name,
-        about=about,
+        about=about.format(source=link.source, destination=link.destination),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
@@ -121,6 +124,19 @@ def homes(topology: Topology) -> tuple[str, ...]:
     mirrored = {link.destination for link in topology.links}
     every = tuple(cluster.name for cluster in topology.clusters)
     return tuple(name for name in every if name not in mirrored) or every
+
+
+def everyday_at_every_home(topology: Topology) -> tuple[WorkloadSpec, ...]:
+    """The everyday clients wherever topics begin, so that something passes over every link."""
+    if len(topology.links) == 1:
+        return everyday(topology, topology.links[0].source)
+    return tuple(workload for home in homes(topology) for workload in everyday_of(topology, home))
+
+
+def id_of(fault: str, link: LinkSpec, topology: Topology) -> str:
+    """The id of a fault that every link has: of another link than the first it names it."""
+    first = link is topology.links[0]
+    return fault if first else f"{fault}-{hyphen_free(link.source)}-{hyphen_free(link.destination)}"
 
 
 def everyday_of(topology: Topology, home: str) -> Iterator[WorkloadSpec]:

@@ -28,7 +28,8 @@ def build(wish: Wish) -> Scenario:
     killed = dice.choice([1, 2, 3])
     return Scenario(
         name="broker-loss",
-        about="A:3->B:3; a broker of A is killed, one of B paused, another of A restarted",
+        about=f"{link.name}; a broker of {link.source} is killed, one of {link.destination} paused, another of {link.source} "
+        "restarted",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),

@@ -23,7 +23,7 @@ def build(wish: Wish) -> Scenario:
     return one_failover(
         wish,
         name="compacted-topic",
-        about="a compacted topic with tombstones and transactions; A is killed, clients go on at B",
+        about="a compacted topic with tombstones and transactions; {source} is killed, clients go on at {destination}",
         clients=lambda topology, home: everyday(topology, home, keys=2000, skew=4.0, tombstones=0.2),
         between=(8.0, 9.0),
         topics=TopicSpec(

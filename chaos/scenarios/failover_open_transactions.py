@@ -28,7 +28,8 @@ def build(wish: Wish) -> Scenario:
     at = round(wish.dice.uniform(4.0, 6.0), 2)
     return Scenario(
         name="failover-open-transactions",
-        about="A->B; A is killed with several transactions open in every partition; B ends them, and clients go on there",
+        about=f"{link.name}; {link.source} is killed with several transactions open in every partition; {link.destination} ends "
+        "them, and clients go on there",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),

@@ -9,44 +9,45 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.chaos.scenarios.base import Wish, everyday_at_every_home, id_of
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
+from linkflap.harness.model.topology import hyphen_free
 from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: the mirror's responses stall, then its requests, then the responses of A's clients."""
+    """A->B: the mirror's responses stall, then its requests, then the responses of A's clients.
+
+    Of another topology those of every link stall, and then of the clients of every cluster where topics begin.
+    """
     dice = wish.dice
     topology = wish.topology or parse("A->B")
-    link = topology.links[0]
     clients = tuple(
         replace(w, options={**w.options, "via": "proxy"}) if w.kind in ("transactional", "idempotent") else w
-        for w in everyday(topology, link.source)
+        for w in everyday_at_every_home(topology)
     )
     gap = round(dice.uniform(0.5, 1.5), 2)
+    writers = dict.fromkeys(workload.home for workload in clients)
+    links = ", ".join(link.name for link in topology.links)
     return Scenario(
         name="half-open",
-        about="A->B; responses stall for the mirror, then requests, then responses of A's clients",
+        about=f"{links}; responses stall for the mirror, then requests, then responses of clients of {' and '.join(writers)}",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
         workloads=clients,
         schedule=(
-            FaultSpec(
-                id="deaf", fault="link-half-open", target=link.name, at=1.0, duration=3.0, options={"stalled": "responses"}
-            ),
-            FaultSpec(
-                id="mute", fault="link-half-open", target=link.name, at=7.0 + gap, duration=3.0, options={"stalled": "requests"}
-            ),
-            FaultSpec(
-                id="clients",
-                fault="link-half-open",
-                target=f"*->{link.source}",
-                at=14.0 + gap,
-                duration=3.0,
-                options={"stalled": "responses"},
+            *(_stalled(id_of("deaf", link, topology), link.name, 1.0, "responses") for link in topology.links),
+            *(_stalled(id_of("mute", link, topology), link.name, 7.0 + gap, "requests") for link in topology.links),
+            *(
+                _stalled("clients" if n == 0 else f"clients-{hyphen_free(home)}", f"*->{home}", 14.0 + gap, "responses")
+                for n, home in enumerate(writers)
             ),
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 22.0,
     )
+
+
+def _stalled(id: str, target: str, at: float, direction: str) -> FaultSpec:
+    return FaultSpec(id=id, fault="link-half-open", target=target, at=at, duration=3.0, options={"stalled": direction})

@@ -22,7 +22,7 @@ def build(wish: Wish) -> Scenario:
     return one_failover(
         wish,
         name="large-messages",
-        about="records of more than a megabyte; A is killed, clients go on at B",
+        about="records of more than a megabyte; {source} is killed, clients go on at {destination}",
         between=(4.0, 5.0),
         when="seen-on-both-sides:10 and open-transactions",
         clients=_clients,

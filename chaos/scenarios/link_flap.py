@@ -9,16 +9,17 @@ under one producer id.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from linkflap.chaos.scenarios.base import WITH_TRANSACTIONS_OPEN, Wish, everyday, everyday_of, failover_of_first, homes
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
-from linkflap.harness.model.topology import LinkSpec, hyphen_free
+from linkflap.harness.model.topology import LinkSpec, Topology, hyphen_free
 from linkflap.topologies import parse
 
 _HEALED: Final = 2.0
 """Seconds between the last fault of a link and the failover."""
+_LINKS: Final = ("a flapping, then slow link", "flapping, then slow links")
 
 
 def build(wish: Wish) -> Scenario:
@@ -42,7 +43,7 @@ def build(wish: Wish) -> Scenario:
         failover = list(failover_of_first(topology, _HEALED, slows))
     return Scenario(
         name="link-flap",
-        about="A->B through a flapping, then slow link; A is killed with transactions open; clients fail over to B and go on",
+        about=_about(topology, [fault.fault for fault in failover]),
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
@@ -51,6 +52,16 @@ def build(wish: Wish) -> Scenario:
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=duration,
     )
+
+
+def _about(topology: Topology, failover: Sequence[str]) -> str:
+    first = topology.links[0]
+    flaps = f"{', '.join(link.name for link in topology.links)} through {_LINKS[len(topology.links) > 1]}"
+    if not failover:
+        return flaps
+    moved = f"clients fail over to {first.destination} and go on"
+    killed = f"{first.source} is killed with transactions open; " if "failover-forced" in failover else ""
+    return f"{flaps}; {killed}{moved}"
 
 
 def _times(dice: random.Random) -> tuple[float, float]:

@@ -16,7 +16,8 @@ def build(wish: Wish) -> Scenario:
     return one_failover(
         wish,
         name="log-append-time",
-        about="a topic whose records are stamped by the brokers that append them; the mirror is drained, clients go on at B",
+        about="a topic whose records are stamped by the brokers that append them; the mirror is drained, clients go on at "
+        "{destination}",
         between=(3.0, 4.0),
         kind="failover-planned",
         when="seen-on-both-sides",

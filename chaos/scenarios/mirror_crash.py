@@ -7,32 +7,35 @@ visible. A violation is a repeat outside that window, an inversion, or a hole.
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.chaos.scenarios.base import Wish, everyday_at_every_home, id_of
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: the worker is killed while it is behind, and started again."""
+    """A->B: the worker is killed while it is behind, and started again.
+
+    Of another topology the mirror of every link is.
+    """
     dice = wish.dice
     topology = wish.topology or parse("A->B")
-    link = topology.links[0]
     return Scenario(
         name="mirror-crash",
-        about="A->B; the mirror's worker is killed mid-write and started again",
+        about=f"{', '.join(link.name for link in topology.links)}; the mirror's worker is killed mid-write and started again",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
-        workloads=everyday(topology, link.source),
-        schedule=(
+        workloads=everyday_at_every_home(topology),
+        schedule=tuple(
             FaultSpec(
-                id="crash",
+                id=id_of("crash", link, topology),
                 fault="mirror-kill",
                 target=link.name,
                 at=round(dice.uniform(3.0, 5.0), 2),
                 duration=1.0,
                 when="mirror-behind",
-            ),
+            )
+            for link in topology.links
         ),
         minimums=Minimums(committed=60, aborted=5, reads=500),
         duration=wish.duration or 12.0,

@@ -21,7 +21,7 @@ def build(wish: Wish) -> Scenario:
     return one_failover(
         wish,
         name="partitions-added",
-        about="the topic gets two more partitions under load; A is killed, clients go on at B",
+        about="the topic gets two more partitions under load; {source} is killed, clients go on at {destination}",
         before=_grow,
         between=(3.0, 4.0),
         # Of a partition of which nothing is mirrored nothing can be compared.

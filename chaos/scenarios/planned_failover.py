@@ -5,26 +5,37 @@ A drained switchover has an RPO of zero by definition: any record acknowledged o
 
 from __future__ import annotations
 
-from linkflap.chaos.scenarios.base import Wish, everyday
+from linkflap.chaos.scenarios.base import Wish, everyday_at_every_home, id_of
 from linkflap.harness.model.scenario import FaultSpec, Minimums, Scenario
 from linkflap.topologies import parse
 
 
 def build(wish: Wish) -> Scenario:
-    """A->B: a slow link, then a drained failover to B."""
+    """A->B: a slow link, then a drained failover to B.
+
+    Of another topology every link slows, and clients of the first one's source fail over.
+    """
     topology = wish.topology or parse("A->B")
     link = topology.links[0]
     at = round(wish.dice.uniform(3.0, 5.0), 2)
     return Scenario(
         name="planned-failover",
-        about="A->B over a slow link; the mirror is drained and clients are moved to B",
+        about=f"{link.name} over a slow link; the mirror is drained and clients are moved to {link.destination}",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),
-        workloads=everyday(topology, link.source),
+        workloads=everyday_at_every_home(topology),
         schedule=(
-            FaultSpec(
-                id="slow", fault="link-latency", target=link.name, at=0.5, duration=2.0, options={"latency": 100, "jitter": 20}
+            *(
+                FaultSpec(
+                    id=id_of("slow", each, topology),
+                    fault="link-latency",
+                    target=each.name,
+                    at=0.5,
+                    duration=2.0,
+                    options={"latency": 100, "jitter": 20},
+                )
+                for each in topology.links
             ),
             FaultSpec(id="failover", fault="failover-planned", target=link.name, at=at, duration=0.0, when="seen-on-both-sides"),
         ),

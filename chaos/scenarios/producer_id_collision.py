@@ -24,7 +24,8 @@ def build(wish: Wish) -> Scenario:
     at = round(wish.dice.uniform(4.0, 5.5), 2)
     return Scenario(
         name="producer-id-collision",
-        about="A->B; producers draw ids on both clusters; A is killed, and its producers go on at B",
+        about=f"{link.name}; producers draw ids on both clusters; {link.source} is killed, and its producers go on at "
+        f"{link.destination}",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),

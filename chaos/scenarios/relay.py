@@ -29,7 +29,8 @@ def build(wish: Wish) -> Scenario:
 
     return Scenario(
         name="relay",
-        about="relays read a topic and write another, exactly once; their broker restarts, then they fail over and go on at B",
+        about=f"relays read a topic and write another, exactly once; their broker restarts, then they fail over and go on "
+        f"at {there}",
         seed=wish.seed,
         topology=topology,
         mirror=wish.mirrored_by(),

@@ -30,7 +30,7 @@ def build(wish: Wish) -> Scenario:
     return one_failover(
         replace(wish, topology=_deleting(topology, topology.links[0].source)),
         name="retention",
-        about="brokers of A delete segments all the time; A is killed, clients go on at B",
+        about="brokers of {source} delete segments all the time; {source} is killed, clients go on at {destination}",
         between=(4.0, 5.0),
         when=f"segments-deleted and mirrored:{MIRRORED} and {WITH_TRANSACTIONS_OPEN}",
         minimums=Minimums(committed=60, aborted=5, reads=500, afterwards=500),

@@ -152,7 +152,7 @@ def run(
 def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     import msgspec
 
-    from linkflap.chaos.schedule import describe
+    from linkflap.chaos.schedule import describe, spared
     from linkflap.harness.recording.run import check, commands
     from linkflap.topologies import draw
 
@@ -163,6 +163,9 @@ def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}; runtime {runtime}\n\n{draw(chosen.topology)}\n")
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
+    for link, passed in spared(chosen).items():
+        traffic = "" if passed else ", and no client writes what passes over it"
+        click.echo(f"  {link}: no fault of this schedule is done to it{traffic}")
     if started := commands(chosen):
         click.echo("\ncommands of your own that it starts, each without a shell:")
         for what, words in started.items():

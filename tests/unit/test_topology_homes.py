@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
-from linkflap.chaos.scenarios import broker_loss, link_flap
+from linkflap.chaos.scenarios import SCENARIOS, broker_loss, link_flap
 from linkflap.chaos.scenarios.base import Wish, homes
 from linkflap.chaos.scenarios.chain_flap import build
-from linkflap.chaos.schedule import check
+from linkflap.chaos.schedule import check, spared
 from linkflap.chaos.triggers import after
 from linkflap.harness.model.errors import InputError
 from linkflap.topologies import parse
@@ -68,6 +69,35 @@ def test_link_flap_breaks_every_link_and_has_clients_wherever_topics_begin(arrow
     failovers = {"A->B->C->A": [], "A->B->C->D->A": [], "A<->B": ["failover-planned"], "A<->B<->C": ["failover-planned"]}
     expected = failovers.get(arrows, ["failover-forced"])
     assert [fault.fault for fault in chosen.schedule if not fault.duration] == expected
+
+
+@pytest.mark.parametrize("name", ["baseline", "planned-failover", "mirror-crash", "half-open"])
+@pytest.mark.parametrize("arrows", EVERY)
+def test_what_breaks_links_or_mirrors_does_so_to_every_one(name, arrows):
+    topology = parse(arrows)
+    chosen = SCENARIOS[name](Wish(seed=5, topology=topology))
+    check(chosen.schedule, topology)
+    assert {workload.home for workload in chosen.workloads} == set(homes(topology))
+    kinds = {
+        link.name: [fault.fault for fault in chosen.schedule if fault.target == link.name and fault.fault != "failover-planned"]
+        for link in topology.links
+    }
+    expected = {"planned-failover": ["link-latency"], "mirror-crash": ["mirror-kill"], "half-open": ["link-half-open"] * 2}
+    assert set(map(tuple, kinds.values())) == {tuple(expected.get(name, []))}
+    assert spared(chosen) == {}
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_what_a_scenario_says_of_itself_names_the_clusters_that_it_has(name):
+    said = SCENARIOS[name](Wish(seed=5, topology=parse("us-east:3->eu_west:3"))).about
+    assert not re.search(r"\b[ABC]\b|[{}]", said), said
+
+
+def test_links_that_a_schedule_does_nothing_to_are_named():
+    fan_in = SCENARIOS["failover-open-transactions"](Wish(seed=5, topology=parse("A->C, B->C")))
+    assert spared(fan_in) == {"B->C": False}
+    chain = SCENARIOS["round-trip"](Wish(seed=5, topology=parse("A->B->C")))
+    assert spared(chain) == {"B->C": True}
 
 
 def test_broker_loss_says_what_it_needs():
