@@ -56,6 +56,7 @@ class LeadershipMove:
 
     restores = True
     defaults: ClassVar[Mapping[str, Option]] = {"of": "data|coordinators"}
+    abouts: ClassVar[Mapping[str, str]] = {"of": "the partitions that move: of data topics, or of the coordinators' own"}
 
     def __init__(self, spec: FaultSpec, world: World) -> None:
         self._of = str(settings(spec, self.defaults)["of"])
