@@ -211,11 +211,11 @@ def _clusters(*names: str) -> tuple[ClusterSpec, ...]:
 def round_trip() -> Made:
     """A->B by force, A follows B, and back as planned."""
     events, operations, reads = _gone()
-    cut: Mapping[str, object] = {"cluster": "A", "topic": TOPIC, "partition": 0, "offset": PARTED, "end": 16}
+    truncation: Mapping[str, object] = {"cluster": "A", "topic": TOPIC, "partition": 0, "offset": PARTED, "end": 16}
     events += [
         *_fault(20, 30, "reverse", "mirror-reverse", "A->B", restores=True),
         _event(22, "captured", "A", moment=BEFORE, replicas=1),
-        _event(25, "truncation", "B->A", **cut),
+        _event(25, "truncation", "B->A", **truncation),
         _event(26, "mirror-started", "B->A", mirror="shadow", options={}, seconds=1.0),
         *_fault(40, 45, "home", "failover-planned", "B->A", restores=False),
         *_failover(41, "B->A", "planned", 40, HOME, []),

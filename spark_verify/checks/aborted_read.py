@@ -12,16 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
-from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_there, delivered, found, of_transactions
+from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_there, by_client, delivered, found
 from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, of_readers, replica_of
 from linkflap.spark_verify.checks.parts.logs import Log, among
-from linkflap.spark_verify.checks.parts.outcomes import never, refused, uids_of
+from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.view import Bools, PartitionView
+from linkflap.spark_verify.facts.view import PartitionView
 
 KIND = "aborted-read"
 REFUSED = "refused-read"
@@ -55,11 +53,6 @@ def _refused(view: PartitionView, generation: LogGeneration) -> Sequence[Finding
 def _judge(view: PartitionView, cluster: str, log: Log | None, got: Delivered) -> Sequence[Finding]:
     by_marker = aborted_there(log, got)
     return found(cluster, got, by_marker | by_client(view, got), KIND, lambda row: "marker" if by_marker[row] else "client")
-
-
-def by_client(view: PartitionView, got: Delivered) -> Bools:
-    """Per record, whether its producer aborted it, or was refused the commit for certain."""
-    return of_transactions(view, got, lambda sends: never(sends).astype(np.int64), otherwise=0) > 0
 
 
 CHECK = Check(

@@ -12,21 +12,20 @@ record-equality compares that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from linkflap.harness.model.guarantee import MAPPED, ProducerIds
-from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.changed import changed_records
+from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import compacted, examined
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
 from linkflap.spark_verify.checks.parts.producer_ids import as_declared
-from linkflap.spark_verify.facts.story import Promotion
-from linkflap.spark_verify.facts.view import Batches, Bools, Ints, Origin, PartitionView, Replica
+from linkflap.spark_verify.facts.view import Batches, Bools, Ints, PartitionView, Replica
 
 _CHANGED: Final = 5
 """Records per batch whose differences are shown."""
@@ -169,19 +168,6 @@ def _found(source: Replica, destination: Replica, kind: str, batches: Batches, r
     )
 
 
-def due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
-    """The destination of every link that topics cross, if the mirror keeps offsets."""
-    if not scenario.mirror.guarantee.offsets_kept:
-        return ()
-    return {(link.destination, "mirrored") for link in scenario.topology.links if _written(scenario, link.source)}
-
-
-def _written(scenario: Scenario, cluster: str) -> bool:
-    """Whether topics cross a link from here: workloads at home on the cluster, or upstream of it."""
-    homes = {workload.home for workload in scenario.workloads}
-    return any(homes & set(scenario.topology.homes_over(link)) for link in scenario.topology.links if link.source == cluster)
-
-
 CHECK = Check(
     name="byte-equality",
     guarantee="Where a mirror keeps offsets, the mirrored log has the source's batches, byte for byte, at the same offsets.",
@@ -225,7 +211,7 @@ CHECK = Check(
     kernel=kernel,
     from_bytes=True,
     unit="batches",
-    due_at=due,
+    due_at=offsets_due,
     when="mirrored ones where a link leads, if the mirror keeps offsets",
     complete=frozenset({"promotions"}),
     examines_any_log=True,

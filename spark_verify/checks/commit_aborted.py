@@ -51,7 +51,7 @@ def _commits(view: PartitionView, generation: LogGeneration, log: Log, what: Out
     rows, at = _found(log, what, what.sends.says("ending", "commit") & what.sends.says("outcome", "ok"))
     findings: list[Finding] = []
     for era in generation.eras:
-        start = era.start if generation.last else max(era.start, generation.cut)
+        start = era.start if generation.last else max(era.start, generation.truncated_to)
         inside = (log.replica.records.offset[at] >= start) & (log.replica.records.offset[at] < era.end)
         count = len(distinct(what.send[rows[inside]]))
         if count and era.origin == "native":

@@ -30,8 +30,8 @@ from linkflap.spark_verify.checks.base import (
     PartialFinding,
     Unjudged,
 )
-from linkflap.spark_verify.checks.lost_write import left_behind
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
+from linkflap.spark_verify.checks.parts.recovery_point import left_behind
 from linkflap.spark_verify.facts.eras import FOREVER, history
 from linkflap.spark_verify.facts.story import Promotion
 from linkflap.spark_verify.facts.view import Origin, PartitionView

@@ -58,7 +58,7 @@ def _judge(generation: LogGeneration, log: Log, what: Outcomes, acked: Ints, com
     # One that points at what is not the cluster's own is an acknowledgement of its own era all the same.
     first_own = next(era.start for era in generation.eras if era.origin == "native")
     findings: list[Finding] = list(
-        examined(generation, np.where(here, offsets, np.maximum(first_own, 0 if generation.last else generation.cut)))
+        examined(generation, np.where(here, offsets, np.maximum(first_own, 0 if generation.last else generation.truncated_to)))
     )
     at = locate(records.offset, offsets)
     holder = np.where(at >= 0, records.uid[at] if len(records) else -1, -1)

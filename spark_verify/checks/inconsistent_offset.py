@@ -62,7 +62,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     for generation in every(view):
         observations = list(_observations(view, generation))
         shared, found = [np.empty(0, np.int64)], list[Found]()
-        for start, end in _windows(observations, 0 if generation.last else generation.cut):
+        for start, end in _windows(observations, 0 if generation.last else generation.truncated_to):
             seen = _together(observations, start, end)
             if len(seen.offset):
                 shared.append(_shared(seen))

@@ -23,11 +23,10 @@ import numpy as np
 
 from linkflap.harness.log.coordinators import GROUPS, TRANSACTIONS, TransactionState
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.checks.leader_epochs import falls
 from linkflap.spark_verify.checks.parts.coordinated import combine
 from linkflap.spark_verify.checks.parts.generations import compacted, generations, native
+from linkflap.spark_verify.checks.parts.replicas import between, falls, missing, within
 from linkflap.spark_verify.checks.parts.sampled import disturbed_from, visible_commits
-from linkflap.spark_verify.checks.replica_agreement import between, missing, within
 from linkflap.spark_verify.facts.view import ABORT, COMMIT, OTHER_CONTROL, Batches, Bools, PartitionView, Replica
 
 METADATA = "__cluster_metadata"
@@ -147,9 +146,9 @@ def _markers(view: PartitionView) -> Iterator[PartialFinding]:
     known = generations(view)
     for cluster, replica in view.canonical().items():
         mine = known[cluster]
-        cut = len(mine) > 1 or any(t.cluster == cluster for t in view.truncations)
-        cut |= any(stop.cluster == cluster and stop.truncated for stop in view.stops)
-        whole = not (cut or replica.damage or replica.log_start or view.compacted.get(cluster)) and view.recorded
+        truncated = len(mine) > 1 or any(t.cluster == cluster for t in view.truncations)
+        truncated |= any(stop.cluster == cluster and stop.truncated for stop in view.stops)
+        whole = not (truncated or replica.damage or replica.log_start or view.compacted.get(cluster)) and view.recorded
         own = native(mine[-1], replica.batches.base_offset) if every else np.ones(len(replica.batches), np.bool_)
         # A cleaner takes markers from anywhere below its checkpoint; those above are all there, as at the end of a log.
         own &= replica.batches.base_offset >= view.compacted.get(cluster, 0)
@@ -158,7 +157,7 @@ def _markers(view: PartitionView) -> Iterator[PartialFinding]:
                 own &= ~np.isin(replica.batches.base_offset, [offset for offset, _ in stop.appended])
         # Behind a reset (KIP-1279) producer ids are another cluster's; without a history nothing says whose.
         reset = not view.recorded and bool((replica.batches.control == OTHER_CONTROL).any())
-        yield _marked(replica, own, exact=whole, known=not (cut or replica.damage or reset))
+        yield _marked(replica, own, exact=whole, known=not (truncated or replica.damage or reset))
 
 
 def _marked(replica: Replica, own: Bools, *, exact: bool, known: bool) -> PartialFinding:

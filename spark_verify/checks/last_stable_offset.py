@@ -25,15 +25,15 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found
 from linkflap.spark_verify.checks.parts.generations import (
-    before_cut,
+    before_truncation,
     compacted,
-    cuts,
     end_of,
     every,
     examined,
     log_of,
     marks_in,
     replica_of,
+    truncations_in,
 )
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, Log, read, recompute_last_stable
 from linkflap.spark_verify.facts.eras import LogGeneration, on_cluster
@@ -124,7 +124,7 @@ def _against_bytes(view: PartitionView, generation: LogGeneration, marks: Waterm
     What a coordinator ended after that capture (its cluster was started for the reversal) no capture shows, and which log a
     sample saw that was asked for in the moment of a truncation cannot be known.
     """
-    since, last = cuts(view, generation), None if generation.last else before_cut(view, generation)
+    since, last = truncations_in(view, generation), None if generation.last else before_truncation(view, generation)
     over = marks.time[sampled] >= generation.ended
     clear = np.ones(len(sampled), np.bool_)
     for time in [generation.began, *(t.time for t in view.truncations if t.cluster == generation.cluster)]:
@@ -143,7 +143,7 @@ def _above_the_log(view: PartitionView, generation: LogGeneration, marks: Waterm
     """The first sample whose high watermark the log, captured after it, does not reach, and never did before it was truncated."""
     shown = [
         replica
-        for replica in (replica_of(view, generation), None if generation.last else before_cut(view, generation))
+        for replica in (replica_of(view, generation), None if generation.last else before_truncation(view, generation))
         if replica is not None
     ]
     if not shown or any(replica.damage for replica in shown):
@@ -153,7 +153,7 @@ def _above_the_log(view: PartitionView, generation: LogGeneration, marks: Waterm
     until = max(replica.captured for replica in shown) if generation.last or noted else generation.ended
     end = end_of(view, generation)
     above = (marks.high_watermark > end) & ((marks.returned <= until) | (until == 0))
-    for time, offset in cuts(view, generation):
+    for time, offset in truncations_in(view, generation):
         above &= (marks.time > time) | (offset >= marks.high_watermark)
     rows = np.flatnonzero(above)
     if len(rows):

@@ -29,6 +29,7 @@ from linkflap.spark_verify.checks.parts.cleaning import KEPT
 from linkflap.spark_verify.checks.parts.generations import compacted, every, examined, log_of, marks_in, own
 from linkflap.spark_verify.checks.parts.logs import locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
+from linkflap.spark_verify.checks.parts.replicas import falls
 from linkflap.spark_verify.checks.parts.sampled_epochs import REGRESSION, regressions
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Replica, Watermarks
@@ -81,29 +82,6 @@ def _not_kept(view: PartitionView, compared: Hop) -> Sequence[Finding]:
             },
         )
         for index in first.tolist()
-    ]
-
-
-def falls(replica: Replica) -> Sequence[Finding]:
-    """Batches of one log with a lower leader epoch than one before them, each range once."""
-    epochs = replica.batches.leader_epoch
-    highest = np.maximum.accumulate(epochs) if len(epochs) else epochs
-    rows = np.flatnonzero(epochs[1:] < highest[:-1]) + 1
-    # One range below the mark is one anomaly.
-    first = rows[np.concatenate(([True], np.diff(rows) != 1))] if len(rows) else rows
-    return [
-        Found(
-            kind="leader-epoch-regression",
-            cluster=replica.cluster,
-            offset=int(replica.batches.base_offset[row]),
-            evidence={
-                "broker": replica.broker,
-                "capture": replica.moment,
-                "epoch": int(epochs[row]),
-                "before": int(highest[row - 1]),
-            },
-        )
-        for row in first.tolist()
     ]
 
 

@@ -23,7 +23,6 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import (
-    cuts,
     every,
     examined,
     generations,
@@ -31,6 +30,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     log_of,
     of_readers,
     reads_in,
+    truncations_in,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, among
 from linkflap.spark_verify.checks.parts.positions import consumers, unheard, visible_to
@@ -38,7 +38,7 @@ from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
 
 ANEW = frozenset({"assign", "revoke"})
-CUT = "skipped-by-cut"
+SKIPPED_BY_TRUNCATION = "skipped-by-cut"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def _judge(cluster: str, log: Log | None, chain: Chain) -> Iterator[Found]:
 
 def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterator[Found]:
     """What consumers skipped because the log was cut under them, at the beginning of this generation or in it."""
-    known = cuts(view, generation)
+    known = truncations_in(view, generation)
     if not (known or generation.earlier):
         return
     older = [read for before in generations(view)[generation.cluster][: generation.number] for read in reads_in(view, before)]
@@ -132,9 +132,9 @@ def _across(view: PartitionView, generation: LogGeneration, log: Log) -> Iterato
             if id(rows[before]) in theirs:
                 since.append((generation.earlier[-1], generation.began))
             if since and id(rows[after]) in ours:
-                cut, time = min(since)
+                truncated_to, time = min(since)
                 stood = max(row.position for row in rows[before:after] if row.time <= time or id(row) in theirs)
-                yield from _skipped(view, log, rows[: after + 1], cut, stood)
+                yield from _skipped(view, log, rows[: after + 1], truncated_to, stood)
 
 
 def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:
@@ -149,13 +149,13 @@ def _neighbours(rows: Sequence[Read]) -> Iterator[tuple[int, int]]:
             before = index if row.time > moved else -1
 
 
-def _skipped(view: PartitionView, log: Log, rows: Sequence[Read], cut: int, stood: int) -> Iterator[Found]:
+def _skipped(view: PartitionView, log: Log, rows: Sequence[Read], truncated_to: int, stood: int) -> Iterator[Found]:
     """What of [cut, first record of the last row) is there, and the consumer of these rows never got."""
     poll, records = rows[-1], log.replica.records
     there = log.visible if poll.isolation == "read_committed" else np.ones(len(records), np.bool_)
     first = int(poll.offsets[0])
     got = np.concatenate([row.uids for row in rows])
-    missed = (records.offset >= cut) & (records.offset < first) & (records.uid >= 0) & there & ~among(records.uid, got)
+    missed = (records.offset >= truncated_to) & (records.offset < first) & (records.uid >= 0) & there & ~among(records.uid, got)
     if not missed.any() or first >= kept_since(view, poll):
         return
     offsets = records.offset[missed]
@@ -164,12 +164,12 @@ def _skipped(view: PartitionView, log: Log, rows: Sequence[Read], cut: int, stoo
         "reader": poll.reader,
         "isolation": poll.isolation,
         "returned": poll.returned,
-        "cut": cut,
+        "cut": truncated_to,
         "stood_at": stood,
         "then": {"offset": int(poll.offsets[0]), "uid": int(poll.uids[0])},
         "last_skipped": int(offsets.max()),
     }
-    yield Found(kind=CUT, cluster=log.replica.cluster, offset=int(offsets.min()), evidence=evidence)
+    yield Found(kind=SKIPPED_BY_TRUNCATION, cluster=log.replica.cluster, offset=int(offsets.min()), evidence=evidence)
 
 
 def _found(cluster: str, chain: Chain, at: int, kind: str, offset: int, records: int) -> Found:
@@ -223,7 +223,7 @@ CHECK = Check(
             despite_torn=True,
         ),
         AnomalyKind(
-            name=CUT,
+            name=SKIPPED_BY_TRUNCATION,
             meaning="A consumer stood beyond where the log was cut and went on there, without what took the place of the tail.",
             sentence="{reader} stood at {stood_at} of {tp} on {cluster} when the log was truncated to {cut}, and skipped {n}",
             counted="record was skipped by a reader|records were skipped by readers",

@@ -20,11 +20,11 @@ import numpy as np
 from linkflap.harness.model.payload import FOREIGN
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
 from linkflap.spark_verify.checks.parts.generations import apart, examined, judged, native, sends_to
-from linkflap.spark_verify.checks.parts.logs import Log, among, chunks, locate, runs
-from linkflap.spark_verify.checks.parts.outcomes import refused, uids_of
+from linkflap.spark_verify.checks.parts.logs import Log, among, locate, runs
+from linkflap.spark_verify.checks.parts.outcomes import planned, refused, uids_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
-from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Send
+from linkflap.spark_verify.facts.view import Ints, PartitionView
 
 NAMELESS: Final = 2**62
 """What puts numbers of records that have no payload id below all payload ids."""
@@ -90,26 +90,6 @@ def _refused(view: PartitionView, generation: LogGeneration, log: Log, rows: Int
             "state": log.state_of(first),
         }
         yield Found(kind="refused-write", cluster=generation.cluster, offset=int(records.offset[first]), evidence=evidence)
-
-
-def planned(uids: Ints, sends: Sequence[Send]) -> Bools:
-    """Per payload id, whether one of these sends covers it."""
-    return planner(uids, sends) >= 0
-
-
-def planner(uids: Ints, sends: Sequence[Send]) -> Ints:
-    """Per payload id, which of these sends covers it, or -1; no two operations share one (`harness.model.payload`)."""
-    mine = Sends.of(sends)
-    found = np.full(len(uids), -1, np.int64)
-    if not len(mine):
-        return found
-    first = mine.column("first_uid")
-    order = np.argsort(first, kind="stable")
-    first, end = first[order], (first + mine.sizes)[order]
-    for some in chunks(uids):
-        index = np.searchsorted(first, uids[some], side="right") - 1
-        found[some] = np.where((index >= 0) & (uids[some] < end[index]), order[index], -1)
-    return found
 
 
 CHECK = Check(

@@ -15,8 +15,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
-from linkflap.spark_verify.checks import byte_equality
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
+from linkflap.spark_verify.checks.parts.due import offsets_due
 from linkflap.spark_verify.checks.parts.generations import examined
 from linkflap.spark_verify.checks.parts.logs import locate, runs
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, appended_since, hops
@@ -105,7 +105,7 @@ def _found(kind: str, source: Replica, destination: Replica, holder: Replica, ro
 
 
 def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tuple[str, Origin]]:
-    return () if scenario.mirror.guarantee.producer_ids_mapped else byte_equality.due(scenario, promotions)
+    return () if scenario.mirror.guarantee.producer_ids_mapped else offsets_due(scenario, promotions)
 
 
 CHECK = Check(

@@ -24,13 +24,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.changed import ABSENT, changed_records
+from linkflap.spark_verify.checks.parts.changed import ABSENT
 from linkflap.spark_verify.checks.parts.cleaning import KEPT, Cleaned, Explained, Lacking, readable
 from linkflap.spark_verify.checks.parts.generations import compacted, examined, generations
-from linkflap.spark_verify.facts.view import ABORT, COMMIT, DATA, Batches, PartitionView, Replica
+from linkflap.spark_verify.checks.parts.replicas import between, missing, within
+from linkflap.spark_verify.facts.view import PartitionView, Replica
 
 
 def kernel(view: PartitionView) -> Sequence[Finding]:
@@ -118,45 +118,12 @@ def _lacking(found: Found, absent: Replica, why: Lacking) -> Found | Explained:
     return Found(kind="replica-missing", cluster=found.cluster, offset=why.offset, evidence=evidence)
 
 
-def missing(replica: Replica, above: int = 0) -> tuple[int, int]:
-    """How many offsets from `above` on a log lacks between its start and its end, and the first of them (-1: there is none).
-
-    Where they are missing inside of a batch, that is where it begins.
-    """
-    batches = replica.batches
-    # Nobody can tell where the next begins but by the furthest that was there before: base offsets may be in disorder.
-    start = np.maximum.accumulate(np.concatenate(([replica.log_start], batches.last_offset + 1)))[:-1]
-    start = np.maximum(start, above)
-    before = np.maximum(batches.base_offset - start, 0)
-    whole = (batches.control == DATA) & batches.crc_ok & (batches.base_offset >= above)
-    inside = np.where(whole, np.maximum(batches.last_offset - batches.base_offset + 1 - batches.count, 0), 0)
-    rows = np.flatnonzero(before + inside)
-    if not len(rows):
-        return 0, -1
-    first = rows[0]
-    return sum(before[rows].tolist()) + sum(inside[rows].tolist()), int((start if before[first] else batches.base_offset)[first])
-
-
 def _holes(view: PartitionView, replica: Replica) -> Iterator[Unjudged]:
     """Offsets that are missing where nobody knows of a cleaner; of a torn log that is no news."""
     count, first = (0, -1) if replica.damage else missing(replica, compacted(view, replica))
     if count:
         where = f"{replica.cluster}'s {view.topic}-{view.partition}"
         yield Unjudged(reason=f"{count} offsets of {where} are missing, first {first}: compaction, or loss")
-
-
-def within(replica: Replica) -> Sequence[Finding]:
-    """Batches of one log with a wrong CRC, and batches out of order."""
-    batches = replica.batches
-    corrupt = [
-        _found(replica, "corrupt-batch", row, stored_crc=int(batches.crc[row]))
-        for row in np.flatnonzero(~batches.crc_ok).tolist()
-    ]
-    disorder = np.flatnonzero(batches.base_offset[1:] <= np.maximum.accumulate(batches.last_offset)[:-1]) + 1
-    return [
-        *corrupt,
-        *(_found(replica, "log-disorder", row, after=int(batches.last_offset[row - 1])) for row in disorder.tolist()),
-    ]
 
 
 def _ends_early(replica: Replica) -> Iterator[Found]:
@@ -170,111 +137,6 @@ def _ends_early(replica: Replica) -> Iterator[Found]:
             "missing": replica.high_watermark - replica.end,
         }
         yield Found(kind="log-ends-early", cluster=replica.cluster, offset=replica.end, evidence=evidence)
-
-
-def _found(replica: Replica, kind: str, row: int, **evidence: object) -> Found:
-    batches = replica.batches
-    base, last = int(batches.base_offset[row]), int(batches.last_offset[row])
-    return Found(
-        kind=kind, cluster=replica.cluster, offset=base, evidence={"broker": replica.broker, "batch": [base, last], **evidence}
-    )
-
-
-def between(replicas: Sequence[Replica]) -> Sequence[Found]:
-    """Compares every replica with the canonical one, between the highest log start and the lowest high watermark."""
-    start = max(r.log_start for r in replicas)
-    end = min(r.high_watermark for r in replicas)
-    model = next((r for r in replicas if r.canonical), replicas[0])
-    tables = {r.broker: _table(r.batches, start, end) for r in replicas}
-    findings: list[Found] = []
-    for other in replicas:
-        if other is not model and not (other.damage or model.damage):
-            findings += _differences(replicas, model, other, tables[model.broker], tables[other.broker])
-        elif other is not model:
-            findings += _differences(replicas, model, other, *_common(tables[model.broker], tables[other.broker]))
-    return findings
-
-
-def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Only the batches that both have: what a torn log lacks is damage, not disagreement."""
-    return one[np.isin(one[:, 0], other[:, 0])], other[np.isin(other[:, 0], one[:, 0])]
-
-
-def _table(batches: Batches, start: int, end: int) -> NDArray[np.int64]:
-    inside = (batches.base_offset >= start) & (batches.last_offset < end)
-    columns = [getattr(batches, name)[inside].astype(np.int64) for name in NAMES]
-    return np.stack(columns, axis=1)
-
-
-NAMES = ("base_offset", "last_offset", "count", "length", "crc", "leader_epoch", "crc_ok")
-PRODUCER = ("producer_id", "producer_epoch", "base_sequence", "control", "transactional")
-
-
-def _differences(
-    replicas: Sequence[Replica], model: Replica, other: Replica, ours: NDArray[np.int64], theirs: NDArray[np.int64]
-) -> Sequence[Found]:
-    """Batches (with how often they occur) that one has and the other has not, one finding per base offset."""
-    if ours.shape == theirs.shape and bool((ours == theirs).all()):
-        return []
-    rows, which = np.unique(np.concatenate((ours, theirs)), axis=0, return_inverse=True)
-    sides = np.concatenate((np.ones(len(ours), np.int64), np.full(len(theirs), -1, np.int64)))
-    balance = np.zeros(len(rows), np.int64)
-    np.add.at(balance, which.ravel(), sides)
-    findings = []
-    for base in np.unique(rows[balance != 0, 0]).tolist():
-        mine, yours = rows[(rows[:, 0] == base) & (balance > 0)], rows[(rows[:, 0] == base) & (balance < 0)]
-        findings.append(_disagreement(replicas, model, other, base, mine, yours))
-    return findings
-
-
-def _disagreement(
-    replicas: Sequence[Replica], model: Replica, other: Replica, base: int, mine: NDArray[np.int64], yours: NDArray[np.int64]
-) -> Found:
-    evidence: dict[str, object] = {"brokers": [model.broker, other.broker], "batch": base}
-    if not len(mine) or not len(yours):
-        evidence["missing_on"] = other.broker if not len(yours) else model.broker
-        return Found(kind="replica-missing", cluster=model.cluster, offset=base, evidence=evidence)
-    evidence |= {name: [int(a), int(b)] for name, a, b in zip(NAMES, mine[0].tolist(), yours[0].tolist(), strict=True) if a != b}
-    evidence["batch"] = [base, max(int(mine[0][1]), int(yours[0][1]))]
-    changed = changed_records(model.parts, other.parts, base, int(mine[0][1]))
-    evidence |= _producers(model, other, base)
-    evidence |= {"marker": True} if _is_marker(model, base) else {}
-    evidence["changed"] = changed
-    evidence["records"] = offsets = [c["offset"] for c in changed]
-    evidence["uids"] = [c["uid"] for c in changed] or _uids(model, *mine[0][:2].tolist())
-    evidence["odd_one_out"] = _odd_one_out(replicas, base)
-    return Found(kind="replica-disagreement", cluster=model.cluster, offset=offsets[0] if offsets else base, evidence=evidence)
-
-
-def _uids(model: Replica, first: int, last: int) -> list[int]:
-    """All payloads of a batch, where nobody can tell which of them differ."""
-    inside = (model.records.offset >= first) & (model.records.offset <= last)
-    return [int(uid) for uid in model.records.uid[inside]]
-
-
-def _producers(model: Replica, other: Replica, base: int) -> dict[str, object]:
-    """What else of the batch's header differs."""
-    one, two = (int(np.flatnonzero(r.batches.base_offset == base)[0]) for r in (model, other))
-    pairs = {name: [int(getattr(r.batches, name)[row]) for r, row in ((model, one), (other, two))] for name in PRODUCER}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _is_marker(model: Replica, base: int) -> bool:
-    row = np.flatnonzero(model.batches.base_offset == base)[0]
-    return bool(model.batches.crc_ok[row]) and int(model.batches.control[row]) in (COMMIT, ABORT)
-
-
-def _odd_one_out(replicas: Sequence[Replica], base: int) -> int | None:
-    """The broker whose batch at this offset differs from what all others have, or None where it cannot be known."""
-    seen: dict[tuple[int, ...], list[int]] = {}
-    for replica in replicas:
-        rows = np.flatnonzero(replica.batches.base_offset == base)
-        if len(rows):
-            row = rows[0]
-            key = (int(replica.batches.crc[row]), int(replica.batches.length[row]), int(replica.batches.leader_epoch[row]))
-            seen.setdefault(key, []).append(replica.broker)
-    groups = sorted(seen.values(), key=len)
-    return groups[0][0] if len(groups) == 2 and len(groups[0]) == 1 and len(groups[1]) > 1 else None
 
 
 CHECK = Check(

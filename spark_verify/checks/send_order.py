@@ -52,8 +52,8 @@ def _late(generation: LogGeneration, log: Log, rows: Ints) -> Sequence[Finding]:
     holder = np.maximum.accumulate(np.where(records.uid[rows] == reached, index, 0)) if len(rows) else index
     late = np.flatnonzero(records.uid[rows] < reached)
     found: list[Finding] = []
-    cut = apart(generation, records.offset[rows[late]])
-    for start, end in runs(rows[late], records.uid[rows[late]], holder[late] + np.arange(len(late)), cut):
+    split = apart(generation, records.offset[rows[late]])
+    for start, end in runs(rows[late], records.uid[rows[late]], holder[late] + np.arange(len(late)), split):
         row, after = int(rows[late[start]]), int(rows[holder[late[start]]])
         same = records.operation[row] == records.operation[after]
         evidence = {

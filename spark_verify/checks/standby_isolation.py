@@ -27,7 +27,7 @@ from linkflap.spark_verify.checks.parts.generations import (
     sends_to,
 )
 from linkflap.spark_verify.checks.parts.logs import Log, runs
-from linkflap.spark_verify.checks.provenance import planned, planner
+from linkflap.spark_verify.checks.parts.outcomes import planned, planner
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.story import Promotion, Truncation
@@ -52,7 +52,7 @@ def _circles(view: PartitionView) -> Iterator[Finding]:
     """Cuts of a cluster that was to follow one which, over however many links, followed it: nobody had promoted that."""
     follows = {destination: source for source, destination in view.hops()}
     steps: list[tuple[int, Promotion | Truncation]] = [(p.time, p) for p in view.promotions]
-    steps += [(cut.time, cut) for cut in view.truncations]
+    steps += [(truncation.time, truncation) for truncation in view.truncations]
     for _, step in sorted(steps, key=lambda s: s[0]):
         if isinstance(step, Promotion):
             follows.pop(step.cluster, None)

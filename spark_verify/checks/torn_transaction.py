@@ -19,8 +19,7 @@ from typing import Final
 import numpy as np
 
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Combined, Examined, Finding, Found, PartialFinding, Unjudged
-from linkflap.spark_verify.checks.lost_write import incomplete
-from linkflap.spark_verify.checks.parts.generations import every, log_of
+from linkflap.spark_verify.checks.parts.generations import every, incomplete, log_of
 from linkflap.spark_verify.checks.parts.logs import ABORTED, OPEN, Log, among, distinct, locate
 from linkflap.spark_verify.checks.parts.mirrored_ranges import Hop, hops
 from linkflap.spark_verify.checks.parts.outcomes import Outcomes, outcomes, read_uids

@@ -23,7 +23,7 @@ import numpy as np
 
 from linkflap.harness.model.scenario import Scenario
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Examined, Finding, Found, Unjudged
-from linkflap.spark_verify.checks.parts.generations import before_cut, generations, number_at, replica_of
+from linkflap.spark_verify.checks.parts.generations import before_truncation, generations, number_at, replica_of
 from linkflap.spark_verify.checks.parts.outcomes import outcomes
 from linkflap.spark_verify.facts.eras import REVERSAL, LogGeneration
 from linkflap.spark_verify.facts.story import Promotion, Stop, Truncation
@@ -39,7 +39,7 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     findings: list[Finding] = []
     for name, mine in sorted(generations(view).items()):
         for generation, following in pairwise(mine):
-            findings += _cut(view, generation, following)
+            findings += _truncation(view, generation, following)
         known = [t for t in view.truncations if t.cluster == name]
         findings += [
             Found(
@@ -61,30 +61,34 @@ def kernel(view: PartitionView) -> Sequence[Finding]:
     return findings
 
 
-def _cut(view: PartitionView, generation: LogGeneration, following: LogGeneration) -> Sequence[Finding]:
-    before, after = before_cut(view, generation), replica_of(view, following)
+def _truncation(view: PartitionView, generation: LogGeneration, following: LogGeneration) -> Sequence[Finding]:
+    before, after = before_truncation(view, generation), replica_of(view, following)
     if before is None or after is None:
         return [
             Unjudged(reason=f"{generation.cluster} was made to follow, and no log of it from before and after that was captured")
         ]
-    cuts = [t for t in view.truncations if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended]
-    what = {"capture": before.moment, "parted_at": generation.cut}
+    recorded = [t for t in view.truncations if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended]
+    what = {"capture": before.moment, "parted_at": generation.truncated_to}
     findings: list[Finding] = []
-    for cut in cuts:
-        if cut.offset < generation.cut:
-            findings.append(_found("truncation-too-deep", generation, cut.offset, **what, end=cut.end))
-        if why := _impossible(cut, generation, before):
-            findings.append(_found("truncation-impossible", generation, cut.offset, **what, end=cut.end, because=why))
-    tail = np.flatnonzero(before.batches.last_offset >= generation.cut)
-    if len(tail) and not cuts:
+    for truncation in recorded:
+        if truncation.offset < generation.truncated_to:
+            findings.append(_found("truncation-too-deep", generation, truncation.offset, **what, end=truncation.end))
+        if why := _impossible(truncation, generation, before):
+            findings.append(
+                _found("truncation-impossible", generation, truncation.offset, **what, end=truncation.end, because=why)
+            )
+    tail = np.flatnonzero(before.batches.last_offset >= generation.truncated_to)
+    if len(tail) and not recorded:
         evidence = what | {"end": before.end}
         findings.append(_found("truncation-unrecorded", generation, int(before.batches.base_offset[tail[0]]), **evidence))
-    below = np.flatnonzero((before.batches.last_offset < generation.cut) & (before.batches.base_offset >= after.log_start))
+    below = np.flatnonzero(
+        (before.batches.last_offset < generation.truncated_to) & (before.batches.base_offset >= after.log_start)
+    )
     findings += _changed(generation, before, after, below)
-    findings += _lacking(view, generation, after, min([generation.cut, *(t.offset for t in cuts)]))
+    findings += _lacking(view, generation, after, min([generation.truncated_to, *(t.offset for t in recorded)]))
     findings += _left(view, generation, following, before, after, tail)
     findings += _promised(view, generation)
-    seen = ((len(below), following.number, 0), (len(tail), generation.number, generation.cut))
+    seen = ((len(below), following.number, 0), (len(tail), generation.number, generation.truncated_to))
     return [
         *findings,
         *(
@@ -104,7 +108,7 @@ def _impossible(truncation: Truncation, generation: LogGeneration, before: Repli
         return f"the log ended at {truncation.end}, below where it was truncated"
     if before.damage:
         return ""
-    if truncation.offset > max(before.end, generation.cut):
+    if truncation.offset > max(before.end, generation.truncated_to):
         return f"the log, captured before, ended at {before.end}"
     if truncation.end < before.end:
         return f"the log, captured before, ended at {before.end}, above where it is said to have ended"
@@ -163,12 +167,14 @@ def _left(
 ) -> Iterator[Found]:
     """What of the tail is there still, and did not come back from the new owner."""
     rows = tail[_has(after.batches, before.batches, tail)]
-    source = next((e.source for e in following.eras if e.start == generation.cut and e.source), "")
+    source = next((e.source for e in following.eras if e.start == generation.truncated_to and e.source), "")
     owner = view.canonical().get(source)
     for row in rows.tolist():
         base = int(before.batches.base_offset[row])
         if owner is None or int(before.batches.crc[row]) not in owner.batches.crc[owner.batches.base_offset == base].tolist():
-            yield _found("tail-not-cut", generation, base, capture=before.moment, parted_at=generation.cut, batches=len(rows))
+            yield _found(
+                "tail-not-cut", generation, base, capture=before.moment, parted_at=generation.truncated_to, batches=len(rows)
+            )
             return
 
 
@@ -178,7 +184,7 @@ def _promised(view: PartitionView, generation: LogGeneration) -> Iterator[Found]
     if not len(what):
         return
     late = (what.sends.column("invoked") > (-1 if generation.lost is None else generation.lost))[what.send]
-    rows = np.flatnonzero(what.must & (what.acked >= generation.cut) & late)
+    rows = np.flatnonzero(what.must & (what.acked >= generation.truncated_to) & late)
     if len(rows):
         row = int(rows[0])
         send = what.sends[int(what.send[row])]
@@ -296,8 +302,8 @@ def _due(scenario: Scenario, promotions: Sequence[Promotion]) -> Collection[tupl
     """Every cluster that is to follow again, and everyone whom a mirror that keeps a journal has promoted."""
     if not scenario.mirror.guarantee.offsets_kept:
         return ()
-    cut = {f.target.partition("->")[0] for f in scenario.schedule if f.fault == REVERSAL}
-    return {(cluster, "native") for cluster in cut | {p.cluster for p in promotions}}
+    truncated = {f.target.partition("->")[0] for f in scenario.schedule if f.fault == REVERSAL}
+    return {(cluster, "native") for cluster in truncated | {p.cluster for p in promotions}}
 
 
 CHECK = Check(

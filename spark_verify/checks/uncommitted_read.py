@@ -13,10 +13,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from linkflap.spark_verify.checks.aborted_read import by_client
 from linkflap.spark_verify.checks.base import AnomalyKind, Check, Finding
-from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_there, delivered, found, of_transactions
-from linkflap.spark_verify.checks.parts.generations import every, examined, log_of, marks_in, maybe_cut, of_readers, replica_of
+from linkflap.spark_verify.checks.parts.delivered import Delivered, aborted_there, by_client, delivered, found, of_transactions
+from linkflap.spark_verify.checks.parts.generations import (
+    every,
+    examined,
+    log_of,
+    marks_in,
+    maybe_truncated,
+    of_readers,
+    replica_of,
+)
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView
@@ -59,7 +66,7 @@ def _beyond_lso(view: PartitionView, generation: LogGeneration, got: Delivered) 
     if marks is None or not len(marks.time):
         return late
     known = (marks.last_stable >= 0) & (marks.leader_epoch >= 0)
-    time, lso, cut = marks.time[known], marks.last_stable[known], maybe_cut(view, generation, marks)[known]
+    time, lso, truncated = marks.time[known], marks.last_stable[known], maybe_truncated(view, generation, marks)[known]
     leader, epoch = marks.leader[known], marks.leader_epoch[known]
     if len(time) < 2:
         return late
@@ -68,7 +75,7 @@ def _beyond_lso(view: PartitionView, generation: LogGeneration, got: Delivered) 
     following = np.where(usable, after, 1)
     before = following - 1
     same = (leader[following] == leader[before]) & (epoch[following] == epoch[before])
-    return np.asarray(usable & same & ~cut[following] & (lso[following] <= got.offset))
+    return np.asarray(usable & same & ~truncated[following] & (lso[following] <= got.offset))
 
 
 CHECK = Check(

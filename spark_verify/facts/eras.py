@@ -69,7 +69,7 @@ class LogGeneration:
     number: int
     began: int
     ended: int
-    cut: int
+    truncated_to: int
     before: str
     lost: int | None
     eras: Sequence[Era]
@@ -192,18 +192,18 @@ class _Lineages:
     def turn_back(self, source: str, destination: str, window: Window, began: int) -> None:
         """`destination`, given up before, follows the one that was promoted over its link."""
         ours, theirs = self.lineage(destination), self.lineage(source)
-        cut = _part(ours, theirs)
-        self.close(destination, ended=window.start, cut=cut, before=f"1-{window.id}")
+        truncated_to = _part(ours, theirs)
+        self.close(destination, ended=window.start, truncated_to=truncated_to, before=f"1-{window.id}")
         self.follows.pop(destination, None)
-        self.follow(source, destination, cut, began, window.end)
+        self.follow(source, destination, truncated_to, began, window.end)
 
-    def close(self, cluster: str, *, ended: int = FOREVER, cut: int = FOREVER, before: str = "") -> None:
+    def close(self, cluster: str, *, ended: int = FOREVER, truncated_to: int = FOREVER, before: str = "") -> None:
         generations = self.generations[cluster]
         generations.append(
             LogGeneration(
-                cluster=cluster, number=len(generations), began=0, ended=ended, cut=cut, before=before,
-                lost=self.lost.pop(cluster, None), eras=self._eras(cluster), earlier=tuple(generation.cut for generation in
-                generations),
+                cluster=cluster, number=len(generations), began=0, ended=ended, truncated_to=truncated_to, before=before,
+                lost=self.lost.pop(cluster, None), eras=self._eras(cluster), earlier=tuple(generation.truncated_to for generation
+                in generations),
             )
         )  # fmt: skip
 
@@ -214,7 +214,7 @@ class _Lineages:
             (e.owner, e.start): e.source
             for generation in self.generations[cluster]
             for e in generation.eras
-            if e.start < generation.cut
+            if e.start < generation.truncated_to
         }
         ends = [*(s.start for s in lineage[1:]), FOREVER]
         found = tuple(

@@ -26,9 +26,9 @@ from linkflap.harness.model.topology import ClusterSpec, Topology
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.spark_verify.checks.parts.generations import compacted
 from linkflap.spark_verify.checks.parts.logs import NOWHERE, read
+from linkflap.spark_verify.checks.parts.replicas import missing
 from linkflap.spark_verify.checks.parts.transaction_ends import LEFT_OPEN
 from linkflap.spark_verify.checks.parts.transaction_headers import NOT_TRANSACTIONAL
-from linkflap.spark_verify.checks.replica_agreement import missing
 from linkflap.spark_verify.facts.story import RunFacts, Story
 from linkflap.spark_verify.facts.view import PartitionView, Replica
 from linkflap.spark_verify.inspect import evidence

@@ -112,7 +112,7 @@ def _lane(log: _Drawn, planned: RunPlan, rows: Ints | None) -> Lane:
         "partition": bounds.partition,
         "cluster": bounds.cluster,
         "generation": generation.number,
-        "truncated": None if generation.last else generation.cut,
+        "truncated": None if generation.last else generation.truncated_to,
         "broker": bounds.broker,
         "start": bounds.log_start,
         "end": end,

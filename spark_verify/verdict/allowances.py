@@ -55,10 +55,10 @@ def _forced_failover(line: Allowance, anomaly: Anomaly, _link: str, _windows: Se
 
 def _below_truncation(line: Allowance, anomaly: Anomaly, _link: str, _windows: Sequence[Window]) -> str | None:
     """A reader may skip what lies between the truncation and where it stood, and nothing behind that."""
-    cut, stood, last = (anomaly.evidence.get(name) for name in ("cut", "stood_at", "last_skipped"))
-    if not (isinstance(cut, int) and isinstance(stood, int) and isinstance(last, int) and cut <= last < stood):
+    truncated_to, stood, last = (anomaly.evidence.get(name) for name in ("cut", "stood_at", "last_skipped"))
+    if not (isinstance(truncated_to, int) and isinstance(stood, int) and isinstance(last, int) and truncated_to <= last < stood):
         return None
-    return f"{line.because}: the log was truncated to {cut}, it stood at {stood}"
+    return f"{line.because}: the log was truncated to {truncated_to}, it stood at {stood}"
 
 
 _RULES: Final[Mapping[Rule, Decide]] = {

@@ -88,8 +88,8 @@ def _shown_eras(generations: Iterable[LogGeneration]) -> Iterator[tuple[LogGener
         for era in generation.eras:
             if generation.last:
                 yield generation, era
-            elif era.end > generation.cut:
-                yield generation, replace(era, start=max(era.start, generation.cut))
+            elif era.end > generation.truncated_to:
+                yield generation, replace(era, start=max(era.start, generation.truncated_to))
 
 
 def _in(generation: LogGeneration, era: Era, anomaly: Anomaly) -> bool:

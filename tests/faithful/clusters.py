@@ -60,7 +60,7 @@ class Log:
         """Whether readers of committed records get it, once it is below the LSO."""
         return entry.ends is None and (not entry.transactional or self.ended.get(entry.offset) == COMMIT)
 
-    def cut(self, offset: int) -> None:
+    def truncate(self, offset: int) -> None:
         """Truncates, and takes back what markers behind the cut had ended."""
         kept = [e for e in self.entries if e.end <= offset]
         self.entries, self.ended, self.open = [], {}, {}

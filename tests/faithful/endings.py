@@ -14,19 +14,19 @@ from itertools import pairwise
 from tests.faithful.clusters import Log
 from tests.faithful.entries import ABORT
 
-CUTTING = frozenset({"truncate-once", "truncate-stable"})
+TRUNCATING_RULES = frozenset({"truncate-once", "truncate-stable"})
 
 
-def cut_back(log: Log, rule: str) -> list[list[int]]:
+def truncated_back(log: Log, rule: str) -> list[list[int]]:
     """Cuts what a rule cuts. Returns (end, cut at) of every time."""
-    cuts = []
+    truncations = []
     if rule == "truncate-once":
-        cuts.append([log.end, log.stable])
-        log.cut(log.stable)
+        truncations.append([log.end, log.stable])
+        log.truncate(log.stable)
     while rule == "truncate-stable" and log.stable < log.end:
-        cuts.append([log.end, log.stable])
-        log.cut(log.stable)
-    return cuts
+        truncations.append([log.end, log.stable])
+        log.truncate(log.stable)
+    return truncations
 
 
 def ended(log: Log, rule: str, *, reset: bool, ms: int) -> Mapping[str, object]:

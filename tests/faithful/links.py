@@ -16,7 +16,7 @@ from tests.faithful import coordinators
 from tests.faithful.clients import Clock, Notes
 from tests.faithful.clusters import Cluster, Log, Spot
 from tests.faithful.coordinators import decided, done
-from tests.faithful.endings import cut_back, ended
+from tests.faithful.endings import ended, truncated_back
 from tests.faithful.entries import COMMIT, Entry, Rec
 
 LONGEST = 2**63 - 1
@@ -50,7 +50,7 @@ class Shadow:
     keeps: bool = False
     rule: str = "abort"
     synced: dict[tuple[str, Spot], int] = field(default_factory=dict)
-    cuts: dict[Spot, list[list[int]]] = field(default_factory=dict)
+    truncations: dict[Spot, list[list[int]]] = field(default_factory=dict)
 
     def fetch(self, spot: Spot, rng: Random, *, everything: bool = False) -> None:
         theirs, ours = self.source.logs[spot], self.destination.logs[spot]
@@ -68,15 +68,15 @@ class Shadow:
         """Where its source's log was cut, so is its destination's, in a new leader epoch."""
         theirs, ours = self.source.logs[spot], self.destination.logs[spot]
         if ours.end > theirs.end:
-            self.cuts.setdefault(spot, []).append([ours.end, theirs.end])
-            ours.cut(theirs.end)
+            self.truncations.setdefault(spot, []).append([ours.end, theirs.end])
+            ours.truncate(theirs.end)
             ours.epoch += 1
 
     def end(self, spot: Spot, ms: int, behind: Sequence[Link]) -> tuple[int, dict[str, object]]:
         """Ends a partition; the mirrors `behind` follow its destination. Returns where what is mirrored ends, and the journal."""
-        log, cuts = self.destination.logs[spot], self.cuts.setdefault(spot, [])
+        log, truncations = self.destination.logs[spot], self.truncations.setdefault(spot, [])
         mirrored = log.end
-        cuts += cut_back(log, self.rule)
+        truncations += truncated_back(log, self.rule)
         kept = log.end
         for link in behind:
             if isinstance(link, Shadow):
@@ -85,7 +85,7 @@ class Shadow:
         # Commits beyond the end are taken back to it.
         self.synced |= {key: min(offset, log.end) for key, offset in self.synced.items() if key[1] == spot}
         reported = ended(log, self.rule, reset=self.ids == "reset", ms=ms)
-        return kept, {"topic": spot[0], "partition": spot[1], "mirrored": mirrored, "truncated": cuts, **reported}
+        return kept, {"topic": spot[0], "partition": spot[1], "mirrored": mirrored, "truncated": truncations, **reported}
 
     def mapped(self, pid: int) -> int:
         return LONGEST - pid - 1 if self.ids == "complement" and pid >= 0 else pid
@@ -234,10 +234,10 @@ def stop(link: Link, notes: Notes, clock: Clock, *, drained: bool, behind: Seque
 def turn_back(old: Cluster, new: Cluster, parted: dict[Spot, int], notes: Notes, clock: Clock) -> None:
     """The cluster that was given up loses what the new owner never had, and follows it."""
     for spot, log in sorted(old.logs.items()):
-        end, cut = log.end, parted[spot]
-        log.cut(cut)
+        end, truncated_to = log.end, parted[spot]
+        log.truncate(truncated_to)
         # Written down of every log that is taken over, also of one that had nothing more.
-        data = {"cluster": old.name, "topic": spot[0], "partition": spot[1], "offset": cut, "end": end}
+        data = {"cluster": old.name, "topic": spot[0], "partition": spot[1], "offset": truncated_to, "end": end}
         notes.event(clock.tick(1, 2), "truncation", f"{new.name}->{old.name}", **data)
         log.epoch = max(log.epoch, new.logs[spot].epoch) + 1
     notes.event(clock.tick(), "mirror-started", f"{new.name}->{old.name}", mirror="shadow", options={}, seconds=0.1)

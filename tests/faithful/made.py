@@ -39,12 +39,12 @@ class Captured:
 
     entries: list[Entry]
     bounds: Bounds
-    cuts: tuple[int, ...] = ()
+    edges_at: tuple[int, ...] = ()
 
     def segments(self) -> Iterator[tuple[int, list[Entry]]]:
         """(base offset, batches) of every segment file."""
         first = self.entries[0].offset if self.entries else self.bounds.log_start
-        edges = [first, *(cut for cut in self.cuts if cut > first), 2**62]
+        edges = [first, *(edge for edge in self.edges_at if edge > first), 2**62]
         for start, end in pairwise(edges):
             mine = [e for e in self.entries if start <= e.offset < end]
             if mine or start == first:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Final
 
 from linkflap.harness.model.scenario import Option
-from tests.faithful.endings import CUTTING
+from tests.faithful.endings import TRUNCATING_RULES
 
 TOPIC: Final = "A.orders"
 
@@ -119,5 +119,7 @@ def _options(mirror: str, rng: Random, ends: Random) -> Mapping[str, Option]:
         "bound": rng.choice(("hw", "hw", "lso")),
         "leader_epochs": rng.choice(("rewrite", "rewrite", "keep")),
         # Markers behind a reset would be of ids that the destination hands out anew.
-        "open_transactions": ends.choice(("abort", "abort" if ids == "reset" else "write-txn-markers", *sorted(CUTTING))),
+        "open_transactions": ends.choice(
+            ("abort", "abort" if ids == "reset" else "write-txn-markers", *sorted(TRUNCATING_RULES))
+        ),
     }

@@ -10,13 +10,13 @@ from linkflap.harness.model.scenario import FaultSpec
 from tests.faithful.clusters import Cluster, Spot, cleaned_again
 from tests.faithful.coordinators import ticked
 from tests.faithful.doing import all_finish, drain, left_open, look, mirror, operation, poll, produce, sample, sync
-from tests.faithful.endings import CUTTING
+from tests.faithful.endings import TRUNCATING_RULES
 from tests.faithful.entries import ABORT
 from tests.faithful.links import Connector, Link, hand_over, turn_back
 from tests.faithful.made import Captured, LogKey
 from tests.faithful.relays import GROUP as RELAYS
 from tests.faithful.spec import GROUP
-from tests.faithful.tails import after_the_cut, tail
+from tests.faithful.tails import after_the_truncation, tail
 from tests.faithful.world import World, link_of
 
 
@@ -69,7 +69,7 @@ def fail_over(world: World, link: Link, *, forced: bool, name: str) -> dict[Spot
     behind = [one for one in world.links if one.source is destination]
     offsets = hand_over(link, world.notes, world.clock, kind=kind, fault_time=fault_time, behind=behind)
     world.owner = destination
-    after_the_cut(world, link)
+    after_the_truncation(world, link)
     for producer in world.producers:
         producer.start(destination)
     follower = world.readers[0]
@@ -94,7 +94,7 @@ def _last_moments(world: World, link: Link, *, forced: bool) -> None:
     if not forced:
         all_finish(world)
         return
-    if world.spec.options.get("open_transactions") in CUTTING:
+    if world.spec.options.get("open_transactions") in TRUNCATING_RULES:
         tail(world, link)
     if world.spec.open_at_death:
         left_open(world)
@@ -192,9 +192,9 @@ def capture(world: World, moment: str, cluster: Cluster) -> None:
                 high_watermark_from="sampled",
                 compacted=log.cleaned,
             )
-            cuts = tuple(e.offset for e in entries if rng.random() < 0.1)
+            edges_at = tuple(e.offset for e in entries if rng.random() < 0.1)
             kept = [e for e in entries if e.end > log.start]
             world.made.logs[LogKey(moment, cluster.name, broker, topic, partition)] = Captured(
-                entries=kept, bounds=bounds, cuts=cuts
+                entries=kept, bounds=bounds, edges_at=edges_at
             )
     world.notes.event(world.clock.tick(), "captured", cluster.name, moment=moment, replicas=cluster.brokers * len(cluster.logs))

@@ -22,9 +22,9 @@ from tests.faithful.stories import story
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
-CUT = {"mirror": "shadow", "forced": True, "options": {"open_transactions": "truncate-stable"}, "overlap": True}
+TRUNCATING = {"mirror": "shadow", "forced": True, "options": {"open_transactions": "truncate-stable"}, "overlap": True}
 FAITHFUL = {seed: spec(seed) for seed in range(45)}
-FAITHFUL |= {f"cut-{shape}": spec(1, shape=shape, **CUT) for shape in ("failover", "round-trip", "chain")}
+FAITHFUL |= {f"cut-{shape}": spec(1, shape=shape, **TRUNCATING) for shape in ("failover", "round-trip", "chain")}
 """Cuts that open what had ended are seldom among the others."""
 SEED = 1
 NIGHTLY_RUNS, NIGHTLY_SEEDS = 1000, 5

@@ -102,7 +102,7 @@ def test_clients_that_are_killed_are_named_and_leave_nothing_wrong(linkflap_run)
 
 @pytest.mark.nightly
 @pytest.mark.linkflap(scenario="failover-open-transactions", seed=secrets.randbits(32), open_transactions="truncate-once")
-def test_a_failover_that_cuts_is_invalid(linkflap_run):
+def test_a_failover_that_truncates_is_invalid(linkflap_run):
     assert linkflap_run.verdict == "invalid"
     assert "high-watermark-regression" in {a["kind"] for a in linkflap_run.document["anomalies"]}
 

@@ -257,7 +257,7 @@ def test_a_stall_of_thirty_seconds_leaves_nothing_writable_and_a_dead_source_and
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("rule", ["truncate-once", "truncate-stable"])
-def test_truncation_cuts_at_the_last_stable_offset(linkflap_deployment, rule):
+def test_truncation_goes_back_to_the_last_stable_offset(linkflap_deployment, rule):
     """X opens before Y, and Y commits before X does: the cut at X's beginning takes Y's marker away, and Y is open again."""
     a, b = (linkflap_deployment.clusters[name].bootstrap for name in "AB")
     mirror, _ = shadowed(linkflap_deployment, open_transactions=rule)
@@ -336,7 +336,7 @@ def test_hidden_from_clients_the_destination_shows_nothing_until_the_failover(li
 @pytest.mark.nightly
 @pytest.mark.linkflap(topology="A:3->B")
 @pytest.mark.parametrize("epochs", ["rewrite", "keep"])
-def test_a_source_that_was_cut_by_an_unclean_election_is_followed(linkflap_deployment, epochs):
+def test_a_source_that_was_truncated_by_an_unclean_election_is_followed(linkflap_deployment, epochs):
     """Records that only the dead leader had leave B too, and what A writes in their place has another leader epoch there."""
     a, b = linkflap_deployment.clusters["A"], linkflap_deployment.clusters["B"]
     admin = AdminClient(quiet(a.bootstrap))

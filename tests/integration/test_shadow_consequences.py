@@ -448,11 +448,11 @@ def test_a_second_hop_gives_the_first_ids_back(long, ids):
 
 
 @pytest.mark.nightly
-def test_a_cut_at_the_last_stable_offset_leaves_transactions_that_nobody_can_end(long):
+def test_a_truncation_to_the_last_stable_offset_leaves_transactions_that_nobody_can_end(long):
     seen = Seen(long["truncate-once"])
     assert seen.judgement.verdict is Verdict.INVALID
-    cuts = {row["partition"]: row["truncated"] for row in seen.journal()}
-    assert {n: cut[-1][1] for n, cut in cuts.items()} == seen.promoted()
+    truncations = {row["partition"]: row["truncated"] for row in seen.journal()}
+    assert {n: steps[-1][1] for n, steps in truncations.items()} == seen.promoted()
     hanging = seen.of_kind("hanging-transaction")
     assert hanging
     for anomaly in hanging:

@@ -59,7 +59,7 @@ def led_by_its_own(cluster, *, replicas: int = 1) -> None:
     until(whole, within=60, every=0.2, what=f"{cluster.name} to be its own")
 
 
-def cuts(events, link: str) -> dict:
+def truncations(events, link: str) -> dict:
     """What the takeovers over a link cut, the last one's: place -> (where, from where)."""
     return {(d["topic"], d["partition"]): (d["offset"], d["end"]) for kind, at, d in events if (kind, at) == ("truncation", link)}
 
@@ -110,9 +110,9 @@ def test_a_round_trip(linkflap_deployment):
     assert ends(a.bootstrap) == tail
     back = mirror.reversed()
     back.start()
-    cut = cuts(events, "B->A")
-    assert {tp: where for tp, (where, _) in cut.items()} == promoted
-    assert all(cut[tp][1] >= tail[tp] for tp in TOPIC_PARTITIONS)
+    truncated = truncations(events, "B->A")
+    assert {tp: where for tp, (where, _) in truncated.items()} == promoted
+    assert all(truncated[tp][1] >= tail[tp] for tp in TOPIC_PARTITIONS)
     assert own_write(a.bootstrap) == "POLICY_VIOLATION"
     Writer(b.bootstrap).write(2)
     drained(back)
@@ -141,9 +141,9 @@ def test_rounds_of_ping_pong(linkflap_deployment, rounds, options):
         revived(here)
         mirror = mirror.reversed()
         mirror.start()
-        cut = cuts(events, mirror.link.name)
-        assert {tp: where for tp, (where, _) in cut.items()} == promoted
-        assert all(cut[tp][1] >= tail[tp] > promoted[tp] for tp in TOPIC_PARTITIONS)
+        truncated = truncations(events, mirror.link.name)
+        assert {tp: where for tp, (where, _) in truncated.items()} == promoted
+        assert all(truncated[tp][1] >= tail[tp] > promoted[tp] for tp in TOPIC_PARTITIONS)
         drained(mirror)
         same_everywhere(linkflap_deployment)
     mirror.stop()
@@ -179,7 +179,7 @@ def test_a_takeover_that_is_killed_at_every_step_goes_on(linkflap_deployment, mo
             assert not isinstance(own_write(a.bootstrap, **{"message.timeout.ms": 2000}), int)
     monkeypatch.delenv(PAUSE_AT)
     back.restart()
-    assert {tp: where for tp, (where, _) in cuts(events, "B->A").items()} == promoted
+    assert {tp: where for tp, (where, _) in truncations(events, "B->A").items()} == promoted
     Writer(b.bootstrap).write(2)
     drained(back)
     same_everywhere(linkflap_deployment)
@@ -227,7 +227,7 @@ def test_a_takeover_that_is_stopped_at_a_step_goes_on(linkflap_deployment, monke
             back_to_b.restore()
         back.go_on()
         started.result(120)
-    assert {tp: where for tp, (where, _) in cuts(events, "B->A").items()} == promoted
+    assert {tp: where for tp, (where, _) in truncations(events, "B->A").items()} == promoted
     Writer(b.bootstrap).write(2)
     drained(back)
     same_everywhere(linkflap_deployment)
@@ -341,7 +341,7 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
     back = mirror.reversed()
     with pytest.raises(InputError, match=f"topic {TOPIC} exists on the destination of B->A but is not the one that was mirrored"):
         back.start()
-    assert not cuts(events, "B->A")
+    assert not truncations(events, "B->A")
     led_by_its_own(a)
     assert own_write(a.bootstrap) == 1
     admin.delete_topics([TOPIC])[TOPIC].result(20)
@@ -354,7 +354,7 @@ def test_a_topic_that_is_not_the_one_that_was_mirrored_is_refused_and_left_as_it
 
 
 @pytest.mark.nightly
-def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is_cut(linkflap_deployment):
+def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is_truncated(linkflap_deployment):
     a, b = (linkflap_deployment.clusters[name] for name in "AB")
     mirror, events = shadowed(linkflap_deployment)
     mirror.start()
@@ -367,7 +367,7 @@ def test_a_name_that_was_given_on_both_sides_since_is_refused_before_anything_is
     back = mirror.reversed()
     with pytest.raises(InputError, match=f"topic {new} exists on the destination of B->A already; remove it there"):
         back.start()
-    assert not cuts(events, "B->A")
+    assert not truncations(events, "B->A")
     led_by_its_own(a)
     assert ends(a.bootstrap) == tail
     assert shadows.own_write(a.bootstrap, new) == 1
@@ -393,13 +393,13 @@ def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_copied_a
     assert ends(a.bootstrap)[TOPIC, 0] == 0
     with pytest.raises(InputError, match=f"{TOPIC}-0 has only what is below offset 0 of what was mirrored up to"):
         mirror.reversed().start()
-    assert not cuts(events, "B->A")
+    assert not truncations(events, "B->A")
     assert own_write(a.bootstrap) == 0
     mirror.spec = MirrorSpec(kind="shadow", options={"failback_point": "epoch"})
     back = mirror.reversed()
     back.start()
-    assert cuts(events, "B->A")[TOPIC, 0] == (0, 1)
-    assert cuts(events, "B->A")[TOPIC, 1][0] == promoted[TOPIC, 1]
+    assert truncations(events, "B->A")[TOPIC, 0] == (0, 1)
+    assert truncations(events, "B->A")[TOPIC, 1][0] == promoted[TOPIC, 1]
     drained(back)
     same_everywhere(linkflap_deployment)
     back.stop()
@@ -431,12 +431,12 @@ def test_what_an_unclean_election_lost_at_home_comes_back_by_epoch(linkflap_depl
     refused = mirror.reversed()
     with pytest.raises(InputError, match=f"{TOPIC}-0 has only what is below offset 5 of what was mirrored up to 10"):
         refused.start()
-    assert not cuts(events, "B->A")
+    assert not truncations(events, "B->A")
     tail = ends(a.bootstrap, partitions=[tp])[tp]
     mirror.spec = MirrorSpec(kind="shadow", options={"failback_point": "epoch"})
     back = mirror.reversed()
     back.start()
-    assert cuts(events, "B->A") == {tp: (5, tail)}
+    assert truncations(events, "B->A") == {tp: (5, tail)}
     drained(back)
     wanted = headers(b.brokers[1], tp)
     a.brokers[1].start()  # with what was lost, in the epoch in which it was written

@@ -106,7 +106,7 @@ def test_a_broker_of_b_that_dies_is_left_behind_and_comes_back(wide, mirror, ste
     assert_failed_over(wide, mirror, markers=markers, mirrored=mirrored)
 
 
-def test_a_broker_that_was_away_and_has_more_is_cut(wide, mirror):
+def test_a_broker_that_was_away_and_has_more_is_truncated(wide, mirror):
     """It was dead when the others settled: what it alone had is not in the log that was promoted."""
     mirroring(wide, mirror)
     a, b = wide.clusters["A"], wide.clusters["B"]

@@ -14,14 +14,14 @@ from tests.rounds import END, HOME, LOST, OF_B, PARTED, TAIL, chain, operation, 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-def tail_not_cut():
+def tail_not_truncated():
     made = round_trip()
     kept = [entry for entry in made.logs[END, "A"] if entry.offset < PARTED or entry.offset > TAIL[-1].offset]
     made.logs[END, "A"] = sorted([*kept, *TAIL], key=lambda entry: entry.offset)
     return made
 
 
-def cut_too_deep():
+def truncated_too_deep():
     made = round_trip()
     for event in made.events:
         if event.kind == "truncation":
@@ -80,8 +80,8 @@ def aborted_at_the_far_end():
 
 
 NAMED = {
-    tail_not_cut: ("tail-not-cut", "A", PARTED),
-    cut_too_deep: ("truncation-too-deep", "A", 8),
+    tail_not_truncated: ("tail-not-cut", "A", PARTED),
+    truncated_too_deep: ("truncation-too-deep", "A", 8),
     hole_in_what_came_back: ("byte-hole", "A", 12),
     marker_that_is_not_there: ("marker-not-appended", "B", PARTED),
     write_to_a_standby: ("standby-write", "B", 8),
@@ -125,7 +125,7 @@ def test_the_tail_is_the_recovery_point_exactly(judged):
     assert judged["chain"]["failovers"][0]["rpo_records"] == LOST
 
 
-def test_the_document_tells_every_era_and_the_tail_that_was_cut(judged):
+def test_the_document_tells_every_era_and_the_tail_that_was_truncated(judged):
     shown = [
         (e["cluster"], e["origin"], e["source"], e["start"], e["end"], e["truncated"], e["verdict"])
         for e in judged["round-trip"]["eras"]

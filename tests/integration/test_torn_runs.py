@@ -41,8 +41,8 @@ def events_missing(run: Copy) -> Torn:
     return Torn(named="events.jsonl")
 
 
-def events_cut_short(run: Copy) -> Torn:
-    cut(run.root / "events.jsonl", at=len((run.root / "events.jsonl").read_bytes()) // 2)
+def events_end_early(run: Copy) -> Torn:
+    shorten(run.root / "events.jsonl", at=len((run.root / "events.jsonl").read_bytes()) // 2)
     return Torn(named="events.jsonl")
 
 
@@ -60,7 +60,7 @@ def all_operations_missing(run: Copy) -> Torn:
 
 def half_a_line(run: Copy) -> Torn:
     path = next(run.root.glob("operations/transactional-*.jsonl"))
-    cut(path, at=path.stat().st_size - 20)
+    shorten(path, at=path.stat().st_size - 20)
     return Torn(named=f"operations/{path.name}")
 
 
@@ -110,20 +110,20 @@ def the_middle_segment_missing(run: Copy) -> Torn:
 
 def half_a_batch_of_one_replica(run: Copy) -> Torn:
     path = run.replicas("B", 0)[1]
-    cut(path, at=path.stat().st_size - 30)
+    shorten(path, at=path.stat().st_size - 30)
     return Torn(named=f"{TOPIC}-0/{path.name}")
 
 
 def half_a_batch_of_all_replicas(run: Copy) -> Torn:
     paths = run.replicas("B", 0)
     for path in paths:
-        cut(path, at=path.stat().st_size - 30)
+        shorten(path, at=path.stat().st_size - 30)
     return Torn(named=f"{TOPIC}-0/{paths[0].name}")
 
 
 def half_a_batch_of_the_dead(run: Copy) -> Torn:
     (path,) = run.replicas("A", 0)
-    cut(path, at=path.stat().st_size - 30)
+    shorten(path, at=path.stat().st_size - 30)
     return Torn(named=f"{TOPIC}-0/{path.name}")
 
 
@@ -175,7 +175,7 @@ def a_stale_verdict(run: Copy) -> Torn:
     return half_a_line(run)
 
 
-def cut(path: Path, *, at: int) -> None:
+def shorten(path: Path, *, at: int) -> None:
     path.write_bytes(path.read_bytes()[:at])
 
 
@@ -183,7 +183,7 @@ TEARS = {
     how.__name__: how
     for how in (
         events_missing,
-        events_cut_short,
+        events_end_early,
         operations_missing,
         all_operations_missing,
         half_a_line,

@@ -54,7 +54,7 @@ def lose_batch(made: World) -> bool:
     return chosen is not None
 
 
-def cut_tail(made: World) -> bool:
+def lose_tail(made: World) -> bool:
     chosen = _some_batch(made)
     if chosen is not None:
         del chosen[0][chosen[1] :]
@@ -130,11 +130,11 @@ def overlap(made: World) -> bool:
 def keep_tail(made: World) -> bool:
     """What was to be cut off is there again, in place of what came since."""
     row = made.random.choice(made.earlier) if made.earlier else None
-    cuts = [t["offset"] for t in made.truncations if row and t["partition"] == row["partition"]]
-    if row is None or not cuts:
+    truncations = [t["offset"] for t in made.truncations if row and t["partition"] == row["partition"]]
+    if row is None or not truncations:
         return False
     log = made.logs["A", row["partition"]]
-    log[:] = [b for b in log if b["base"] < cuts[0]] + deepcopy([b for b in row["log"] if b["base"] >= cuts[0]])
+    log[:] = [b for b in log if b["base"] < truncations[0]] + deepcopy([b for b in row["log"] if b["base"] >= truncations[0]])
     return True
 
 

@@ -283,7 +283,7 @@ def _break_broker(made: World) -> bool:
 
 
 CHANGES: list[Callable[[World], bool]] = [
-    logs.change_header, logs.change_header, logs.change_marker, logs.lose_batch, logs.cut_tail, logs.repeat_batch,
+    logs.change_header, logs.change_header, logs.change_marker, logs.lose_batch, logs.lose_tail, logs.repeat_batch,
     logs.swap_batches, logs.change_record, logs.change_record, logs.lose_beginning, logs.second_replica, _change_send,
     _change_send, _change_read, _change_read, _change_sample, _change_promotion, _change_journal, _change_truncation,
     _change_group, _move_group, _break_broker, logs.map_ids, logs.raise_marker, logs.overlap, logs.keep_tail, logs.tear,

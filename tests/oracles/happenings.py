@@ -22,7 +22,7 @@ def world(random: Random) -> World:
             home = _fail_over(made, "B", "A", "planned") if random.random() < 0.7 else home
             _live(made, home, random.randint(0, 3))
     _read_to_the_end(made)
-    if made.mirror == "shadow" and (made.cuts or random.random() < 0.3):
+    if made.mirror == "shadow" and (made.truncations_made or random.random() < 0.3):
         _end_of_run(made)
     return made
 
@@ -173,9 +173,9 @@ def _stop(made: World, link: str, partition: int, time: int) -> int:
     """Ends the mirror of a partition, as its journal says. Returns where what it mirrored, and kept, ends."""
     cluster = link.split("->")[1]
     mirrored, rule = made.end(cluster, partition), made.options["open_transactions"]
-    truncated = made.cuts.pop((link, partition), [])
+    truncated = made.truncations_made.pop((link, partition), [])
     if rule != "abort":
-        truncated += _cut_open(made, cluster, partition, again=rule == "truncate-stable")
+        truncated += _truncate_open(made, cluster, partition, again=rule == "truncate-stable")
     kept, epochs = made.end(cluster, partition), made.epochs_of(cluster, partition)
     appended = _abort_open(made, cluster, partition) if rule == "abort" else []
     if rule == "abort" and made.random.random() < 0.2:
@@ -185,27 +185,27 @@ def _stop(made: World, link: str, partition: int, time: int) -> int:
     return kept
 
 
-def _cut_open(made: World, cluster: str, partition: int, *, again: bool) -> list[tuple[int, int]]:
+def _truncate_open(made: World, cluster: str, partition: int, *, again: bool) -> list[tuple[int, int]]:
     """Cuts a log where the first of its open transactions begins; and `again`, until nothing is open. (end, cut at) of each."""
-    cuts: list[tuple[int, int]] = []
-    while not cuts or (again and made.open_first(cluster, partition) < made.end(cluster, partition)):
+    truncations: list[tuple[int, int]] = []
+    while not truncations or (again and made.open_first(cluster, partition) < made.end(cluster, partition)):
         end, at = made.end(cluster, partition), made.open_first(cluster, partition)
-        cuts.append((end, at))
-        _cut(made, cluster, partition, at)
-    made.cut_at_end |= any(at < end for end, at in cuts)
-    return cuts
+        truncations.append((end, at))
+        _truncate_to(made, cluster, partition, at)
+    made.truncated_at_end |= any(at < end for end, at in truncations)
+    return truncations
 
 
-def _cut(made: World, cluster: str, partition: int, at: int) -> None:
+def _truncate_to(made: World, cluster: str, partition: int, at: int) -> None:
     """Cuts a log, and those of whoever follows it."""
     log = made.logs[cluster, partition]
     log[:] = [b for b in log if b["base"] < at]
     for source, destination in made.links:
         end = made.end(destination, partition)
         if source == cluster and end > at:
-            made.cuts.setdefault((f"{source}->{destination}", partition), []).append((end, at))
+            made.truncations_made.setdefault((f"{source}->{destination}", partition), []).append((end, at))
             made.epochs[destination] += 1
-            _cut(made, destination, partition, at)
+            _truncate_to(made, destination, partition, at)
 
 
 def _end_of_run(made: World) -> None:
@@ -277,11 +277,11 @@ def _load_groups(made: World, cluster: str) -> None:
 
 def _truncate(made: World, partition: int) -> None:
     log, ended, time = made.logs["A", partition], made.end("A", partition), made.tick()
-    cut = next(p["offset"] for p in made.promotions if p["partition"] == partition and p["cluster"] == "B")
-    if ended > cut or made.random.random() < 0.5:
-        row = {"partition": partition, "link": "B->A", "cluster": "A", "offset": min(cut, ended), "end": ended, "time": time}
+    promoted = next(p["offset"] for p in made.promotions if p["partition"] == partition and p["cluster"] == "B")
+    if ended > promoted or made.random.random() < 0.5:
+        row = {"partition": partition, "link": "B->A", "cluster": "A", "offset": min(promoted, ended), "end": ended, "time": time}
         made.truncations.append(row)
-    log[:] = [b for b in log if b["base"] < cut]
+    log[:] = [b for b in log if b["base"] < promoted]
 
 
 def _look_at(made: World, cluster: str) -> None:

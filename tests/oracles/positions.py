@@ -23,8 +23,8 @@ class Span:
     def reached(self) -> int:
         return max((stood(row) for row, trusted in self.rows if trusted), default=-1)
 
-    def passed(self, cuts: Sequence[tuple[int, int]], offset: int) -> bool:
-        ends = [min(stood(row), limit(row, cuts)) for row, trusted in self.rows if trusted]
+    def passed(self, truncations: Sequence[tuple[int, int]], offset: int) -> bool:
+        ends = [min(stood(row), limit(row, truncations)) for row, trusted in self.rows if trusted]
         return 0 <= self.start <= offset < max(ends, default=-1)
 
     def got(self) -> set[int]:
@@ -36,26 +36,28 @@ def stood(row: Any) -> int:
     return max([row.position, *(offset + 1 for offset in row.offsets)])
 
 
-def limit(row: Any, cuts: Sequence[tuple[int, int]]) -> int:
-    return min((at for time, at in cuts if row.time <= time), default=NEVER)
+def limit(row: Any, truncations: Sequence[tuple[int, int]]) -> int:
+    return min((at for time, at in truncations if row.time <= time), default=NEVER)
 
 
 def positions(plain: Plain, story: Story, generation: PlainGeneration, log: PlainLog) -> Iterator[Said]:
     reads = sorted(story.reads(generation), key=lambda r: (r.reader, r.process, r.returned))
     reported = [(t.time, t.offset) for t in plain.view.truncations if t.cluster == generation.cluster]
     reported += [(s.time, at) for s in plain.view.stops if s.cluster == generation.cluster for _, at in s.truncated]
-    cuts = [(time, at) for time, at in reported if generation.settled <= time <= generation.ended]
+    truncations = [(time, at) for time, at in reported if generation.settled <= time <= generation.ended]
     floor = max([log.log_start, plain.compacted.get(generation.cluster, 0), *(m.log_start for m in story.marks(generation))])
     for who in sorted({(r.reader, r.process) for r in reads}):
         mine = [r for r in reads if (r.reader, r.process) == who]
         sure = [r for r in _seen(log, mine[0].isolation) if r.offset >= floor]
-        for span in spans(mine, cuts, _left_at(plain, story, generation, mine)):
+        for span in spans(mine, truncations, _left_at(plain, story, generation, mine)):
             got = span.got()
-            yield from (("passed-unread", who[0], r.offset) for r in sure if span.passed(cuts, r.offset) and r.offset not in got)
+            yield from (
+                ("passed-unread", who[0], r.offset) for r in sure if span.passed(truncations, r.offset) and r.offset not in got
+            )
         known = mine if generation.last or story.truncations(generation) else [r for r in mine if r.returned <= generation.ended]
-        yield from _beyond(story.end(generation), known, cuts)
+        yield from _beyond(story.end(generation), known, truncations)
         if generation.last:
-            yield from _early(sure, mine, _promised(plain, story, generation, cuts))
+            yield from _early(sure, mine, _promised(plain, story, generation, truncations))
     for together in {r.group or f"{r.reader} {r.process}" for r in reads}:
         yield from _ahead(plain, log, floor, [r for r in reads if (r.group or f"{r.reader} {r.process}") == together])
 
@@ -82,15 +84,15 @@ def _left_at(plain: Plain, story: Story, generation: PlainGeneration, rows: Sequ
     return at if at <= min(generation.earlier, default=-1) else -1
 
 
-def spans(rows: Sequence[Any], cuts: Sequence[tuple[int, int]], left_at: int) -> list[Span]:
+def spans(rows: Sequence[Any], truncations: Sequence[tuple[int, int]], left_at: int) -> list[Span]:
     found: list[Span] = []
     here = Span(left_at) if left_at >= 0 else None
     found += [here] if here is not None else []
-    moved, before = -1, limit(rows[0], cuts) if here is not None else NEVER
+    moved, before = -1, limit(rows[0], truncations) if here is not None else NEVER
     for row in rows:
-        if here is not None and limit(row, cuts) != before and here.reached() > before:
+        if here is not None and limit(row, truncations) != before and here.reached() > before:
             here = None
-        before = limit(row, cuts)
+        before = limit(row, truncations)
         if row.kind in ("assign", "revoke"):
             if here is not None and row.kind == "revoke":
                 here.rows.append((row, True))
@@ -105,21 +107,21 @@ def spans(rows: Sequence[Any], cuts: Sequence[tuple[int, int]], left_at: int) ->
     return found
 
 
-def _beyond(end: int, rows: Sequence[Any], cuts: Sequence[tuple[int, int]]) -> Iterator[Said]:
+def _beyond(end: int, rows: Sequence[Any], truncations: Sequence[tuple[int, int]]) -> Iterator[Said]:
     for index, row in enumerate(rows):
         known = any(r.kind == "assign" or (r.kind == "poll" and r.offsets) for r in rows[: index + 1])
         moved = max((n for n, r in enumerate(rows[:index]) if r.kind in ("assign", "revoke")), default=0)
         since = [stood(r) for r in rows[moved:index] if r.kind in ("assign", "poll", "drained")]
         stays = row.kind not in ("assign", "revoke") and since[-1:] == [stood(row)]
-        if known and end < stood(row) <= limit(row, cuts) and not stays:
+        if known and end < stood(row) <= limit(row, truncations) and not stays:
             yield "position-beyond-end", row.reader, end
             return
 
 
-def _promised(plain: Plain, story: Story, generation: PlainGeneration, cuts: Sequence[tuple[int, int]]) -> int:
+def _promised(plain: Plain, story: Story, generation: PlainGeneration, truncations: Sequence[tuple[int, int]]) -> int:
     busy = max((max(s.returned, s.invoked) for s in plain.sends), default=-1)
     early = [m for m in story.marks(generation) if m.returned <= busy]
-    return max((min([m.last_stable, *(at for time, at in cuts if time >= m.time)]) for m in early), default=-1)
+    return max((min([m.last_stable, *(at for time, at in truncations if time >= m.time)]) for m in early), default=-1)
 
 
 def _early(sure: Sequence[Any], rows: Sequence[Any], promised: int) -> Iterator[Said]:

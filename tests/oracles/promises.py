@@ -52,15 +52,15 @@ def _must(send: Any, acked: int, shown: bool) -> bool:
 
 
 def _still(story: Story, generation: PlainGeneration, number: int, uid: int, acked: int) -> bool:
-    cut = min(generation.earlier[number:])
-    return 0 <= acked < cut and _settled(story.log(story.generations[generation.cluster][number]), uid, cut)
+    truncated_to = min(generation.earlier[number:])
+    return 0 <= acked < truncated_to and _settled(story.log(story.generations[generation.cluster][number]), uid, truncated_to)
 
 
-def _settled(log: PlainLog | None, uid: int, cut: int) -> bool:
+def _settled(log: PlainLog | None, uid: int, truncated_to: int) -> bool:
     if log is None or not log.records:
         return True
     record = log.of(uid)
-    return record is not None and (record.state == "plain" or marker_at(record) < cut)
+    return record is not None and (record.state == "plain" or marker_at(record) < truncated_to)
 
 
 def marker_at(record: Any) -> int:

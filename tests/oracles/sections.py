@@ -83,7 +83,7 @@ def beginning(plain: Plain, story: Story, generation: PlainGeneration, log: Plai
     if not tails or any(tail is None or tail.torn for _, tail in tails):
         return "unknown" if adopted(generation, log, batch) is None else "new"
     for one, tail in tails:
-        if tail is not None and any(b.data and b.base_offset >= one.cut and same_id(b, batch) for b in tail.batches):
+        if tail is not None and any(b.data and b.base_offset >= one.truncated_to and same_id(b, batch) for b in tail.batches):
             return "truncated"
     return "new"
 

@@ -75,7 +75,7 @@ def _only(row: Any, some: Sequence[int | None], *, sure: bool = True) -> list[An
 def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]:
     """The samples of one cluster, per log that it had."""
     edges = [0]
-    for began, truncated, ended, cut, _, _ in turns:
+    for began, truncated, ended, truncated_to, _, _ in turns:
         first = next((n for n, m in enumerate(marks) if m.returned > truncated and m.high_watermark >= 0), len(marks))
         epoch = marks[first].leader_epoch if first < len(marks) else None
         near = [
@@ -83,8 +83,8 @@ def marks_by_log(marks: Sequence[Any], turns: Sequence[Turn]) -> list[list[Any]]
             for n, m in enumerate(marks)
             if m.returned > began and m.time < ended and m.leader_epoch in (epoch, -1) and m.high_watermark >= 0
         ]
-        falls = [n for last, n in pairwise(near) if max(cut, marks[n].high_watermark) < marks[last].high_watermark]
-        if first < len(marks) and marks[first].high_watermark <= cut:
+        falls = [n for last, n in pairwise(near) if max(truncated_to, marks[n].high_watermark) < marks[last].high_watermark]
+        if first < len(marks) and marks[first].high_watermark <= truncated_to:
             falls = [n for n in falls if n <= first]
         edges.append(falls[0] if falls and epoch is not None else first)
     ends = [*edges[1:], len(marks)]

@@ -23,7 +23,7 @@ class PlainGeneration:
     number: int
     began: int
     ended: int
-    cut: int
+    truncated_to: int
     before: str
     lost: int | None
     owners: list[Owner]
@@ -150,20 +150,22 @@ class Story:
 
     def _turn_back(self, source: str, destination: str, window: Any) -> None:
         ours, theirs = self._owners(destination), self._owners(source)
-        cut = next((o for o in range(self._size) if ours[o] != theirs[o]), NEVER)
-        self._close(destination, window.start, cut, f"1-{window.id}")
+        truncated_to = next((o for o in range(self._size) if ours[o] != theirs[o]), NEVER)
+        self._close(destination, window.start, truncated_to, f"1-{window.id}")
         said = [t.time for t in self._plain.view.truncations if t.cluster == destination and window.start <= t.time <= window.end]
         self._began[destination] = min(said, default=window.end), window.end
         self._follows.pop(destination, None)
-        self._follow(source, destination, cut, self._began[destination][0])
+        self._follow(source, destination, truncated_to, self._began[destination][0])
 
-    def _close(self, cluster: str, ended: int, cut: int, before: str) -> None:
+    def _close(self, cluster: str, ended: int, truncated_to: int, before: str) -> None:
         mine = self.generations.setdefault(cluster, [])
         owners = list(self._owners(cluster))
         sources = [self._source(cluster, owners, offset) for offset in range(self._size)]
-        earlier = [generation.cut for generation in mine]
+        earlier = [generation.truncated_to for generation in mine]
         (began, settled), lost = self._began.get(cluster, (0, 0)), self._lost.pop(cluster, None)
-        mine.append(PlainGeneration(cluster, len(mine), began, ended, cut, before, lost, owners, sources, earlier, settled))
+        mine.append(
+            PlainGeneration(cluster, len(mine), began, ended, truncated_to, before, lost, owners, sources, earlier, settled)
+        )
 
     def _source(self, cluster: str, owners: list[Owner], offset: int) -> str:
         if owners[offset][0] == cluster:
@@ -172,7 +174,7 @@ class Story:
         # What was there before the last cut had come the way it had come.
         for generation in reversed(self.generations.get(cluster, [])):
             if (
-                first < generation.cut
+                first < generation.truncated_to
                 and generation.owners[first][0] == owners[first][0]
                 and generation.owners.index(generation.owners[first]) == first
             ):
@@ -194,9 +196,9 @@ class Story:
             taken = [r for r in mine if generation.lost <= r.captured <= generation.ended]
             if taken:
                 return min(taken, key=lambda r: r.captured)
-        return self.before_cut(generation)
+        return self.before_truncation(generation)
 
-    def before_cut(self, generation: PlainGeneration) -> PlainLog | None:
+    def before_truncation(self, generation: PlainGeneration) -> PlainLog | None:
         mine = [r for r in self._plain.earlier if r.cluster == generation.cluster]
         taken = [r for r in mine if r.moment == generation.before] or [
             r for r in mine if generation.began <= r.captured <= generation.ended
@@ -206,7 +208,9 @@ class Story:
     def end(self, generation: PlainGeneration) -> int:
         """Where its log ended, or at the furthest: its mirror may have truncated more than what was captured."""
         logs = [
-            log for log in (self.log(generation), None if generation.last else self.before_cut(generation)) if log is not None
+            log
+            for log in (self.log(generation), None if generation.last else self.before_truncation(generation))
+            if log is not None
         ]
         return max([0, *(t.end for t in self.truncations(generation)), *(log.end for log in logs)])
 
@@ -233,9 +237,11 @@ class Story:
     def _turns(self, cluster: str) -> list[Turn]:
         """Every reversal onto a cluster."""
         mine = self.generations[cluster]
-        shown = [self.log(generation) if generation.last else self.before_cut(generation) for generation in mine]
+        shown = [self.log(generation) if generation.last else self.before_truncation(generation) for generation in mine]
         numbers = range(len(mine) - 1)
-        return [(mine[n].ended, mine[n + 1].began, mine[n + 1].settled, mine[n].cut, shown[n], shown[n + 1]) for n in numbers]
+        return [
+            (mine[n].ended, mine[n + 1].began, mine[n + 1].settled, mine[n].truncated_to, shown[n], shown[n + 1]) for n in numbers
+        ]
 
     def stops(self, generation: PlainGeneration) -> list[Any]:
         """What mirrors that ended in a generation say of their end."""
@@ -277,4 +283,4 @@ def _size(plain: Plain) -> int:
 
 def kept(generation: PlainGeneration, offset: int) -> bool:
     """Whether this generation answers for an offset: one that was cut only for what was behind the cut, or nowhere."""
-    return generation.last or not 0 <= offset < generation.cut
+    return generation.last or not 0 <= offset < generation.truncated_to

@@ -36,8 +36,8 @@ class World:
     of those that are not their ends, `own_others` what another broker has. `noted` are high watermarks that brokers note, by
     replica, where they are above the ends of their logs.
     `torn` are replicas (cluster, partition, broker) that end in half a batch; `compacted` are offsets below which a cleaner was.
-    Without `recorded` the logs are all there is. `repeated`: a mirror began again somewhere. `cut_at_end`: one cut what was open
-    at its end; `cuts` (end, cut at), by link and partition, are of mirrors that went on when their source was cut.
+    Without `recorded` the logs are all there is. `repeated`: a mirror began again somewhere. `truncated_at_end`: one cut what was
+    open at its end; `cuts` (end, cut at), by link and partition, are of mirrors that went on when their source was cut.
     """
 
     def __init__(self, random: Random) -> None:
@@ -52,8 +52,8 @@ class World:
             self.options["delivery"] = random.choice(["at-least-once", "exactly-once"])
         self.recorded = True
         self.repeated = False
-        self.cut_at_end = False
-        self.cuts: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        self.truncated_at_end = False
+        self.truncations_made: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self.torn: set[tuple[str, int, int]] = set()
         self.compacted: dict[tuple[str, int], int] = {}
         self.clusters = self.topology.split("->")

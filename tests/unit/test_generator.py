@@ -129,11 +129,11 @@ def test_a_fault_without_a_family_is_drawn_from_the_day_it_is_registered(monkeyp
 
 def test_coverage_guides_towards_what_was_not_hit():
     bounds = Bounds(faults=("link-cut", "link-latency"))
-    cut = Coverage(
+    link_cut = Coverage(
         hits={cell: 1000 for n in range(60) for cell in cells_of(generate(3, n, Coverage(), bounds)) if "link-cut" in cell}
     )
-    guided = [f.fault for n in range(40) for f in generate(9, n, cut, bounds).schedule]
-    uniform = [f.fault for n in range(40) for f in generate(9, n, cut, bounds, guided=False).schedule]
+    guided = [f.fault for n in range(40) for f in generate(9, n, link_cut, bounds).schedule]
+    uniform = [f.fault for n in range(40) for f in generate(9, n, link_cut, bounds, guided=False).schedule]
     assert guided.count("link-cut") / len(guided) < uniform.count("link-cut") / len(uniform)
 
 

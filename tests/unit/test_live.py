@@ -156,7 +156,7 @@ FIRST = {"A": {PARTITION: 7}, "B": {PARTITION: 7}}
 """Where both logs ended at first asking; at last asking it was 10."""
 
 
-def test_a_mirror_is_cut_where_it_was_asked_first_and_its_source_where_it_was_asked_last(tmp_path):
+def test_a_mirror_is_truncated_where_it_was_asked_first_and_its_source_where_it_was_asked_last(tmp_path):
     made = copies(tmp_path)
     truncate(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
     assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {"A": (10, 10), "B": (7, 7)}
@@ -173,7 +173,7 @@ def test_who_was_promoted_owns_the_log(tmp_path):
 
 
 @pytest.mark.parametrize(("gone", "ends"), [("A", {"A": 4, "B": 4}), ("B", {"A": 10, "B": 4})])
-def test_what_is_missing_of_a_source_is_cut_off_its_mirror(tmp_path, gone, ends):
+def test_what_is_missing_of_a_source_is_truncated_off_its_mirror(tmp_path, gone, ends):
     made = copies(tmp_path, **{gone: "it went away"})
     truncate(list(made.values()), FIRST, [], {"orders": "A"}, links("A->B"))
     assert {name: (copied.end, reach(copied)) for name, copied in made.items()} == {
@@ -193,13 +193,13 @@ def test_batches_are_those_of_the_log_and_a_torn_one_is_none(tmp_path):
 
 
 @pytest.mark.parametrize(("end", "kept"), [(10, 10), (9, 9), (8, 7), (1, -1), (0, -1)])
-def test_a_copy_is_cut_between_batches(tmp_path, end, kept):
+def test_a_copy_is_truncated_between_batches(tmp_path, end, kept):
     copied = copies(tmp_path)["A"]
     trim(copied.folder, end)
     assert reach(copied) == kept
 
 
-def test_what_is_behind_the_cut_goes_with_its_segments(tmp_path):
+def test_what_is_above_the_truncation_goes_with_its_segments(tmp_path):
     copied = copies(tmp_path)["A"]
     sound(copied.folder, base=10)
     trim(copied.folder, 6)

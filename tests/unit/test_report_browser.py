@@ -226,7 +226,7 @@ def test_commits_without_their_marker_are_found(browser: Browser, reports: dict[
     assert opened.complaints == []
 
 
-def test_on_paper_nothing_is_cut_off(seen: Seen) -> None:
+def test_on_paper_nothing_is_cropped(seen: Seen) -> None:
     seen.page.emulate_media(media="print")
     assert not seen.page.locator("nav").is_visible()
     assert seen.page.locator(".cause").is_visible()

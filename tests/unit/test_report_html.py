@@ -121,11 +121,11 @@ def test_damage_is_named(folder: Path) -> None:
     assert "captures/end/bounds.json" in shown.text
 
 
-@pytest.mark.parametrize("cut", [10, 200, 4000])
-def test_any_torn_file_still_gives_a_page(folder: Path, cut: int) -> None:
+@pytest.mark.parametrize("kept", [10, 200, 4000])
+def test_any_torn_file_still_gives_a_page(folder: Path, kept: int) -> None:
     for path in folder.rglob("*.json*"):
         if path.name != "run.json":
-            path.write_bytes(path.read_bytes()[:-cut])
+            path.write_bytes(path.read_bytes()[:-kept])
     assert "What cannot be trusted" in page(folder, "unknown").text
 
 

@@ -126,6 +126,6 @@ def test_stamped_batches_are_read_from_the_middle_and_truncated():
     assert [b.base for b in walk(made.from_offset(11))] == [10, 12, 15]
     assert [b.base for b in walk(made.from_offset(13))] == [15]
     assert len(made.from_offset(16)) == 0
-    cut = made.below(15)
-    assert (cut.end, end_of(cut.data)) == (13, 13)
+    below = made.below(15)
+    assert (below.end, end_of(below.data)) == (13, 13)
     assert end_of(b"") == -1

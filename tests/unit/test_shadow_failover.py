@@ -65,7 +65,7 @@ def test_the_longest_live_replica_is_the_log(settling):
     assert settle(settling, ({1: 7, 2: 9, 3: 0}, 0)) == 9
 
 
-def test_who_comes_back_with_more_when_it_was_settled_is_cut(settling):
+def test_who_comes_back_with_more_when_it_was_settled_is_truncated(settling):
     settling._log.journal.notes.phase = "ending"
     note = settling._log.partitions[TOPIC_PARTITION].note
     note.mirrored, note.appended = 7, [(7, "ABORT")]

@@ -21,5 +21,5 @@ MARKER = "ABORT of producer 7, epoch 0"
     ],
     ids=["not ended", "nothing to do", "markers", "cut", "cut, and reset there", "markers of the brokers that lead then"],
 )
-def test_what_was_mirrored_ends_before_markers_and_at_the_deepest_cut(lengths, kept):
+def test_what_was_mirrored_ends_before_markers_and_at_the_deepest_truncation(lengths, kept):
     assert PartitionNote(**lengths).kept == kept

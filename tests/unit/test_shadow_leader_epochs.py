@@ -25,7 +25,7 @@ def test_a_follower_that_agrees_gets_no_divergence():
     assert lineage.diverges(3, 15, 15) is None
 
 
-def test_a_follower_with_more_of_an_epoch_is_cut_to_its_end():
+def test_a_follower_with_more_of_an_epoch_is_truncated_to_its_end():
     lineage = Lineage([(0, 0), (3, 10)])
     assert lineage.diverges(0, 12, 15) == (0, 10)
     assert lineage.diverges(3, 17, 15) == (3, 15)
@@ -38,7 +38,7 @@ def test_an_epoch_that_is_not_known_is_answered_with_the_one_below():
     assert Lineage().diverges(7, 12, 0) == (7, 0)
 
 
-def test_a_cut_forgets_epochs_that_begin_after_it():
+def test_a_truncation_forgets_epochs_that_begin_after_it():
     lineage = Lineage([(0, 0), (3, 10), (5, 20)])
     lineage.truncate(10)
     assert lineage.entries == [(0, 0)]

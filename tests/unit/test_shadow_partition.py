@@ -73,7 +73,7 @@ def test_a_follower_of_another_epoch_does_not_count(partition):
 
 
 @pytest.mark.parametrize("end", [0, 3, 5, 8, 10])
-def test_a_cut_leaves_what_ends_below_it(partition, end):
+def test_a_truncation_leaves_what_ends_below_it(partition, end):
     partition.heard(1, 10, 0)
     partition.advance()
     partition.served = 10

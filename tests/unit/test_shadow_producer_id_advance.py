@@ -147,7 +147,7 @@ def test_a_broker_that_comes_back_before_the_failover_ends_is_drained(mirrored):
     assert ids.draw(3) >= 7 + MARGIN
 
 
-def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_cut_off(mirrored):
+def test_when_no_broker_answers_at_all_it_is_the_shadow_that_is_disconnected(mirrored):
     ids = Ids()
     ids.still.update(map(str, BROKERS))
     mirrored.journal.notes.top_producer = 7

@@ -25,7 +25,7 @@ def taken(end: int, *epochs: tuple[int, int]) -> TakenPartition:
 
 @pytest.mark.parametrize("rule", ["offset", "epoch"])
 @pytest.mark.parametrize(
-    ("ours", "end", "left", "cut"),
+    ("ours", "end", "left", "truncated_to"),
     [
         (((0, 0),), 80, taken(60, (0, 0)), 60),  # a tail in the same epoch
         (((0, 0), (3, 60), (4, 80)), 80, taken(60, (0, 0)), 60),  # a tail in a newer one, and the epoch of the restart
@@ -35,8 +35,8 @@ def taken(end: int, *epochs: tuple[int, int]) -> TakenPartition:
         (((0, 15), (2, 50)), 90, taken(60, (0, 15), (2, 50)), 60),  # the log begins later
     ],
 )
-def test_a_log_that_has_all_that_was_mirrored_is_cut_where_that_ends(rule, ours, end, left, cut):
-    assert failback_point("A.t-0", left, Lineage(ours), end, rule=rule) == cut
+def test_a_log_that_has_all_that_was_mirrored_is_truncated_where_that_ends(rule, ours, end, left, truncated_to):
+    assert failback_point("A.t-0", left, Lineage(ours), end, rule=rule) == truncated_to
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_log_that_has_all_that_was_mirrored_is_cut_where_that_ends(rule, ours,
         (((4, 0),), 90, 0),  # nothing is left of it
     ],
 )
-def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_cut_there_by_epoch(ours, end, common):
+def test_a_log_that_has_lost_what_was_mirrored_is_refused_by_offset_and_truncated_there_by_epoch(ours, end, common):
     left = taken(60, *FIVE_THEN_TWO)
     assert failback_point("A.t-0", left, Lineage(ours), end, rule="epoch") == common
     with pytest.raises(InputError, match=f"A.t-0 has only what is below offset {common} of what was mirrored up to 60"):

@@ -227,7 +227,7 @@ def test_codecs_change_nothing_but_lengths_and_checksums(tmp_path: Path, codec: 
     assert packed.digest.tolist() == plain.digest.tolist()
 
 
-def test_a_cluster_that_was_cut_has_its_earlier_captures_too(tmp_path: Path):
+def test_a_cluster_that_was_truncated_has_its_earlier_captures_too(tmp_path: Path):
     root = rounds.round_trip().write(tmp_path / "rounds")
     (view,) = views(root)
     assert [(r.moment, r.cluster) for r in view.replicas] == [(ENDED, "A"), (ENDED, "B")]
@@ -235,8 +235,8 @@ def test_a_cluster_that_was_cut_has_its_earlier_captures_too(tmp_path: Path):
         ("1-away", 15 * rounds.SECOND, 12),
         ("1-reverse", 22 * rounds.SECOND, 12),
     ]
-    (cut,) = view.truncations
-    assert (cut.link, cut.cluster, cut.offset, cut.end) == ("B->A", "A", rounds.PARTED, 16)
+    (truncation,) = view.truncations
+    assert (truncation.link, truncation.cluster, truncation.offset, truncation.end) == ("B->A", "A", rounds.PARTED, 16)
     away, home = view.stops
     assert (away.mirrored, away.promoted, away.appended) == (11, 12, ((11, "ABORT of producer 1, epoch 0"),))
     assert (home.cluster, home.appended) == ("A", ())
@@ -264,7 +264,7 @@ def test_a_truncation_that_cannot_be_read_is_damage(root: Path):
     assert any("truncation of B->A" in d.reason for d in plan(root).damage)
 
 
-def test_a_reversal_that_never_came_to_the_point_cut_nothing(tmp_path: Path):
+def test_a_reversal_that_never_came_to_the_point_truncated_nothing(tmp_path: Path):
     made = rounds.round_trip()
     made.events = [e for e in made.events if e.subject != "B->A"]
     (view,) = views(made.write(tmp_path / "rounds"))

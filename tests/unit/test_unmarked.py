@@ -115,9 +115,9 @@ def test_that_the_mirror_was_turned_round_the_first_batches_that_are_left_tell(t
 # Judged, on logs of a build of KIP-1279's branch.
 
 
-def begun_at(root, name, cuts, moment="3-diverged"):
+def begun_at(root, name, beginnings, moment="3-diverged"):
     """The logs of a cluster without what lies before an offset of each partition."""
-    for partition, since in enumerate(cuts):
+    for partition, since in enumerate(beginnings):
         path = KIP_1279 / moment / name / f"tx-{partition}" / f"{0:020}.log"
         left = kept([each for _, each in batches_in(path)], since=since)
         segment(root / name / f"tx-{partition}", left, base_offset=since)
@@ -125,7 +125,7 @@ def begun_at(root, name, cuts, moment="3-diverged"):
 
 
 def wanted(tmp_path, *links, a=(0, 0), b=(23, 9), promotions=None, moment="3-diverged"):
-    where = {name: begun_at(tmp_path, name, cuts, moment) for name, cuts in (("A", a), ("B", b))}
+    where = {name: begun_at(tmp_path, name, beginnings, moment) for name, beginnings in (("A", a), ("B", b))}
     return asked(where, *(links or ("A->B",)), promotions=promotions)
 
 
@@ -176,12 +176,14 @@ MOMENTS = {"2-after-stop": ONE_WAY, "3-diverged": ONE_WAY, "4-after-failback": B
 def test_wherever_healthy_logs_begin_nothing_is_found_in_them(tmp_path, moment):
     random = Random(moment)
     for number in range(6):
-        cuts = {}
+        beginnings = {}
         for name in "AB":
             paths = [KIP_1279 / moment / name / f"tx-{p}" / f"{0:020}.log" for p in (0, 1)]
-            cuts[name.lower()] = [random.choice([field_of(d, "base_offset") for _, d in batches_in(path)]) for path in paths]
+            beginnings[name.lower()] = [
+                random.choice([field_of(d, "base_offset") for _, d in batches_in(path)]) for path in paths
+            ]
         folder = tmp_path / str(number)
-        judgement = judged(folder / "run", wanted(folder, *MOMENTS[moment], **cuts, moment=moment))
+        judgement = judged(folder / "run", wanted(folder, *MOMENTS[moment], **beginnings, moment=moment))
         # One transaction of these logs was committed on A once B had aborted it.
         found = [(a.kind, a.cluster, a.topic, a.partition, a.offset) for a in judgement.anomalies if a.kind != "outcome-split"]
-        assert found == [], cuts
+        assert found == [], beginnings

@@ -12,7 +12,7 @@ import numpy as np
 
 from linkflap.spark_verify.checks.base import Finding, Found
 from linkflap.spark_verify.checks.parts.logs import ABORTED, Log, chunks, locate, runs
-from linkflap.spark_verify.checks.parts.outcomes import reads_of
+from linkflap.spark_verify.checks.parts.outcomes import never, reads_of
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read
@@ -88,3 +88,8 @@ def found(cluster: str, got: Delivered, bad: Bools, kind: str, witness: Callable
         }
         findings.append(Found(kind=kind, cluster=cluster, offset=int(got.offset[row]), evidence=evidence))
     return findings
+
+
+def by_client(view: PartitionView, got: Delivered) -> Bools:
+    """Per record, whether its producer aborted it, or was refused the commit for certain."""
+    return of_transactions(view, got, lambda sends: never(sends).astype(np.int64), otherwise=0) > 0

@@ -32,7 +32,9 @@ def generations(view: PartitionView) -> Mapping[str, Sequence[LogGeneration]]:
 def _stranger(view: PartitionView, cluster: str) -> LogGeneration:
     owner = view.home
     era = Era(cluster=cluster, owner=owner, source=owner, start=0, end=FOREVER, began=0, ended=FOREVER)
-    return LogGeneration(cluster=cluster, number=0, began=0, ended=FOREVER, cut=FOREVER, before="", lost=None, eras=(era,))
+    return LogGeneration(
+        cluster=cluster, number=0, began=0, ended=FOREVER, truncated_to=FOREVER, before="", lost=None, eras=(era,)
+    )
 
 
 def every(view: PartitionView) -> Iterator[LogGeneration]:
@@ -49,10 +51,10 @@ def replica_of(view: PartitionView, generation: LogGeneration) -> Replica | None
         taken = [r for r in view.earlier if r.cluster == generation.cluster and generation.lost <= r.captured <= generation.ended]
         if taken:
             return min(taken, key=lambda r: r.captured)
-    return before_cut(view, generation)
+    return before_truncation(view, generation)
 
 
-def before_cut(view: PartitionView, generation: LogGeneration) -> Replica | None:
+def before_truncation(view: PartitionView, generation: LogGeneration) -> Replica | None:
     """The last that was captured of a generation before it was cut."""
     named = [r for r in view.earlier if r.cluster == generation.cluster and r.moment == generation.before]
     taken = named or [
@@ -67,7 +69,7 @@ def end_of(view: PartitionView, generation: LogGeneration) -> int:
 
     A cluster that is started to be truncated may append to its log once more after its capture: markers of its coordinator.
     """
-    shown = [replica_of(view, generation), None if generation.last else before_cut(view, generation)]
+    shown = [replica_of(view, generation), None if generation.last else before_truncation(view, generation)]
     reported = [t.end for t in truncated(view, generation)]
     return max([*(replica.end for replica in shown if replica is not None), *reported], default=0)
 
@@ -103,7 +105,7 @@ def own(generation: LogGeneration, replica: Replica | None, findings: Sequence[F
     for finding in findings:
         if generation.last or not isinstance(finding, Found):
             yield finding
-        elif not 0 <= finding.offset < generation.cut:
+        elif not 0 <= finding.offset < generation.truncated_to:
             moment = replica.moment if replica is not None else ""
             yield replace(finding, evidence={**finding.evidence, "capture": moment})
 
@@ -111,7 +113,7 @@ def own(generation: LogGeneration, replica: Replica | None, findings: Sequence[F
 def of_readers(generation: LogGeneration, replica: Replica | None, findings: Sequence[Finding]) -> Iterator[Finding]:
     """As `own`, but for what readers got in this generation: no other generation answers for it, whatever its offset."""
     for finding in findings:
-        if generation.last or not isinstance(finding, Found) or 0 <= finding.offset < generation.cut:
+        if generation.last or not isinstance(finding, Found) or 0 <= finding.offset < generation.truncated_to:
             yield finding
         else:
             moment = replica.moment if replica is not None else ""
@@ -120,12 +122,12 @@ def of_readers(generation: LogGeneration, replica: Replica | None, findings: Seq
 
 def apart(generation: LogGeneration, offsets: Ints) -> Ints:
     """A column for `runs`: it splits runs at the truncation, because the next generation answers for what is below."""
-    return np.asarray(np.arange(len(offsets), dtype=np.int64) + (offsets >= generation.cut))
+    return np.asarray(np.arange(len(offsets), dtype=np.int64) + (offsets >= generation.truncated_to))
 
 
 def examined(generation: LogGeneration, offsets: Ints, *, whole: bool = False) -> Sequence[Examined]:
     """One count per era that holds any of these offsets; of a generation that was cut, of what is behind the cut, or `whole`."""
-    floor = 0 if generation.last or whole else generation.cut
+    floor = 0 if generation.last or whole else generation.truncated_to
     found = []
     for era in generation.eras:
         count = int(np.count_nonzero((offsets >= max(era.start, floor)) & (offsets < era.end)))
@@ -196,7 +198,7 @@ def _turns(view: PartitionView, cluster: str) -> Sequence[Turn]:
     if len(mine) == 1:
         return ()
     shown = {
-        generation.number: replica_of(view, generation) if generation.last else before_cut(view, generation)
+        generation.number: replica_of(view, generation) if generation.last else before_truncation(view, generation)
         for generation in mine
     }
     return turns(mine, {number: read(replica) if replica is not None else None for number, replica in shown.items()})
@@ -219,11 +221,11 @@ def kept_since(view: PartitionView, read: Read) -> int:
 
     What lies above was of another era, which no generation of the log shows.
     """
-    cuts = [at for stop in view.stops if stop.cluster == read.cluster and read.time <= stop.time for _, at in stop.truncated]
-    return min(cuts, default=FOREVER)
+    offsets = [at for stop in view.stops if stop.cluster == read.cluster and read.time <= stop.time for _, at in stop.truncated]
+    return min(offsets, default=FOREVER)
 
 
-def cuts(view: PartitionView, generation: LogGeneration) -> list[tuple[int, int]]:
+def truncations_in(view: PartitionView, generation: LogGeneration) -> list[tuple[int, int]]:
     """(time, offset) of what mirrors, beginning or ending inside of a generation, said that they cut its log back to.
 
     What was asked for up to that time may be of what was cut off, which no capture of this generation shows.
@@ -239,16 +241,36 @@ def marks_in(view: PartitionView, generation: LogGeneration) -> Watermarks | Non
     return None if marks is None else sampled(marks, _turns(view, generation.cluster))[generation.number]
 
 
-def maybe_cut(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Bools:
+def maybe_truncated(view: PartitionView, generation: LogGeneration, marks: Watermarks) -> Bools:
     """Per sample of a generation, whether it may be of after a mirror, ending later than that, had cut the log.
 
     When it cut is not written down, only when it had ended. A high watermark above the cut is of before it.
     """
     late = np.zeros(len(marks.time), np.bool_)
     for stop in view.stops:
-        cut = [at for end, at in stop.truncated if at < end]
-        if cut and stop.cluster == generation.cluster and generation.began <= stop.time <= generation.ended:
+        targets = [at for end, at in stop.truncated if at < end]
+        if targets and stop.cluster == generation.cluster and generation.began <= stop.time <= generation.ended:
             before = marks.time <= stop.time
-            whole = np.flatnonzero(before & (marks.high_watermark > max(cut)))
+            whole = np.flatnonzero(before & (marks.high_watermark > max(targets)))
             late |= before & (np.arange(len(late)) > (whole[-1] if len(whole) else -1))
     return late
+
+
+def incomplete(view: PartitionView, log: Log) -> str:
+    """Why absence from this log proves nothing; empty when it does."""
+    replica = log.replica
+    if not log.whole:
+        return f"the log of {replica.cluster} is torn, so what is missing may have been there"
+    copies = sum(1 for r in view.replicas if r.cluster == replica.cluster)
+    if any(replica is r for r in view.earlier):
+        return (
+            ""
+            if replica.leader
+            else f"the leader of {view.topic}-{view.partition} on {replica.cluster} is unknown at {replica.moment}"
+        )
+    brokers = min((c.brokers for c in view.topology.clusters if c.name == replica.cluster), default=1)
+    if not replica.leader and copies < min(3, brokers):
+        return (
+            f"the leader of {view.topic}-{view.partition} on {replica.cluster} is unknown and not all its replicas were captured"
+        )
+    return ""

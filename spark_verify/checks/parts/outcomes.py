@@ -9,12 +9,19 @@ that the other partitions of the transaction must have it too is torn-transactio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from linkflap.spark_verify.checks.parts.generations import generations, log_of, numbers_at, reads_in, sends_to
-from linkflap.spark_verify.checks.parts.logs import PLAIN, Log, among, distinct, locate
+from linkflap.spark_verify.checks.parts.generations import (
+    generations,
+    log_of,
+    numbers_at,
+    reads_in,
+    sends_to,
+)
+from linkflap.spark_verify.checks.parts.logs import PLAIN, Log, among, chunks, distinct, locate
 from linkflap.spark_verify.facts.eras import LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
 from linkflap.spark_verify.facts.view import Bools, Ints, PartitionView, Read, Send
@@ -52,8 +59,8 @@ def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = 
     keep = since == generation.number
     for before in mine[: generation.number]:
         log = log_of(view, before)
-        cut = min(generation.earlier[before.number :])
-        keep |= (since == before.number) & (what.acked >= 0) & (what.acked < cut) & _settled(log, what.uid, cut)
+        truncated_to = min(generation.earlier[before.number :])
+        keep |= (since == before.number) & (what.acked >= 0) & (what.acked < truncated_to) & _settled(log, what.uid, truncated_to)
     return Outcomes(
         sends=what.sends,
         uid=what.uid[keep],
@@ -65,13 +72,13 @@ def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = 
     )
 
 
-def _settled(log: Log | None, uids: Ints, cut: int) -> Bools:
+def _settled(log: Log | None, uids: Ints, truncated_to: int) -> Bools:
     """Per record, whether what became of it in an earlier generation was decided below the cut."""
     if log is None or not len(log.replica.records):
         return np.ones(len(uids), np.bool_)
     at = locate(log.replica.records.uid, uids)
     batch = log.replica.records.batch[at]
-    return np.asarray((at >= 0) & ((log.record_state[at] == PLAIN) | (log.marker[batch] < cut)))
+    return np.asarray((at >= 0) & ((log.record_state[at] == PLAIN) | (log.marker[batch] < truncated_to)))
 
 
 def _outcomes(view: PartitionView, generation: LogGeneration, sends: Sends) -> Outcomes:
@@ -137,3 +144,23 @@ def read_uids(view: PartitionView, generation: LogGeneration, isolation: str | N
     """Every payload id that readers of a cluster got in one generation, once."""
     parts = [r.uids for r in reads_of(view, generation, isolation)]
     return distinct(np.concatenate(parts)) if parts else np.empty(0, np.int64)
+
+
+def planned(uids: Ints, sends: Sequence[Send]) -> Bools:
+    """Per payload id, whether one of these sends covers it."""
+    return planner(uids, sends) >= 0
+
+
+def planner(uids: Ints, sends: Sequence[Send]) -> Ints:
+    """Per payload id, which of these sends covers it, or -1; no two operations share one (`harness.model.payload`)."""
+    mine = Sends.of(sends)
+    found = np.full(len(uids), -1, np.int64)
+    if not len(mine):
+        return found
+    first = mine.column("first_uid")
+    order = np.argsort(first, kind="stable")
+    first, end = first[order], (first + mine.sizes)[order]
+    for some in chunks(uids):
+        index = np.searchsorted(first, uids[some], side="right") - 1
+        found[some] = np.where((index >= 0) & (uids[some] < end[index]), order[index], -1)
+    return found

@@ -20,7 +20,7 @@ from operator import attrgetter
 import numpy as np
 
 from linkflap.spark_verify.checks.base import Found
-from linkflap.spark_verify.checks.parts.generations import cuts, end_of, marks_in, truncated
+from linkflap.spark_verify.checks.parts.generations import end_of, marks_in, truncated, truncations_in
 from linkflap.spark_verify.checks.parts.logs import Log, among, locate
 from linkflap.spark_verify.facts.eras import FOREVER, LogGeneration
 from linkflap.spark_verify.facts.send_columns import Sends
@@ -220,15 +220,15 @@ def promised_end(view: PartitionView, generation: LogGeneration, truncations: Tr
     early = np.flatnonzero(marks.returned <= busy)
     if not len(early):
         return -1
-    cut = [min((at for when, at in truncations if when >= time), default=FOREVER) for time in marks.time[early].tolist()]
-    return int(np.minimum(marks.last_stable[early], np.array(cut, np.int64)).max())
+    truncated_to = [min((at for when, at in truncations if when >= time), default=FOREVER) for time in marks.time[early].tolist()]
+    return int(np.minimum(marks.last_stable[early], np.array(truncated_to, np.int64)).max())
 
 
 def unheard(
     view: PartitionView, generation: LogGeneration, log: Log, reads: Sequence[Read], skips: Sequence[Found]
 ) -> Iterator[Found]:
     """What the positions of consumers say that they, or their groups, should have got; `skips` are known from polls already."""
-    truncations, floor = cuts(view, generation), certain_from(view, generation, log)
+    truncations, floor = truncations_in(view, generation), certain_from(view, generation, log)
     promised = promised_end(view, generation, truncations) if generation.last else -1
     end = end_of(view, generation)
     for rows in consumers(reads):

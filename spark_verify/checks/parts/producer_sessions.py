@@ -163,7 +163,7 @@ def truncated(view: PartitionView, owner: str) -> Collection[tuple[int, int]] | 
         if replica is None or replica.damage:
             return None
         batches = replica.batches
-        tail = (batches.control == DATA) & (batches.base_offset >= before.cut)
+        tail = (batches.control == DATA) & (batches.base_offset >= before.truncated_to)
         found |= set(zip(batches.producer_id[tail].tolist(), batches.producer_epoch[tail].tolist(), strict=True))
     return found if len(mine) > 1 else None
 

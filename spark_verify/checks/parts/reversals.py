@@ -48,7 +48,7 @@ def turns(generations: Sequence[LogGeneration], logs: Mapping[int, Log | None]) 
             start=generation.ended,
             end=following.settled,
             time=following.began,
-            offset=generation.cut,
+            offset=generation.truncated_to,
             before=logs.get(generation.number),
             after=logs.get(following.number),
         )

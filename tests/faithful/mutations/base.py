@@ -115,8 +115,8 @@ PLANNED = {**_SHADOW, "shape": "failover", "forced": False}
 MM2_FORCED = {**_MM2, "shape": "failover", "forced": True}
 MM2_PLANNED = {**_MM2, "shape": "failover", "forced": False}
 ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": True, "lag": True}
-CUT = {**FORCED, "options": {**_KEPT, "open_transactions": "truncate-stable"}, "overlap": False}
-OVERLAPPING_CUT = {**CUT, "overlap": True}
+TRUNCATING = {**FORCED, "options": {**_KEPT, "open_transactions": "truncate-stable"}, "overlap": False}
+OVERLAPPING_TRUNCATION = {**TRUNCATING, "overlap": True}
 PLANNED_ROUND_TRIP = {**_SHADOW, "shape": "round-trip", "forced": False}
 RESETS = {**FORCED, "options": {**_KEPT, "producer_ids": "reset", "open_transactions": "abort"}}
 COPIED = {**_SHADOW, "shape": "copied"}
@@ -172,8 +172,8 @@ def states(entries: Iterable[Entry]) -> States:
 def data(made: Made, cluster: str, partition: int = 0, *, native: bool, state: str = "", moment: str = "") -> list[Entry]:
     """Data batches of a cluster, its own or those that came over a link, that ended in some state (or any)."""
     log = made.log(cluster, partition, moment=moment)
-    outcome, cut = states(log).state, promotion(made, cluster, partition) if cluster != "A" else 0
-    mine = [e for e in log if e.ends is None and (e.offset >= cut) == native]
+    outcome, promoted = states(log).state, promotion(made, cluster, partition) if cluster != "A" else 0
+    mine = [e for e in log if e.ends is None and (e.offset >= promoted) == native]
     return [e for e in mine if outcome[e.offset] in (state or outcome[e.offset])]
 
 

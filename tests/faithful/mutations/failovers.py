@@ -114,7 +114,7 @@ def promotion_recorded_too_late(made: Made, rng: Random) -> None:
 
 
 @mutation(ROUND_TRIP, must="truncation-accounting/truncation-too-deep")
-def cut_too_deep(made: Made, rng: Random) -> None:
+def truncated_too_deep(made: Made, rng: Random) -> None:
     """A was cut below where its history and B's part, as the mirror says itself."""
     event(made, "truncation", offset=made.log("A")[1].offset)
 
@@ -124,7 +124,7 @@ def cut_too_deep(made: Made, rng: Random) -> None:
     must="truncation-accounting/truncation-unrecorded",
     may="last-stable-offset/lso-mismatch poll-continuity/passed-unread",
 )
-def cut_not_recorded(made: Made, rng: Random) -> None:
+def truncation_not_recorded(made: Made, rng: Random) -> None:
     """A had a tail that B never had, and nobody wrote down that it was cut off."""
     drop_events(made, lambda e: e.kind == "truncation" and e.data["partition"] == 0)
 
@@ -143,7 +143,7 @@ def history_rewritten(made: Made, rng: Random) -> None:
     "order-equality poll-continuity producer-id-uniqueness record-equality sequence-continuity "
     "standby-isolation torn-transaction truncation-accounting",
 )
-def tail_not_cut(made: Made, rng: Random) -> None:
+def tail_not_truncated(made: Made, rng: Random) -> None:
     """What A had, and B never, is on A still, in place of what B wrote there."""
     parted = promotion(made, "B")
     tail = [e for e in made.log("A", moment="1-reverse") if e.offset >= parted]
@@ -151,7 +151,7 @@ def tail_not_cut(made: Made, rng: Random) -> None:
 
 
 @mutation(PLANNED_ROUND_TRIP, must="truncation-accounting/truncated-write", may="lost-write/lost-write")
-def acknowledged_and_cut(made: Made, rng: Random) -> None:
+def acknowledged_and_truncated(made: Made, rng: Random) -> None:
     """A acknowledged a write after the planned failover from it, and lost it when it followed B."""
     row = next(o for o in made.operations if (o.cluster, o.phase, o.kind) == ("A", "return", "send"))
     invoke = next(o for o in made.operations if (o.number, o.phase) == (row.number, "invoke"))
@@ -206,11 +206,11 @@ def journal_does_not_add_up(made: Made, rng: Random) -> None:
 
 
 @mutation(PLANNED, must="truncation-accounting/cut-not-made")
-def cut_only_announced(made: Made, rng: Random) -> None:
+def truncation_only_announced(made: Made, rng: Random) -> None:
     """The mirror says that it cut B's log at its failover, and what was mirrored there is there still."""
     log = made.log("B")
-    cut = log[len(log) // 4].offset
-    journal(made, truncated=[[promotion(made, "B"), cut]])
+    truncated_to = log[len(log) // 4].offset
+    journal(made, truncated=[[promotion(made, "B"), truncated_to]])
 
 
 @mutation(PLANNED, must="truncation-accounting/epoch-mismatch")

@@ -80,7 +80,7 @@ def own_tail_lost(made: Made, rng: Random) -> None:
 def own_file_out_of_order(made: Made, rng: Random) -> None:
     """Two batches of __transaction_state have changed places in the file of the broker that does not lead."""
     key = made.log_keys("A", 0, topic=STATES[0])[1]
-    made.logs[key].cuts = ()
+    made.logs[key].edges_at = ()
     made.rewrite(key, lambda log: [log[0], log[2], log[1], *log[3:]])
 
 

@@ -249,7 +249,7 @@ def one_replica_without(made: Made, rng: Random) -> None:
 def file_out_of_order(made: Made, rng: Random) -> None:
     """Two batches have changed places in the file of A's replica that does not lead, with the offsets they had."""
     file = made.log_keys("A", 0)[1]
-    made.logs[file].cuts = ()
+    made.logs[file].edges_at = ()
     made.rewrite(file, lambda log: [log[0], log[2], log[1], *log[3:]])
 
 

@@ -10,9 +10,9 @@ from linkflap.harness.model.scenario import Budgets
 from tests.faithful.entries import Entry
 from tests.faithful.made import Made
 from tests.faithful.mutations.base import (
-    CUT,
-    OVERLAPPING_CUT,
+    OVERLAPPING_TRUNCATION,
     PLANNED,
+    TRUNCATING,
     NothingToChange,
     data,
     event,
@@ -30,9 +30,9 @@ READER = "B-uncommitted"
 
 def _lost(made: Made) -> list[Entry]:
     """What A had acknowledged behind where B was cut."""
-    cut, log = promotion(made), made.log("A")
+    truncated_to, log = promotion(made), made.log("A")
     outcome = states(log).state
-    behind = [e for e in log if e.offset >= cut and e.ends is None and outcome[e.offset] in ("plain", "committed")]
+    behind = [e for e in log if e.offset >= truncated_to and e.ends is None and outcome[e.offset] in ("plain", "committed")]
     return [e for e in behind if promised(made, e)]
 
 
@@ -50,22 +50,22 @@ def _said(made: Made, name: str) -> int:
     return next(row[name] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined]
 
 
-@mutation(CUT, must="failover/rpo-over-budget")
-def acknowledged_behind_the_cut(made: Made, rng: Random) -> None:
+@mutation(TRUNCATING, must="failover/rpo-over-budget")
+def acknowledged_above_the_truncation(made: Made, rng: Random) -> None:
     """What A had acknowledged behind an open transaction was cut off B with it: the failover lost it, and may lose none."""
     made.scenario = replace(made.scenario, budgets=Budgets(rpo_records=0))
 
 
-@mutation(CUT, must="lost-write/lost-write")
-def cut_by_a_planned_failover(made: Made, rng: Random) -> None:
+@mutation(TRUNCATING, must="lost-write/lost-write")
+def truncated_by_a_planned_failover(made: Made, rng: Random) -> None:
     """The failover was planned, and what A had acknowledged behind an open transaction was cut off B all the same."""
     if not _lost(made):
         raise NothingToChange("nothing that A had acknowledged was cut off the first partition")
     event(made, "failover", 0, kind="planned")
 
 
-@mutation(CUT, must="lost-write/lost-write")
-def cut_after_it_was_read(made: Made, rng: Random) -> None:
+@mutation(TRUNCATING, must="lost-write/lost-write")
+def truncated_after_it_was_read(made: Made, rng: Random) -> None:
     """A reader of everything had got on B, before that was cut, what A had acknowledged and what is on neither since."""
     lost = _lost(made)
     if not lost or lost[-1].end > _said(made, "mirrored"):
@@ -78,24 +78,26 @@ def cut_after_it_was_read(made: Made, rng: Random) -> None:
     made.polls.insert(at, replace(before, time=stopped - 2, returned=stopped - 1, fetched=(row,)))
 
 
-@mutation(mapped(OVERLAPPING_CUT, open_transactions="truncate-once"), must="last-stable-offset/hanging-transaction")
-def cut_only_once(made: Made, rng: Random) -> None:
+@mutation(mapped(OVERLAPPING_TRUNCATION, open_transactions="truncate-once"), must="last-stable-offset/hanging-transaction")
+def truncated_only_once(made: Made, rng: Random) -> None:
     """The mirror cut B once, and with that took the markers of transactions that had begun before: nobody on B can end them."""
 
 
-@mutation(CUT, must="last-stable-offset/high-watermark-regression")
-def sampled_after_the_cut(made: Made, rng: Random) -> None:
+@mutation(TRUNCATING, must="last-stable-offset/high-watermark-regression")
+def sampled_after_the_truncation(made: Made, rng: Random) -> None:
     """B's high watermark was sampled before the mirror cut its log, and after, while the same leader led in the same epoch."""
-    stopped, cut = next(e.time for e in made.events if e.kind == "mirror-stopped"), promotion(made)
+    stopped, truncated_to = next(e.time for e in made.events if e.kind == "mirror-stopped"), promotion(made)
     mark = [m for m in marks(made, "B") if m.returned < stopped][-1]
-    if mark.high_watermark <= cut:
+    if mark.high_watermark <= truncated_to:
         raise NothingToChange("nobody had sampled what was cut off")
     at = made.marks.index(mark) + 1
-    made.marks.insert(at, replace(mark, time=stopped - 2, returned=stopped - 1, high_watermark=cut, last_stable=cut))
+    made.marks.insert(
+        at, replace(mark, time=stopped - 2, returned=stopped - 1, high_watermark=truncated_to, last_stable=truncated_to)
+    )
 
 
 @mutation(
-    CUT,
+    TRUNCATING,
     must="truncation-accounting/cut-not-made standby-isolation/standby-write",
     may="byte-equality ghost-ack inconsistent-offset leader-epochs order-equality producer-id-uniqueness record-equality "
     "sequence-continuity truncation-accounting",
@@ -114,16 +116,16 @@ def truncated_deeper_than_reported(made: Made, rng: Random) -> None:
     "standby-isolation/circular-mirror",
     may="lost-write producer-id-uniqueness sequence-continuity torn-transaction",
 )
-def tail_kept_behind_the_cut(made: Made, rng: Random) -> None:
+def tail_kept_above_the_truncation(made: Made, rng: Random) -> None:
     """The mirror says that it cut B, and was promoted there; what it had mirrored behind that is there still."""
     _promoted_at(made, data(made, "B", native=False)[-1].offset)
 
 
-@mutation(OVERLAPPING_CUT, must="truncation-accounting/promotion-unaccounted")
+@mutation(OVERLAPPING_TRUNCATION, must="truncation-accounting/promotion-unaccounted")
 def one_truncation_of_two_was_reported(made: Made, rng: Random) -> None:
     """The mirror cut B again and again, and says so only of the last time."""
     rows = next(e for e in made.events if e.kind == "mirror-stopped").data["partitions"]
-    cuts = next(row["truncated"] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined]
-    if len(cuts) < 2:
+    truncations = next(row["truncated"] for row in rows if row["partition"] == 0)  # type: ignore[attr-defined]
+    if len(truncations) < 2:
         raise NothingToChange("it was cut once")
-    journal(made, truncated=cuts[-1:])
+    journal(made, truncated=truncations[-1:])

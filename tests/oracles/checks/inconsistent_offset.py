@@ -37,11 +37,11 @@ def _observed(plain: Plain, story: Story, generation: PlainGeneration) -> Iterat
             yield from ((acked, uid) for uid, acked, _ in of_send(send) if 0 <= acked < end)
         for read in story.reads(before):
             if read.kind == "poll":
-                limit = min(end, cut_since(plain, read))
+                limit = min(end, truncated_since(plain, read))
                 yield from ((o, uid) for o, uid in zip(read.offsets, read.uids, strict=True) if o < limit)
 
 
-def cut_since(plain: Plain, read: Any) -> int:
+def truncated_since(plain: Plain, read: Any) -> int:
     """Where a mirror that ended after this poll said that it cut the log."""
-    cuts = [at for s in plain.view.stops if s.cluster == read.cluster and read.time <= s.time for _, at in s.truncated]
-    return min(cuts, default=NEVER)
+    truncations = [at for s in plain.view.stops if s.cluster == read.cluster and read.time <= s.time for _, at in s.truncated]
+    return min(truncations, default=NEVER)

@@ -116,14 +116,16 @@ def _markers(plain: Plain, log: PlainLog) -> tuple[bool, bool, list[Any]]:
 
     generations = Story(plain).generations[log.cluster]
     stops = [s for s in plain.view.stops if s.cluster == log.cluster]
-    cut = len(generations) > 1 or any(t.cluster == log.cluster for t in plain.view.truncations) or any(s.truncated for s in stops)
+    truncated = (
+        len(generations) > 1 or any(t.cluster == log.cluster for t in plain.view.truncations) or any(s.truncated for s in stops)
+    )
     appended = {offset for s in stops for offset, _ in s.appended}
     if plain.keeps:
         markers = [b for b in markers if generations[-1].native(b.base_offset)]
     cleaned = plain.compacted.get(log.cluster, 0)
     markers = [b for b in markers if b.base_offset not in appended and b.base_offset >= cleaned]
-    whole = not (cut or log.torn or log.log_start or plain.compacted.get(log.cluster)) and plain.view.recorded
-    return whole, not (cut or log.torn), markers
+    whole = not (truncated or log.torn or log.log_start or plain.compacted.get(log.cluster)) and plain.view.recorded
+    return whole, not (truncated or log.torn), markers
 
 
 def _decided(plain: Plain, cluster: str) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 ]
                 if generation.last and generation.lost is None:
                     suspects += list(_hanging(plain, generation, log))
-            last = None if generation.last else story.before_cut(generation)
+            last = None if generation.last else story.before_truncation(generation)
             if last is not None:
                 late = _recomputed(plain, generation, last, marks)
                 suspects += [
@@ -72,14 +72,18 @@ def _order(plain: Plain, generation: PlainGeneration, marks: Sequence[Any]) -> I
 
 
 def _above(plain: Plain, story: Story, generation: PlainGeneration) -> Iterator[tuple[str, int]]:
-    logs = [log for log in (story.log(generation), None if generation.last else story.before_cut(generation)) if log is not None]
+    logs = [
+        log
+        for log in (story.log(generation), None if generation.last else story.before_truncation(generation))
+        if log is not None
+    ]
     if not logs:
         return
     said = any(t.cluster == generation.cluster and t.time >= generation.ended for t in plain.view.truncations)
     until = (max(log.captured for log in logs) or NEVER) if generation.last or said else generation.ended
     end = story.end(generation)
     for mark in story.marks(generation):
-        if mark.returned <= until and end < mark.high_watermark <= _cut_since(plain, generation, mark):
+        if mark.returned <= until and end < mark.high_watermark <= _truncated_since(plain, generation, mark):
             yield "high-watermark-above-log", end
             return
 
@@ -102,7 +106,7 @@ def _recomputed(
         lowest = min(before.high_watermark, mark.high_watermark) if _same(before, mark) else 0
         highest = max(mark.high_watermark, after.high_watermark if _same(mark, after) else log.end)
         truncated = [generation.began, *(t.time for t in plain.view.truncations if t.cluster == generation.cluster)]
-        if highest > _cut_since(plain, generation, mark) or any(mark.time <= time <= mark.returned for time in truncated):
+        if highest > _truncated_since(plain, generation, mark) or any(mark.time <= time <= mark.returned for time in truncated):
             continue
         if mark.last_stable < max(log.log_start, plain.cleaned(log)):
             continue
@@ -110,7 +114,7 @@ def _recomputed(
             yield index, ("lso-mismatch", mark.last_stable)
 
 
-def _cut_since(plain: Plain, generation: PlainGeneration, mark: Any) -> int:
+def _truncated_since(plain: Plain, generation: PlainGeneration, mark: Any) -> int:
     """Down to where a mirror cut this generation's log after a sample was asked for."""
     reported = [(t.cluster, t.time, t.offset) for t in plain.view.truncations]
     reported += [(s.cluster, s.time, at) for s in plain.view.stops for _, at in s.truncated]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.oracles.checks.inconsistent_offset import cut_since
+from tests.oracles.checks.inconsistent_offset import truncated_since
 from tests.oracles.plain import Anomaly, Plain, PlainLog
 from tests.oracles.positions import positions
 from tests.oracles.story import PlainGeneration, Story
@@ -72,7 +72,7 @@ def _missed(
     gone = [
         record.offset
         for record in log.records
-        if offsets and min(offsets) <= record.offset < read.offsets[0] < cut_since(plain, read)
+        if offsets and min(offsets) <= record.offset < read.offsets[0] < truncated_since(plain, read)
         if record.uid >= 0 and record.uid not in had and (record.visible or read.isolation != "read_committed")
     ]
     yield from sorted(gone)[:1]
@@ -86,7 +86,7 @@ def _follow(plain: Plain, log: PlainLog | None, reads: Sequence[Any]) -> Iterato
             at, moved = None, read.returned
         if read.kind != "poll" or not read.offsets:
             continue
-        offsets = [o for o in read.offsets if o < cut_since(plain, read)]
+        offsets = [o for o in read.offsets if o < truncated_since(plain, read)]
         if read.time <= moved:
             # A rebalance came inside of this poll.
             at = None

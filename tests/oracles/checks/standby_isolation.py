@@ -32,7 +32,7 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
             acked = [offset for offset in send.offsets if offset >= 0]
             if acked and _mirrored_then(story, send) and not _unrecorded(plain, send.cluster):
                 found.append(plain.anomaly("standby-write", send.cluster, acked[0]))
-        found += [plain.anomaly("circular-mirror", cut.cluster, cut.offset) for cut in _circles(plain)]
+        found += [plain.anomaly("circular-mirror", truncation.cluster, truncation.offset) for truncation in _circles(plain)]
     return found
 
 

@@ -28,7 +28,9 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
                 found.append(plain.anomaly("truncation-impossible", truncation.cluster, truncation.offset))
         for cluster, generations in story.generations.items():
             for generation, following in pairwise(generations):
-                found += [plain.anomaly(kind, cluster, offset) for kind, offset in _cut(plain, story, generation, following)]
+                found += [
+                    plain.anomaly(kind, cluster, offset) for kind, offset in _truncation(plain, story, generation, following)
+                ]
         for stop in plain.view.stops:
             promotion = next((p for p in plain.view.promotions if p.link == stop.link and p.time >= stop.time), None)
             if promotion is None or stop.cluster not in story.generations:
@@ -39,37 +41,45 @@ def reference(views: Sequence[Plain]) -> list[Anomaly]:
     return found
 
 
-def _cut(plain: Plain, story: Story, generation: PlainGeneration, following: PlainGeneration) -> Iterator[tuple[str, int]]:
-    before, after = story.before_cut(generation), story.log(following)
+def _truncation(plain: Plain, story: Story, generation: PlainGeneration, following: PlainGeneration) -> Iterator[tuple[str, int]]:
+    before, after = story.before_truncation(generation), story.log(following)
     if before is None or after is None:
         return
-    cuts = [
+    truncations = [
         t for t in plain.view.truncations if t.cluster == generation.cluster and generation.ended <= t.time <= following.ended
     ]
-    yield from (("truncation-too-deep", cut.offset) for cut in cuts if cut.offset < generation.cut)
-    yield from (("truncation-impossible", cut.offset) for cut in cuts if _contradicted(cut, generation, before))
-    yield from _lacking(plain, generation, following, after, min([generation.cut, *(cut.offset for cut in cuts)]))
-    tail = [b for b in before.batches if b.last_offset >= generation.cut]
-    if tail and not cuts:
+    yield from (
+        ("truncation-too-deep", truncation.offset) for truncation in truncations if truncation.offset < generation.truncated_to
+    )
+    yield from (
+        ("truncation-impossible", truncation.offset)
+        for truncation in truncations
+        if _contradicted(truncation, generation, before)
+    )
+    yield from _lacking(
+        plain, generation, following, after, min([generation.truncated_to, *(truncation.offset for truncation in truncations)])
+    )
+    tail = [b for b in before.batches if b.last_offset >= generation.truncated_to]
+    if tail and not truncations:
         yield "truncation-unrecorded", tail[0].base_offset
     gone = [n for n, b in enumerate(before.batches) if b not in tail and b.base_offset >= after.log_start and not _has(after, b)]
     yield from (("history-changed", before.batches[n].base_offset) for n in starts(gone))
-    owner = plain.final(following.sources[min(generation.cut, len(following.sources) - 1)])
+    owner = plain.final(following.sources[min(generation.truncated_to, len(following.sources) - 1)])
     left = [b for b in tail if _has(after, b) and not _from(owner, b)]
     yield from (("tail-not-cut", b.base_offset) for b in left[:1])
     for promise in promises(plain, story, generation, earlier=False):
         if (
             promise.must
-            and promise.acked >= generation.cut
+            and promise.acked >= generation.truncated_to
             and (generation.lost is None or promise.send.invoked > generation.lost)
         ):
             yield "truncated-write", promise.acked
 
 
-def _contradicted(cut: Any, generation: PlainGeneration, before: PlainLog) -> bool:
-    if before.torn or cut.end < cut.offset:
-        return bool(cut.end < cut.offset)
-    return bool(cut.end < before.end or (cut.offset > before.end and cut.offset > generation.cut))
+def _contradicted(truncation: Any, generation: PlainGeneration, before: PlainLog) -> bool:
+    if before.torn or truncation.end < truncation.offset:
+        return bool(truncation.end < truncation.offset)
+    return bool(truncation.end < before.end or (truncation.offset > before.end and truncation.offset > generation.truncated_to))
 
 
 def _lacking(

@@ -48,16 +48,16 @@ def _beyond(story: Story, generation: PlainGeneration, read: Any, offset: int) -
     for before, after in pairwise(marks):
         if before.time < read.returned <= after.time:
             same = (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
-            return bool(same and after.last_stable <= offset and not _cut(story, generation, after))
+            return bool(same and after.last_stable <= offset and not _truncated(story, generation, after))
     return False
 
 
-def _cut(story: Story, generation: PlainGeneration, sample: Any) -> bool:
+def _truncated(story: Story, generation: PlainGeneration, sample: Any) -> bool:
     """Whether a mirror that ended after a sample may have cut the log before it: no later one shows more than a cut left."""
     for stop in story.stops(generation):
-        cuts = [at for end, at in stop.truncated if at < end]
-        if cuts and sample.time <= stop.time:
+        truncations = [at for end, at in stop.truncated if at < end]
+        if truncations and sample.time <= stop.time:
             between = [m for m in story.marks(generation) if sample.time <= m.time <= stop.time]
-            if all(m.high_watermark <= max(cuts) for m in between):
+            if all(m.high_watermark <= max(truncations) for m in between):
                 return True
     return False

@@ -25,7 +25,7 @@ def before() -> Log:
     return Log("A").data(1).data(2).data(3).taken("1-away", at=510)
 
 
-def cut(offset: int = 2, end: int = 3) -> Truncation:
+def truncation(offset: int = 2, end: int = 3) -> Truncation:
     return Truncation(link="B->A", cluster="A", offset=offset, end=end, time=600 * SECOND + 1)
 
 
@@ -52,7 +52,7 @@ def trip(**rest: object) -> PartitionView:
         "promotions": [AWAY, home_again()],
         "windows": [BACK],
         "earlier": [before()],
-        "truncations": [cut()],
+        "truncations": [truncation()],
         "sends": ACKED,
         "mirror_kind": "shadow",
     }

@@ -104,7 +104,7 @@ def test_what_had_not_arrived_when_a_mirror_ended_by_force(kind, evidence, what)
 
 
 @pytest.mark.parametrize(("stood", "last", "allowed"), [(1383, 1382, True), (1383, 1383, False), (900, 950, False)])
-def test_what_a_cut_takes_from_a_reader_that_stood_beyond_it(stood, last, allowed):
+def test_what_a_truncation_takes_from_a_reader_that_stood_beyond_it(stood, last, allowed):
     evidence = {"records": 5, "cut": 900, "stood_at": stood, "last_skipped": last}
     found = Anomaly(
         check="poll-continuity", kind="skipped-by-cut", cluster="A", topic="A.t", partition=0, offset=900, evidence=evidence

@@ -85,7 +85,7 @@ def test_a_commit_refused_for_certain():
     assert anomalies(NAME, seen) == [("aborted-read", "A", 0)]
 
 
-def test_what_was_read_before_a_cut_is_judged_by_the_log_of_that_time_wherever_it_was():
+def test_what_was_read_before_a_truncation_is_judged_by_the_log_of_that_time_wherever_it_was():
     before = Log("A").txn(9, pid=7, end="abort").data(3).taken("1-away", at=510)
     got = [poll((0, 9), at=400 * SECOND), poll((2, 3), at=401 * SECOND)]
     seen = trip(earlier=[before], reads=got)

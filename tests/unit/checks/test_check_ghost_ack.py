@@ -91,7 +91,7 @@ def test_after_the_failback_the_same_offset_is_another_acknowledgement():
     assert anomalies(NAME, trip(sends=[*TRIP, late])) == [("ghost-ack", "A", 2)]
 
 
-def test_an_offset_below_the_cut_must_hold_its_record_for_ever():
+def test_an_offset_below_the_truncation_must_hold_its_record_for_ever():
     other = Log("A").data(1).data(9).data(4).data(5).data(6)
     assert anomalies(NAME, trip(logs=[other, on_b()])) == [("ghost-ack", "A", 1)]
 

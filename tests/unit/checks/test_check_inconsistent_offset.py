@@ -79,7 +79,7 @@ def test_neighbours_are_one_anomaly_and_everybody_is_named():
     assert found.evidence == {"records": 2, "seen": [{"uid": 1, "by": ["log", "client"]}, {"uid": 8, "by": ["r"]}]}
 
 
-def test_what_was_seen_below_a_cut_still_holds():
+def test_what_was_seen_below_a_truncation_still_holds():
     assert anomalies(NAME, trip(reads=[poll((1, 9), at=400 * SECOND)])) == [("inconsistent-offset", "A", 1)]
 
 
@@ -88,7 +88,7 @@ def test_what_was_seen_in_the_tail_is_held_against_the_tail():
     assert (found.cluster, found.offset, found.evidence["capture"]) == ("A", 2, "1-away")
 
 
-def test_a_reader_that_goes_on_getting_the_tail_after_the_cut():
+def test_a_reader_that_goes_on_getting_the_tail_after_the_truncation():
     assert anomalies(NAME, trip(reads=[poll((2, 3), at=650 * SECOND)])) == [("inconsistent-offset", "A", 2)]
 
 
@@ -98,7 +98,7 @@ def test_a_tail_that_was_not_captured_is_still_held_against_its_clients():
 
 
 @pytest.mark.parametrize(("truncated", "found"), [([(2, 1)], []), ([(2, 2)], [("inconsistent-offset", "B", 1)])])
-def test_what_a_mirror_says_it_cut_at_the_promotion_was_another_era(truncated, found):
+def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(truncated, found):
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=1, truncated=truncated, appended=())
     b = Log("B").data(1).data(8)
     got = [poll((1, 2), cluster="B", isolation="read_uncommitted"), poll((1, 8), cluster="B", at=600 * SECOND)]

@@ -90,8 +90,8 @@ def test_a_tail_missing_after_a_planned_failover():
 
 
 def test_a_tail_that_a_reader_on_the_destination_had_got():
-    cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
-    assert anomalies(NAME, cut) == [("lost-write", "A", 1)]
+    lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[poll((1, 2), cluster="B")])
+    assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
 
 
 @pytest.mark.parametrize(("isolation", "lost"), [("read_uncommitted", 0), ("read_committed", 1)])
@@ -103,13 +103,13 @@ def test_what_the_failover_aborted_had_been_shown_to_those_alone_who_read_commit
 
 
 def test_a_tail_that_a_high_watermark_of_the_destination_had_covered():
-    cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((2, 2))})
-    assert anomalies(NAME, cut) == [("lost-write", "A", 1)]
+    lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((2, 2))})
+    assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
 
 
-def test_a_tail_cut_off_that_nobody_had_seen_is_not_a_lost_write():
-    cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((1, 1))})
-    assert anomalies(NAME, cut) == []
+def test_a_truncated_tail_that_nobody_had_seen_is_not_a_lost_write():
+    lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], watermarks={"B": samples((1, 1))})
+    assert anomalies(NAME, lost) == []
 
 
 def test_a_high_watermark_above_the_promotion_offset_proves_nothing_about_the_mirrored_era():
@@ -148,8 +148,8 @@ def test_a_sample_that_was_under_way_at_the_first_native_write_proves_nothing():
 
 def test_a_tail_that_a_readers_position_had_passed():
     passed = poll(cluster="B", position=2, at=100 * SECOND)
-    cut = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[passed])
-    assert anomalies(NAME, cut) == [("lost-write", "A", 1)]
+    lost = view([A3, Log("B").data(1)], sends=ACKED, promotions=[promoted(3)], reads=[passed])
+    assert anomalies(NAME, lost) == [("lost-write", "A", 1)]
     later = poll(cluster="B", position=4, at=600 * SECOND)
     seen = view(GAP, sends=[*ACKED, written_later(505)], promotions=[promoted(3)], reads=[later])
     assert anomalies(NAME, seen) == []
@@ -159,11 +159,11 @@ def test_without_the_destinations_log_it_is_unknown():
     assert unjudged(NAME, view([A3], sends=ACKED))
 
 
-def test_a_tail_that_was_cut_is_no_lost_write_of_the_log_that_came_after_it():
+def test_a_tail_that_was_truncated_is_no_lost_write_of_the_log_that_came_after_it():
     assert anomalies(NAME, trip()) == []
 
 
-def test_what_was_acknowledged_below_the_cut_must_live_on():
+def test_what_was_acknowledged_below_the_truncation_must_live_on():
     lost = Log("A").data(1).data(4, at=2, crc=44).data(5, crc=55).data(6)
     assert anomalies(NAME, trip(logs=[lost, on_b()])) == [("lost-write", "A", 1)]
 
@@ -222,7 +222,7 @@ def test_what_is_lost_above_a_truncation_is_reported_separately():
 
 
 @pytest.mark.parametrize(("mirrored", "found"), [(1, []), (2, [("lost-write", "A", 0)])], ids=["open", "committed"])
-def test_what_was_open_when_it_was_cut_had_been_promised_to_nobody(mirrored, found):
+def test_what_was_open_when_it_was_truncated_had_been_promised_to_nobody(mirrored, found):
     """B had 1, and perhaps its COMMIT, and somebody who reads uncommitted had got it; the mirror ended, and cut B at 0."""
     reported = {"mirrored": mirrored, "promoted": 0, "truncated": [(mirrored, 0)], "appended": ()}
     seen = view(

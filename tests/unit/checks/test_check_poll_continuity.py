@@ -19,7 +19,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import BACK, cut, trip
+from round_trip import BACK, trip, truncation
 
 from linkflap.spark_verify.facts.story import Stop
 
@@ -227,7 +227,7 @@ def test_records_that_were_skipped_are_one_anomaly():
     assert (found.evidence["before"], found.evidence["then"]) == ({"offset": 0, "uid": 1}, {"offset": 3, "uid": 4})
 
 
-def test_before_a_cut_it_is_judged_by_the_log_of_that_time():
+def test_before_a_truncation_it_is_judged_by_the_log_of_that_time():
     assert anomalies(NAME, trip(reads=[poll((0, 1), (2, 3), at=400 * SECOND)])) == [("internal-skip", "A", 1)]
     (found,) = findings(NAME, trip(reads=[poll((2, 3), at=400 * SECOND), poll((2, 3), at=401 * SECOND)]))
     assert (found.kind, found.offset, found.evidence["capture"]) == ("poll-regression", 2, "1-away")
@@ -241,7 +241,7 @@ def test_before_a_cut_it_is_judged_by_the_log_of_that_time():
         ([(3, 3)], [("poll-skip", "B", 1), ("position-beyond-end", "B", 2)]),
     ],
 )
-def test_what_a_mirror_says_it_cut_at_the_promotion_was_another_era(truncated, found):
+def test_what_a_mirror_says_it_truncated_at_the_promotion_was_another_era(truncated, found):
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=truncated, appended=())
     got = [poll((0, 1), cluster="B"), later((2, 3), cluster="B"), poll((1, 8), cluster="B", at=600 * SECOND)]
     seen = view(
@@ -261,7 +261,7 @@ def test_a_consumer_that_nothing_moved_stands_beyond_a_log_that_was_truncated_be
     assert [expected for expected in anomalies(NAME, seen) if expected[0] == "position-beyond-end"] == found
 
 
-def test_what_was_skipped_says_where_the_log_was_cut_and_where_the_reader_stood():
+def test_what_was_skipped_says_where_the_log_was_truncated_and_where_the_reader_stood():
     (found,) = findings(NAME, trip(reads=STOOD))
     evidence = {name: found.evidence[name] for name in ("records", "cut", "stood_at", "then", "last_skipped")}
     assert evidence == {"records": 1, "cut": 2, "stood_at": 3, "then": {"offset": 3, "uid": 5}, "last_skipped": 2}
@@ -274,14 +274,14 @@ def test_polls_of_what_came_from_b_while_the_fault_lasted_say_nothing_of_where_t
     assert (found.offset, found.evidence["stood_at"], found.evidence["then"]) == (2, 3, {"offset": 3, "uid": 5})
 
 
-def test_a_mirror_that_cuts_when_it_ends_may_leave_readers_beyond_it():
+def test_a_mirror_that_truncates_when_it_ends_may_leave_readers_beyond_it():
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=3, promoted=1, truncated=[(3, 1)], appended=())
     got = [poll((0, 1), (1, 2), cluster="B"), poll((2, 9), cluster="B", at=600 * SECOND)]
     seen = view([A, Log("B").data(1, 8, 9)], mirror_kind="shadow", promotions=[promoted(1)], stops=[stop], reads=got)
     assert anomalies(NAME, seen) == [("skipped-by-cut", "B", 1)]
 
 
-def test_behind_a_cut_a_reader_of_committed_records_skips_no_aborted_ones():
+def test_above_a_truncation_a_reader_of_committed_records_skips_no_aborted_ones():
     after = Log("A").data(1).data(2).txn(4, pid=7, end="abort").data(5)
     got = [poll((2, 3), at=400 * SECOND), poll((4, 5), at=650 * SECOND)]
     for isolation, skips in (("read_committed", []), ("read_uncommitted", [("skipped-by-cut", "A", 2)])):
@@ -378,7 +378,7 @@ def test_what_the_polls_of_a_reader_show_as_skipped_its_positions_do_not_show_ag
 def test_the_position_of_a_poll_that_spans_a_truncation_may_be_of_either_log():
     """What it handed over it had fetched before; how far it stood then may be how far it looked in the log that came instead."""
     spanning = replace(poll((2, 3), position=4), time=615 * SECOND, returned=625 * SECOND)
-    lasts, truncated = replace(BACK, end=640 * SECOND), replace(cut(), time=620 * SECOND)
+    lasts, truncated = replace(BACK, end=640 * SECOND), replace(truncation(), time=620 * SECOND)
     assert anomalies(NAME, trip(windows=[lasts], truncations=[truncated], reads=[spanning])) == []
     before = replace(spanning, returned=618 * SECOND)
     assert anomalies(NAME, trip(windows=[lasts], truncations=[truncated], reads=[before])) == [("position-beyond-end", "A", 3)]

@@ -79,7 +79,7 @@ def test_a_step_back_begins_anew():
     assert anomalies(NAME, seen) == []
 
 
-def test_readers_of_a_log_that_was_cut_are_judged_wherever_they_were():
+def test_readers_of_a_log_that_was_truncated_are_judged_wherever_they_were():
     below, behind = poll((0, 9), at=400 * SECOND), poll((2, 9), at=401 * SECOND)
     found = [f for f in findings(NAME, trip(reads=[below, behind])) if f.kind == "phantom-read"]
     assert [(f.cluster, f.offset, f.evidence.get("capture", "")) for f in found] == [("A", 0, ""), ("A", 2, "1-away")]

@@ -125,7 +125,7 @@ def test_it_is_due_where_offsets_and_ids_are_kept(mirror, due):
     assert set(REGISTRY[NAME].due_at(scenario, [])) == due
 
 
-def test_what_a_mirror_cut_and_appended_at_the_end_of_the_run_is_its_own():
+def test_what_a_mirror_truncated_and_appended_at_the_end_of_the_run_is_its_own():
     """A has 1 and an open transaction; no failover: when the run is over the mirror cuts that off B, and resets there."""
     reported = {"link": "A->B", "cluster": "B", "time": 900 * SECOND, "truncated": [(2, 1)], "appended": [(1, "reset")]}
     logs = [Log("A").data(1).data(2, pid=7, transactional=True, crc=5), Log("B").data(1).marker("reset", pid=-1)]

@@ -51,7 +51,7 @@ def test_neighbours_are_one_anomaly_and_say_what_they_are_behind():
     assert (found.evidence["after_uid"], found.evidence["after_offset"]) == (5, 1)
 
 
-def test_an_order_that_was_lost_before_the_cut_is_named_with_its_capture():
+def test_an_order_that_was_lost_before_the_truncation_is_named_with_its_capture():
     turned = Log("A").data(1).data(2).data(uid(1, 9)).data(uid(1, 8)).taken("1-away", at=510)
     (found,) = findings(NAME, trip(earlier=[turned]))
     assert (found.kind, found.offset, found.evidence["capture"]) == ("send-inversion", 3, "1-away")

@@ -101,6 +101,6 @@ def test_a_circle_over_three_clusters():
 
 
 def test_the_second_reversal_without_a_promotion_in_between():
-    cuts = [followed("B->A", 2, at=600), followed("A->B", 3, at=650)]
-    assert anomalies(NAME, trip(truncations=cuts)) == [("circular-mirror", "B", 3)]
-    assert anomalies(NAME, trip(truncations=[cuts[0], followed("A->B", 4, at=800)])) == []
+    truncations = [followed("B->A", 2, at=600), followed("A->B", 3, at=650)]
+    assert anomalies(NAME, trip(truncations=truncations)) == [("circular-mirror", "B", 3)]
+    assert anomalies(NAME, trip(truncations=[truncations[0], followed("A->B", 4, at=800)])) == []

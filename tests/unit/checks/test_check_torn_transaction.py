@@ -108,7 +108,7 @@ def test_a_marker_that_was_not_written_yet_when_the_cluster_was_given_up():
 
 
 @pytest.mark.parametrize("mirror", ["mm2", "shadow"])
-def test_a_forced_failover_may_cut_a_transaction_apart(mirror):
+def test_a_forced_failover_may_tear_a_transaction(mirror):
     arrived = share(1, COMMITTED, Log("B").data(1), promotions=[promoted(1)])
     behind = share(2, Log("A").txn(2, pid=7), Log("B"), promotions=[promoted(0)])
     assert together(arrived, behind, mirror=mirror) == [("torn-by-failover", "B", 1, -1, True)]

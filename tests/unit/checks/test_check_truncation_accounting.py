@@ -16,7 +16,7 @@ from histories import (
     unjudged,
     view,
 )
-from round_trip import ACKED, AWAY, BACK, before, cut, home_again, on_a, on_b, trip
+from round_trip import ACKED, AWAY, BACK, before, home_again, on_a, on_b, trip, truncation
 
 from linkflap.spark_verify.facts.story import Stop
 
@@ -64,8 +64,8 @@ def on_b_then(cluster):
     return Log(cluster).data(1).data(2).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
 
 
-def cut_again():
-    return replace(cut(offset=4, end=5), time=800 * SECOND + 1)
+def truncated_again():
+    return replace(truncation(offset=4, end=5), time=800 * SECOND + 1)
 
 
 WHOLE = Log("A").data(1).data(2).taken("1-reverse-600", at=605)
@@ -105,9 +105,9 @@ ACCEPTED = {
     "a mirror that was never failed over": (view([Log("A"), Log("B")], mirror_kind="shadow", stops=[stop(-1, -1)]), {}),
 }  # fmt: skip
 REJECTS = {
-    "truncation-too-deep": Rejected(view=trip(truncations=[cut(offset=1)]), cluster="A", offset=1),
+    "truncation-too-deep": Rejected(view=trip(truncations=[truncation(offset=1)]), cluster="A", offset=1),
     "truncation-unrecorded": Rejected(view=trip(truncations=[]), cluster="A", offset=2),
-    "truncation-impossible": Rejected(view=trip(truncations=[cut(offset=5, end=6)]), cluster="A", offset=5),
+    "truncation-impossible": Rejected(view=trip(truncations=[truncation(offset=5, end=6)]), cluster="A", offset=5),
     "history-changed": Rejected(view=trip(logs=[LOST, on_b()]), cluster="A", offset=0),
     "tail-not-cut": Rejected(view=trip(logs=[KEPT, on_b()]), cluster="A", offset=2),
     "truncated-write": Rejected(view=trip(promotions=PLANNED), cluster="A", offset=2),
@@ -137,7 +137,7 @@ def test_rejects(kind):
     assert_rejected(NAME, kind, REJECTS[kind])
 
 
-def test_a_leader_epoch_below_the_cut_that_changed():
+def test_a_leader_epoch_below_the_truncation_that_changed():
     other = Log("A").data(1).data(2, leader_epoch=1).data(4, crc=44, leader_epoch=3).data(5, crc=55, leader_epoch=3)
     assert anomalies(NAME, trip(logs=[other, on_b()])) == [("history-changed", "A", 1)]
 
@@ -145,10 +145,10 @@ def test_a_leader_epoch_below_the_cut_that_changed():
 @pytest.mark.parametrize(
     ("truncations", "earlier"),
     [
-        ([cut(offset=2, end=1)], [before()]),  # its end is below it
-        ([cut(offset=2, end=2)], [before()]),  # the log had more
-        ([replace(cut(), time=300 * SECOND)], [before()]),  # A followed nobody then
-        ([cut(), replace(cut(), cluster="B")], [before()]),  # B never followed again
+        ([truncation(offset=2, end=1)], [before()]),  # its end is below it
+        ([truncation(offset=2, end=2)], [before()]),  # the log had more
+        ([replace(truncation(), time=300 * SECOND)], [before()]),  # A followed nobody then
+        ([truncation(), replace(truncation(), cluster="B")], [before()]),  # B never followed again
     ],
 )
 def test_a_truncation_that_cannot_have_been(truncations, earlier):
@@ -157,7 +157,7 @@ def test_a_truncation_that_cannot_have_been(truncations, earlier):
 
 
 def test_a_cluster_that_was_started_appends_markers_before_it_is_truncated():
-    assert anomalies(NAME, trip(truncations=[cut(end=5)])) == []
+    assert anomalies(NAME, trip(truncations=[truncation(end=5)])) == []
 
 
 @pytest.mark.parametrize("log", [Log("A").data(2, at=1).data(3), Log("A").data(1)])
@@ -165,13 +165,13 @@ def test_a_cluster_that_was_started_appends_markers_before_it_is_truncated():
 def test_a_capture_that_lacks_what_was_there_before_and_after(log, moment):
     at = 510 if moment == "1-away" else 600
     others = [before()] if moment != "1-away" else []
-    found = anomalies(NAME, trip(earlier=[*others, log.taken(moment, at=at)], truncations=[cut()]))
+    found = anomalies(NAME, trip(earlier=[*others, log.taken(moment, at=at)], truncations=[truncation()]))
     assert ("history-changed", "A", 0 if log.batches[0]["base_offset"] else 1) in found
 
 
-def test_what_was_written_after_the_failover_was_lost_by_the_cut():
+def test_what_was_written_after_the_failover_was_lost_by_the_truncation():
     late = send(7, acked=3, invoked=560 * SECOND, returned=561 * SECOND)
-    assert anomalies(NAME, trip(earlier=[before().data(7)], sends=[*ACKED, late], truncations=[cut(end=4)])) == [
+    assert anomalies(NAME, trip(earlier=[before().data(7)], sends=[*ACKED, late], truncations=[truncation(end=4)])) == [
         ("truncated-write", "A", 3)
     ]
 
@@ -191,7 +191,7 @@ def test_a_marker_of_another_producer():
     ],
     ids=["not so deep", "from elsewhere", "and promoted as if it had not been", "in the middle of a batch"],
 )
-def test_cuts_that_do_not_lead_to_the_promotion(seen, where):
+def test_truncations_that_do_not_lead_to_the_promotion(seen, where):
     assert anomalies(NAME, seen) == where
 
 
@@ -207,7 +207,7 @@ def test_the_end_of_a_mirror_is_judged_by_the_generation_that_it_began():
     reported = trip(
         logs=[on_b_then("A").data(9, crc=99, leader_epoch=6), on_b_then("B").data(9, crc=99, leader_epoch=6)],
         promotions=[AWAY, home_again(), away], windows=[BACK, *again], stops=[home],
-        earlier=[before(), first.taken("1-reverse-800", at=790)], truncations=[cut(), cut_again()], sends=[],
+        earlier=[before(), first.taken("1-reverse-800", at=790)], truncations=[truncation(), truncated_again()], sends=[],
     )  # fmt: skip
     assert anomalies(NAME, reported) == []
 

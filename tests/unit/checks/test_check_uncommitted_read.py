@@ -102,7 +102,7 @@ def test_an_operation_that_was_to_stay_open_and_never_returned():
     assert anomalies(NAME, seen) == [("uncommitted-read", "A", 0)]
 
 
-def test_before_a_cut_too():
+def test_before_a_truncation_too():
     early = commit(4, acked=2, cluster="B", invoked=550 * SECOND, asked=700 * SECOND, returned=701 * SECOND)
     got = [poll((0, 1), at=400 * SECOND), poll((2, 4), at=650 * SECOND)]
     seen = trip(sends=[commit(1, acked=0, asked=450 * SECOND), early], reads=got)
@@ -115,7 +115,7 @@ def test_before_a_cut_too():
     [([], []), ([(0, 2)], [("uncommitted-read", "B", 0)])],
     ids=["the LSO went back with a cut", "the LSO was below before the cut"],
 )
-def test_a_mirror_that_cut_its_destination_took_the_last_stable_offset_back(later, found):
+def test_a_mirror_that_truncated_its_destination_took_the_last_stable_offset_back(later, found):
     """B had 1 and its marker, a reader got 1; then the mirror cut B to offset 0, where its transaction began, and ended."""
     stop = Stop(link="A->B", cluster="B", time=501 * SECOND, mirrored=2, promoted=0, truncated=[(2, 1), (1, 0)], appended=())
     marks = [*[(0, 0)] * 20, *later, *[(0, 0)] * 9]

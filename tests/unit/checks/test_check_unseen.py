@@ -110,7 +110,7 @@ def test_a_reader_that_saw_it_on_another_cluster_does_not_count():
     assert anomalies(NAME, seen) == [("unseen-write", "B", 1)]
 
 
-def test_what_was_seen_before_a_cut_was_seen():
+def test_what_was_seen_before_a_truncation_was_seen():
     early, late = poll((0, 1), (1, 2), at=300 * SECOND), drained((2, 4), (3, 5), (4, 6), begin=0, at=800)
     assert anomalies(NAME, trip(reads=[early, *late])) == []
     assert anomalies(NAME, trip(reads=late)) == [("unseen-write", "A", 0)]

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,14 @@ def test_every_kind_of_anomaly_has_a_smallest_history_that_is_rejected(name):
 @pytest.mark.parametrize("name", [name for name, check in REGISTRY.items() if check.anomalies])
 def test_every_check_has_a_history_that_it_accepts(name):
     assert MODULES[name].ACCEPTED
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_no_check_imports_another(name):
+    """What several share is in checks/parts."""
+    others = {other.replace("-", "_") for other in REGISTRY if other != name}
+    text = Path(REGISTRY[name].kernel.__code__.co_filename).read_text()
+    assert not {other for other in others if re.search(rf"spark_verify\.checks(\.| import .*\b){other}\b", text)}
 
 
 @pytest.mark.parametrize("name", REGISTRY)

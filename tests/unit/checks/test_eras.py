@@ -48,11 +48,13 @@ def test_there_and_back_and_there_again():
 def test_generations_end_where_a_log_is_truncated():
     seen = kept(*BACK, AGAIN, windows=[reversed_("A->B", at=600), reversed_("B->A", at=800)])
     generations = history(seen.story).generations
-    assert [(generation.cut, generation.lost, generation.before, generation.last) for generation in generations["A"]] == [
+    assert [
+        (generation.truncated_to, generation.lost, generation.before, generation.last) for generation in generations["A"]
+    ] == [
         (3, 500 * SECOND, "1-reverse-600", False),
         (FOREVER, 900 * SECOND, "", True),
     ]
-    assert [(generation.cut, generation.lost, generation.last) for generation in generations["B"]] == [
+    assert [(generation.truncated_to, generation.lost, generation.last) for generation in generations["B"]] == [
         (7, None, False),
         (FOREVER, None, True),
     ]

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 from histories import SECOND, Log, anomalies, ints, poll, reversed_, view
-from round_trip import before, cut, on_a, on_b, trip
+from round_trip import before, on_a, on_b, trip, truncation
 
 from linkflap.spark_verify.checks.parts.generations import every, marks_in, reads_in
 from linkflap.spark_verify.facts.view import Watermarks
 
 LASTS = replace(reversed_("A->B", at=600), end=640 * SECOND)
-TRUNCATED = replace(cut(), time=620 * SECOND)
+TRUNCATED = replace(truncation(), time=620 * SECOND)
 OLD, NEW = poll((2, 3), at=610 * SECOND), poll((2, 4), (3, 5), at=630 * SECOND)
 EMPTY = poll(at=625 * SECOND, position=3)
 

@@ -141,7 +141,7 @@ def test_samples_are_held_against_the_log_of_their_time():
     assert anomalies("last-stable-offset", trip(watermarks={"A": marks})) == []
 
 
-def test_a_transaction_is_torn_by_the_failover_that_cut_it():
+def test_a_transaction_is_torn_by_the_failover_that_truncated_it():
     a = Log("A").txn(1, pid=7).txn(2, 3, pid=7)
     b = Log("B").txn(1, pid=7).data(4).data(5)
     sends = [commit(1, acked=0), commit(2, 3, acked=2)]

@@ -13,15 +13,18 @@ READER = "A-uncommitted"
 
 
 @mutation(ROUND_TRIP, must="poll-continuity/skipped-by-cut", verdict="valid")
-def stayed_beyond_the_cut(made: Made, rng: Random) -> None:
+def stayed_beyond_the_truncation(made: Made, rng: Random) -> None:
     """A reader of everything had got A's tail before that was cut off, and went on where it stood, in what came from B."""
-    cut, since = promotion(made), next(e.time for e in made.events if e.kind == "fault-start" and e.data["id"] == "reverse")
+    truncated_to, since = (
+        promotion(made),
+        next(e.time for e in made.events if e.kind == "fault-start" and e.data["id"] == "reverse"),
+    )
     all_of_it = data(made, "A", native=True, moment="1-reverse")
-    tail = [e for e in all_of_it if e.offset >= cut]
+    tail = [e for e in all_of_it if e.offset >= truncated_to]
     if not tail:
         raise NothingToChange("A had nothing that B did not have")
     stood = tail[-1].end
-    skipped = [e for e in data(made, "A", native=True) if cut <= e.offset and e.end <= stood]
+    skipped = [e for e in data(made, "A", native=True) if truncated_to <= e.offset and e.end <= stood]
     later = [poll for poll in polls(made, READER) if poll.time > since]
     if not skipped or not any(offset >= stood for poll in later for _, offset in got(poll)):
         raise NothingToChange("nobody read what came after that from B")
