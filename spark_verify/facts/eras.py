@@ -1,14 +1,13 @@
-"""Who owned a partition when: the eras of every cluster's log, its generations, and what crossed which link. A pure function of
-events.
+"""Who owned a partition when: eras, log generations and mirrored ranges of every cluster. A pure function of events.
 
 A topic is its home's; a promotion (cluster c, offset o) gives everything from o on to c, on c and on whoever mirrors from c. A
-cluster that was given up keeps its log, tail included, until it follows the new owner (fault `mirror-reverse`): then it is cut
-where the two histories part, and holds the new owner's from there on. So after A->B, and back:
+cluster that was given up keeps its log, tail included, until it follows the new owner (fault `mirror-reverse`): then it is
+truncated where the two histories part, and holds the new owner's from there on. So after A->B, and back:
 
     A   native [0, p1)     mirrored from B [p1, p2)   native [p2, ..)      and, in its first generation, a native tail [p1, ..)
     B   mirrored [0, p1)   native [p1, p2)            a mirrored one only once it follows A again
 
-A **log generation** of a cluster's log ends with such a cut: what happened in it is judged by a capture of that generation,
+A **log generation** ends with such a truncation: what happened in it is judged by a capture of that generation,
 because other records have the same offsets in the next one. A **mirrored range** is what one mirror copied over one link from
 when its destination began to follow until it was promoted. Mirrors that move offsets (MirrorMaker 2) cannot be reversed: their
 destination has one mirrored range.
@@ -56,13 +55,13 @@ class Era:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogGeneration:
-    """A cluster's log from when it began to follow (or from the start) until it was cut at offset `cut` to follow another.
+    """A cluster's log from when it began to follow (or from the start) until it was truncated to `truncated_to` for another.
 
     `began` is when the truncation before it happened, as its mirror wrote down, and `settled` when that was over for certain: the
     end of the reversal. `ended` is when the next reversal began: from then until the next log generation is settled, clients may
     have got records of either (`spark_verify.checks.parts.reversals`). `lost` is when a forced failover gave the cluster up, or
     it died of itself for good; `last` says that it was never truncated again. `before` is the moment of the capture right before
-    that. `earlier` is where the truncations before this generation were: what was acknowledged below one generations on.
+    that. `earlier` is where the truncations before this generation were: what was acknowledged below one is still there.
     """
 
     cluster: str
@@ -209,7 +208,7 @@ class _Lineages:
 
     def _eras(self, cluster: str) -> tuple[Era, ...]:
         lineage = self.lineage(cluster)
-        # What was there before the last cut had come the way it had come.
+        # What was there before the last truncation had come the way it had come.
         before = {
             (e.owner, e.start): e.source
             for generation in self.generations[cluster]

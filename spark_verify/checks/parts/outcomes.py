@@ -46,7 +46,7 @@ class Outcomes:
 def outcomes(view: PartitionView, generation: LogGeneration, *, earlier: bool = True) -> Outcomes:
     """What clients were acknowledged in this log generation, and before it as far as no truncation since then removed it.
 
-    What was acknowledged below a cut lives on, unless its transaction was ended behind it: then the next owner ended it.
+    What was acknowledged below a truncation is still there, unless its transaction ended above it: then the next owner ended it.
     """
     mine = generations(view)[generation.cluster]
     there = sends_to(view, generation.cluster)
