@@ -9,6 +9,7 @@ from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.scenarios import SCENARIOS
 from linkflap.chaos.triggers import TRIGGERS
 from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.clients import LIBRARIES
 from linkflap.harness.model.option import OptionAbout
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.workloads import COMMAND, KINDS
@@ -25,6 +26,7 @@ def catalogue() -> Mapping[str, Mapping[str, str]]:
         "mirrors": {name: _first_line(inspect.getmodule(kind.make)) for name, kind in MIRRORS.items()},
         "workloads": {name: kind.about for name, kind in KINDS.items()}
         | {COMMAND: "a program of your own (docs/own-application.md)"},
+        "clients": dict(LIBRARIES),
         "faults": {name: _first_line(fault) for name, fault in FAULTS.items()},
         "triggers": {name: _first_line(trigger) for name, trigger in TRIGGERS.items()},
         "checks": {name: check.guarantee for name, check in REGISTRY.items()} | dict(run_guarantees.GUARANTEES),

@@ -42,6 +42,7 @@ PACKAGES = {
     "harness/mirrors/shadow/failover": "Failover of the shadow mirror",
     "harness/mirrors/shadow/failback": "Failback of the shadow mirror",
     "harness/workloads": "Clients with a purpose",
+    "harness/workloads/java": "Kafka's own Java clients",
     "harness/capture": "Raw logs and watermarks",
     "harness/capture/live": "Logs of clusters that run and that nobody here started",
     "harness/report": "What a person sees",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 verifier.share()  # all workers of `pytest -n`, and several pytest at once, judge through one Spark
 Policy = Literal["fail", "skip", "run-again"]
-_ARGUMENTS: Final = ("scenario", "topology", "mirror", "seed", "duration", "runtime")
+_ARGUMENTS: Final = ("scenario", "topology", "mirror", "seed", "duration", "clients", "runtime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path) -> FixtureRun:
     wanted = _wanted(request)
     runtime = wanted.pop("runtime", None)
     name, seed = wanted.pop("scenario", "link-flap"), wanted.pop("seed", 1)
-    asked = {key: wanted.pop(key, None) for key in ("topology", "mirror", "duration")}
+    asked = {key: wanted.pop(key, None) for key in ("topology", "mirror", "duration", "clients")}
 
     def once(folder: Path) -> Judged:
         request.node.add_report_section("setup", "linkflap", f"run directory {folder}, seed {seed}")

@@ -18,12 +18,13 @@ from linkflap.chaos.scenario_file import value_lines
 from linkflap.chaos.scenario_file.schema import SCHEMA_VERSION, ScenarioFile
 from linkflap.chaos.triggers import TRIGGERS, condition
 from linkflap.harness import mirrors
+from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Budgets, FaultSpec, Minimums, MirrorSpec, Option, Scenario, TopicSpec, WorkloadSpec
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
 from linkflap.harness.runtimes import RUNTIMES
-from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command
+from linkflap.harness.workloads import COMMAND, COMMAND_OPTIONS, KINDS, command, jvms
 from linkflap.spark_verify.checks import REGISTRY
 from linkflap.topologies import parse
 
@@ -227,12 +228,14 @@ def _workloads(reader: _Reader, file: ScenarioFile, topology: Topology) -> Itera
             kind=kind,
             home=table.home,
             clients=table.clients,
+            library=LIBRDKAFKA if kind == COMMAND else table.library or file.clients,
             options=table.options,
             command=tuple(table.command),
             folder=str((reader.path.parent / table.folder).absolute()) if table.command else "",
             reads=tuple(table.reads),
             writes=tuple(table.writes),
         )
+        _placed(reader, (*at, "library") if table.library else ("clients",), partial(jvms.check, spec))
         if kind == COMMAND:
             _placed(reader, at, partial(command.check, spec))
         elif given := [name for name in ("command", "folder", "reads", "writes") if getattr(table, name)]:

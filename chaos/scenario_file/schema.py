@@ -16,6 +16,7 @@ from msgspec import Meta
 from linkflap.chaos.faults import FAULTS
 from linkflap.chaos.triggers import TRIGGERS
 from linkflap.harness.mirrors import MIRRORS
+from linkflap.harness.model.clients import LIBRARIES, LIBRDKAFKA
 from linkflap.harness.model.scenario import Option
 from linkflap.harness.runtimes import RUNTIMES
 from linkflap.harness.workloads import COMMAND, KINDS
@@ -57,12 +58,14 @@ class TopicsTable(Table, frozen=True, kw_only=True):
 class WorkloadTable(Table, frozen=True, kw_only=True):
     """Some clients with one purpose, whose topics are first written on the cluster `home`; or a program of your own.
 
-    `command` is a list of words, run without a shell in `folder` (from this file's); `reads` and `writes` are its topics.
+    `library` is whose clients they are, where it is another than the file's `clients`. `command` is a list of words, run without
+    a shell in `folder` (from this file's); `reads` and `writes` are its topics.
     """
 
     home: Name
     kind: Name = ""
     clients: Annotated[int, Meta(ge=1, le=1000)] = 1
+    library: Name | None = None
     options: dict[str, Option] = {}
     command: list[Annotated[str, Meta(min_length=1, max_length=4096)]] = []
     folder: str = ""
@@ -109,6 +112,7 @@ class ScenarioFile(Table, frozen=True, kw_only=True):
     seed: Annotated[int, Meta(ge=0, le=2**32 - 1)] | None = None
     duration: Annotated[float, Meta(ge=1, le=86_400)] = 10.0
     runtime: Name | None = None
+    clients: Name = LIBRDKAFKA
     checks: list[Name] = []
     mirror: MirrorTable = MirrorTable()
     topics: TopicsTable = TopicsTable()
@@ -132,6 +136,7 @@ def json_schema() -> str:
     ]
     tables["ScenarioFile"]["properties"]["topology"]["examples"] = ["A->B", "A:3->B", "A@3.9.2->B->C", "A<->B", *TOPOLOGIES]
     _names(tables["ScenarioFile"], "runtime", RUNTIMES)
+    tables["ScenarioFile"]["properties"]["clients"]["examples"] = [*LIBRARIES, "java@3.9.2", "java,librdkafka"]
     tables["ScenarioFile"]["properties"]["schema"] = {"const": SCHEMA_VERSION}
     whole = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "linkflap scenario file", **schema}
     return json.dumps(whole, indent=2) + "\n"

@@ -20,13 +20,17 @@ from linkflap.chaos.scenario_file.schema import (
     TopicsTable,
     WorkloadTable,
 )
+from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.scenario import Option, Scenario
+from linkflap.harness.workloads import COMMAND
 from linkflap.topologies.arrows import arrows
 
 
 def render(scenario: Scenario) -> str:
     """The file's text. What is a default is left out."""
+    theirs = {w.library for w in scenario.workloads if w.kind != COMMAND}
+    common = theirs.pop() if len(theirs) == 1 else LIBRDKAFKA
     file = ScenarioFile(
         schema=SCHEMA_VERSION,
         name=scenario.name,
@@ -36,6 +40,7 @@ def render(scenario: Scenario) -> str:
                 kind=w.kind,
                 home=w.home,
                 clients=w.clients,
+                library=None if w.library == common or w.kind == COMMAND else w.library,
                 options=dict(w.options),
                 command=list(w.command),
                 folder=w.folder,
@@ -48,6 +53,7 @@ def render(scenario: Scenario) -> str:
         seed=scenario.seed,
         duration=scenario.duration,
         runtime=scenario.runtime,
+        clients=common,
         checks=list(scenario.checks),
         mirror=MirrorTable(kind=scenario.mirror.kind, options=dict(scenario.mirror.options)),
         topics=TopicsTable(

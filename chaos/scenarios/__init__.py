@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from linkflap.chaos.scenarios import (
@@ -27,7 +28,7 @@ from linkflap.chaos.scenarios import (
 )
 from linkflap.chaos.scenarios.base import Builder, Wish
 from linkflap.harness.model.errors import InputError
-from linkflap.harness.model.scenario import Scenario
+from linkflap.harness.model.scenario import Scenario, with_library
 from linkflap.harness.model.spelling import nearest
 
 SCENARIOS: Mapping[str, Builder] = MappingProxyType(
@@ -58,7 +59,8 @@ def scenario(name: str, wish: Wish) -> Scenario:
     """The scenario called `name`, as the user wishes it; InputError when there is none."""
     if name not in SCENARIOS:
         raise InputError(f"there is no scenario {name!r}{nearest(name, SCENARIOS)}; known are {', '.join(SCENARIOS)}")
-    return SCENARIOS[name](wish)
+    made = SCENARIOS[name](wish)
+    return made if wish.clients is None else replace(made, workloads=with_library(made.workloads, wish.clients))
 
 
 __all__ = ["SCENARIOS", "Wish", "scenario"]

@@ -21,6 +21,7 @@ class Wish:
     mirror: str | None = None
     mirror_options: Mapping[str, Option] = field(default_factory=dict)
     duration: float | None = None
+    clients: str | None = None
 
     @property
     def dice(self) -> random.Random:

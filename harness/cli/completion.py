@@ -139,6 +139,12 @@ def runtimes(ctx: click.Context, parameter: click.Parameter, incomplete: str) ->
     return _names(RUNTIMES, incomplete)
 
 
+def libraries(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
+    from linkflap.harness.model.clients import LIBRARIES
+
+    return _names(LIBRARIES, incomplete)
+
+
 def topologies(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> Items:
     """Those that have names; arrows nobody can guess."""
     from linkflap.topologies import TOPOLOGIES

@@ -20,6 +20,7 @@ from linkflap.harness.cli.folders import RUNS, check_output, new_folder
 from linkflap.harness.cli.images import runtime_option
 from linkflap.harness.cli.judge import judge
 from linkflap.harness.cli.notes import NOTES
+from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.errors import EnvironmentFailure, InputError
 from linkflap.harness.model.scenario import Option, Scenario
 
@@ -68,6 +69,12 @@ def mirror_options(texts: Sequence[str]) -> dict[str, Option]:
     shell_complete=completion.mirror_options,
     help="An option of the mirror, e.g. producer_ids=keep.",
 )
+@click.option(
+    "--clients",
+    metavar="LIBRARY",
+    shell_complete=completion.libraries,
+    help="Whose clients: librdkafka, java or java@3.9.2; with a comma they take turns (linkflap list clients).",
+)
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Gives the schedule and the payloads; by default a new one.")
 @click.option("--duration", type=click.FloatRange(min=1.0, max=86400.0), help="Seconds of workload.")
 @click.option("--out", type=click.Path(path_type=Path), help=f"The run directory to make; by default a new one in {RUNS}/.")
@@ -91,6 +98,7 @@ def run(
     runtime: str | None,
     mirror: str | None,
     options: Sequence[str],
+    clients: str | None,
     seed: int | None,
     duration: float | None,
     out: Path | None,
@@ -118,9 +126,10 @@ def run(
         mirror=mirror,
         mirror_options=mirror_options(options),
         duration=duration,
+        clients=clients,
     )
     if scenario_file.is_file(scenario_name):
-        _check_alone(topology=topology, mirror=mirror, set=options, duration=duration)
+        _check_alone(topology=topology, mirror=mirror, set=options, duration=duration, clients=clients)
         chosen = scenario_file.read(Path(scenario_name), seed=wish.seed, chosen=seed is not None)
     else:
         chosen = scenario(scenario_name, wish)
@@ -160,7 +169,9 @@ def _dry_run(chosen: Scenario, runtime: str, *, as_json: bool) -> int:
     if as_json:
         click.echo(msgspec.json.encode(chosen))
         return 0
-    click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}; runtime {runtime}\n\n{draw(chosen.topology)}\n")
+    whose = ", ".join(dict.fromkeys(spec.library for spec in chosen.workloads if not spec.command))
+    clients = f"; clients of {whose}" if whose not in ("", LIBRDKAFKA) else ""
+    click.echo(f"{chosen.name}: {chosen.about}\nseed {chosen.seed}; runtime {runtime}{clients}\n\n{draw(chosen.topology)}\n")
     for id, line in describe(chosen.schedule).items():
         click.echo(f"  {id:10} {line}")
     for link, passed in spared(chosen).items():
@@ -213,6 +224,7 @@ def _again(name: str, wish: Wish, chosen: Scenario, runtime: str, topology: str 
     words += ["--mirror", wish.mirror] if wish.mirror else []
     words += [f"--set {shlex.quote(f'{name}={value}')}" for name, value in wish.mirror_options.items()]
     words += ["--duration", str(wish.duration)] if wish.duration else []
+    words += ["--clients", shlex.quote(wish.clients)] if wish.clients else []
     return " ".join(words)
 
 

@@ -74,8 +74,8 @@ class Operation:
 
     `ending` is what the client meant: commit, abort, leave open, or none (no transaction). `outcome` (on return) is that of
     the ending: ok means that the cluster confirmed it, fail that it was certainly not done, info that nobody knows.
-    `ended_at` is when the commit or abort was asked for (0: never). `producer_id` and `producer_epoch` are librdkafka's own
-    word (statistics, `eos`), -1 while unknown. `group` is the consumer group whose offsets are committed in the transaction.
+    `ended_at` is when the commit or abort was asked for (0: never). `producer_id` and `producer_epoch` are the client's own
+    word, -1 while unknown. `group` is the consumer group whose offsets are committed in the transaction.
     """
 
     number: Offset

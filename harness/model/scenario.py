@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from linkflap.harness.model.clients import LIBRDKAFKA
 from linkflap.harness.model.guarantee import Guarantee
 from linkflap.harness.model.topology import Topology
 
@@ -36,6 +37,7 @@ class MirrorSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
     """One group of clients: what they do (`kind`, registered in harness.workloads), how many, and on which cluster's topics.
+    `library` is whose they are (harness.model.clients).
 
     Of a program of the user's (kind command): its `command`, run in `folder`, and the topics of the home that it reads and
     writes.
@@ -44,11 +46,17 @@ class WorkloadSpec:
     kind: str
     home: str
     clients: int = 1
+    library: str = LIBRDKAFKA
     options: Mapping[str, Option] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     folder: str = ""
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+
+
+def with_library(workloads: Sequence[WorkloadSpec], library: str) -> tuple[WorkloadSpec, ...]:
+    """The same workloads with the clients of another library; programs of the user's have their own."""
+    return tuple(spec if spec.command else replace(spec, library=library) for spec in workloads)
 
 
 def clients(workloads: Sequence[WorkloadSpec]) -> Iterator[tuple[str, WorkloadSpec]]:

@@ -37,6 +37,7 @@ from linkflap.harness.recording.world import RunWorld
 from linkflap.harness.report.progress import Counters, Progress
 from linkflap.harness.rundir import FORMAT, Run, RunWriter, Status
 from linkflap.harness.version import VERSION
+from linkflap.harness.workloads import jvms
 from linkflap.harness.workloads.clients import WorkloadClients
 from linkflap.harness.workloads.company import check_all, make_all
 
@@ -81,7 +82,9 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
     every case run.json says how it ended, except that wrong input and a start before which nothing ran leave no directory.
     """
     check(scenario, runtime)
-    scenario = replace(scenario, mirror=mirrors.resolve(scenario.mirror))
+    scenario = replace(
+        scenario, mirror=mirrors.resolve(scenario.mirror), workloads=jvms.resolve(scenario.workloads, scenario.topology)
+    )
     run = Run(
         format=FORMAT,
         linkflap=VERSION,
@@ -91,7 +94,7 @@ def record(scenario: Scenario, *, runtime: str, folder: Path, command: str, prog
         started=now(),
         ended=0,
         scenario=scenario,
-        environment=surroundings(scenario.topology, runtime),
+        environment=surroundings(scenario.topology, runtime, scenario.workloads),
     )
     with written(folder, run) as (writer, exits), ExitStack() as stack, with_room(writer):
         _phase(writer, progress, "starting clusters and links")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -16,12 +16,14 @@ from typing import Final
 import confluent_kafka
 
 from linkflap.harness.machine import java
+from linkflap.harness.model.clients import JAVA, libraries
+from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.topology import Topology
 
 _PROCESSORS: Final = Path("/proc/cpuinfo")
 
 
-def surroundings(topology: Topology, runtime: str) -> Mapping[str, str]:
+def surroundings(topology: Topology, runtime: str, workloads: Sequence[WorkloadSpec] = ()) -> Mapping[str, str]:
     """Name -> value, in the order in which a person reads them."""
     system = os.uname()
     return {
@@ -31,6 +33,7 @@ def surroundings(topology: Topology, runtime: str) -> Mapping[str, str]:
         "confluent-kafka": version("confluent-kafka"),
         "librdkafka": confluent_kafka.libversion()[0],
         **_java(topology, runtime),
+        **_java_clients(workloads),
     }
 
 
@@ -49,3 +52,9 @@ def _java(topology: Topology, runtime: str) -> Mapping[str, str]:
         return {}
     kafkas = sorted({cluster.kafka for cluster in topology.clusters})
     return {f"Java for Kafka {kafka}": java.described(kafka) for kafka in kafkas}
+
+
+def _java_clients(workloads: Sequence[WorkloadSpec]) -> Mapping[str, str]:
+    """The Java of clients that are Kafka's own, by release."""
+    releases = {each.release for spec in workloads for each in libraries(spec.library) if each.name == JAVA}
+    return {f"Java for clients of Kafka {release}": java.described(release) for release in sorted(releases)}

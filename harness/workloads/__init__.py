@@ -16,6 +16,7 @@ from linkflap.harness.model.topology import topic_name
 from linkflap.harness.workloads import idempotent, readers, relay, transactional, zombie
 from linkflap.harness.workloads.client import Client
 from linkflap.harness.workloads.context import Context, Writer
+from linkflap.harness.workloads.library import ClientLibrary, Librdkafka
 from linkflap.harness.workloads.numbers import Numbers
 
 
@@ -116,6 +117,7 @@ def context(
     writer: Writer,
     seed: int,
     numbers: Numbers,
+    library: ClientLibrary | None = None,
     deaths: int = 0,
 ) -> Context:
     """What the clients of a workload share; of `topics` (topic -> partitions, of all homes) those named `<home>.*` are used.
@@ -126,7 +128,15 @@ def context(
     own = {topic: count for topic, count in topics.items() if topic.startswith(topic_name(spec.home, ""))}
     home = {topic: count for topic, count in own.items() if _used(spec, kind, topic)}
     made = Context(
-        spec=spec, clusters=clusters, links=links, topics=home, writer=writer, seed=seed, numbers=numbers, deaths=deaths
+        spec=spec,
+        clusters=clusters,
+        links=links,
+        topics=home,
+        writer=writer,
+        seed=seed,
+        numbers=numbers,
+        library=library or Librdkafka(),
+        deaths=deaths,
     )
     made.check(kind.options)
     return made

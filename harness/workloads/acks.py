@@ -1,14 +1,14 @@
 """What became of the records of one send group, as runs: one cheap call per record, a handful of numbers per group.
 
-librdkafka reports the deliveries of an idempotent producer in order per partition, but purged and refused records come in any
+Producers report the deliveries of an idempotent producer in order per partition, but purged and refused records come in any
 order between them, so each report carries the index of its record and nothing here relies on order.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError
 
 from linkflap.harness.model.history import Fetched, SendGroup
 
@@ -25,6 +25,12 @@ Fencing, timeouts and purges are not among them: a first attempt may have been a
 with what depends on whom was asked (POLICY_VIOLATION: a mirror that leads the partition by now), or when (INVALID_TIMESTAMP,
 _UNKNOWN_PARTITION).
 """
+
+
+class Appended(Protocol):
+    """What a delivery report says of a record that was appended."""
+
+    def offset(self) -> int | None: ...
 
 
 class Acks:
@@ -57,8 +63,8 @@ class Acks:
         self._refused: list[int] = []
         self._index = self._offset = -1
 
-    def delivered(self, index: int, error: KafkaError | None, message: Message) -> None:
-        """Delivery report of record `index` of the group; never raises, because librdkafka's poll would raise it."""
+    def delivered(self, index: int, error: KafkaError | None, message: Appended) -> None:
+        """Delivery report of record `index` of the group; never raises, because the poll would raise it."""
         if error is not None:
             self._failed(index, error)
             return

@@ -20,6 +20,7 @@ from linkflap.harness.workloads.protocol import ClientState, Fall
 from linkflap.harness.workloads.worker import Worker
 
 MOVE_WITHIN: Final = 30.0
+READY_WITHIN: Final = 180.0
 _WORDS: Final[Mapping[Moment, str]] = {"any": "anything", "transaction": "an open transaction", "commit": "a commit"}
 
 
@@ -41,8 +42,18 @@ class WorkloadClients:
             workload.prepare()
 
     def start(self) -> None:
+        """Has the clients begin, all at once. Raises DeadlineExceeded where a process of theirs does not get ready."""
+        self.prepare()
+        until(self._ready, within=READY_WITHIN, what="the processes of all clients to be ready", every=0.05)
         for workload in self.workloads:
             workload.start()
+
+    def _ready(self) -> bool:
+        """Whether every process has what its clients need: while a JVM starts, others would write and be failed over."""
+        waiting = [worker for crew in self.workloads for worker in crew.workers if not (worker.ready or worker.given_up)]
+        for worker in waiting:
+            worker.look()
+        return not waiting
 
     def open_transactions(self, cluster: str) -> int:
         """Transactions that have written something and are not ended, on this cluster, now."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.rundir import RunWriter
-from linkflap.harness.workloads import COMMAND, check, command, topics_for
+from linkflap.harness.workloads import COMMAND, check, command, jvms, topics_for
 from linkflap.harness.workloads.crew import Addresses, Crew, Names, make
 
 
@@ -30,3 +30,4 @@ def check_all(specs: Sequence[WorkloadSpec]) -> None:
             command.check(spec)
         else:
             check(spec)
+            jvms.check(spec)

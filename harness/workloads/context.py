@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from linkflap.harness.model.errors import InputError
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import Option, WorkloadSpec
 from linkflap.harness.rundir import Appender
+from linkflap.harness.workloads.library import ClientLibrary, Librdkafka
 from linkflap.harness.workloads.numbers import Numbers
 
 VIA: Final = ("direct", "proxy")
@@ -26,7 +27,8 @@ class Writer(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """Everything a workload's clients share. `topics` is topic -> partitions, which can grow, of the workload's home only;
-    `clusters` and `links` are name -> bootstrap servers; `deaths` is how many processes of these clients died before."""
+    `clusters` and `links` are name -> bootstrap servers; `library` makes their producers and
+    consumers; `deaths` is how many processes of these clients died before."""
 
     spec: WorkloadSpec
     clusters: Mapping[str, str]
@@ -35,6 +37,7 @@ class Context:
     writer: Writer
     seed: int
     numbers: Numbers
+    library: ClientLibrary = field(default_factory=Librdkafka)
     deaths: int = 0
 
     @property

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
+
+from linkflap.harness.model.clients import Library, libraries
 from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
 from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import Appender, RunWriter
-from linkflap.harness.workloads import KINDS, context, first_cluster
+from linkflap.harness.workloads import KINDS, context, first_cluster, jvms
 from linkflap.harness.workloads.client import GRACE
 from linkflap.harness.workloads.members import Member
 from linkflap.harness.workloads.numbers import Numbers
@@ -297,6 +300,14 @@ class _Nowhere:
             appender.close()
 
 
+def _shared_out(hosted: Sequence[Hosted], every: Sequence[Library]) -> Iterator[tuple[Library, Sequence[Hosted]]]:
+    """The clients of each process, which are of one library; several libraries take turns, client by client."""
+    for number, library in enumerate(every):
+        own = hosted[number :: len(every)]
+        for first in range(0, len(own), PER_PROCESS):
+            yield library, own[first : first + PER_PROCESS]
+
+
 def make(
     spec: WorkloadSpec, *, addresses: Addresses, topics: Mapping[str, int], writer: RunWriter, seed: int, names: Names
 ) -> Crew:
@@ -318,24 +329,22 @@ def make(
     principal: Principal = "reader" if KINDS[spec.kind].reads else "client"
     entries = {name: security_of(entered_by(cluster.bootstrap, principal)) for name, cluster in addresses.clusters.items()}
     hosted = [Hosted(name=names.next(spec.kind), cluster=cluster) for _ in range(spec.clients)]
-    workers = [
-        Worker(
-            names.next("clients"),
-            Host(
-                spec=spec,
-                topics=topics,
-                seed=seed,
-                clusters=clusters,
-                links=links,
-                root=str(root),
-                numbers=str(numbers),
-                clients=tuple(hosted[first : first + PER_PROCESS]),
-                entries={name: entry for name, entry in entries.items() if entry != OPEN},
-            ),
-            writer,
-        )
-        for first in range(0, len(hosted), PER_PROCESS)
-    ]
+    host = Host(
+        spec=spec,
+        topics=topics,
+        seed=seed,
+        clusters=clusters,
+        links=links,
+        root=str(root),
+        numbers=str(numbers),
+        clients=(),
+        entries={name: entry for name, entry in entries.items() if entry != OPEN},
+    )
+    workers = []
+    for library, some in _shared_out(hosted, libraries(spec.library)):
+        name = names.next("clients")
+        vm = jvms.jvm(library, root / "logs" / "clients" / f"{name}-jvm.log")
+        workers.append(Worker(name, msgspec.structs.replace(host, clients=tuple(some), jvm=vm), writer))
     if isinstance(pattern, ReaderClient):
         return Readers(spec, workers, shared.topics, pattern)
     return Producers(spec, workers, shared.topics)

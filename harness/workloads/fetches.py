@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from confluent_kafka import Message
-
 from linkflap.harness.model.payload import FOREIGN, uid_in
 from linkflap.harness.model.topology import TopicPartition as Partition
+from linkflap.harness.workloads.library import ClientMessage
 
 Runs = tuple[tuple[int, int, int], ...]
 
 
-def fetched(messages: Iterable[Message]) -> dict[Partition, Runs]:
+def fetched(messages: Iterable[ClientMessage]) -> dict[Partition, Runs]:
     """The runs of each partition; records that are not ours have uid FOREIGN and runs of one."""
     collected: dict[Partition, list[list[int]]] = {}
     for message in messages:
@@ -31,7 +30,7 @@ def fetched(messages: Iterable[Message]) -> dict[Partition, Runs]:
     return {tp: tuple((uid, offset, count) for uid, offset, count in runs) for tp, runs in collected.items()}
 
 
-def partition_of(message: Message) -> Partition | None:
+def partition_of(message: ClientMessage) -> Partition | None:
     """The partition of a message or event; None when it is about none."""
     topic, partition = message.topic(), message.partition()
     return None if topic is None or partition is None or partition < 0 else (topic, partition)

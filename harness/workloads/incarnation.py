@@ -1,22 +1,20 @@
-"""One producer incarnation: a librdkafka producer with a process number, which numbers all that it writes.
+"""One producer incarnation: a producer with a process number, which numbers all that it writes.
 
-The producer id and epoch come from librdkafka's statistics (`eos`), the only place that has them for records which never
-reached a log. Destroying a producer does not block, whatever the state of the cluster: its queue is purged, never flushed
-(measured with librdkafka 2.16: about a millisecond with a commit in flight to a paused or a dead broker).
+The producer id and epoch are what its library says of them, also for records which never reached a log. Destroying a
+producer does not block, whatever the state of the cluster: its queue is purged, never flushed (measured with librdkafka 2.16:
+about a millisecond with a commit in flight to a paused or a dead broker).
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from typing import Final, Literal
 
-import msgspec
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Fetched, Operation, OperationKind, OutcomeName, SendGroup
@@ -25,32 +23,15 @@ from linkflap.harness.model.security import security_of
 from linkflap.harness.rundir import Appender
 from linkflap.harness.workloads.acks import Acks
 from linkflap.harness.workloads.client import SLICE, Client
+from linkflap.harness.workloads.library import STATISTICS_MS
 from linkflap.harness.workloads.values import Values
 
-STATISTICS_MS: Final = 100
 ORIGIN: Final = "linkflap-input"
 """Header of a record that was made from another: topic-partition@offset of that one, on the same cluster. For people."""
 ASK: Final = 1.0
 """Seconds for an answer about a topic."""
 IDENTITY_WAIT: Final = 3.0
 """Seconds. A broker that needs its next block of ids answers COORDINATOR_LOAD_IN_PROGRESS until it has one."""
-
-
-class _Eos(msgspec.Struct):
-    producer_id: int = -1
-    producer_epoch: int = -1
-
-
-class _Statistics(msgspec.Struct):
-    eos: _Eos = msgspec.field(default_factory=_Eos)
-
-
-# librdkafka prints fatal errors (a fenced producer: expected here) on stderr, whatever log_level says; rows and events have them
-QUIET: Final = logging.getLogger("linkflap.librdkafka")
-QUIET.addHandler(logging.NullHandler())
-QUIET.propagate = False
-
-_decode: Final = msgspec.json.Decoder(_Statistics).decode
 
 
 ROOM: Final = 4096
@@ -72,7 +53,6 @@ def producer_config(
         "linger.ms": 1,
         "compression.type": compression,
         "message.max.bytes": max(1_000_000, largest + ROOM),
-        "statistics.interval.ms": STATISTICS_MS,
         "message.timeout.ms": int(timeout * 1000),
         "socket.timeout.ms": 5000,
         "reconnect.backoff.ms": 20,
@@ -109,7 +89,7 @@ class InFlight:
 
     @property
     def failed(self) -> int:
-        """Records whose delivery librdkafka reported as failed."""
+        """Records whose delivery was reported as failed."""
         return sum(group.failed for group in self.groups)
 
     @property
@@ -145,14 +125,13 @@ class Incarnation:
         config = producer_config(
             client.context.bootstrap(self.cluster), transactional_id, timeout=timeout, compression=compression, largest=largest
         )
-        self.producer = Producer({**config, "logger": QUIET, "stats_cb": self._statistics, "error_cb": self._noticed})
+        self.producer = client.context.library.producer(config, identified=self._identified, noticed=self._noticed)
 
-    def _statistics(self, text: str) -> None:
-        eos = _decode(text).eos
-        self.identity = (eos.producer_id, eos.producer_epoch)
+    def _identified(self, producer_id: int, epoch: int) -> None:
+        self.identity = (producer_id, epoch)
 
     def _noticed(self, error: KafkaError) -> None:
-        """librdkafka's own notices (a broker is down, …): counted only, operations carry their own errors."""
+        """The library's own notices (a broker is down, …): counted only, operations carry their own errors."""
         self._client.tally.errors += 1
 
     def serve(self, seconds: float) -> None:
@@ -242,7 +221,7 @@ class Incarnation:
         )
 
     def send(self, flight: InFlight) -> str:
-        """Hands all records of the operation to librdkafka; the reason when it did not take them all."""
+        """Hands all records of the operation to the producer; the reason when it did not take them all."""
         for group in flight.groups:
             error = self._send_group(flight.number, group)
             if error:
@@ -270,7 +249,7 @@ class Incarnation:
                     return describe(error)
                 break
             else:
-                return "given up while librdkafka's queue was full"
+                return "given up while the producer's queue was full"
             group.handed += 1
         self._counters[tp] = counter + group.count
         return ""
@@ -298,7 +277,7 @@ class Incarnation:
             return 0
 
     def learn_identity(self) -> None:
-        """Waits for statistics that say who this producer is now; after `IDENTITY_WAIT` seconds it stays unknown.
+        """Waits until the library says who this producer is now; after `IDENTITY_WAIT` seconds it stays unknown.
 
         Statistics queued before are served first, so that they cannot pass for new ones.
         """
@@ -312,7 +291,7 @@ class Incarnation:
         """Destroys the producer: purges what is queued and serves the last deliveries. Does not block, aborts nothing."""
         self.producer.purge(in_queue=True, in_flight=True, blocking=False)
         self.serve(0)
-        # stats_cb and error_cb are bound methods of self: without this the cycle would keep the producer for the collector
+        # what the producer calls are bound methods of self: without this the cycle would keep the producer for the collector
         del self.producer
 
 

@@ -22,6 +22,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.rundir import ClientWriter
 from linkflap.harness.workloads import KINDS, context
 from linkflap.harness.workloads.client import Client
+from linkflap.harness.workloads.library import library
 from linkflap.harness.workloads.numbers import Numbers
 from linkflap.harness.workloads.protocol import (
     Ask,
@@ -62,8 +63,11 @@ class Process:
             writer=self._writer,
             seed=host.seed,
             numbers=Numbers(Path(host.numbers)),
+            library=library(host.jvm),
             deaths=host.deaths,
         )
+        self._library = shared.library
+        self._library.prepare()
         kind = KINDS[host.spec.kind]
         self._paused = {client.name for client in host.clients if client.paused}
         self.clients: Sequence[Client] = [kind.client(shared, each.name, each.cluster) for each in host.clients]
@@ -110,6 +114,7 @@ class Process:
             clients=tuple(client.state() for client in self.clients),
             acknowledged_since=sum(client.tally.acknowledged_since(ask.since, ask.cluster) for client in self.clients),
             broken="" if reason is None else str(reason),
+            ready=self._library.ready,
         )
 
     def _drained(self, command: Drained) -> None:

@@ -20,6 +20,7 @@ import msgspec
 from linkflap.harness.model.protocols import Moment
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import Address, Security
+from linkflap.harness.workloads.library import Jvm
 
 _LENGTH: Final = struct.Struct("!I")
 _CHUNK: Final = 1 << 16
@@ -35,7 +36,8 @@ class Hosted(msgspec.Struct, frozen=True, kw_only=True):
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The first message: which clients, of what, towards where. `clusters`, `links` are name -> bootstrap servers; `entries` is
-    how these clients enter secured clusters, by name; `deaths`, how many processes of these clients died before."""
+    how these clients enter secured clusters, by name; `jvm`, what Java clients run in; `deaths`, how many processes of these
+    clients died before."""
 
     spec: WorkloadSpec
     topics: Mapping[str, int]
@@ -45,6 +47,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     root: str
     numbers: str
     clients: tuple[Hosted, ...]
+    jvm: Jvm | None = None
     deaths: int = 0
     entries: Mapping[str, Security] = {}
 
@@ -143,12 +146,14 @@ class ClientState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to `Ask`. `broken` is why nothing can be written any more, empty while it can."""
+    """The answer to `Ask`. `broken` is why nothing can be written any more, empty while it can; `ready`, whether clients that
+    are started now begin at once."""
 
     number: int
     clients: tuple[ClientState, ...]
     acknowledged_since: int = 0
     broken: str = ""
+    ready: bool = True
 
 
 class Happened(msgspec.Struct, frozen=True, kw_only=True, tag=True):

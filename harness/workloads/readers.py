@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Fetched, Isolation, Poll, PollKind
@@ -22,9 +22,12 @@ from linkflap.harness.workloads.client import SLICE, Client
 from linkflap.harness.workloads.context import Context
 from linkflap.harness.workloads.fetches import fetched, partition_of
 from linkflap.harness.workloads.incarnation import describe
+from linkflap.harness.workloads.library import ClientConsumer, ClientMessage
 from linkflap.harness.workloads.protocol import ClientState
 
-OPTIONS: Final = frozenset({"via", "cluster", "isolation", "assign", "group", "follow", "commit_every", "batch"})
+OPTIONS: Final = frozenset({"via", "cluster", "isolation", "assign", "group", "follow", "commit_every", "batch", "protocol"})
+PROTOCOLS: Final = ("classic", "consumer")
+"""Of a group: the classic one, or that of KIP-848, which Java's clients have here."""
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 ASK: Final = 5.0
 LOOK_EVERY: Final = int(0.5e9)
@@ -56,10 +59,11 @@ class ReaderClient(Client):
         self.group = "" if assigned else named or group_of(context.spec)
         self.follows = context.flag("follow", bool(self.group))
         self.positions: dict[Partition, int] = {}
+        self._protocol = context.choice("protocol", PROTOCOLS)
         self._commit_every = int(context.number("commit_every", 1.0, low=0.05) * 1e9)
         self._batch = context.count("batch", 500, high=100_000)
         self._rows = context.writer.polls(name)
-        self._consumer: Consumer | None = None
+        self._consumer: ClientConsumer | None = None
         self._process = 0
         self._committed_at = self._looked_at = 0
         self._committing = False
@@ -67,10 +71,12 @@ class ReaderClient(Client):
         self._errors: dict[str, int] = {}
         self._out_of_range: set[Partition] = set()
 
-    def _config(self) -> dict[str, object]:
+    def _config(self) -> dict[str, str | int | float | bool]:
         # A static member (KIP-345): whoever comes after one that was killed has its place at once, not at its session's end.
-        member = {"group.instance.id": self.name} if self.group else {}
+        member: dict[str, str | int | float | bool] = {"group.instance.id": self.name} if self.group else {}
         bootstrap = self.context.bootstrap(self.cluster)
+        if self._protocol != PROTOCOLS[0]:
+            member["group.protocol"] = self._protocol
         return {
             **member,
             **security_of(bootstrap).librdkafka(),
@@ -90,7 +96,6 @@ class ReaderClient(Client):
             "reconnect.backoff.max.ms": 500,
             "socket.timeout.ms": 10000,
             "log_level": 0,
-            "on_commit": self._on_commit,
         }
 
     def step(self) -> None:
@@ -111,18 +116,18 @@ class ReaderClient(Client):
         if self.group:
             self._commit(consumer)
 
-    def _join(self) -> Consumer:
+    def _join(self) -> ClientConsumer:
         self._process = self.context.numbers.next()
         self.positions, self._committed, self._committing = {}, {}, False
         self._out_of_range.clear()
-        consumer = self._consumer = Consumer(self._config())
+        consumer = self._consumer = self.context.library.consumer(self._config(), on_commit=self._on_commit, batch=self._batch)
         if self.group:
             consumer.subscribe(
                 sorted(self.context.topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
         return consumer
 
-    def _take(self, consumer: Consumer, invoked: int, messages: Sequence[Message]) -> None:
+    def _take(self, consumer: ClientConsumer, invoked: int, messages: Sequence[ClientMessage]) -> None:
         data = [message for message in messages if message.error() is None]
         ends: dict[Partition, int] = {}
         for message in messages:
@@ -142,13 +147,13 @@ class ReaderClient(Client):
             self.tally.read += len(data)
             self.positions.update(positions)  # after the row: whoever finds a position here finds it written
 
-    def _asked_positions(self, consumer: Consumer, partitions: set[Partition]) -> Mapping[Partition, int]:
+    def _asked_positions(self, consumer: ClientConsumer, partitions: set[Partition]) -> Mapping[Partition, int]:
         if not partitions:
             return {}
         asked = consumer.position([TopicPartition(topic, partition) for topic, partition in partitions])
         return {(p.topic, p.partition): p.offset for p in asked}
 
-    def _notice(self, consumer: Consumer, invoked: int, message: Message, ends: dict[Partition, int]) -> None:
+    def _notice(self, consumer: ClientConsumer, invoked: int, message: ClientMessage, ends: dict[Partition, int]) -> None:
         """An event that came instead of a record: the end of a partition, an offset out of range, or an error."""
         error = message.error()
         tp = partition_of(message)
@@ -162,7 +167,7 @@ class ReaderClient(Client):
         else:
             self._error(invoked, f"{error.name()} {tp[0]}-{tp[1]}: {error.str()}")
 
-    def _reset(self, consumer: Consumer) -> None:
+    def _reset(self, consumer: ClientConsumer) -> None:
         """Goes on at the log start, as auto.offset.reset=earliest would, and says so.
 
         After the rows of the poll, because all partitions are assigned anew at their positions (seek is refused in this
@@ -176,16 +181,16 @@ class ReaderClient(Client):
             self._assign(consumer)
             self._write(invoked, "assign", _at(starts), error="reset to earliest")
 
-    def _assign(self, consumer: Consumer) -> None:
+    def _assign(self, consumer: ClientConsumer) -> None:
         consumer.assign([TopicPartition(t, p, at if at >= 0 else OFFSET_BEGINNING) for (t, p), at in self.positions.items()])
 
-    def _log_start(self, consumer: Consumer, topic: str, partition: int) -> int:
+    def _log_start(self, consumer: ClientConsumer, topic: str, partition: int) -> int:
         try:
             return max(-1, int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK)[0]))
         except KafkaException:
             return -1
 
-    def _look_for_partitions(self, consumer: Consumer) -> None:
+    def _look_for_partitions(self, consumer: ClientConsumer) -> None:
         """Assigns partitions as they come to exist: those of a mirrored topic appear on the destination in mid-run, and some
         topics grow."""
         if len(self.positions) == len(self.context.partitions) or now() < self._looked_at + LOOK_EVERY:
@@ -205,7 +210,7 @@ class ReaderClient(Client):
             self._assign(consumer)
             self._write(invoked, "assign", _at(starts))
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
         """Looks up where to begin and says so: at the group's offset, else at the log start (-1 when that is unknown).
 
         When the group's offsets cannot be had, reading begins at the log start: a replay, which a group permits, never a skip.
@@ -220,15 +225,17 @@ class ReaderClient(Client):
         for p in committed:
             tp = p.topic, p.partition
             starts[tp] = p.offset if p.offset >= 0 else self._log_start(consumer, *tp)
-        self.positions, self._committed = starts, {}
-        self._out_of_range.clear()
+        for tp in starts:  # what the member has besides goes on where it is
+            self._committed.pop(tp, None)
+            self._out_of_range.discard(tp)
+        self.positions.update(starts)
         self._assign(consumer)
         self._write(invoked, "assign", _at(starts))
 
-    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_revoke(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
         self._revoked(partitions, "")
 
-    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_lost(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
         self._revoked(partitions, "lost")
 
     def _revoked(self, partitions: Sequence[TopicPartition], error: str) -> None:
@@ -236,7 +243,7 @@ class ReaderClient(Client):
         gone = {(p.topic, p.partition): self.positions.pop((p.topic, p.partition), -1) for p in partitions}
         self._write(now(), "revoke", _at(gone), error=error)
 
-    def _commit(self, consumer: Consumer) -> None:
+    def _commit(self, consumer: ClientConsumer) -> None:
         """Asks for a commit of the positions that moved. Not synchronous: that blocks for as long as a coordinator is dead."""
         due = {tp: at for tp, at in self.positions.items() if at >= 0 and at != self._committed.get(tp)}
         if self._committing or not due or now() < self._committed_at + self._commit_every:
@@ -295,9 +302,9 @@ class ReaderClient(Client):
         )
 
     def leave(self, *, clean: bool) -> None:
-        """Destroys the consumer without closing it: close waits, with no deadline, for answers of a coordinator that may be dead
-        or on the move (seen: as long as the session timeout with a commit pending). The group notices at its session timeout."""
         del clean
+        if self._consumer is not None:
+            self.context.library.discard(self._consumer)
         self._consumer = None
         self.positions = {}
 

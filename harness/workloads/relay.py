@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from linkflap.harness.model.clock import now
 from linkflap.harness.model.history import Ending, Fetched, OutcomeName
@@ -30,6 +30,7 @@ from linkflap.harness.workloads.client import GRACE, SLICE
 from linkflap.harness.workloads.context import Context
 from linkflap.harness.workloads.fetches import fetched
 from linkflap.harness.workloads.incarnation import Incarnation, InFlight, describe
+from linkflap.harness.workloads.library import ClientConsumer
 from linkflap.harness.workloads.producers import COMMON, RETRY, Producing
 from linkflap.harness.workloads.readers import ASK, ReaderClient
 
@@ -52,7 +53,7 @@ class Input(ReaderClient):
         """Whether the group's offsets could not be had, so that nobody knows where to begin."""
 
     @property
-    def consumer(self) -> Consumer:
+    def consumer(self) -> ClientConsumer:
         """The consumer in use, or a new one that joins."""
         return self._consumer or self._join()
 
@@ -85,7 +86,7 @@ class Input(ReaderClient):
         """Writes that these offsets were committed, with a transaction."""
         self._write(asked_at, "commit", tuple(replace(each, runs=()) for each in positions.values()))
 
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: ClientConsumer, partitions: list[TopicPartition]) -> None:
         """As every reader; but a relay that cannot have the group's offsets begins nowhere: a replay would be written twice."""
         try:
             unknown = any(p.error for p in consumer.committed(partitions, timeout=ASK)) if partitions else False

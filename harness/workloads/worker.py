@@ -78,6 +78,8 @@ class Worker:
         self.members = [Member(name=each.name, cluster=each.cluster, paused=each.paused) for each in host.clients]
         self.deaths: list[Death] = []
         self.given_up = ""
+        self.ready = False
+        """Whether its process said last that its clients would begin at once."""
         self._host, self._writer = host, writer
         self._log = writer.logs / "clients" / f"{name}.log"
         self._lock = threading.Lock()
@@ -241,6 +243,7 @@ class Worker:
         if state.broken and self._writer.breakage.reason is None:
             self._writer.breakage.reason = EnvironmentFailure(state.broken)
         with self._lock:
+            self.ready = state.ready
             by_name = {client.name: client for client in state.clients}
             for member in self.members:
                 member.state = by_name.get(member.name, member.state)

@@ -17,6 +17,7 @@ _KINDS: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "scenario": ((str, Path, Scenario), "the name of a scenario, a scenario file or a Scenario"),
     "topology": ((str, Topology), "a text like A->B or a Topology"),
     "mirror": ((str,), "the name of a mirror"),
+    "clients": ((str,), "librdkafka, java or java@3.9.2"),
     "runtime": ((str,), "process or docker"),
     "mirror_options": ((Mapping,), "a mapping of names to values"),
 }

@@ -30,6 +30,7 @@ def run(
     mirror: str | None = None,
     mirror_options: Mapping[str, Option] | None = None,
     duration: float | None = None,
+    clients: str | None = None,
     runtime: str | None = None,
     command: str = "",
 ) -> Judged:
@@ -37,8 +38,8 @@ def run(
 
     `scenario` is a built-in name, a scenario file (a path, or a text that ends in .toml) or a Scenario. What a built-in scenario
     leaves to its user can be given; a file and a Scenario say all of it themselves, but for the seed of a file without one.
-    `runtime` is process or docker, by default $LINKFLAP_RUNTIME, the scenario's own, or process; `command` is what run.json says
-    made the run.
+    `clients` are librdkafka, java or java@3.9.2. `runtime` is process or docker, by default $LINKFLAP_RUNTIME, the scenario's
+    own, or process; `command` is what run.json says made the run.
     Spark, once started, serves all later calls of this process. Raises InputError before anything starts; EnvironmentFailure or
     FaultError where the machine or a process failed.
     """
@@ -48,9 +49,9 @@ def run(
 
     arguments.check(
         scenario=scenario, seed=seed, topology=topology, mirror=mirror, mirror_options=mirror_options, duration=duration,
-        runtime=runtime,
+        clients=clients, runtime=runtime,
     )  # fmt: skip
-    chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration)
+    chosen = _chosen(scenario, seed, topology, mirror, mirror_options or {}, duration, clients)
     runtime = usual(runtime, chosen.runtime)
     folder = new(folder, chosen.name)
     check(chosen, runtime)
@@ -75,6 +76,7 @@ def _chosen(
     mirror: str | None,
     options: Mapping[str, Option],
     duration: float | None,
+    clients: str | None,
 ) -> Scenario:
     from linkflap.chaos import scenario_file
     from linkflap.chaos.scenarios import Wish
@@ -84,9 +86,9 @@ def _chosen(
     drawn = secrets.randbits(32) if seed is None else seed
     if isinstance(scenario, str) and not scenario_file.is_file(scenario):
         asked = parse(topology) if isinstance(topology, str) else topology
-        wish = Wish(seed=drawn, topology=asked, mirror=mirror, mirror_options=options, duration=duration)
+        wish = Wish(seed=drawn, topology=asked, mirror=mirror, mirror_options=options, duration=duration, clients=clients)
         return built_in(scenario, wish)
-    given = {"topology": topology, "mirror": mirror, "mirror_options": options, "duration": duration}
+    given = {"topology": topology, "mirror": mirror, "mirror_options": options, "duration": duration, "clients": clients}
     if changed := [name for name, value in given.items() if value]:
         raise InputError(f"{changed[0]} changes a built-in scenario, and this one says all of it itself; change it there")
     if isinstance(scenario, str | Path):

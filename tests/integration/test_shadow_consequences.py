@@ -30,7 +30,7 @@ from linkflap.harness.model.wait import until
 from linkflap.harness.recording import run as recording
 from linkflap.harness.report.progress import Progress
 from linkflap.harness.rundir import RunReader
-from linkflap.harness.workloads import incarnation, process, worker
+from linkflap.harness.workloads import incarnation, library, process, worker
 from linkflap.harness.workloads.protocol import Channel, Command
 from linkflap.spark_verify.verdict.judge import Judgement
 from linkflap.spark_verify.verify import verify
@@ -135,7 +135,7 @@ def older(tmp_path_factory, spark):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recording, "make_mirror", make)
-        patch.setattr(incarnation, "Producer", taken_over)
+        patch.setattr(library, "Producer", taken_over)
         patch.setattr(worker, "spawn", in_thread)
         return judged((OLDER,), tmp_path_factory.mktemp("consequences-older"), spark)[OLDER.name]
 
@@ -169,7 +169,8 @@ class Standby:
         self.bootstrap, answers = bootstrap, []
         self.hears = answers.append
         config = incarnation.producer_config(bootstrap, "", timeout=10.0, compression="none")
-        self.producer = Producer({**config, "logger": incarnation.QUIET, "stats_cb": lambda text: self.hears(text)})
+        own = {"statistics.interval.ms": library.STATISTICS_MS, "logger": library.QUIET}
+        self.producer = Producer({**config, **own, "stats_cb": lambda text: self.hears(text)})
 
         def known() -> bool:
             self.producer.poll(0.1)

@@ -134,6 +134,19 @@ ACCEPTED = {
     "complete above the high watermark": [
         coordinator(*DONE, log=above(written(3), 2)), data(None),
     ],
+    "transactions v2, the epochs used up: prepared with one id, complete with the next": [
+        own(
+            written(5),
+            entries=[
+                state(ONGOING, TOPIC_PARTITION, at=0, epoch=32766),
+                state(PREPARE_COMMIT, TOPIC_PARTITION, at=1, epoch=32767),
+                state(COMPLETE_COMMIT, at=2, pid=8),
+                state(ONGOING, TOPIC_PARTITION, at=3, pid=8),
+                state(PREPARE_ABORT, TOPIC_PARTITION, at=4, pid=8, epoch=1),
+            ],
+        ),
+        view([Log("A").txn(1, pid=7, epoch=32766, marker_epoch=32767).txn(2, pid=8, end="abort", marker_epoch=1)]),
+    ],
     "of a deleted beginning": [coordinator(*DONE, *UNDONE), view([Log("A", start=5).txn(2, pid=7, end="abort")])],
     "of a partition from whose middle a cleaner took a transaction": [
         coordinator(*DONE, *UNDONE, *DONE), cleaned("commit"),

@@ -12,6 +12,10 @@ NAME = "marker-pairing"
 ACCEPTED = {
     "transactions v1": (view([Log("A").txn(1, pid=7).txn(2, pid=7)]), {"A/native": 2}),
     "transactions v2": (view([Log("A").txn(1, pid=7, marker_epoch=1).txn(2, pid=7, epoch=1, marker_epoch=2)]), {"A/native": 2}),
+    "transactions v2, the epochs used up: another id from then on": (
+        view([Log("A").txn(1, pid=7, epoch=32766, marker_epoch=32767).txn(2, pid=8, marker_epoch=1)]),
+        {"A/native": 2},
+    ),
     "fenced": (view([Log("A").txn(1, pid=7, end="abort", marker_epoch=3).txn(2, pid=7, epoch=4)]), {"A/native": 2}),
     "empty markers": (view([Log("A").marker("commit", pid=7).txn(1, pid=7).marker("abort", pid=7)]), {"A/native": 1}),
     "open at the end": (view([Log("A").txn(1, pid=7, end=None)]), {"A/native": 1}),

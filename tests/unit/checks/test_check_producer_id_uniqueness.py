@@ -8,6 +8,16 @@ P1, P2, P3 = (lambda n, p=p: uid(p, n) for p in (1, 2, 3))
 ACCEPTED = {
     "one each": (view([Log("A").data(P1(1), pid=7).data(P2(1), pid=8)]), {"A/native": 2}),
     "fenced by a higher epoch": (view([Log("A").txn(P1(1), pid=7, epoch=0).txn(P2(1), pid=7, epoch=1)]), {"A/native": 2}),
+    "one producer with two ids in turn, the epochs of the first used up": (
+        view(
+            [Log("A").txn(P1(1), pid=7, epoch=32766, marker_epoch=32767).txn(P1(2), pid=8, marker_epoch=1)],
+            sends=[
+                commit(P1(1), acked=0, producer_id=7, producer_epoch=32766),
+                commit(P1(2), acked=2, producer_id=8, producer_epoch=0),
+            ],
+        ),
+        {"A/native": 2},
+    ),
     "same id on another cluster": (
         view([Log("A").data(P1(1), pid=7), Log("B").data(1).data(P2(1), pid=7)], promotions=[promoted(1)]),
         {"A/native": 1, "B/native": 1},

@@ -10,6 +10,10 @@ NAME = "sequence-continuity"
 ACCEPTED = {
     "in turn": (view([Log("A").data(1, 2, pid=7).data(3, pid=8).data(4, pid=7)]), {"A/native": 3}),
     "from 0 in a new epoch": (view([Log("A").data(1, pid=7).data(2, pid=7, epoch=1)]), {"A/native": 2}),
+    "from 0 with another id, the epochs of the first used up": (
+        view([Log("A").txn(1, pid=7, epoch=32766, marker_epoch=32767).txn(2, pid=8)]),
+        {"A/native": 2},
+    ),
     "wraps": (
         view([Log("A", start=5).data(1, pid=7, sequence=2**31 - 1).data(2, pid=7, sequence=0)]),
         {"A/native": 2},

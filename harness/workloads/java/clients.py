@@ -1,0 +1,282 @@
+"""What the Java clients of one process share: their JVM, and the method handles by which records and outcomes cross to it.
+
+The JVM is started with the process of clients, and dies with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from confluent_kafka import TopicPartition
+
+from linkflap.harness.jvm.bridge import Bridge, Handle
+from linkflap.harness.jvm.handles import Handles
+from linkflap.harness.model.payload import HEADER
+from linkflap.harness.workloads.java.errors import Errors
+
+_STRING: Final = "Ljava/lang/String;"
+_OBJECT: Final = "Ljava/lang/Object;"
+_THROWABLE: Final = "Ljava/lang/Exception;"
+_FUTURE: Final = "java.util.concurrent.Future"
+_RECORD: Final = "org.apache.kafka.clients.producer.ProducerRecord"
+_METADATA: Final = "org.apache.kafka.clients.producer.RecordMetadata"
+_CONSUMED: Final = "org.apache.kafka.clients.consumer.ConsumerRecord"
+_CONSUMER: Final = "org.apache.kafka.clients.consumer.Consumer"
+_PARTITION: Final = "org.apache.kafka.common.TopicPartition"
+_BYTES: Final = "org.apache.kafka.common.serialization.ByteArray"
+BETWEEN: Final = "\x01"
+WITHIN: Final = "\x02"
+
+
+def _l(name: str) -> str:
+    return f"L{name.replace('.', '/')};"
+
+
+class JavaClients:
+    """The Java clients of one process."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self.bridge = bridge
+        self._h = h = Handles(bridge)
+        self.errors = Errors(bridge, h)
+        kafka = bridge.java.org.apache.kafka
+        self._make_producer = kafka.clients.producer.KafkaProducer
+        self._make_consumer = kafka.clients.consumer.KafkaConsumer
+        self._make_partition = kafka.common.TopicPartition
+        self._make_offset = kafka.clients.consumer.OffsetAndMetadata
+        self._make_map, self._make_list = bridge.java.java.util.HashMap, bridge.java.java.util.ArrayList
+        self._make_queue = bridge.java.java.util.concurrent.ConcurrentLinkedQueue
+        self._millis = bridge.java.java.time.Duration.ofMillis
+        self._to_text = bridge.java.java.util.Objects.toString
+        self._partitions: dict[tuple[str, int], Handle] = {}
+        self._durations: dict[int, Handle] = {}
+        self._concat = h.method("java.lang.String", "concat", f"({_STRING}){_STRING}")
+        self._text = h.static("java.lang.String", "valueOf", f"({_OBJECT}){_STRING}")
+        self._long = h.static("java.lang.String", "valueOf", f"(J){_STRING}")
+        self._decode_and_send = self._sending()
+        self._outcomes = self._reporting()
+        self._waiter = self._waiting()
+        self._records = self._reading()
+
+    # --- values
+
+    def duration(self, seconds: float) -> Handle:
+        millis = int(seconds * 1000)
+        if millis not in self._durations:
+            self._durations[millis] = self._millis(millis)
+        return self._durations[millis]
+
+    def partition(self, topic: str, partition: int) -> Handle:
+        """A TopicPartition of Java's."""
+        tp = topic, partition
+        if tp not in self._partitions:
+            self._partitions[tp] = self._make_partition(topic, partition)
+        return self._partitions[tp]
+
+    def partitions(self, partitions: Sequence[TopicPartition]) -> Handle:
+        """A list of Java's."""
+        made = self._make_list()
+        for each in partitions:
+            made.add(self.partition(each.topic, each.partition))
+        return made
+
+    def offsets(self, partitions: Sequence[TopicPartition]) -> Handle:
+        """A map from partitions to offsets."""
+        made = self._make_map()
+        for each in partitions:
+            made.put(self.partition(each.topic, each.partition), self._make_offset(each.offset))
+        return made
+
+    def queue(self) -> Handle:
+        return self._make_queue()
+
+    # --- producers
+
+    def producer(self, config: Mapping[str, object]) -> Handle:
+        """A KafkaProducer of bytes."""
+        how = {"key.serializer": f"{_BYTES}Serializer", "value.serializer": f"{_BYTES}Serializer"}
+        return self._make_producer(self.bridge.properties({**how, **config}))
+
+    def states(self, producer: Handle) -> tuple[Callable[[], str], Callable[[], str]]:
+        """What asks for the state of a producer's transactions, and what asks for its id and epoch.
+
+        They are private to Java's producer, and nothing public has them.
+        """
+        field = producer.getClass().getDeclaredField("transactionManager")
+        field.setAccessible(True)
+        manager = field.get(producer)
+        fields = [manager.getClass().getDeclaredField(name) for name in ("currentState", "producerIdAndEpoch")]
+        for each in fields:
+            each.setAccessible(True)
+        state, identity = (partial(self._field, each, manager) for each in fields)
+        return state, identity
+
+    def _field(self, field: Handle, owner: Handle) -> str:
+        return str(self._to_text(field.get(owner)))
+
+    def send(self, data: bytes, sender: Handle) -> None:
+        """Has a sender send serialized records."""
+        self._decode_and_send.accept(data, sender)
+
+    def _sending(self) -> Handle:
+        """(bytes, what takes one record): the records of a serialized array, one after the other."""
+        h = self._h
+        decode = h.then(
+            h.cast(h.new("java.io.ByteArrayInputStream", "([B)V"), "([B)Ljava/io/InputStream;"),
+            h.new("java.io.ObjectInputStream", "(Ljava/io/InputStream;)V"),
+            h.cast(
+                h.method("java.io.ObjectInputStream", "readObject", f"(){_OBJECT}"),
+                f"(Ljava/io/ObjectInputStream;)[{_OBJECT}",
+            ),
+            h.static("java.util.Arrays", "stream", f"([{_OBJECT})Ljava/util/stream/Stream;"),
+        )
+        every = h.method("java.util.stream.Stream", "forEachOrdered", "(Ljava/util/function/Consumer;)V")
+        return h.as_a("java.util.function.BiConsumer", h.fed(every, 0, decode))
+
+    def sender(self, producer: Handle, futures: Handle, topic: str, partition: int, headers: Sequence[str]) -> Handle:
+        """What sends one record to a partition, from an array of its key, value and headers' values; its future is added."""
+        h = self._h
+        header = _l("org.apache.kafka.common.header.internals.RecordHeader")
+        made_header = h.new("org.apache.kafka.common.header.internals.RecordHeader", f"({_STRING}[B)V")
+        made = [h.then(h.item("[[B", number), h.given(made_header, 0, name)) for number, name in enumerate(headers, start=2)]
+        listed = h.static("java.util.List", "of", f"({_OBJECT * len(made)})Ljava/util/List;")
+        if made:
+            listed = h.cast(listed, f"({header * len(made)})Ljava/util/List;")
+            listed = h.of_one(h.fed(listed, 0, *made), "([[B)Ljava/util/List;", len(made))
+        else:
+            listed = h.ignoring(listed, 0, "[[B")
+        new = h.new(_RECORD, f"({_STRING}Ljava/lang/Integer;Ljava/lang/Long;{_OBJECT}{_OBJECT}Ljava/lang/Iterable;)V")
+        record = h.cast(h.given(new, 0, topic, partition, None), f"([B[BLjava/util/List;){_l(_RECORD)}")
+        record = h.fed(record, 0, h.item("[[B", 0), h.item("[[B", 1), listed)
+        record = h.of_one(record, f"([[B){_l(_RECORD)}", 3)
+        send = h.method("org.apache.kafka.clients.producer.Producer", "send", f"({_l(_RECORD)}){_l(_FUTURE)}")
+        add = h.method("java.util.List", "add", f"({_OBJECT})Z")
+        add = h.cast(h.given(add, 0, futures), f"({_l(_FUTURE)})Z")
+        return h.as_a("java.util.function.Consumer", h.then(record, h.given(send, 0, producer), add))
+
+    def futures(self) -> tuple[Handle, Callable[[], None]]:
+        """A list for futures, and what empties it: a list of Java's is one of Python's for py4j, whose `clear` is not Java's."""
+        futures = self._make_list()
+        clear = self._h.given(self._h.method("java.util.List", "clear", "()V"), 0, futures)
+        return futures, self._h.as_a("java.lang.Runnable", clear).run
+
+    def outcomes(self, futures: Handle) -> list[str]:
+        """What became of each record: its offset, `!` and the exception, or nothing while it is not known."""
+        return str(self._outcomes.apply(futures)).split(BETWEEN)
+
+    def _reporting(self) -> Handle:
+        h = self._h
+        got = h.then(
+            h.cast(h.method(_FUTURE, "get", f"(){_OBJECT}"), f"({_l(_FUTURE)}){_l(_METADATA)}"),
+            h.method(_METADATA, "offset", "()J"),
+            self._long,
+        )
+        failed = h.then(h.cast(self._text, f"({_THROWABLE}){_STRING}"), h.given(self._concat, 0, "!"))
+        done = h.caught(got, "java.lang.Exception", failed)
+        unknown = h.ignoring(h.constant("java.lang.String", ""), 0, _FUTURE)
+        outcome = h.when(h.method(_FUTURE, "isDone", "()Z"), done, unknown)
+        return h.as_a("java.util.function.Function", h.each(outcome, between=BETWEEN))
+
+    def wait(self, future: Handle) -> None:
+        """Waits a little for a record's delivery."""
+        self._waiter.accept(future)
+
+    def _waiting(self) -> Handle:
+        h = self._h
+        get = h.method(_FUTURE, "get", f"(JLjava/util/concurrent/TimeUnit;){_OBJECT}")
+        get = h.given(get, 1, 20, self.bridge.java.java.util.concurrent.TimeUnit.MILLISECONDS)
+        get = h.cast(get, f"({_l(_FUTURE)})V")
+        nothing = h.cast(h.ignoring(h.constant("java.lang.Object", None), 0, "java.lang.Exception"), f"({_THROWABLE})V")
+        return h.as_a("java.util.function.Consumer", h.caught(get, "java.lang.Exception", nothing))
+
+    # --- consumers
+
+    def consumer(self, config: Mapping[str, object]) -> Handle:
+        """A KafkaConsumer of bytes."""
+        how = {"key.deserializer": f"{_BYTES}Deserializer", "value.deserializer": f"{_BYTES}Deserializer"}
+        return self._make_consumer(self.bridge.properties({**how, **config}))
+
+    def read(self, records: Handle) -> list[tuple[str, int, int, bytes]]:
+        """Of each record that a poll returned: topic, partition, offset, and linkflap's header (empty: none)."""
+        text = str(self._records.apply(records))
+        rows = []
+        for row in text.split(BETWEEN) if text else ():
+            topic, partition, offset, header = row.split(WITHIN)
+            rows.append((topic, int(partition), int(offset), bytes.fromhex(header)))
+        return rows
+
+    def _reading(self) -> Handle:
+        h = self._h
+        one = _l(_CONSUMED)
+        headers = "org.apache.kafka.common.header.Headers"
+        header = "org.apache.kafka.common.header.Header"
+        last = h.given(h.method(headers, "lastHeader", f"({_STRING}){_l(header)}"), 1, HEADER)
+        format_hex = h.method("java.util.HexFormat", "formatHex", f"([B){_STRING}")
+        format_hex = h.given(format_hex, 0, self.bridge.java.java.util.HexFormat.of())
+        value = h.then(h.method(_CONSUMED, "headers", f"(){_l(headers)}"), last, h.method(header, "value", "()[B"), format_hex)
+        nothing = h.ignoring(h.constant("java.lang.String", ""), 0, "java.lang.NullPointerException")
+        value = h.caught(value, "java.lang.NullPointerException", nothing)
+        partition = h.cast(h.method(_CONSUMED, "partition", "()I"), f"({one})J")
+        row = h.joined(
+            h.method(_CONSUMED, "topic", f"(){_STRING}"),
+            h.then(partition, self._long),
+            h.then(h.method(_CONSUMED, "offset", "()J"), self._long),
+            value,
+            descriptor=f"({one}){_STRING}",
+            between=WITHIN,
+        )
+        return h.as_a("java.util.function.Function", h.each_iterated(row, between=BETWEEN))
+
+    def positions(self, consumer: Handle) -> Callable[[Handle], str]:
+        """What asks a consumer for its positions of a collection of partitions; -1 where it has none."""
+        h = self._h
+        position = h.method(_CONSUMER, "position", f"({_l(_PARTITION)}Ljava/time/Duration;)J")
+        position = h.then(h.given(h.given(position, 2, self.duration(0.05)), 0, consumer), self._long)
+        none = h.ignoring(h.constant("java.lang.String", "-1"), 0, "java.lang.Exception")
+        named = h.cast(self._text, f"({_l(_PARTITION)}){_STRING}")
+        text = h.joined(
+            named,
+            h.caught(position, "java.lang.Exception", none),
+            descriptor=f"({_l(_PARTITION)}){_STRING}",
+            between=WITHIN,
+        )
+        asked = h.as_a("java.util.function.Function", h.each(text, between=BETWEEN))
+        return asked.apply  # type: ignore[no-any-return]
+
+    def listener(self, consumer: Handle, queue: Handle) -> Handle:
+        """A ConsumerRebalanceListener that adds to a queue what happened, and pauses partitions that were assigned.
+
+        So no record of them is returned before it was settled, by whoever polls, where to begin.
+        """
+        h = self._h
+        method = "java.lang.reflect.Method"
+        args = "[Ljava.lang.Object;"
+        name = h.method(method, "getName", f"(){_STRING}")
+        of_args = h.static("java.util.Arrays", "toString", f"([{_OBJECT}){_STRING}")
+        note = h.fed(self._concat, 0, h.then(name, h.given(self._concat, 1, " ")), of_args)
+        add = h.given(h.method("java.util.Queue", "add", f"({_OBJECT})Z"), 0, queue)
+        note = h.then(note, h.cast(add, f"({_STRING})V"))
+        note = h.ignoring(note, 0, "java.lang.Object")
+        pause = h.given(h.method(_CONSUMER, "pause", "(Ljava/util/Collection;)V"), 0, consumer)
+        pause = h.then(h.item(args, 0), h.cast(pause, f"({_OBJECT})V"))
+        pause = h.ignoring(pause, 0, "java.lang.Object", method)
+        equals = h.given(h.method("java.lang.String", "equals", f"({_OBJECT})Z"), 0, "onPartitionsAssigned")
+        assigned = h.ignoring(h.then(name, h.cast(equals, f"({_STRING})Z")), 0, "java.lang.Object")
+        null = h.ignoring(h.constant("java.lang.Object", None), 0, "java.lang.Object", method, args)
+        nothing = h.cast(null, f"({_OBJECT}{_l(method)}[{_OBJECT})V")
+        whole = h.first(note, h.first(h.when(assigned, pause, nothing), null))
+        handler = h.as_a("java.lang.reflect.InvocationHandler", whole)
+        interface = h.named("org.apache.kafka.clients.consumer.ConsumerRebalanceListener")
+        interfaces = self.bridge.gateway.new_array(self.bridge.java.java.lang.Class, 1)
+        interfaces[0] = interface
+        return self.bridge.java.java.lang.reflect.Proxy.newProxyInstance(interface.getClassLoader(), interfaces, handler)
+
+    def committed(self, queue: Handle) -> Handle:
+        """An OffsetCommitCallback that adds to a queue how a commit ended."""
+        h = self._h
+        text = h.then(h.cast(self._text, f"({_THROWABLE}){_STRING}"), h.given(self._concat, 0, "committed "))
+        add = h.given(h.method("java.util.Queue", "add", f"({_OBJECT})Z"), 0, queue)
+        done = h.ignoring(h.then(text, h.cast(add, f"({_STRING})V")), 0, "java.util.Map")
+        return h.as_a("org.apache.kafka.clients.consumer.OffsetCommitCallback", done)

@@ -1,0 +1,245 @@
+"""org.apache.kafka.clients.consumer.KafkaConsumer, as readers use confluent-kafka's Consumer.
+
+A rebalance calls a listener that is all Java's: it notes what happened and pauses partitions that were assigned, and the reader
+is asked for their positions before the next poll, as librdkafka's callbacks ask it. Java's position moves over control records
+and aborted ones by itself: where it moved and no record came, an end-of-partition notice says how far the poll has looked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+
+from linkflap.harness.jvm.bridge import Handle
+from linkflap.harness.model.payload import HEADER
+from linkflap.harness.model.topology import TopicPartition as Partition
+from linkflap.harness.workloads.java.clients import BETWEEN, WITHIN, JavaClients
+from linkflap.harness.workloads.java.errors import JavaError, raised
+from linkflap.harness.workloads.java.producer import Partitions, Topics
+
+LEAVES_WITHIN: Final = 2.0
+Changed = Callable[["JavaConsumer", list[TopicPartition]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """A record, or with an error what a poll noticed of a partition, as confluent-kafka's Message has it."""
+
+    where: Partition
+    at: int
+    header: bytes = b""
+    failure: KafkaError | None = None
+
+    def topic(self) -> str:
+        return self.where[0]
+
+    def partition(self) -> int:
+        return self.where[1]
+
+    def offset(self) -> int:
+        return self.at
+
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [(HEADER, self.header)] if self.header else []
+
+    def error(self) -> KafkaError | None:
+        return self.failure
+
+
+class JavaConsumer:
+    """One consumer, used by one thread at a time."""
+
+    def __init__(self, clients: JavaClients, config: Mapping[str, object], on_commit: Callable[..., None]) -> None:
+        """`config` has Java's names."""
+        self._clients, self._on_commit = clients, on_commit
+        self._subscribed = False
+        self._changes: dict[str, Changed] = {}
+        self._asked: list[TopicPartition] = []
+        self._positions: dict[Partition, int] = {}
+        self._dynamic = config.get("group.protocol") == "consumer"
+        with raised():
+            self._client = clients.consumer(config)
+            self._events = clients.queue()
+            self._where = clients.positions(self._client)
+            self._committed = clients.committed(self._events)
+
+    def subscribe(self, topics: Sequence[str], *, on_assign: Changed, on_revoke: Changed, on_lost: Changed) -> None:
+        self._changes = {"onPartitionsAssigned": on_assign, "onPartitionsRevoked": on_revoke, "onPartitionsLost": on_lost}
+        self._subscribed = True
+        with raised():
+            self._client.subscribe(list(topics), self._clients.listener(self._client, self._events))
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Goes on at these offsets: with partitions of its own choice, or with those that the group gave it.
+
+        Of those of the group, what is there already is left alone: the poll that brought others may have gone on in it.
+        """
+        if self._subscribed:
+            partitions = [p for p in partitions if self._positions.get((p.topic, p.partition)) != p.offset]
+        try:
+            with raised():
+                if not self._subscribed:
+                    self._client.assign(self._clients.partitions(partitions))
+                for each in partitions:
+                    self._seek(each)
+                if self._subscribed and partitions:
+                    self._client.resume(self._clients.partitions(partitions))
+        except JavaError as error:
+            if error.simple != "IllegalStateException":  # taken away again meanwhile: the event that says so comes next
+                raise self._clients.errors.raising(error) from error
+        self._positions.update({(p.topic, p.partition): p.offset for p in partitions})
+
+    def _seek(self, partition: TopicPartition) -> None:
+        tp = self._clients.partition(partition.topic, partition.partition)
+        if partition.offset >= 0:
+            self._client.seek(tp, partition.offset)
+        else:
+            self._client.seekToBeginning([tp])
+
+    def consume(self, most: int, timeout: float) -> list[Consumed]:
+        """What one poll got, after everything that happened to the group in it. Raises KafkaException."""
+        del most  # max.poll.records
+        if not self._subscribed and not self._positions:  # which Java takes for a mistake
+            threading.Event().wait(timeout)
+            return []
+        failure, out_of_range = None, list[Consumed]()
+        records: list[tuple[str, int, int, bytes]] = []
+        try:
+            with raised():
+                polled = self._client.poll(self._clients.duration(timeout))
+                records = self._clients.read(polled) if polled.count() else []
+        except JavaError as error:
+            failure, out_of_range = self._failed(error)
+        if self._happened():
+            failure = failure if failure is not None and failure.simple != "NoOffsetForPartitionException" else None
+        if failure is not None:
+            raise self._clients.errors.raising(failure)
+        got = [Consumed((topic, partition), offset, header) for topic, partition, offset, header in records]
+        return [*got, *self._moved({each.where for each in got}), *out_of_range]
+
+    def _failed(self, error: JavaError) -> tuple[JavaError | None, list[Consumed]]:
+        """Offsets out of range are notices of their partitions; anything else is the poll's."""
+        if error.simple not in ("OffsetOutOfRangeException", "LogTruncationException"):
+            return error, []
+        with raised():
+            offsets = error.thrown.offsetOutOfRangePartitions()
+            found = {str(tp.toString()): int(offsets[tp]) for tp in offsets.keySet()}
+        cause = KafkaError(KafkaError._AUTO_OFFSET_RESET, f"{error.simple}: {error.text}")
+        return None, [Consumed(_partition(name), offset, failure=cause) for name, offset in found.items()]
+
+    def _moved(self, read: set[Partition]) -> list[Consumed]:
+        """Asks for positions after a poll; notices of partitions that were looked at and gave no record."""
+        if not self._positions:
+            return []
+        with raised():
+            text = str(self._where(self._client.assignment()))
+        notices = []
+        for row in text.split(BETWEEN) if text else ():
+            name, at = row.split(WITHIN)
+            tp, position = _partition(name), int(at)
+            if position < 0 or tp not in self._positions:
+                continue
+            if tp not in read and position != self._positions[tp]:
+                notices.append(Consumed(tp, position, failure=KafkaError(KafkaError._PARTITION_EOF)))
+            self._positions[tp] = position
+        return notices
+
+    def _happened(self) -> bool:
+        """Tells the reader what happened to the group and to commits; whether anything did."""
+        happened = False
+        while True:
+            with raised():
+                event = self._events.poll()
+            if event is None:
+                return happened
+            happened = True
+            name, _, rest = str(event).partition(" ")
+            if name == "committed":
+                self._commit_ended(rest)
+            elif name in self._changes:
+                self._changed(name, rest)
+
+    def _commit_ended(self, thrown: str) -> None:
+        asked, self._asked = self._asked, []
+        self._on_commit(None if thrown == "null" else self._clients.errors.delivery(thrown), asked)
+
+    def _changed(self, name: str, text: str) -> None:
+        theirs = [_partition(each) for each in text.strip("[]").split(", ") if each]
+        if name != "onPartitionsAssigned":
+            for tp in theirs:
+                self._positions.pop(tp, None)
+        self._changes[name](self, [TopicPartition(*tp) for tp in theirs])
+
+    def position(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Positions as of the last poll."""
+        return [
+            TopicPartition(p.topic, p.partition, self._positions.get((p.topic, p.partition), OFFSET_INVALID)) for p in partitions
+        ]
+
+    def committed(self, partitions: Sequence[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """The group's offsets. Raises KafkaException."""
+        theirs = [self._clients.partition(p.topic, p.partition) for p in partitions]
+        try:
+            with raised():
+                found = self._client.committed(set(theirs), self._clients.duration(timeout))
+                offsets = [found.get(tp) for tp in theirs]
+                known = [OFFSET_INVALID if each is None else int(each.offset()) for each in offsets]
+        except JavaError as error:
+            raise self._clients.errors.raising(error) from error
+        return [TopicPartition(p.topic, p.partition, at) for p, at in zip(partitions, known, strict=True)]
+
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
+        """The log start offset, and nothing else. Raises KafkaException."""
+        tp = self._clients.partition(partition.topic, partition.partition)
+        try:
+            with raised():
+                return int(self._client.beginningOffsets([tp], self._clients.duration(timeout)).get(tp)), OFFSET_INVALID
+        except JavaError as error:
+            raise self._clients.errors.raising(error) from error
+
+    def list_topics(self, timeout: float) -> Topics:
+        """Every topic with its partitions. Raises KafkaException."""
+        try:
+            with raised():
+                found = self._client.listTopics(self._clients.duration(timeout))
+                return Topics({str(name): Partitions(range(int(found[name].size()))) for name in found.keySet()})
+        except JavaError as error:
+            raise self._clients.errors.raising(error) from error
+
+    def commit(self, *, offsets: Sequence[TopicPartition], asynchronous: bool) -> None:
+        """Asks for a commit; a later poll says how it ended."""
+        assert asynchronous
+        self._asked = list(offsets)
+        try:
+            with raised():
+                self._client.commitAsync(self._clients.offsets(offsets), self._committed)
+        except JavaError as error:
+            raise self._clients.errors.raising(error) from error
+
+    def consumer_group_metadata(self) -> Handle:
+        """What a producer sends with the group's offsets."""
+        with raised():
+            return self._client.groupMetadata()
+
+    def discard(self) -> None:
+        """Closes the consumer in a thread that nobody waits for: it may wait for a coordinator that is dead.
+
+        A static member does not leave its group by that; a dynamic one does where it can.
+        """
+
+        def close() -> None:
+            with contextlib.suppress(JavaError), raised():
+                self._client.close(self._clients.duration(LEAVES_WITHIN if self._dynamic else 0.0))
+
+        threading.Thread(target=close, name="closing a consumer", daemon=True).start()
+
+
+def _partition(text: str) -> Partition:
+    """From Java's TopicPartition as a text."""
+    topic, _, partition = text.rpartition("-")
+    return topic, int(partition)

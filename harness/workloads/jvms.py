@@ -1,0 +1,66 @@
+"""What Java clients run in: the release that was asked for or else the clusters' newest, and a Java that runs it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from linkflap.harness.machine.java import Java, java_for
+from linkflap.harness.model.clients import JAVA, Library, libraries
+from linkflap.harness.model.errors import InputError
+from linkflap.harness.model.scenario import WorkloadSpec
+from linkflap.harness.model.topology import DEFAULT_KAFKA, Topology
+from linkflap.harness.runtimes.distribution.kafka import Kafka, kafka, look_for, released
+from linkflap.harness.runtimes.kraft.jvm import LOGGING
+from linkflap.harness.workloads.library import Jvm
+from linkflap.harness.workloads.readers import PROTOCOLS
+
+
+def check(spec: WorkloadSpec) -> None:
+    """Raises InputError for clients that there are not."""
+    new_protocol = spec.options.get("protocol", PROTOCOLS[0]) != PROTOCOLS[0]
+    for each in libraries(spec.library):
+        if new_protocol and each.name != JAVA:
+            raise InputError(
+                f"workload {spec.kind} has the group protocol of KIP-848 with Java's clients only; give it clients java"
+            )
+        if each.release:
+            look_for(each.release)
+
+
+def resolve(specs: Sequence[WorkloadSpec], topology: Topology) -> tuple[WorkloadSpec, ...]:
+    """The same workloads, each release named. Raises InputError, or SetupError where what they need cannot be fetched."""
+    known = released()
+    theirs = [cluster.kafka for cluster in topology.clusters if cluster.kafka in known]
+    newest = max(theirs, key=known.index) if theirs else DEFAULT_KAFKA
+    resolved = []
+    for spec in specs:
+        named = [Library(name=JAVA, release=newest) if str(one) == JAVA else one for one in libraries(spec.library)]
+        for each in named:
+            if each.name == JAVA:
+                _installed(each.release)
+        resolved.append(replace(spec, library=",".join(map(str, named))))
+    return tuple(resolved)
+
+
+def jvm(library: Library, log: Path) -> Jvm | None:
+    """What a process of this library's clients runs its JVM by; None for librdkafka."""
+    if library.name != JAVA:
+        return None
+    theirs, java = _installed(library.release)
+    options = (
+        f"-Dlinkflap.log={log.with_suffix('.kafka.log')}",
+        f"-Dlog4j2.configurationFile={LOGGING / 'log4j2.properties'}",
+        f"-Dlog4j.configuration=file:{LOGGING / 'log4j.properties'}",
+    )
+    return Jvm(
+        java=str(java.path), major=java.major, classpath=theirs.classpath, release=theirs.version, log=str(log), options=options
+    )
+
+
+@functools.cache
+def _installed(release: str) -> tuple[Kafka, Java]:
+    theirs = kafka(release)
+    return theirs, java_for(theirs.version)

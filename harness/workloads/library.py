@@ -1,0 +1,188 @@
+"""Whose clients a workload has: librdkafka's (confluent-kafka), or Kafka's own in Java. Workloads use both in the same way.
+
+The interface is the part of confluent-kafka's that they need; `harness.workloads.java` gives it to Java's clients.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import msgspec
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+if TYPE_CHECKING:
+    from linkflap.harness.workloads.java.clients import JavaClients
+    from linkflap.harness.workloads.java.consumer import JavaConsumer
+
+Config = Mapping[str, str | int | float | bool]
+Identified = Callable[[int, int], None]
+"""Called with a producer's id and epoch, as often as its library knows them."""
+Loose = Any
+"""What the two libraries have types of their own for."""
+OnCommit = Callable[[KafkaError | None, list[TopicPartition]], None]
+STATISTICS_MS: Final = 100
+QUIET: Final = logging.getLogger("linkflap.librdkafka")
+"""librdkafka prints fatal errors (a fenced producer: expected) on stderr, whatever log_level says; rows and events have them."""
+QUIET.addHandler(logging.NullHandler())
+QUIET.propagate = False
+
+
+class ClientMessage(Protocol):
+    """A record that was consumed, or what a consumer noticed."""
+
+    def topic(self) -> str | None: ...
+    def partition(self) -> int | None: ...
+    def offset(self) -> int | None: ...
+    def headers(self) -> Loose: ...
+    def error(self) -> KafkaError | None: ...
+
+
+class ClientProducer(Protocol):
+    """A producer; errors are confluent-kafka's."""
+
+    def __len__(self) -> int: ...
+    def produce(
+        self, topic: str, value: bytes | None, key: bytes | None, partition: int, on_delivery: Loose, *, headers: Loose
+    ) -> None: ...
+    def poll(self, timeout: float, /) -> int: ...
+    def list_topics(self, topic: str, timeout: float) -> Loose: ...
+    def init_transactions(self, timeout: float, /) -> None: ...
+    def begin_transaction(self) -> None: ...
+    def commit_transaction(self, timeout: float, /) -> None: ...
+    def abort_transaction(self, timeout: float, /) -> None: ...
+    def send_offsets_to_transaction(self, offsets: Loose, metadata: Loose, timeout: float, /) -> None: ...
+    def purge(self, *, in_queue: bool, in_flight: bool, blocking: bool) -> None: ...
+
+
+class ClientConsumer(Protocol):
+    """A consumer; errors are confluent-kafka's."""
+
+    def subscribe(self, topics: list[str], *, on_assign: Loose, on_revoke: Loose, on_lost: Loose) -> None: ...
+    def assign(self, partitions: list[TopicPartition], /) -> None: ...
+    def consume(self, most: int, timeout: float, /) -> Sequence[ClientMessage]: ...
+    def position(self, partitions: list[TopicPartition], /) -> list[TopicPartition]: ...
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]: ...
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]: ...
+    def list_topics(self, *, timeout: float) -> Loose: ...
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> object: ...
+    def consumer_group_metadata(self) -> Loose: ...
+
+
+class ClientLibrary(Protocol):
+    """What makes clients, from librdkafka's configuration of them."""
+
+    def prepare(self) -> None:
+        """Begins with what takes long, so that clients are made quickly later."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether that is done."""
+
+    def producer(self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]) -> ClientProducer: ...
+    def consumer(self, config: Config, *, on_commit: OnCommit, batch: int) -> ClientConsumer: ...
+    def discard(self, consumer: ClientConsumer) -> None:
+        """Ends the use of a consumer, without waiting for anything."""
+
+
+class _Eos(msgspec.Struct):
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class _Statistics(msgspec.Struct):
+    eos: _Eos = msgspec.field(default_factory=_Eos)
+
+
+_decode: Final = msgspec.json.Decoder(_Statistics).decode
+
+
+class Librdkafka:
+    """confluent-kafka. Its statistics alone have the producer id and epoch of records that never reached a log."""
+
+    def prepare(self) -> None:
+        """Nothing."""
+
+    @property
+    def ready(self) -> bool:
+        return True
+
+    def producer(self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]) -> ClientProducer:
+        def statistics(text: str) -> None:
+            eos = _decode(text).eos
+            identified(eos.producer_id, eos.producer_epoch)
+
+        own = {"statistics.interval.ms": STATISTICS_MS, "logger": QUIET, "stats_cb": statistics, "error_cb": noticed}
+        return cast("ClientProducer", Producer({**config, **own}))
+
+    def consumer(self, config: Config, *, on_commit: OnCommit, batch: int) -> ClientConsumer:
+        del batch  # given with each poll
+        return cast("ClientConsumer", Consumer({**config, "on_commit": on_commit}))
+
+    def discard(self, consumer: ClientConsumer) -> None:
+        """Destroyed without being closed, when nobody refers to it: close waits, with no deadline, for a coordinator that may be
+        dead or on the move (seen: as long as the session timeout with a commit pending). The group notices by that timeout."""
+
+
+class Jvm(msgspec.Struct, frozen=True, kw_only=True):
+    """What Java clients run in: which Java, the classes of which release, and the log of the JVM."""
+
+    java: str
+    major: int
+    classpath: str
+    release: str
+    log: str
+    options: tuple[str, ...] = ()
+
+
+class JavaLibrary:
+    """Kafka's own clients, all of this process in one JVM, which is started once and dies with this process."""
+
+    def __init__(self, jvm: Jvm) -> None:
+        self._jvm = jvm
+        self._lock = threading.Lock()
+        self._clients: JavaClients | None = None
+
+    def prepare(self) -> None:
+        threading.Thread(target=self._started, name="starting the JVM", daemon=True).start()
+
+    @property
+    def ready(self) -> bool:
+        return self._clients is not None
+
+    def _started(self) -> JavaClients:
+        # not needed by processes of librdkafka's clients, which are to be small
+        from linkflap.harness.jvm.bridge import Bridge
+        from linkflap.harness.machine.java import Java
+        from linkflap.harness.workloads.java.clients import JavaClients
+
+        with self._lock:
+            if self._clients is None:
+                log, jvm = Path(self._jvm.log), self._jvm
+                java = Java(path=Path(jvm.java), major=jvm.major)
+                self._clients = JavaClients(Bridge(java, jvm.classpath, log.parent, name=log.stem, options=jvm.options))
+            return self._clients
+
+    def producer(self, config: Config, *, identified: Identified, noticed: Callable[[KafkaError], None]) -> ClientProducer:
+        from linkflap.harness.workloads.java.configuration import of_producer
+        from linkflap.harness.workloads.java.producer import JavaProducer
+
+        del noticed  # Java's log has them
+        return JavaProducer(self._started(), of_producer(config), identified)
+
+    def consumer(self, config: Config, *, on_commit: OnCommit, batch: int) -> ClientConsumer:
+        from linkflap.harness.workloads.java.configuration import of_consumer
+        from linkflap.harness.workloads.java.consumer import JavaConsumer
+
+        return JavaConsumer(self._started(), of_consumer(config, batch=batch), on_commit)
+
+    def discard(self, consumer: ClientConsumer) -> None:
+        cast("JavaConsumer", consumer).discard()
+
+
+def library(jvm: Jvm | None) -> ClientLibrary:
+    """librdkafka, or with a JVM Java."""
+    return Librdkafka() if jvm is None else JavaLibrary(jvm)
