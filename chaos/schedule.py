@@ -20,10 +20,10 @@ from linkflap.harness.model.protocols import World
 from linkflap.harness.model.scenario import FaultSpec, Scenario
 from linkflap.harness.model.spelling import nearest
 from linkflap.harness.model.topology import Topology
-from linkflap.harness.model.wait import pause, until
+from linkflap.harness.model.wait import patient, pause, until
 
 TRIGGER_DEADLINE = 60.0
-"""Seconds that a fault's condition may take to come true; then it is not played, and the verdict is unknown."""
+"""Seconds that a fault's condition may take to come true, more on a busy machine; then the fault is not played: unknown."""
 FOLLOWS_WITHIN = 600.0
 """Seconds that a fault waits for the one it follows, which has deadlines of its own."""
 REVERSE = "mirror-reverse"
@@ -241,7 +241,7 @@ class Player:
             waited = now()
             until(
                 lambda: world.stopping or waits.holds(spec, world),
-                within=TRIGGER_DEADLINE,
+                within=patient(TRIGGER_DEADLINE),
                 what=f"{spec.when} before fault {spec.id}",
                 every=0.005,
             )

@@ -31,7 +31,7 @@ from linkflap.harness.model.errors import DeadlineExceeded, FaultError, InputErr
 from linkflap.harness.model.protocols import Bite, FailoverKind, World
 from linkflap.harness.model.scenario import FaultSpec, Option
 from linkflap.harness.model.topology import Topology, is_data_topic
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import patient, until
 from linkflap.harness.runtimes import probe
 from linkflap.harness.wire.offsets import bounds, quiet
 
@@ -137,7 +137,7 @@ class FailoverPlanned(_Failover):
 
     def bite(self) -> Bite:
         name = f"records acknowledged on {self._destination.name} after the move"
-        return watch(self._world, name, "at least 1", self._measure, within=WRITES_WITHIN)
+        return watch(self._world, name, "at least 1", self._measure, within=patient(WRITES_WITHIN))
 
     def _measure(self) -> tuple[bool, object]:
         acknowledged = self._world.clients.acknowledged_since(self._moved_at, self._destination.name)

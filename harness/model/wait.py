@@ -1,14 +1,17 @@
-"""Waiting for conditions, never for time: the only module that sleeps."""
+"""Waiting for conditions, never for time: the only module that sleeps. And how much longer a busy machine may take."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from linkflap.harness.model.errors import DeadlineExceeded
 
 T = TypeVar("T")
+_SLOWEST: Final = 10.0
+"""How many times slower a machine is taken to be at most: load 20 on 2 processors."""
 
 
 def until(
@@ -40,3 +43,9 @@ def pause(seconds: float, stop: Callable[[], bool], *, every: float = 0.05) -> N
     deadline = time.monotonic() + seconds
     while not stop() and (left := deadline - time.monotonic()) > 0:
         time.sleep(min(every, left))
+
+
+def patient(seconds: float) -> float:
+    """A deadline as it is now, for what takes longer the more processes want each processor: that it is slow proves nothing."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return seconds * min(max(os.getloadavg()[0] / processors, 1.0), _SLOWEST)

@@ -29,7 +29,7 @@ from linkflap.harness.model.interrupts import held_off
 from linkflap.harness.model.protocols import Deployment
 from linkflap.harness.model.scenario import Scenario
 from linkflap.harness.model.side_by_side import side_by_side
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import patient, until
 from linkflap.harness.recording.drain import drain
 from linkflap.harness.recording.surroundings import surroundings
 from linkflap.harness.recording.unexpected_exits import UnexpectedExits
@@ -206,7 +206,7 @@ def _play(scenario: Scenario, world: RunWorld, player: Player, watch: Ticker, pr
     player.start()
     over = now() + int(scenario.duration * 1e9)
     until(lambda: watch() or now() >= over, within=scenario.duration + 1, what="the workload's duration", every=0.1)
-    player.join(within=LONGEST_FAULT, tick=watch)
+    player.join(within=patient(LONGEST_FAULT), tick=watch)
     _work_on(scenario, world, watch)
     for failure in player.failures:
         progress.note(f"not healed: {failure}")

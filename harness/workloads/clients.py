@@ -11,7 +11,7 @@ from typing import Final
 
 from linkflap.harness.model.errors import DeadlineExceeded, InputError
 from linkflap.harness.model.protocols import ClientDeath, Moment, Recorder
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import patient, until
 from linkflap.harness.workloads import COMMAND
 from linkflap.harness.workloads.command import Command
 from linkflap.harness.workloads.crew import Crew, Producers, WorkloadProgress
@@ -105,7 +105,7 @@ class WorkloadClients:
 
         until(
             moved,
-            within=MOVE_WITHIN,
+            within=patient(MOVE_WITHIN),
             what=f"clients of {source} to move to {destination}",
             state=lambda: [client.name for client in asked if not client.moved],
         )

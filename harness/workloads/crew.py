@@ -15,7 +15,7 @@ from linkflap.harness.model.errors import DeadlineExceeded
 from linkflap.harness.model.history import Operation, Poll
 from linkflap.harness.model.scenario import WorkloadSpec
 from linkflap.harness.model.security import OPEN, Principal, entered_by, security_of
-from linkflap.harness.model.wait import until
+from linkflap.harness.model.wait import patient, until
 from linkflap.harness.rundir import Appender, RunWriter
 from linkflap.harness.workloads import KINDS, context, first_cluster, jvms
 from linkflap.harness.workloads.client import GRACE
@@ -203,7 +203,7 @@ class Producers(Crew):
             here += mine
         until(
             lambda: self.look() >= 0 and all(member.settled for member in here),
-            within=SETTLE_WITHIN,
+            within=patient(SETTLE_WITHIN),
             what=f"producers of {cluster} to end what they had in flight",
             state=lambda: [member.name for member in here if not member.settled],
         )

@@ -1,9 +1,10 @@
 """One Spark session per process: started early, beside other work, and gone with the process.
 
-The JVM is started here and not by pyspark's own launcher: so that it is niced (brokers boot beside it), outlives no harness
-(it ends when its standard input does, also when we are killed), is not hit by the terminal's Ctrl-C, and needs one JVM start
-less. Single-step compilation and serial GC cost least CPU for a job of seconds; out of memory it ends, for in a thread of Spark's
-own that would leave a job without an answer for good. Where the work is done is `spark_verify.spark.masters`.
+The JVM is started here and not by pyspark's own launcher: so that it outlives no harness (it ends when its standard input does,
+also when we are killed), is not hit by the terminal's Ctrl-C, and needs one JVM start less. It is not niced: on a busy machine a
+verdict would wait for everybody else. Single-step compilation and serial GC cost least CPU for a job of seconds; out of memory
+it ends, for in a thread of Spark's own that would leave a job without an answer for good. Where the work is done is
+`spark_verify.spark.masters`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import signal
 import struct
 import subprocess
@@ -47,7 +47,6 @@ _MOURNED: Final = 10.0
 """Seconds in which a JVM that broke its connection has ended."""
 _OUT_OF_MEMORY: Final = 3
 """Exit status of -XX:+ExitOnOutOfMemoryError."""
-_NICE: Final = "5"
 # What Spark's own launcher opens and allows for Java 17 and later (org.apache.spark.launcher.JavaModuleOptions).
 _OPENED: Final = (
     "java.base/java.lang",
@@ -257,7 +256,6 @@ def _launch(java: Path, options: Sequence[str], gateway: Path, out: IO[bytes]) -
     command += [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
     command += [*_ALLOWED, f"-Djava.io.tmpdir={gateway.parent}"]
     command += ["-cp", class_archive.class_path(), "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
-    nice = shutil.which("nice")
     # Python workers get the environment of the JVM: they must find every module that a check here may come from.
     path = os.pathsep.join(entry for entry in sys.path if entry)
     environment = (
@@ -267,7 +265,7 @@ def _launch(java: Path, options: Sequence[str], gateway: Path, out: IO[bytes]) -
         | ({} if "SPARK_LOCAL_DIRS" in os.environ else {"SPARK_LOCAL_DIRS": str(gateway.parent)})
     )
     jvm = subprocess.Popen(
-        [*([nice, "-n", _NICE] if nice else []), *command],
+        command,
         stdin=subprocess.PIPE,
         stdout=out,
         stderr=subprocess.STDOUT,

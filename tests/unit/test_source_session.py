@@ -36,7 +36,7 @@ def test_a_killed_harness_leaves_no_jvm_and_nothing_that_it_wrote(tmp_path: Path
         assert jvm.is_running()
         workers = jvm.children(recursive=True)
         assert len(workers) >= 2, "the process that workers are forked from, and a worker"
-        assert jvm.nice() >= min(19, psutil.Process(harness.pid).nice() + 5)
+        assert jvm.nice() == psutil.Process(harness.pid).nice(), "on a busy machine a verdict would wait for everybody else"
         (folder,) = tmp_path.glob("linkflap-spark-*")
         assert list(folder.glob("blockmgr-*"))
         os.kill(harness.pid, signal.SIGKILL)
