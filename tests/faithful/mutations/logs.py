@@ -52,7 +52,11 @@ def moved_batch_lost(made: Made, rng: Random) -> None:
     made.change("B", 0, kept_out(next(e for e in mirrored[1:-1] if promised(made, e))))
 
 
-@mutation(FORCED, must="lost-write/lost-write ghost-ack/ghost-ack", may=SEEN + " sequence-continuity torn-transaction")
+@mutation(
+    FORCED,
+    must="lost-write/lost-write ghost-ack/ghost-ack",
+    may=SEEN + " sequence-continuity torn-transaction last-stable-offset/lso-mismatch",
+)
 def native_batch_lost(made: Made, rng: Random) -> None:
     """An acknowledged batch of B's own is gone from every replica."""
     made.change("B", 0, kept_out(_committed(made, "B", rng, native=True)))
