@@ -100,20 +100,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tests.oracles.plain import Place, Plain
+from tests.oracles.plain import Anomaly, Plain
 from tests.oracles.story import Story
 
 EACH: frozenset[str] = frozenset()
 
 
-def reference(views: Sequence[Plain]) -> list[Place]:
-    found: list[Place] = []
+def reference(views: Sequence[Plain]) -> list[Anomaly]:
+    found: list[Anomaly] = []
     for plain in views:
         story = Story(plain)
         for generation in story.every():
             log = story.log(generation)
             wrong = [record.offset for record in log.records if _wrong(record)] if log else []
-            found += [plain.place("check-name", generation.cluster, offset) for offset in wrong]
+            found += [plain.anomaly("check-name", generation.cluster, offset) for offset in wrong]
     return found
 
 
